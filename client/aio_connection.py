@@ -12,7 +12,7 @@ from penstock.client.aio_producer import Producer
 from penstock.client.aio_query import MessageQuery
 from penstock.client.broker_address import Store
 from penstock.client.group_options import Topics
-from penstock.client.where import Where
+from penstock.client.where import where
 from penstock.shared.wire.introduction import Serves
 
 
@@ -34,7 +34,7 @@ class Connection:
         store: Store | None = None,
     ) -> None:
         """`target` is an endpoint or a store. Raises InvalidArgument."""
-        self._where = Where(target, endpoint, store)
+        self._where = where(target, endpoint, store)
         self._made = AsyncExitStack()
 
     async def producer(self, **arguments: Any) -> Producer:
@@ -66,6 +66,9 @@ class Connection:
 
     async def _arguments(self, serves: Serves) -> dict[str, Any]:
         return await asyncio.to_thread(self._where.arguments, serves)
+
+    def __repr__(self) -> str:
+        return f"<penstock broker at {self._where.name}>"
 
     async def __aenter__(self) -> Connection:
         return self

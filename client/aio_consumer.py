@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Callable, Collection, Iterator
+from typing import TypeVar
 
 import zmq
 
@@ -18,6 +19,8 @@ from penstock.client.core.selection import choose
 from penstock.client.core.start import Start
 from penstock.shared.clock import Clock, SystemClock
 from penstock.shared.formats.compression import MAX_BODY_BYTES
+
+_T = TypeVar("_T")
 
 
 class Consumer(Link, ConsumerState):
@@ -62,6 +65,8 @@ class Consumer(Link, ConsumerState):
             max_body_bytes=max_body_bytes,
             direct=direct,
         )
+        # of what has come those that `bodies` has not given
+        self._bodies: Iterator[bytes | Message] = iter(())
         self._aim, self._given_up = self._core.aim, self._core.given_up
 
     async def __aiter__(self) -> AsyncIterator[Message]:
@@ -69,15 +74,28 @@ class Consumer(Link, ConsumerState):
             for message in batch:
                 yield message
 
+    async def bodies(self) -> AsyncIterator[bytes]:
+        """The bodies alone. See `penstock.client.Consumer.bodies`."""
+        while True:
+            for each in self._bodies:
+                yield each.body if isinstance(each, Message) else each
+            batch = await self._poll(None, self._core.take_bodies)
+            if not batch:
+                return
+            self._bodies = iter(batch)
+
     async def poll(self, timeout: float | None) -> list[Message]:
         """The messages that are there, waiting up to `timeout` seconds for one (None: for ever)."""
+        return await self._poll(timeout, self._core.take)
+
+    async def _poll(self, timeout: float | None, take: Callable[[], list[_T]]) -> list[_T]:
         timeout = check_timeout(timeout)
         socket = self._socket
         deadline_ms = None if timeout is None else self._clock.monotonic_ms() + timeout * 1000
         while True:
             now_ms = self._clock.monotonic_ms()
             await self._exchange(now_ms)
-            batch = self._core.take()
+            batch = take()
             if batch or self._core.finished:
                 return batch
             left_ms = 1 << 30 if deadline_ms is None else deadline_ms - now_ms

@@ -68,11 +68,19 @@ class MessageQuery(Link):
             now_ms = self._clock.monotonic_ms()
             self._follow(now_ms)
             header = self._core.outgoing(now_ms)
-            if header is not None:
-                try:
-                    await socket.send(header, zmq.NOBLOCK)
-                except zmq.Again:
-                    self._core.not_connected()
-            if await socket.poll(REPEAT_MS):
+            # A connection takes a moment to be there; until then nothing can be sent, nor answered.
+            if header is not None and not await self._sent(header):
+                self._core.not_connected()
+            elif await socket.poll(REPEAT_MS):
                 self._core.received(await socket.recv_multipart())
         return self._core.found
+
+    async def _sent(self, header: bytes) -> bool:
+        """Whether it could be sent, waiting as long as for an answer."""
+        if not await self._socket.poll(REPEAT_MS, zmq.POLLOUT):
+            return False
+        try:
+            await self._socket.send(header, zmq.NOBLOCK)
+        except zmq.Again:  # the connection is lost in between
+            return False
+        return True

@@ -6,6 +6,7 @@ To a user it is no producer: what it sends is decided by exactly_once.py.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import islice
 
 from penstock.client.core.blocks import Block
 from penstock.client.core.sending.encoding import Encoder
@@ -29,6 +30,15 @@ class BlockProducer(Producer):
     def queue_for(self, topic: str, shard: str | None, queue: int | None) -> int:
         """The queue of the next message for a topic whose route is known. Raises QueueNotFound."""
         return self._core.routes.queue_for(topic, shard, queue)
+
+    def queues_of(self, topic: str) -> int:
+        """How many queues a topic has whose route is known."""
+        return self._core.routes.queues[topic]
+
+    def turns(self, topic: str, count: int) -> list[int]:
+        """The queues of the next messages for a topic whose route is known, of those that may go to
+        any."""
+        return list(islice(self._core.routes.turns[topic], count))
 
     def route(self, topic: str, timeout: float = 10) -> None:
         """Know how many queues a topic has, which is made where the broker does that on first use.

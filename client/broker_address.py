@@ -30,6 +30,7 @@ from penstock.client.core.aim import Aim
 from penstock.client.local_address import local_address
 from penstock.shared.errors import BrokerTimeout, ConnectError, InvalidArgument, WrongStore
 from penstock.shared.layout import StorePaths
+from penstock.shared.linux import check_linux
 from penstock.shared.next_steps import quoted
 from penstock.shared.wire.ask_broker import NobodyThere, ask_broker, meet_broker
 from penstock.shared.wire.endpoint import at_port, parse_endpoint
@@ -59,6 +60,8 @@ class BrokerAddress:
         check_one(endpoint, store)
         if endpoint is not None:
             parse_endpoint(endpoint)
+        else:
+            check_linux("to find a broker by its store")
         self._serves: Serves = serves
         self._timeout_ms, self._wait_ms = timeout_ms, wait_for_broker_ms
         self._store = None if store is None else _path(store)

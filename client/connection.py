@@ -14,7 +14,8 @@ from penstock.client.group_consumer import GroupConsumer
 from penstock.client.group_options import Topics
 from penstock.client.producer import Producer
 from penstock.client.query import MessageQuery
-from penstock.client.where import Where
+from penstock.client.where import where
+from penstock.shared.notebook import as_table
 
 
 class Connection:
@@ -35,11 +36,12 @@ class Connection:
         endpoint: str | None = None,
         store: Store | None = None,
     ) -> None:
-        """`target` is an endpoint or a store; which of both it is may be said by name.
+        """`target` is an endpoint or a store; which of both it is may be said by name. Without
+        any it is the broker that is meant here: see `penstock.connect`.
 
         Raises InvalidArgument.
         """
-        self._where = Where(target, endpoint, store)
+        self._where = where(target, endpoint, store)
         self._made = ExitStack()
 
     def producer(self, **arguments: Any) -> Producer:
@@ -82,6 +84,10 @@ class Connection:
     def __exit__(self, *raised: Any) -> None:
         # passed on: a producer whose block has failed does not raise failures of its own as well
         self._made.__exit__(*raised)
+
+    def _repr_html_(self) -> str:
+        named = "store" if self._where.endpoint is None else "endpoint"
+        return as_table("Penstock broker", [(named, self._where.name)])
 
     def __repr__(self) -> str:
         return f"<penstock broker at {self._where.name}>"

@@ -7,7 +7,8 @@ several threads, and not across a fork.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
+from typing import TypeVar
 
 import zmq
 
@@ -29,6 +30,8 @@ from penstock.shared.wire.sockets import dial
 BOTH_NAMED_HINT = (
     "name one of them. A consumer's topic has its own name: Consumer(store=..., topic=...)"
 )
+_T = TypeVar("_T")
+
 # A shorter frame is copied: to keep ZeroMQ's frame alive costs more memory than the copy.
 _LONG_FRAME_BYTES = 64 << 10
 
@@ -97,6 +100,8 @@ class Consumer(ConsumerState):
         )
         self._address.meet()
         self._address.give(self._core.aim)
+        # of what has come those that `bodies` has not given
+        self._bodies: Iterator[bytes | Message] = iter(())
         self._pid = os.getpid()
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads=1)
         self._socket: zmq.Socket[bytes] = dial(
@@ -113,12 +118,30 @@ class Consumer(ConsumerState):
                 return
             yield from batch
 
+    def bodies(self) -> Iterator[bytes]:
+        """The bodies alone, in the same order: no object is made for a message whose body stands in
+        its record as it was sent.
+
+        A body that cannot be read raises UnreadableBody. After that, or after a `break`, the next
+        call goes on with the message after it.
+        """
+        while True:
+            for each in self._bodies:
+                yield each.body if isinstance(each, Message) else each
+            batch = self._poll(None, self._core.take_bodies)
+            if not batch:
+                return
+            self._bodies = iter(batch)
+
     def poll(self, timeout: float | None) -> list[Message]:
         """The messages that are there, waiting up to `timeout` seconds for one (None: for ever).
 
         Empty after the timeout, or at the end where `follow` is off. Raises BrokerTimeout when the
         broker is silent, TopicNotFound and QueueNotFound.
         """
+        return self._poll(timeout, self._core.take)
+
+    def _poll(self, timeout: float | None, take: Callable[[], list[_T]]) -> list[_T]:
         if self._socket.closed:
             raise StoreUnavailable(
                 "the consumer is closed", None, "make another one: Consumer(endpoint, topic)"
@@ -135,7 +158,7 @@ class Consumer(ConsumerState):
             now_ms = self._clock.monotonic_ms()
             # first of all the next request leaves: the broker works while the caller looks at these
             self._exchange(now_ms)
-            batch = self._core.take()
+            batch = take()
             if batch or self._core.finished:
                 return batch
             left_ms = 1 << 30 if deadline_ms is None else deadline_ms - now_ms

@@ -7,13 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from penstock.client.broker_address import BrokerAddress
 from penstock.client.core.consumer_core import ConsumerCore
+from penstock.shared.notebook import as_table
 
 
 class ConsumerState:
     """Where a consumer is in the queues of its topic. Offsets count the messages of one queue."""
 
     _core: ConsumerCore
+    _address: BrokerAddress
 
     @property
     def positions(self) -> dict[int, int]:
@@ -40,6 +43,14 @@ class ConsumerState:
     def skipped(self) -> int:
         """How many offsets were passed over: their messages have expired or are lost."""
         return self._core.skipped
+
+    def __repr__(self) -> str:
+        return f"<Consumer of {self._core.topic} at {self._address.name}>"
+
+    def _repr_html_(self) -> str:
+        place = [(f"queue {queue}", f"next is {at}") for queue, at in self.positions.items()]
+        rows = [("topic", self._core.topic), ("broker", self._address.name), *place]
+        return as_table("Consumer", rows)
 
     def end_at(self, ends: Mapping[int, int] | int) -> None:
         """Without `follow`: stop before these offsets of queues, or before this one in each queue.

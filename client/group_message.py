@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Unpack, overload
+from typing import Any, NamedTuple, TypeVar, Unpack, overload
 
 from penstock.client.core.arguments import check_whole, wrong_type
 from penstock.client.core.groups.member_core import Back
@@ -20,6 +20,7 @@ from penstock.shared.messaging.retried import shown_topic
 from penstock.shared.names import RETRY_PREFIX
 
 Delay = float | dt.timedelta | None
+_T = TypeVar("_T")
 
 
 class Judge(NamedTuple):
@@ -73,8 +74,8 @@ class GroupMessage:
     def retry(self, delay: Delay = None, *, level: int | None = None, reason: str = "") -> None:
         """Have it come again: after `delay` seconds, or by a delay `level` of RocketMQ's, else each
         time later than before. After the group's maximum it becomes a dead letter; -1 as a level
-        makes it one at once. In an orderly queue it comes again soon, before all others. Raises
-        InvalidArgument.
+        makes it one at once. In an orderly queue it comes again before all others, which wait for
+        it: after `delay`, else after the consumer's `suspend_ms`. Raises InvalidArgument.
         """
         back = given_back(self._place, delay, level, reason)
         self._judge.tell(self._handful, self._place, back)
@@ -110,6 +111,17 @@ class GroupMessage:
     def body(self) -> bytes:
         """What the producer sent. Raises UnreadableBody."""
         return self.message.body
+
+    @overload
+    def decode(self) -> Any: ...
+    @overload
+    def decode(self, kind: type[_T]) -> _T: ...
+    def decode(self, kind: Any = Any) -> Any:
+        """The object that was sent, of the type `kind`; see Message. Raises InvalidMessage."""
+        return self.message.decode(kind)
+
+    def _repr_html_(self) -> str:
+        return self.message._repr_html_()
 
     @property
     def queue_id(self) -> int:

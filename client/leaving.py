@@ -96,4 +96,5 @@ def _forked() -> None:
     _open.clear()
 
 
-os.register_at_fork(after_in_child=_forked)
+if hasattr(os, "register_at_fork"):  # where there are forks
+    os.register_at_fork(after_in_child=_forked)

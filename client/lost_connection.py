@@ -43,6 +43,11 @@ class LostConnection:
             is_lost |= event == zmq.EVENT_DISCONNECTED
         return is_lost
 
+    @property
+    def is_doubtful(self) -> bool:
+        """Whether a connection was lost, and it is not known yet whether ZeroMQ dials again."""
+        return self._since_ms >= 0
+
     def dial_again(self, endpoint: str, now_ms: int) -> bool:
         """Dial where ZeroMQ has given up; whether it has."""
         self.take(now_ms)

@@ -8,9 +8,8 @@ from the core and report to it under `lock`; `changed` tells them that there may
 from __future__ import annotations
 
 import logging
-import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from copy import copy
 from functools import partial
 from typing import Any
@@ -24,6 +23,7 @@ from penstock.client.core.groups.assigned_core import AssignedCore
 from penstock.client.core.groups.member_core import MemberCore
 from penstock.client.core.groups.process_queue import ProcessQueue
 from penstock.client.lost_connection import LostConnection
+from penstock.client.waker import Waker
 from penstock.shared.clock import Clock
 from penstock.shared.errors import ConnectError, PenstockError
 from penstock.shared.wire.sockets import PRODUCE_ANSWER_BYTES, dial
@@ -53,19 +53,24 @@ class Line:
         poller.register(self.socket, zmq.POLLIN)
         poller.register(self.lost.events, zmq.POLLIN)
 
-    def look_after(self, now_ms: int, given_up: Callable[[int], None] | None = None) -> bool:
+    def look_after(
+        self, now_ms: int, ready: Container[Any], given_up: Callable[[int], None] | None = None
+    ) -> bool:
         """Connect again where that is needed; whether a connection was lost since the last call."""
-        is_lost = self.lost.take(now_ms)
+        doubtful = self.lost.is_doubtful or self._aim.away
+        # dialing again takes events too, and tells nobody of them
+        is_lost = (doubtful or self.lost.events in ready) and self.lost.take(now_ms)
         if self._aim.away:
             self._address.follow(self.socket, self._aim, now_ms)
-        is_given_up = self.lost.dial_again(self._address.endpoint, now_ms)
+        doubtful = doubtful or self.lost.is_doubtful
+        is_given_up = doubtful and self.lost.dial_again(self._address.endpoint, now_ms)
         if is_given_up and self._aim.away and given_up is not None:
             given_up(int(self.socket.maxmsgsize))
         return is_lost
 
-    def received(self) -> Iterator[list[bytes | memoryview]]:
+    def received(self, ready: Container[Any]) -> Iterator[list[bytes | memoryview]]:
         """The contents of what is there: a copy of a short frame, of a long one a view."""
-        while True:
+        while self.socket in ready:
             try:
                 frames = self.socket.recv_multipart(zmq.NOBLOCK, copy=False)
             except zmq.Again:
@@ -109,9 +114,9 @@ class MemberLoop:
         self.abandoned = False
         self.error: BaseException | None = None
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads=1)
-        self._waker = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._waker = Waker()
         self._poller = zmq.Poller()
-        self._poller.register(self._waker, zmq.POLLIN)
+        self._poller.register(self._waker.handle, zmq.POLLIN)
 
         def line(serves: str, aim: Aim, longest: int) -> Line:
             return Line(self._context, addresses[serves], aim, longest, self._poller)
@@ -121,6 +126,9 @@ class MemberLoop:
         self._readers = [
             (reader, line("consumers", reader.aim, longest)) for reader in core.readers.values()
         ]
+        # what the last poll has found something in. Nothing else is asked: each call into ZeroMQ
+        # gives the interpreter away, and a handler that computes gives it back after 5 ms.
+        self._ready: set[Any] = set()
         self._thread = threading.Thread(target=self._run, name="penstock-member", daemon=True)
 
     def __repr__(self) -> str:
@@ -148,7 +156,7 @@ class MemberLoop:
         """Have the thread take a turn now; `lock` is held."""
         if self.asleep and not self.ended:
             self.asleep = False
-            os.eventfd_write(self._waker, 1)
+            self._waker.wake()
 
     def tell(self) -> None:
         """Tell all that wait for the core that it has changed; `lock` is held."""
@@ -225,18 +233,18 @@ class MemberLoop:
             self._end()
 
     def _turn(self) -> None:
-        now_ms = self.now_ms()
+        now_ms, ready = self.now_ms(), self._ready
         for reader, line in self._readers:
-            if line.look_after(now_ms, reader.given_up):
+            if line.look_after(now_ms, ready, reader.given_up):
                 reader.connection_lost()
-            for answer in line.received():
+            for answer in line.received(ready):
                 with self.lock:
                     self._guarded(partial(reader.received, answer, now_ms))
                 self._fetch(reader, now_ms)
-        is_group_lost = self._group.look_after(now_ms)
-        self._produce.look_after(now_ms)
+        is_group_lost = self._group.look_after(now_ms, ready)
+        self._produce.look_after(now_ms, ready)
         core = self.core
-        told = list(self._group.received()), list(self._produce.received())
+        told = list(self._group.received(ready)), list(self._produce.received(ready))
         with self.lock:
             if is_group_lost:
                 core.membership.connection_lost()
@@ -254,9 +262,9 @@ class MemberLoop:
         with self.lock:
             wait_ms = core.wait_ms(self.now_ms())
             self.asleep = wait_ms > 0
-        for ready, _ in self._poller.poll(wait_ms):
-            if ready == self._waker:  # what else has happened is taken by the next turn
-                os.eventfd_read(self._waker)
+        self._ready = {found for found, _ in self._poller.poll(wait_ms)}
+        if self._waker.handle in self._ready:
+            self._waker.clear()
         with self.lock:
             self.asleep = False
 
@@ -317,7 +325,7 @@ class MemberLoop:
         with self.lock:
             self.closing = self.ended = True
             self.tell()
-            os.close(self._waker)
+            self._waker.close()
         self._keep_offsets(True)
         for line in (self._group, self._produce, *(each for _, each in self._readers)):
             line.close()

@@ -35,6 +35,7 @@ from penstock.client.transaction_loop import Listener
 from penstock.client.where import Where
 from penstock.shared.clock import Clock
 from penstock.shared.errors import StoreUnavailable
+from penstock.shared.loops.active import PlainSender, SendLock
 from penstock.shared.loops.forms import FRAME_BYTES, NO_ROOM
 from penstock.shared.loops.producer_clock import ProducerClock
 
@@ -90,7 +91,7 @@ class Producer(TopicCalls, Requesting, Replying[SendFuture], Transacting):
         self._clock = clock or ProducerClock()
         self._now_ms = self._clock.now_ms
         self._timeout_ms = timeout_ms
-        self._lock = threading.RLock()
+        self._lock = SendLock()
         self._settled = threading.Condition(self._lock)
         self._address = address = BrokerAddress(
             "producers", endpoint, store, timeout_ms, wait_for_broker_ms
@@ -98,8 +99,9 @@ class Producer(TopicCalls, Requesting, Replying[SendFuture], Transacting):
         address.meet()
         self._core = options.core(address, self._settled, self._clock.now_ms())
         self._intake = intake = self._core.intake
+        plain = PlainSender(intake, self._lock, self._now_ms, MAX_WAITING_BYTES)
         # looked up once: each send would make another bound method
-        self._take, self._take_batch = intake.take, intake.take_batch
+        self._try_send = plain.try_send
         self._loop = SendLoop(self._core, self._settled, address, timeout_ms, self._clock)
         self._loop.start()
         self._begin_transactions(group, on_check)
@@ -131,26 +133,41 @@ class Producer(TopicCalls, Requesting, Replying[SendFuture], Transacting):
         Raises InvalidMessage or InvalidArgument for what can be seen to be wrong here, and
         StoreUnavailable when there is no room for `timeout_ms`.
         """
-        loop, core = self._loop, self._core
-        if loop.closing:
-            loop.refuse_use()
-        if ack:
-            ack = check_ack(ack)
+        future: SendFuture | None = None
+        if not options:
+            future = self._try_send(topic, body, tags, keys, shard, queue, ack)
+        if future is not None:
+            return future
+        return self._send(topic, body, tags, keys, shard, queue, check_ack(ack), **options)
+
+    def _send(
+        self,
+        topic: str,
+        body: Body,
+        tags: str | None,
+        keys: Keys,
+        shard: str | None,
+        queue: int | None,
+        ack: str,
+        **options: Unpack[SendOptions],
+    ) -> SendFuture:
+        """Any message, at any time: what `_try_send` leaves."""
+        self._loop.check_usable()
+        core = self._core
         future: SendFuture | None = None
         with self._lock:
-            if self._intake.waiting_bytes > MAX_WAITING_BYTES:
-                self._wait_for_room()
-            if loop.closing:  # by another thread while this one waited: nobody would answer
-                loop.refuse_use()
+            self._wait_for_room()
+            # by another thread while this one waited: nobody would answer
+            self._loop.check_usable()
             now = self._now_ms()
             if not options:
-                take = self._take
+                take = core.intake.take
                 while (future := take(topic, body, tags, keys, shard, queue, ack, now)) is NO_ROOM:
                     core.open_frame(ack)
             if future is None:
                 future = send(core, now, topic, body, tags, keys, shard, queue, ack, **options)
-            if loop.asleep and core.may_send:
-                loop.wake()
+            if self._loop.asleep and core.may_send:
+                self._loop.wake()
         return future
 
     def send_oneway(self, topic: str, body: Body, **fields: Unpack[MessageFields]) -> None:
@@ -206,7 +223,7 @@ class Producer(TopicCalls, Requesting, Replying[SendFuture], Transacting):
             self._loop.check_usable()
             now = self._now_ms()
             if shard is None and selector is None and wait is True:
-                take = self._take_batch
+                take = self._intake.take_batch
                 while (future := take(topic, messages, queue, ack, now)) is NO_ROOM:
                     core.open_frame(ack)
             if future is None:

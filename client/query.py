@@ -111,14 +111,22 @@ class MessageQuery:
                 if self._lost.dial_again(self._address.endpoint, now_ms):
                     self._core.given_up(int(self._socket.maxmsgsize))
             header = self._core.outgoing(now_ms)
-            if header is not None:
-                try:
-                    self._socket.send(header, zmq.NOBLOCK)
-                except zmq.Again:
-                    self._core.not_connected()
-            if self._socket.poll(REPEAT_MS):
+            # A connection takes a moment to be there; until then nothing can be sent, nor answered.
+            if header is not None and not self._sent(header):
+                self._core.not_connected()
+            elif self._socket.poll(REPEAT_MS):
                 self._core.received(self._socket.recv_multipart())
         return self._core.found
+
+    def _sent(self, header: bytes) -> bool:
+        """Whether it could be sent, waiting as long as for an answer."""
+        if not self._socket.poll(REPEAT_MS, zmq.POLLOUT):
+            return False
+        try:
+            self._socket.send(header, zmq.NOBLOCK)
+        except zmq.Again:  # the connection is lost in between
+            return False
+        return True
 
     def close(self) -> None:
         """Disconnect."""

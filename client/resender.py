@@ -7,6 +7,7 @@ would not. Not for several threads, and not across a fork.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 import zmq
 
@@ -42,6 +43,8 @@ class Resender:
         self._core = SendBack("resender")
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads=1)
         self._poller = zmq.Poller()
+        # what the last poll has found something in
+        self._ready: set[Any] = set()
         self._line = Line(
             self._context, self._address, self._core.aim, PRODUCE_ANSWER_BYTES, self._poller
         )
@@ -78,13 +81,14 @@ class Resender:
     def _turn(self) -> bool:
         """Send what is to be sent, and take what comes; whether anything has."""
         now_ms = self._clock.monotonic_ms()
-        self._line.look_after(now_ms)
+        self._line.look_after(now_ms, self._ready)
         if not self._line.send(list(self._core.outgoing(now_ms))):
             self._core.not_connected(now_ms)
         if len(self._core):
-            self._poller.poll(max(1, self._core.wait_ms(now_ms)))
+            found = self._poller.poll(max(1, self._core.wait_ms(now_ms)))
+            self._ready = {each for each, _ in found}
         heard = False
-        for parts in self._line.received():
+        for parts in self._line.received(self._ready):
             self._core.received(parts, self._clock.monotonic_ms())
             heard = True
         return heard

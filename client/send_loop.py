@@ -7,7 +7,6 @@ have outcomes: then the loop goes on until they have, and says which have failed
 
 from __future__ import annotations
 
-import os
 import threading
 from typing import NoReturn
 
@@ -18,6 +17,7 @@ from penstock.client.broker_address import BrokerAddress
 from penstock.client.core.sending.failures import Lost
 from penstock.client.core.sending.producer_core import ProducerCore
 from penstock.client.lost_connection import LostConnection
+from penstock.client.waker import Waker
 from penstock.shared.clock import Clock
 from penstock.shared.errors import StoreUnavailable
 from penstock.shared.wire.sockets import PRODUCE_ANSWER_BYTES, dial
@@ -41,8 +41,6 @@ class SendLoop:
         self._address, self._name = address, address.name
         self._timeout_s = timeout_ms / 1000 + GRACE_S
         self._clock = clock
-        # no message is taken any more
-        self.closing = False
         self.is_forked = False
         # whether the thread waits, and has to be woken for what is new
         self.asleep = False
@@ -53,14 +51,19 @@ class SendLoop:
             self._context, address.endpoint, PRODUCE_ANSWER_BYTES
         )
         self._lost = LostConnection(self._socket)
-        self._waker = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._waker = Waker()
         self._poller = zmq.Poller()
-        for each in (self._socket, self._waker, self._lost.events):
+        for each in (self._socket, self._waker.handle, self._lost.events):
             self._poller.register(each, zmq.POLLIN)
         self._thread: threading.Thread | None = None
 
     def __repr__(self) -> str:
         return f"<producer of {self._name}>"
+
+    @property
+    def closing(self) -> bool:
+        """Whether no message is taken any more."""
+        return self.core.intake.closed
 
     def check_usable(self) -> None:
         """Raises StoreUnavailable where no message is taken any more."""
@@ -87,7 +90,7 @@ class SendLoop:
     def wake(self) -> None:
         """Have the thread look what is to be sent; once for each time that it sleeps."""
         self.asleep = False
-        os.eventfd_write(self._waker, 1)
+        self._waker.wake()
 
     def finish(self) -> None:
         """Wait until every message has its outcome, as long as the timeout allows."""
@@ -107,7 +110,7 @@ class SendLoop:
         """End at once: what has no outcome fails."""
         with self._settled:
             if not self.closing:
-                self.closing = True
+                self.core.intake.closed = True
                 self.wake()
         if self._thread is not None:
             self._thread.join()
@@ -125,7 +128,7 @@ class SendLoop:
 
     def forked(self) -> None:
         """This is another process, which has no such thread."""
-        self.closing = self.is_forked = True
+        self.core.intake.closed = self.is_forked = True
 
     # --- the thread ---
 
@@ -148,16 +151,18 @@ class SendLoop:
             self._address.follow(self._socket, self.core.routes.aim, now_ms)
             self._lost.dial_again(self._address.endpoint, now_ms)
         with self._settled:
-            out = list(self.core.outgoing(now_ms))
+            leaving = list(self.core.leaving(now_ms))
             wait_ms = self.core.wait_ms(now_ms)
             self.asleep = True
+        # without the lock: nobody who sends waits while records are made
+        out = list(self.core.packed(leaving))
         if not self._send_out(out):
             wait_ms = self._connect_soon()
         elif out:
             self.core.timeouts.connected = True
         for ready, _ in self._poller.poll(wait_ms):
-            if ready == self._waker:
-                os.eventfd_read(self._waker)
+            if ready == self._waker.handle:
+                self._waker.clear()
             elif ready == self._lost.events and self._lost.take(self._clock.monotonic_ms()):
                 self._connect_soon()
         self._take_answers()
@@ -197,11 +202,11 @@ class SendLoop:
         """Let go of everything; what has no outcome fails."""
         leaving.discard(self)
         with self._settled:
-            self.closing = True
+            self.core.intake.closed = True
             self.core.fail_all(ended(self._name, error))
             self._settled.notify_all()
             # under the lock, as is the write of a thread that finds the loop asleep
-            os.close(self._waker)
+            self._waker.close()
         self._lost.close()
         self._socket.close()
         self._context.term()

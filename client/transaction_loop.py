@@ -19,6 +19,7 @@ from penstock.client.broker_address import BrokerAddress
 from penstock.client.core.message import Message, longest_answer_bytes
 from penstock.client.core.transactions import HalfMessage, TransactionCore
 from penstock.client.lost_connection import LostConnection
+from penstock.client.waker import Waker
 from penstock.shared.clock import Clock
 from penstock.shared.errors import InvalidArgument, PenstockError, StoreUnavailable
 from penstock.shared.formats.compression import MAX_BODY_BYTES
@@ -51,9 +52,9 @@ class TransactionLoop:
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads=1)
         self._socket = dial(self._context, address.endpoint, longest_answer_bytes(MAX_BODY_BYTES))
         self._lost = LostConnection(self._socket)
-        self._waker = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._waker = Waker()
         self._poller = zmq.Poller()
-        for each in (self._socket, self._waker, self._lost.events):
+        for each in (self._socket, self._waker.handle, self._lost.events):
             self._poller.register(each, zmq.POLLIN)
         name = "penstock-transactions"
         self._threads = [threading.Thread(target=self._run, name=name, daemon=True)]
@@ -72,7 +73,7 @@ class TransactionLoop:
             self._check_usable()
             now_ms = self._clock.monotonic_ms()
             numbers = [self._core.end(half, outcome, now_ms) for half in halves]
-            os.eventfd_write(self._waker, 1)
+            self._waker.wake()
             found: dict[int, Ended | PenstockError] = {}
 
             def answered() -> bool:
@@ -104,7 +105,7 @@ class TransactionLoop:
             self._check_usable()
             number = self._core.end(half, outcome, self._clock.monotonic_ms())
             self._told[number] = told
-            os.eventfd_write(self._waker, 1)
+            self._waker.wake()
 
     def close(self) -> None:
         """Disconnect. A listener that is at work is not waited for: the broker asks again."""
@@ -114,7 +115,7 @@ class TransactionLoop:
             if self._closing:
                 return
             self._closing = True
-            os.eventfd_write(self._waker, 1)
+            self._waker.wake()
             self._changed.notify_all()
         self._threads[0].join()
 
@@ -138,7 +139,7 @@ class TransactionLoop:
             with self._changed:
                 self._closing = True
                 self._changed.notify_all()
-                os.close(self._waker)
+                self._waker.close()
                 left, self._told = list(self._told.values()), {}
             for told in left:
                 told(self._closed())
@@ -162,8 +163,8 @@ class TransactionLoop:
                     core.not_connected(now_ms)
                 break
         for ready, _ in self._poller.poll(wait_ms):
-            if ready == self._waker:
-                os.eventfd_read(self._waker)
+            if ready == self._waker.handle:
+                self._waker.clear()
             elif ready == self._lost.events and self._lost.take(self._clock.monotonic_ms()):
                 with self._changed:
                     core.not_connected(self._clock.monotonic_ms())
@@ -196,7 +197,7 @@ class TransactionLoop:
                 if self._closing:
                     return
                 self._core.decided(half, outcome, self._clock.monotonic_ms())
-                os.eventfd_write(self._waker, 1)
+                self._waker.wake()
 
     def _next_question(self) -> tuple[HalfMessage, Message] | None:
         """Waits for one; None when the producer is closed."""

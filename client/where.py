@@ -18,6 +18,19 @@ _LIKE_ENDPOINT = re.compile(r"[^/\\]+:[0-9]+|[a-z]+://.*")
 TIMEOUT_MS = 30_000
 
 
+def where(target: Store | None, endpoint: str | None, store: Store | None) -> Where:
+    """The broker that is named; where none is, the one that is meant here (see chosen_broker).
+
+    Raises InvalidArgument, ConfigError.
+    """
+    if target is None and endpoint is None and store is None:
+        # imported here: most programs name their broker
+        from penstock.client.chosen_broker import meant_broker
+
+        endpoint, store, _ = meant_broker()
+    return Where(target, endpoint, store)
+
+
 class Where:
     """Which broker a text means: an endpoint begins with tcp: or ipc:, all else is a store."""
 

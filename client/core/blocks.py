@@ -17,6 +17,7 @@ from typing import NamedTuple
 from penstock.client.core.sending.encoding import BatchMessage, check_common
 from penstock.client.core.sending.frames import Frame, SendFuture
 from penstock.client.core.sending.producer_core import ProducerCore
+from penstock.client.core.sending.records import Records, RecordsFrame, fit
 from penstock.client.core.sending.selectors import SelectedBy
 from penstock.shared.errors import InvalidMessage, OffsetsMoved
 from penstock.shared.loops.forms import Draft
@@ -49,12 +50,12 @@ class Block:
     def __init__(self, core: ProducerCore) -> None:
         self._core = core
         self._drafts: list[tuple[str, Draft, int, str | None, int | SelectedBy | None]] = []
-        # those whose draft was made before, with the queue that they are for
-        self._made: list[tuple[str, int, Draft, int]] = []
+        # those that were made before, with the queues that they are for
+        self._records: list[Records] = []
         self._size = 0
 
     def __len__(self) -> int:
-        return len(self._drafts) + len(self._made)
+        return len(self._drafts) + sum(each.total for each in self._records)
 
     @property
     def topics(self) -> set[str]:
@@ -73,14 +74,15 @@ class Block:
         self._drafts.append((topic, draft, size, shard, queue))
         self._size += size
 
-    def put(self, topic: str, queue_id: int, draft: Draft) -> None:
-        """Take an output whose draft was made before, for a queue that the broker alone looks at.
+    def put(self, records: Records) -> None:
+        """Take outputs that were made before, for queues that the broker alone looks at.
 
-        Those come after the others. Raises InvalidMessage.
+        They come after the others, and their places are told to nobody. Raises InvalidMessage.
         """
-        size = self._core.encoder.room(topic, draft)
+        records = fit(records, self._core.encoder)
+        size = len(records.payload)
         self._check(self._size + size)
-        self._made.append((topic, queue_id, draft, size))
+        self._records.append(records)
         self._size += size
 
     def _check(self, size: int) -> None:
@@ -105,20 +107,21 @@ class Block:
         placed = [
             (topic, core.routes.queue_for(topic, shard, queue), draft, size)
             for topic, draft, size, shard, queue in self._drafts
-        ] + self._made
-        frame = Frame("durable")
+        ]
+        frame = RecordsFrame("durable", self._records) if self._records else Frame("durable")
         frame.whole = True
         body, properties = move_of(group, moves)
-        if placed:
-            self._put_own(frame, *begin_of(group, len(placed) + 2), now_ms)
+        if len(self):
+            self._put_own(frame, *begin_of(group, len(self) + 2), now_ms)
             frame.open_runs.clear()
             for topic, queue_id, draft, size in placed:
                 self._put(frame, topic, queue_id, draft, size, now_ms)
         future = self._put_own(frame, body, properties, now_ms)
-        if len(frame.runs) > MAX_RUNS:
+        runs = len(frame.runs) + sum(len(each.runs) for each in self._records)
+        if runs > MAX_RUNS:
             raise InvalidMessage(
                 f"the block's outputs go to more than {MAX_RUNS - 2} queues",
-                len(frame.runs) - 2,
+                runs - 2,
                 "end the block after fewer inputs, or send to fewer queues",
             )
         core.outbox.put_frame(frame)

@@ -15,13 +15,13 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Collection, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TypeVar
 
 from penstock.client.core.aim import Aim
 from penstock.client.core.arguments import check_at_least, check_bool, check_queues, check_text
 from penstock.client.core.log_files import LogFiles
-from penstock.client.core.message import Message, read_records, without_tombstones
+from penstock.client.core.message import Message, Part, without_tombstones
 from penstock.client.core.selection import Selection
 from penstock.client.core.start import (
     Start,
@@ -54,18 +54,7 @@ REPEAT_MS = 200
 _ANY_NUMBER = 1 << 31
 
 
-class _Part(NamedTuple):
-    """Records of a queue that have come and are not taken: a place in a payload.
-
-    Their offsets are from `start` on and below `stop`; those from `end` on are not asked for.
-    """
-
-    queue_id: int
-    start: int
-    stop: int
-    end: int
-    payload: bytes | memoryview
-    place: tuple[int, int]
+_T = TypeVar("_T")
 
 
 class ConsumerCore:
@@ -110,7 +99,7 @@ class ConsumerCore:
         # where each queue was begun; empty until the broker has said what queues there are
         self.starts: dict[int, int] = {}
         self.cursors: dict[int, int] = {}
-        self._parts: deque[_Part] = deque()
+        self._parts: deque[Part] = deque()
         self._ahead_bytes = 0
         self._refused: PenstockError | None = None
         self.skipped = 0
@@ -205,9 +194,13 @@ class ConsumerCore:
             cursors = {queue: at for queue, at in cursors.items() if at < self._ends[queue]}
             ends = {queue: self._ends[queue] for queue in cursors}
         wanted = None if self._selection is None else self._selection.subscription(ends)
-        most = DIRECT_PULL_BYTES if direct else PULL_BYTES
+        most = self._most_bytes(direct)
         asked = self._request, self.topic, cursors, known, most, wait_ms, wanted, direct
         return messages.Pull(*asked, self.aim.run)
+
+    def _most_bytes(self, direct: bool) -> int:
+        """How much one pull is to bring."""
+        return DIRECT_PULL_BYTES if direct else PULL_BYTES
 
     def _asked_cursors(self) -> dict[int, int]:
         return dict(self.cursors)
@@ -312,7 +305,7 @@ class ConsumerCore:
                         "an answer is shorter than its header says", place, str(answer)
                     )
                 self._parts.append(
-                    _Part(part.queue_id, cursor, part.next_offset, end, payload, place)
+                    Part(part.queue_id, cursor, part.next_offset, end, payload, place)
                 )
                 self._ahead_bytes += part.size
                 self.cursors[part.queue_id] = min(part.next_offset, end)
@@ -331,41 +324,49 @@ class ConsumerCore:
         were asked for; the next pull begins with these again. What came before an error is taken
         before it is raised.
         """
+        return self._take(self._messages)
+
+    def take_bodies(self) -> list[bytes | Message]:
+        """The same, of each message only its body; all of it where that has to be made first."""
+        return self._take(self._bodies)
+
+    def _take(self, read: Callable[[Part], Sequence[_T]]) -> list[_T]:
         if not self._parts and self._refused is not None:
             error, self._refused = self._refused, None
             raise error
-        taken: list[Message] = []
+        taken: list[_T] = []
         left = PULL_BYTES
         while self._parts:
             part = self._parts[0]
-            if taken and part.place[1] - part.place[0] > left:
+            if taken and part.size > left:
                 break
             try:
-                found = self._messages(part)
+                found = read(part)
             except PenstockError:
                 if not taken:
                     self._go_back()
                     raise
                 break
             self._parts.popleft()
-            self._ahead_bytes -= part.place[1] - part.place[0]
-            left -= part.place[1] - part.place[0]
+            self._ahead_bytes -= part.size
+            left -= part.size
             taken += found
         return taken
 
-    def _messages(self, part: _Part) -> list[Message]:
-        found, marked = read_records(
-            part.payload,
-            part.place,
-            part.queue_id,
-            range(part.start, part.stop),
-            self._max_body_bytes,
-        )
+    def _messages(self, part: Part) -> list[Message]:
+        found, marked = part.messages(self._max_body_bytes)
         while found and found[-1].queue_offset >= part.end:
             found.pop()
         if marked:
             found = self._without_lost(found)
         return found if self._selection is None else self._selection.pick(found)
+
+    def _bodies(self, part: Part) -> Sequence[bytes | Message]:
+        if self._selection is None and part.stop <= part.end:
+            found, marked = part.bodies(self._max_body_bytes)
+            if not marked:
+                return found
+        return self._messages(part)
 
     def _go_back(self) -> None:
         """Forget what has come and is not taken, to ask for it again."""

@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 from collections.abc import Iterator
+from operator import itemgetter
 from pathlib import Path
 
 from penstock.shared.errors import ProtocolError, StoreUnavailable
@@ -24,6 +26,8 @@ from penstock.shared.wire.messages import Pulled
 TRY_AGAIN_MS = 5000
 # No broker of this version sends a larger answer.
 MAX_ANSWER_BYTES = 1 << 30
+# of one call of the kernel, which takes 1024
+_MOST_VIEWS = 1024
 _log = logging.getLogger("penstock")
 
 
@@ -31,7 +35,7 @@ class LogFiles:
     """Reads the records of answers that name places. Without `wanted` it never asks for places."""
 
     def __init__(self, wanted: bool) -> None:
-        self._wanted = wanted
+        self._wanted = wanted and sys.platform == "linux"
         self._not_before_ms = 0
         # the run of the last answer, and its log's directory
         self._run_id: str | None = None
@@ -48,7 +52,7 @@ class LogFiles:
         """
         if not self._wanted:
             raise ProtocolError("an answer names places that nobody asked for", answer.run_id)
-        # imported here: this and numpy take a while, and few clients ever read files
+        # imported here: it takes a while, and few clients ever read files
         from penstock.shared.memory.run_directory import find_store
 
         size = _check(answer, ranges)
@@ -66,25 +70,56 @@ class LogFiles:
         return None
 
     def _read(self, answer: Pulled, ranges: bytes | memoryview, size: int) -> memoryview:
-        import numpy as np
-
-        # memory that is not cleared first, as a bytearray's would be
-        whole = np.empty(size, np.uint8).data
+        # It is cleared first, for nothing. numpy would not do that, but has to be imported, and
+        # starts threads in the program.
+        whole = memoryview(bytearray(size))
         at = 0
         for base, part in _parts(answer, ranges):
+            wanted = []
+            for start, stop in RANGE.iter_unpack(part):
+                wanted.append((start, whole[at : at + stop - start]))
+                at += stop - start
             path = self._directory / segment_name(base)
             handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
             try:
-                for start, stop in RANGE.iter_unpack(part):
-                    until = at + stop - start
-                    while at < until:
-                        got = os.preadv(handle, [whole[at:until]], stop - base - (until - at))
-                        if not got:
-                            raise OSError(f"{path} ends before {stop - base}")
-                        at += got
+                for start, views in _runs(wanted):
+                    if not _fill(handle, start - base, views):
+                        raise OSError(f"{path} ends before its records do")
             finally:
                 os.close(handle)
         return whole
+
+
+def _runs(wanted: list[tuple[int, memoryview]]) -> Iterator[tuple[int, list[memoryview]]]:
+    """Neighbours in the file, whatever queues they are of, to be read by one call.
+
+    While it lasts the program's other threads go on. Between two calls this one would wait for
+    them, as long as they have something to compute.
+    """
+    first, stop, views = 0, -1, list[memoryview]()
+    for start, view in sorted(wanted, key=itemgetter(0)):
+        if start != stop or len(views) == _MOST_VIEWS:
+            if views:
+                yield first, views
+            first, views = start, []
+        views.append(view)
+        stop = start + len(view)
+    if views:
+        yield first, views
+
+
+def _fill(handle: int, offset: int, views: list[memoryview]) -> bool:
+    """Read from there on, one view after the other; False where the file ends before."""
+    left = sum(map(len, views))
+    while left:
+        got = os.preadv(handle, views, offset)
+        if not got:
+            return False
+        left, offset = left - got, offset + got
+        while left and got >= len(views[0]):
+            got -= len(views.pop(0))
+        views[0] = views[0][got:]
+    return True
 
 
 def _parts(answer: Pulled, ranges: bytes | memoryview) -> Iterator[tuple[int, bytes | memoryview]]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from penstock.shared.errors import StoreDamaged
 from penstock.shared.formats.compression import MAX_BODY_BYTES
 from penstock.shared.formats.tombstone import LOST_MARK, is_tombstone
-from penstock.shared.loops.active import Message, messages
+from penstock.shared.loops.active import Message, bodies, messages
 
-__all__ = ["Message", "longest_answer_bytes", "read_records", "split_records"]
+__all__ = ["Message", "Part", "longest_answer_bytes", "read_records", "split_records"]
 
 _ANY_OFFSET = range((1 << 63) - 1)
 # Of an answer: 8 MiB of records or one of them, and what describes it.
@@ -41,6 +43,39 @@ def read_records(
             "stop the broker, then make the queues anew: penstock store rebuild STORE",
         )
     return made, marked
+
+
+class Part(NamedTuple):
+    """Records of a queue that have come and are not taken: a place in a payload.
+
+    Their offsets are from `start` on and below `stop`; those from `end` on are not asked for.
+    """
+
+    queue_id: int
+    start: int
+    stop: int
+    end: int
+    payload: bytes | memoryview
+    place: tuple[int, int]
+
+    @property
+    def size(self) -> int:
+        return self.place[1] - self.place[0]
+
+    def messages(self, max_body_bytes: int) -> tuple[list[Message], bool]:
+        """What `read_records` says of it."""
+        within = range(self.start, self.stop)
+        return read_records(self.payload, self.place, self.queue_id, within, max_body_bytes)
+
+    def bodies(self, max_body_bytes: int) -> tuple[list[bytes | Message], bool]:
+        """The same, of each message only its body; of one that is compressed or damaged all."""
+        within = self.start, self.stop
+        made, end, marked = bodies(
+            self.payload, self.place, self.queue_id, within, max_body_bytes, LOST_MARK
+        )
+        if end != self.place[1]:
+            self.messages(max_body_bytes)  # which says where
+        return made, marked
 
 
 def split_records(

@@ -81,12 +81,13 @@ def test_following_wakes_when_something_comes(broker: Any) -> None:
 def test_the_event_loop_goes_on_meanwhile(broker: Any) -> None:
     async def test() -> None:
         async with Consumer(broker.consume, "aio-quiet") as consumer:
-            polling = asyncio.create_task(consumer.poll(0.3))
-            turns = 0
-            while not polling.done():
+            polling = asyncio.create_task(consumer.poll(60))
+            for _ in range(11):
                 await asyncio.sleep(0.005)
-                turns += 1
-            assert polling.result() == [] and turns > 10
+            assert not polling.done()
+            polling.cancel()
+            await asyncio.wait([polling])
+            assert await consumer.poll(0.01) == []
 
     run(test)
 
@@ -103,6 +104,28 @@ def test_flush_and_drain_wait_for_outcomes(broker: Any) -> None:
             await asyncio.gather(*futures)
 
     run(test)
+
+
+@pytest.mark.parametrize("seen", [False, True])
+def test_a_block_that_an_error_ends_says_what_nobody_has_seen_fail(
+    broker: Any, caplog: pytest.LogCaptureFixture, seen: bool
+) -> None:
+    async def test() -> None:
+        async with Producer(broker.produce) as producer:
+            await producer.create_topic("aio-unseen", 1)
+        with pytest.raises(ZeroDivisionError):
+            async with Producer(broker.produce) as producer:
+                # it does not know yet how many queues there are
+                future = producer.send("aio-unseen", b"x", queue=99)
+                if seen:
+                    with pytest.raises(QueueNotFound):
+                        await future
+                raise ZeroDivisionError
+
+    run(test)
+    said = [each.message for each in caplog.records if each.name.startswith("penstock")]
+    assert len(said) == (not seen)
+    assert seen or "leaving" in said[0] and "aio-unseen" in said[0]
 
 
 def test_leaving_the_block_waits_for_outcomes(broker: Any) -> None:

@@ -138,9 +138,8 @@ def test_exactly_one_of_endpoint_and_store_is_named(client: Client, tmp_path: Pa
         client(store="")
     with pytest.raises(InvalidArgument, match="tcp://localhost:20911"):
         client("localhost:20911")
-    for wrong in ((), ("tcp://127.0.0.1:1", tmp_path)):
-        with pytest.raises(InvalidArgument):
-            penstock.connect(*wrong[:1], **({"store": wrong[1]} if wrong else {}))
+    with pytest.raises(InvalidArgument):
+        penstock.connect("tcp://127.0.0.1:1", store=tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -409,6 +408,11 @@ def test_a_store_that_is_moved_while_its_broker_runs_keeps_its_clients(
             moved.rename(running.store)
 
 
+def test_an_endpoint_that_cannot_be_read_is_refused_before_anybody_is_looked_for() -> None:
+    with pytest.raises(InvalidArgument):
+        BrokerAddress("consumers", "udp://127.0.0.1:1", None, 1000, 0)
+
+
 def test_a_client_follows_its_broker_from_an_endpoint_that_zeromq_has_given_up(
     broker_in: Any, tmp_path: Path
 ) -> None:
@@ -437,9 +441,28 @@ def test_a_lost_connection_is_told_also_where_nobody_was_waiting_for_it() -> Non
         line = Line(context, address, aim, 1 << 20, zmq.Poller())
         line.socket.send(b"hello")
         assert listening.poll(WAIT_S * 1000)
-        assert not line.look_after(1000)
+        both = {line.socket, line.lost.events}
+        assert not line.look_after(1000, both)
         listening.close(linger=0)
         assert line.lost.events.poll(WAIT_S * 1000)
-        assert line.look_after(1001)
-        assert not line.look_after(1002), "once"
+        assert line.look_after(1001, both)
+        assert not line.look_after(1002, both), "once"
         line.close()
+
+
+def test_a_first_question_waits_for_its_connection_and_for_nothing_else(
+    broker: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pause_s = 20
+    monkeypatch.setattr("penstock.client.query.REPEAT_MS", pause_s * 1000)
+    monkeypatch.setattr("penstock.client.aio_query.REPEAT_MS", pause_s * 1000)
+    began = time.monotonic()
+    with MessageQuery(store=broker.store) as query:
+        assert query.by_key("orders", "none") == []
+
+    async def ask() -> None:
+        async with aio.MessageQuery(store=broker.store) as asking:
+            assert await asking.by_key("orders", "none") == []
+
+    asyncio.run(ask())
+    assert time.monotonic() - began < pause_s

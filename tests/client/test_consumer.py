@@ -159,6 +159,36 @@ def test_two_consumers_each_see_everything(broker: Any) -> None:
             assert sorted(bodies(one, 300)) == sorted(bodies(two, 300)) == expected
 
 
+def test_bodies_come_alone_and_a_loop_that_broke_off_goes_on_behind_the_last(
+    broker: Any, numbers: dict[str, Any]
+) -> None:
+    expected = [b"%d" % number for number in range(10)]
+    with Consumer(broker.consume, "numbers", follow=False) as consumer:
+        seen = []
+        for body in consumer.bodies():
+            seen.append(body)
+            if len(seen) == 4:
+                break
+        assert seen + list(consumer.bodies()) == expected
+        assert list(consumer.bodies()) == [] and consumer.positions == {0: 10}
+    with Consumer(broker.consume, "numbers", follow=False, start=3) as consumer:
+        consumer.end_at(6)
+        assert list(consumer.bodies()) == expected[3:6], "what lies behind the end is not shown"
+
+
+@pytest.mark.parametrize("chosen", [{}, {"tags": "even"}])
+def test_bodies_that_do_not_stand_there_as_sent_are_made(
+    broker: Any, chosen: dict[str, str]
+) -> None:
+    topic = f"made-{len(chosen)}"
+    sent = [b"plain %d" % number + b"." * 5000 * (number % 3) for number in range(12)]
+    with Producer(broker.produce, compression="zlib") as producer:
+        for number, body in enumerate(sent):
+            producer.send(topic, body, queue=0, tags=("even", "odd")[number % 2])
+    with Consumer(broker.consume, topic, follow=False, **chosen) as consumer:
+        assert list(consumer.bodies()) == (sent[::2] if chosen else sent)
+
+
 def test_only_some_queues_are_read(broker: Any) -> None:
     with Producer(broker.produce) as producer:
         producer.create_topic("some", 4)

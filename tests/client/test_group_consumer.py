@@ -325,6 +325,7 @@ def test_each_topic_of_a_member_follows_its_broker_to_another_run(
     with Producer(store=broker.store) as producer:
         producer.create_topic("orders", 1)
         producer.create_topic("returns", 1)
+        producer.create_topic("%RETRY%g", 1)
         producer.send("orders", b"0")
         producer.send("returns", b"1")
     topics = ["orders", "returns"]

@@ -23,14 +23,14 @@ PROGRAM = """
 import sys, time
 from penstock.client import GroupConsumer
 
-store, group, orderly = sys.argv[1:]
+store, group, orderly, session_ms = sys.argv[1:]
 
 def tell(*words):
     print(time.monotonic_ns(), *words, flush=True)
 
 consumer = GroupConsumer(
     store=store, group=group, topics="work", start="first", orderly=orderly == "orderly",
-    commit_ms=20, session_timeout_ms=3000,
+    commit_ms=20, session_timeout_ms=int(session_ms),
 )
 with consumer:
     tell("began")
@@ -59,12 +59,13 @@ class Line(NamedTuple):
 class Program:
     """A member in a process."""
 
-    def __init__(self, number: int, store: Path, group: str, kind: str, place: Path) -> None:
+    def __init__(self, number: int, store: Path, kind: str, session_ms: int, place: Path) -> None:
         self.number, self.said = number, place / f"member-{number}"
         self.ended_ns = 1 << 62
         with self.said.open("wb") as said:
             self.process = subprocess.Popen(
-                [sys.executable, "-c", PROGRAM, str(store), group, kind], stdout=said
+                [sys.executable, "-c", PROGRAM, str(store), "g", kind, str(session_ms)],
+                stdout=said,
             )
 
     @property
@@ -106,11 +107,11 @@ def work(start_broker: Any) -> Iterator[Any]:
 
 
 @pytest.fixture
-def programs(work: Any, tmp_path: Path) -> Iterator[Callable[[str], Program]]:
+def programs(work: Any, tmp_path: Path) -> Iterator[Callable[..., Program]]:
     made: list[Program] = []
 
-    def start(kind: str) -> Program:
-        made.append(Program(len(made), work.store, "g", kind, tmp_path))
+    def start(kind: str, session_ms: int = 3000) -> Program:
+        made.append(Program(len(made), work.store, kind, session_ms, tmp_path))
         return made[-1]
 
     yield start
@@ -129,7 +130,7 @@ def ended(programs: list[Program]) -> set[tuple[int, int]]:
 
 @pytest.mark.parametrize("kind", ["any", "orderly"])
 def test_members_come_leave_and_are_killed_and_each_message_is_handled(
-    work: Any, programs: Callable[[str], Program], kind: str
+    work: Any, programs: Callable[..., Program], kind: str
 ) -> None:
     members = [programs(kind) for _ in range(2)]
     wait_for(lambda: len(ended(members)) > 60, "the first messages")
@@ -149,7 +150,7 @@ def test_members_come_leave_and_are_killed_and_each_message_is_handled(
 
 @pytest.mark.parametrize("kind", ["any", "orderly"])
 def test_a_member_that_was_frozen_repeats_nothing_that_was_answered(
-    work: Any, programs: Callable[[str], Program], kind: str
+    work: Any, programs: Callable[..., Program], kind: str
 ) -> None:
     frozen = programs(kind)
     wait_for(lambda: len(ended([frozen])) > 20, "it works")
@@ -196,10 +197,11 @@ def no_queue_is_in_two_hands(members: list[Program]) -> None:
                 busy_until = next(own_end, members[line.member].ended_ns)
 
 
-def test_a_killed_members_queues_are_with_others_soon(
-    work: Any, programs: Callable[[str], Program]
+def test_a_killed_members_queues_are_with_others_before_its_session_ends(
+    work: Any, programs: Callable[..., Program]
 ) -> None:
-    victim = programs("any")
+    # it is taken for dead because its connection has ended, and not because it was silent
+    victim = programs("any", session_ms=10 * WAIT_S * 1000)
     wait_for(lambda: len(ended([victim])) > 20, "it works")
     with GroupConsumer(store=work.store, group="g", topics="work", start="first") as heir:
         heir.poll(0.01)

@@ -1,4 +1,4 @@
-"""A member's request that has no answer yet, and when it is to be sent, again perhaps. Pure.
+"""A member's requests that have no answer yet, and when each is to be sent, again perhaps. Pure.
 
 A connection loses nothing while it lives, so silence means that the coordinator has much to do, and
 asking again at once would be more of it.
@@ -6,7 +6,11 @@ asking again at once would be more of it.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from typing import Any
+
 from penstock.shared.wire.group_messages import GroupRequest
+from penstock.shared.wire.messages import WireMessage
 
 # Each time twice as long, up to the second number.
 REPEAT_MS, MAX_REPEAT_MS = 2000, 8000
@@ -33,3 +37,46 @@ class Asked:
     def is_due_at(self, due_ms: int) -> None:
         """What was sent of it counts no more: it goes out at that time."""
         self.due_ms, self._pause_ms = due_ms, REPEAT_MS
+
+
+class AllAsked:
+    """Those of one member, by their numbers, in the order in which they are asked."""
+
+    def __init__(self) -> None:
+        self._number = 0
+        self._asked: dict[int, Asked] = {}
+
+    def __iter__(self) -> Iterator[Asked]:
+        return iter(self._asked.values())
+
+    def ask(self, kind: Callable[..., GroupRequest], *fields: Any) -> None:
+        """Have a request of this kind sent; its number is one that no other has had."""
+        self._number += 1
+        self._asked[self._number] = Asked(kind(self._number, *fields))
+
+    def get(self, number: int) -> Asked | None:
+        return self._asked.get(number)
+
+    def pop(self, number: int) -> Asked | None:
+        """It is answered."""
+        return self._asked.pop(number, None)
+
+    def has(self, *kinds: type[WireMessage]) -> bool:
+        """Whether one of these kinds has no answer yet."""
+        return any(isinstance(each.request, kinds) for each in self)
+
+    def keep(self, *kinds: type[WireMessage]) -> None:
+        """Ask for nothing any more but for these kinds."""
+        self._drop([each for each in self if not isinstance(each.request, kinds)])
+
+    def drop(self, *kinds: type[WireMessage]) -> None:
+        self._drop([each for each in self if isinstance(each.request, kinds)])
+
+    def _drop(self, found: list[Asked]) -> None:
+        for each in found:
+            del self._asked[each.request.request]
+
+    def are_due_at(self, due_ms: int) -> None:
+        """What was sent of them counts no more: all go out at that time."""
+        for each in self:
+            each.is_due_at(due_ms)

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from penstock.client.core.consumer_core import REPEAT_MS, ConsumerCore, _Part
-from penstock.client.core.message import Message
+from penstock.client.core.consumer_core import DIRECT_PULL_BYTES, REPEAT_MS, ConsumerCore
+from penstock.client.core.message import Message, Part
 from penstock.client.core.selection import Selection
 from penstock.client.core.start import StartAt
 from penstock.shared.errors import PenstockError, QueueNotFound
@@ -21,6 +21,9 @@ STALE_MS = 20
 # A pull that is held is asked for again each time later, up to this: members are many, and a quiet
 # group must cost the reader next to nothing. A connection that ends is noticed by itself.
 MAX_REPEAT_MS = 2500
+# A pull that follows the last one within this time, and that was answered with much, asks for more,
+# up to the second number: the reader gives no more.
+SOON_MS, MAX_PULL_BYTES = 50, 8 << 20
 
 
 class Taken(NamedTuple):
@@ -64,6 +67,9 @@ class AssignedCore(ConsumerCore):
         self._named_queues: set[int] = set()
         self._stale_since_ms = -1
         self._repeat_ms = REPEAT_MS
+        # what one pull asks for, when it left, and what has come since
+        self._pull_bytes, self._pulled_ms, self._came_bytes = DIRECT_PULL_BYTES, 0, 0
+        self._now_ms = 0
 
     @property
     def _active(self) -> set[int]:
@@ -78,6 +84,19 @@ class AssignedCore(ConsumerCore):
         self._stale_since_ms = -1
         return {queue_id: self.cursors[queue_id] for queue_id in self._named_queues}
 
+    def _most_bytes(self, direct: bool) -> int:
+        """The more at once the sooner the handlers are done: each answer costs the member's thread
+        and the handlers' a change of places, and a slow group has no use for much."""
+        if not direct:
+            return super()._most_bytes(direct)
+        is_soon = self._now_ms - self._pulled_ms <= SOON_MS
+        if is_soon and 2 * self._came_bytes >= self._pull_bytes:
+            self._pull_bytes = min(2 * self._pull_bytes, MAX_PULL_BYTES)
+        else:
+            self._pull_bytes = DIRECT_PULL_BYTES
+        self._pulled_ms, self._came_bytes = self._now_ms, 0
+        return self._pull_bytes
+
     def add(self, queue_id: int, offset: int) -> None:
         """Read a queue from there on; a queue that is read already goes there."""
         self.remove(queue_id)
@@ -91,7 +110,7 @@ class AssignedCore(ConsumerCore):
         gone = [part for part in self._parts if part.queue_id == queue_id]
         for part in gone:
             self._parts.remove(part)
-            self._ahead_bytes -= part.place[1] - part.place[0]
+            self._ahead_bytes -= part.size
         if queue_id in self._named_queues:
             # Its answer would move a cursor that is not there. The others' cursors have not moved.
             self._pending = self._unread = None
@@ -111,6 +130,7 @@ class AssignedCore(ConsumerCore):
         return queue_id in self._paused
 
     def outgoing(self, now_ms: int) -> list[tuple[bytes, ...]]:
+        self._now_ms = now_ms
         if self._pending is not None and not self._active <= self._named_queues:
             if self._stale_since_ms < 0:
                 self._stale_since_ms = now_ms
@@ -161,11 +181,11 @@ class AssignedCore(ConsumerCore):
             self._go_back()
             raise
         self._parts.popleft()
-        size = part.place[1] - part.place[0]
-        self._ahead_bytes -= size
-        return Taken(part.queue_id, found, size, part.stop)
+        self._ahead_bytes -= part.size
+        self._came_bytes += part.size
+        return Taken(part.queue_id, found, part.size, part.stop)
 
     def _skip(self, queue_id: int, cursor: int, min_offset: int) -> None:
         super()._skip(queue_id, cursor, min_offset)
         # without messages, but what is committed has to pass them too
-        self._parts.append(_Part(queue_id, min_offset, min_offset, min_offset, b"", (0, 0)))
+        self._parts.append(Part(queue_id, min_offset, min_offset, min_offset, b"", (0, 0)))

@@ -166,18 +166,22 @@ class MemberCore:
         self.send_back.put(delayed(made, timed), single)
 
     def failed(self, handful: Handful, back: Back, now_ms: int) -> None:
-        """The handler of an orderly queue has failed: it tries again soon, and then gives up."""
+        """The handler of an orderly queue has failed: it tries again soon, and then gives up.
+
+        A delay is how long the queue waits, as in RocketMQ; by level only giving up has a meaning.
+        """
         queue = handful.queue
         if not self._has(queue):
             return
         message = handful.lot.messages[back.place]
         times = message.reconsume_times + queue.failures.get(message.queue_offset, 0)
-        if is_spent(times, self.max_times):
+        if is_spent(times, self.max_times, back.level):
             self.back(handful, back._replace(level=NEVER_AGAIN), now_ms)
             self.untouched(handful, now_ms)
             return
         queue.failures[message.queue_offset] = 1 + queue.failures.get(message.queue_offset, 0)
-        queue.suspended_until_ms = now_ms + self.settings.suspend_ms
+        suspend_ms = self.settings.suspend_ms if back.delay_ms < 0 else back.delay_ms
+        queue.suspended_until_ms = now_ms + suspend_ms
         self.untouched(handful, now_ms)
 
     def untouched(self, handful: Handful, now_ms: int) -> None:

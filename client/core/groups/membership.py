@@ -1,7 +1,7 @@
 """One member and the coordinator: bytes in, bytes out, and who has which queue. Times are passed.
 
-    Join -> Joined -> divide -> Claim  -> Claimed      `claims` has it
-                            \\-> revoke -> Release      once nothing of it is in hand
+    Join -> Joined, Changed -> divide -> Claim  -> Claimed      `claims` has it
+    Beat -> Beaten                   \\-> revoke -> Release      once nothing of it is in hand
 
 Each member divides for itself; a claim says who really has a queue. What the coordinator does not
 answer is sent again: at once by the next connection where one has ended, and otherwise late, for it
@@ -18,11 +18,13 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from penstock.client.core.aim import Aim
-from penstock.client.core.groups.asked import NOT_SENT_MS, REPEAT_MS, Asked
+from penstock.client.core.groups.asked import NOT_SENT_MS, REPEAT_MS, AllAsked, Asked
 from penstock.client.core.groups.strategies import QueueName, Strategy, divide
 from penstock.shared.errors import PenstockError
 from penstock.shared.wire.group_messages import (
     MAX_CLAIMS,
+    Beat,
+    Beaten,
     Changed,
     Claim,
     Claimed,
@@ -74,6 +76,7 @@ class Membership:
 
     def __init__(self, options: MemberOptions) -> None:
         self.options = options
+        self._own = options.group, options.client_id
         self.aim = Aim()
         self.joined: Joined | None = None
         # queue -> epoch of the claim
@@ -89,16 +92,13 @@ class Membership:
         self._given_up: dict[Queue, int] = {}
         # the answered commits of each queue
         self.committed: dict[Queue, int] = {}
-        self._number = 0
-        self._asked: dict[int, Asked] = {}
+        self._asked = AllAsked()
         self._join_at_ms = 0
-        self._joins: dict[int, int] = {}
         self._heard_ms = -1
         self._claim_at_ms = 0
         self._claim_pause_ms = CLAIM_AGAIN_MS
-        # the coordinator has told of a change, and the join after that has no answer yet
-        self._is_woken = False
-        self._known = True
+        # the coordinator knows this member, and by this connection: a heartbeat says enough
+        self._known, self._beats = True, False
 
     # --- what the member has ---
 
@@ -131,8 +131,8 @@ class Membership:
 
     def commit(self, offsets: Mapping[Queue, int]) -> None:
         """Say how far queues are done. One that is not the member's is left out."""
-        if (entries := self._entries(offsets)) and not self.has_asked(Commit):
-            self._ask(Commit(self._next(), self.options.group, self.options.client_id, entries))
+        if (entries := self._entries(offsets)) and not self._asked.has(Commit):
+            self._asked.ask(Commit, *self._own, entries)
 
     def assign(self, queues: Mapping[str, frozenset[int]] | None) -> None:
         """Have these queues of these topics instead of a part of them; None: divide again."""
@@ -144,7 +144,7 @@ class Membership:
     def release(self, offsets: Mapping[Queue, int]) -> None:
         """Commit these (-1: nothing to say) and give them up."""
         if entries := self._entries(offsets):
-            self._ask(Release(self._next(), self.options.group, self.options.client_id, entries))
+            self._asked.ask(Release, *self._own, entries)
             for each in entries:
                 name = each.topic, each.queue_id
                 self.claims.pop(name, None)
@@ -153,16 +153,12 @@ class Membership:
     def leave(self) -> None:
         """Say good-bye, after all releases. `left` says when that is answered."""
         self.leaving = True
-        self._asked = {
-            number: each
-            for number, each in self._asked.items()
-            if isinstance(each.request, Commit | Release)
-        }
-        self._ask(Leave(self._next(), self.options.group, self.options.client_id))
+        self._asked.keep(Commit, Release)
+        self._asked.ask(Leave, *self._own)
 
-    def has_asked(self, kind: type[WireMessage]) -> bool:
+    def has_asked(self, *kinds: type[WireMessage]) -> bool:
         """Whether such a request has no answer yet."""
-        return any(isinstance(each.request, kind) for each in self._asked.values())
+        return self._asked.has(*kinds)
 
     def _entries(self, offsets: Mapping[Queue, int]) -> tuple[QueueCommit, ...]:
         found = [
@@ -172,24 +168,15 @@ class Membership:
         ]
         return tuple(found[:MAX_CLAIMS])
 
-    def _next(self) -> int:
-        self._number += 1
-        return self._number
-
-    def _ask(self, request: GroupRequest) -> None:
-        self._asked[request.request] = Asked(request)
-
     def outgoing(self, now_ms: int) -> list[tuple[bytes, ...]]:
         """What is to be sent now."""
         if not self.leaving:
             self._join_if_due(now_ms)
-            if now_ms >= self._claim_at_ms and not self.has_asked(Claim):
+            if now_ms >= self._claim_at_ms and not self._asked.has(Claim):
                 self._claim(now_ms)
         out: list[tuple[bytes, ...]] = []
-        for asked in self._asked.values():
-            if not self._may_ask(asked):
-                continue
-            if now_ms < asked.due_ms:
+        for asked in self._asked:
+            if now_ms < asked.due_ms or not self._may_ask(asked):
                 continue
             if isinstance(asked.request, Join) and asked.request.run != self.aim.run:
                 asked.request = replace(asked.request, run=self.aim.run)  # the broker has moved
@@ -204,49 +191,50 @@ class Membership:
     def connection_lost(self) -> None:
         """The coordinator takes a member for gone whose connection has ended, and soon: say by the
         next one that it is there. What was asked by that one is asked again."""
-        for asked in self._asked.values():
-            asked.is_due_at(-1)
-        if not self.leaving:
-            self._join_at_ms = 0
+        self._must_join()
+        self._asked.are_due_at(-1)
+
+    def _must_join(self) -> None:
+        """A heartbeat does not do."""
+        self._beats, self._join_at_ms = False, 0
+        self._asked.drop(Beat)
 
     def not_connected(self, now_ms: int) -> None:
         """What was to be sent could not: again soon."""
         self.aim.away = True
-        for asked in self._asked.values():
-            asked.is_due_at(now_ms + NOT_SENT_MS)
+        self._asked.are_due_at(now_ms + NOT_SENT_MS)
 
     def wait_ms(self, now_ms: int) -> int:
         """How long nothing has to be sent, unless something comes in or is asked."""
         if self.left:
             return REPEAT_MS
-        due = [each.due_ms for each in self._asked.values() if self._may_ask(each)]
-        if not self.leaving and not self.has_asked(Join):
+        due = [each.due_ms for each in self._asked if self._may_ask(each)]
+        if not self.leaving and not self._asked.has(Join, Beat):
             due.append(self._join_at_ms)
-        if not self.leaving and self._lacks and not self.has_asked(Claim):
+        if not self.leaving and self._lacks and not self._asked.has(Claim):
             due.append(self._claim_at_ms)
         return max(0, min(due, default=now_ms + REPEAT_MS) - now_ms)
 
     def _join_if_due(self, now_ms: int) -> None:
-        if now_ms < self._join_at_ms or self.has_asked(Join):
+        if now_ms < self._join_at_ms or self._asked.has(Join, Beat):
             return
-        options, number = self.options, self._next()
-        held = tuple([HeldClaim(*queue, epoch) for queue, epoch in self.claims.items()])
-        self._joins[number] = now_ms
+        options = self.options
         self._join_at_ms = now_ms + options.session_timeout_ms // 2
-        self._ask(
-            Join(
-                number,
-                options.group,
-                options.client_id,
-                options.subscriptions,
-                options.session_timeout_ms,
-                options.model,
-                options.start,
-                options.start_timestamp_ms,
-                options.orderly,
-                held[:MAX_CLAIMS],
-                self.aim.run,
-            )
+        if self._beats and self.joined is not None:
+            self._asked.ask(Beat, *self._own, self.joined.version, len(self.claims))
+            return
+        held = tuple([HeldClaim(*queue, epoch) for queue, epoch in self.claims.items()])
+        self._asked.ask(
+            Join,
+            *self._own,
+            options.subscriptions,
+            options.session_timeout_ms,
+            options.model,
+            options.start,
+            options.start_timestamp_ms,
+            options.orderly,
+            held[:MAX_CLAIMS],
+            self.aim.run,
         )
 
     @property
@@ -261,8 +249,7 @@ class Membership:
         for topic, queue_id in sorted(self._lacks):
             by_topic.setdefault(topic, []).append(queue_id)
         for topic, queue_ids in by_topic.items():
-            ids, options = tuple(queue_ids[:MAX_CLAIMS]), self.options
-            self._ask(Claim(self._next(), options.group, options.client_id, topic, ids))
+            self._asked.ask(Claim, *self._own, topic, tuple(queue_ids[:MAX_CLAIMS]))
         if by_topic:
             self._claim_at_ms = now_ms + self._claim_pause_ms
             self._claim_pause_ms = min(2 * self._claim_pause_ms, MAX_CLAIM_AGAIN_MS)
@@ -278,15 +265,16 @@ class Membership:
             return
         self.aim.away, self.aim.elsewhere = False, None
         if isinstance(answer, Changed):
-            self._drop(answer.reset)
-            self._join_at_ms, self._is_woken = now_ms, True
+            self._take_changed(answer, now_ms)
             return
-        asked = self._asked.pop(answer.request, None)
+        asked = self._asked.pop(answer.request)
         if asked is None:
             if isinstance(answer, Claimed) and not self.leaving:
                 self._decline(answer)
             return
-        if isinstance(answer, Joined):
+        if isinstance(answer, Beaten):
+            self._take_beaten(answer, asked, now_ms)
+        elif isinstance(answer, Joined):
             self._take_joined(answer, asked, now_ms)
         elif isinstance(answer, Claimed):
             self._take_claimed(answer)
@@ -302,12 +290,12 @@ class Membership:
         if answer.status == UNKNOWN_MEMBER and not self.leaving:
             # the same requests go out again once it knows this member
             self._known = False
-            self._join_at_ms = 0
+            self._must_join()
             return
         asked = self._asked.get(answer.request)
         if asked is None or self.leaving or not isinstance(asked.request, Release):
             # a release is repeated: the coordinator takes the queues for this member's until then
-            self._asked.pop(answer.request, None)
+            self._asked.pop(answer.request)
         if asked is not None and isinstance(asked.request, Leave):
             self.left = True  # it has no such member, which is what was asked for
         elif asked is not None and not self.leaving:
@@ -316,21 +304,37 @@ class Membership:
     def _take_joined(self, answer: Joined, asked: Asked, now_ms: int) -> None:
         # by the first sending: the answer may be to that one, and the session counts from there
         self._heard_ms = max(self._heard_ms, asked.first_ms)
-        first, changed = self.joined is None, True
-        if self.joined is not None:
-            changed = answer.version != self.joined.version
-        self.joined, was_known, self._known = answer, self._known, True
+        is_new = self.joined is None or answer.version != self.joined.version
+        self.joined, was_known, self._known, self._beats = answer, self._known, True, True
         self._join_at_ms = min(self._join_at_ms, now_ms + answer.heartbeat_ms)
         if not was_known:
-            for each in self._asked.values():
-                each.is_due_at(-1)
+            self._asked.are_due_at(-1)
         self._drop(answer.lost)
-        if first or changed:
+        if is_new:
             self._divide(answer)
-        if first or changed or self._is_woken:
-            # also where the group is what it was: a queue has come free
             self._claim_at_ms, self._claim_pause_ms = now_ms, CLAIM_AGAIN_MS
-            self._is_woken = False
+
+    def _take_beaten(self, answer: Beaten, asked: Asked, now_ms: int) -> None:
+        if not answer.is_same:
+            self._must_join()
+            return
+        self._heard_ms = max(self._heard_ms, asked.first_ms)
+        self._join_at_ms = min(self._join_at_ms, now_ms + answer.heartbeat_ms)
+
+    def _take_changed(self, answer: Changed, now_ms: int) -> None:
+        """The group is another one; or it is what it was, and a queue has come free."""
+        self._drop(answer.reset)
+        if self.joined is None or not answer.version:
+            return  # what it was told of is in the answer to its join
+        if answer.version != self.joined.version:
+            self.joined = replace(
+                self.joined,
+                version=answer.version,
+                members=answer.members,
+                topics=answer.topics,
+            )
+            self._divide(self.joined)
+        self._claim_at_ms, self._claim_pause_ms = now_ms, CLAIM_AGAIN_MS
 
     def _divide(self, joined: Joined) -> None:
         options, self.wanted = self.options, set()
@@ -367,8 +371,7 @@ class Membership:
                 self._given_up[name] = queue.epoch
                 found.append(QueueCommit(*name, -1, queue.epoch))
         if found:
-            own = self.options.group, self.options.client_id
-            self._ask(Release(self._next(), *own, tuple(found)))
+            self._asked.ask(Release, *self._own, tuple(found))
 
     def _take_committed(self, request: GroupRequest, lost: Iterable[HeldClaim]) -> None:
         """An offset of a claim that was not the member's any more has not moved; one of a claim

@@ -159,17 +159,16 @@ class ProcessQueue:
         return self._hand_out(lot, start, stop, now_ms)
 
     def _take_again(self, most: int, now_ms: int) -> tuple[Lot, int, int] | None:
-        """Neighbours of a lot that were given back, are due, and nobody has finished since."""
+        """Neighbours of a lot that were given back, are due, and nobody has finished since. What is
+        finished in all of its places is not there any more: see `_finish`."""
         for place, (due, lot, start, stop) in enumerate(self._again):
             if due > now_ms:
                 continue
             del self._again[place]
             first = lot.finished.find(0, start, stop)
-            if first < 0:
-                return self._take_again(most, now_ms)
             end = lot.finished.find(1, first, stop)
             cut = min(stop if end < 0 else end, first + most)
-            if cut < stop:
+            if lot.finished.find(0, cut, stop) >= 0:
                 self._again.insert(place, (due, lot, cut, stop))
             return lot, first, cut
         return None
@@ -219,6 +218,12 @@ class ProcessQueue:
             lot.finished[start:stop] = b"\1" * (stop - start)
             lot.left -= fresh
             self.count -= fresh
+            if self._again:  # its handler has come to an end after it was given back
+                self._again = [
+                    (due, lot, start, stop)
+                    for due, lot, start, stop in self._again
+                    if lot.finished.find(0, start, stop) >= 0
+                ]
             self._drop_finished()
 
     def part(self, handful: Handful, place: int) -> Handful:

@@ -10,6 +10,7 @@ import sys
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -30,12 +31,22 @@ from penstock.shared.formats.properties import DELAY, RESERVED, encode_propertie
 from penstock.shared.formats.record_crc import PROP_CRC_BYTES
 from penstock.shared.formats.record_layout import HOST_V6_BYTES, SMALLEST_RECORD_BYTES, Shape
 from penstock.shared.loops.active import KeyNumbers, RecordMaker, properties_of
-from penstock.shared.loops.forms import Draft
+from penstock.shared.loops.forms import Draft, Rows
 from penstock.shared.messaging.delayed import TIMER_PROPERTIES, Delay
 from penstock.shared.messaging.half import HalfForm
+from penstock.shared.messaging.payload import (
+    CONTENT_TYPE,
+    JSON,
+    Payload,
+    encode_payload,
+    is_payload,
+)
 from penstock.shared.names import MAX_QUEUES_PER_TOPIC, MAX_TOPIC_BYTES, check_topic
 from penstock.shared.wire.messages import Welcome
 from penstock.shared.wire.produce_rules import check_batch, check_properties_size
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 # Where a compression is chosen it is for bodies from this size on. [compressMsgBodyOverHowmuch]
 COMPRESS_OVER_BYTES = 4096
@@ -43,7 +54,7 @@ COMPRESS_OVER_BYTES = 4096
 # All that a record has with an IPv4 sender and an IPv6 broker, and the length of a long topic.
 BLANK_RECORD_BYTES = SMALLEST_RECORD_BYTES + HOST_V6_BYTES - 8 + 1
 
-Body = bytes | bytearray | memoryview
+Body = bytes | bytearray | memoryview | Payload
 # of a message that is stored in a topic of RocketMQ's own before it comes into its real one
 WaitingForm = Delay | HalfForm
 # one text, in which blanks separate keys, or each key by itself
@@ -53,7 +64,7 @@ Keys = str | list[str] | tuple[str, ...] | set[str] | frozenset[str] | None
 # There is one 0. What only equals it (False, 0.0) is not a plain message's flag and is looked at.
 NO_FLAG = 0
 
-_ENCODE = "encode it: text.encode(), json.dumps(...).encode()"
+_ENCODE = "encode it: text.encode(); or send a dict, a dataclass, a msgspec.Struct"
 _ACKS = '"durable" or "written"'
 
 
@@ -112,6 +123,9 @@ class Encoder:
         self.compressed_bytes = over_bytes if compression else sys.maxsize
         self._shape = self.terms.shape
         self._maker = RecordMaker(ip + bytes(4), origin, self._shape)
+        # Rows are packed by their task's thread, while a sender's may learn of another broker.
+        self._row_shape = self._shape
+        self._row_maker = RecordMaker(ip + bytes(4), origin, self._row_shape)
         self._key_bytes = len(f"UNIQ_KEY\x01{make_unique_key(origin, 0)}\x02")
         # the most that a record has besides topic, body and properties of its own
         self.fixed_bytes = BLANK_RECORD_BYTES + len(ip) - 4 + self._key_bytes + PROP_CRC_BYTES
@@ -130,8 +144,9 @@ class Encoder:
         """
         body, tags, keys = message.body, message.tags, message.keys
         properties, flag = message.properties, message.flag
+        # all that is not bytes costs what is bytes nothing
         if type(body) is not bytes:
-            body = _to_bytes(body, where + "body")
+            body, properties = _to_bytes(body, properties, where)
         if len(body) > self.terms.max_message_bytes > 0:
             raise too_large(len(body), self.terms.max_message_bytes)
         if type(flag) is not int or flag:
@@ -146,7 +161,7 @@ class Encoder:
         if tags or keys or shard:
             raw = properties_of(tags, keys, shard, raw)
         if raw:
-            self._check_properties(len(raw))
+            self.check_properties(len(raw))
         bits = 0
         if self._compression and compressed and len(body) >= self.compressed_bytes:
             body, bits = compress(self._compression, body)
@@ -171,7 +186,7 @@ class Encoder:
             where = ""
             if isinstance(each, BatchMessage):
                 message, where = each, f"messages[{number}]."
-            elif isinstance(each, bytes | bytearray | memoryview):
+            elif isinstance(each, bytes | bytearray | memoryview) or is_payload(each):
                 message = BatchMessage(each)
             else:
                 name, expected = f"messages[{number}]", "a BatchMessage or bytes"
@@ -192,7 +207,7 @@ class Encoder:
         if delay is None:
             return self.fixed_bytes + len(topic) + sum(_lengths(draft))
         added = len(encode_properties(delay.properties(topic, MAX_QUEUES_PER_TOPIC)))
-        self._check_properties(_lengths(draft)[1] + added)
+        self.check_properties(_lengths(draft)[1] + added)
         return self.fixed_bytes + len(delay.topic) + sum(_lengths(draft)) + added
 
     def check_again(self, drafts: Sequence[Draft]) -> None:
@@ -201,9 +216,10 @@ class Encoder:
         if length > self.terms.max_message_bytes > 0:
             raise too_large(length, self.terms.max_message_bytes)
         for draft in drafts:
-            self._check_properties(_lengths(draft)[1])
+            self.check_properties(_lengths(draft)[1])
 
-    def _check_properties(self, length: int) -> None:
+    def check_properties(self, length: int) -> None:
+        """Raise PropertiesTooLarge where these are too many bytes of the sender's own."""
         end_bytes = PROP_CRC_BYTES if self.terms.shape.prop_crc else 0
         check_properties_size(length + self._key_bytes + end_bytes)
 
@@ -217,11 +233,26 @@ class Encoder:
         Where each begins, and the end of the last. Raises PropertiesTooLarge when the broker wants
         more room than was known.
         """
+        self._fit()
+        named = [(topic_bytes(topic), queue, drafts, keys) for topic, queue, drafts, keys in runs]
+        return self._maker.pack(into, named)
+
+    def pack_rows(
+        self, into: bytearray | memoryview, rows: Rows, order: Buffer
+    ) -> tuple[int, Shape]:
+        """Put the records of some rows there, see `RecordMaker.pack_rows`; where they end, and for
+        which brokers they are."""
+        shape = self.terms.shape
+        if shape is not self._row_shape:
+            self._row_shape = shape
+            self._row_maker.take_shape(shape)
+        return self._row_maker.pack_rows(into, rows, order), shape
+
+    def _fit(self) -> None:
+        """Records have the room that the broker wants from now on."""
         if self.terms.shape is not self._shape:
             self._shape = self.terms.shape
             self._maker.take_shape(self._shape)
-        named = [(topic_bytes(topic), queue, drafts, keys) for topic, queue, drafts, keys in runs]
-        return self._maker.pack(into, named)
 
 
 def waiting_form(draft: Draft, topic: str, queue_id: int, delay: WaitingForm) -> Draft:
@@ -276,19 +307,30 @@ def check_common(
     return topic, queue, ack
 
 
-def too_large(length: int, limit: int) -> InvalidMessage:
+def too_large(length: int, limit: int, and_more: bool = False) -> InvalidMessage:
+    """`and_more`: this much of it was read, and it goes on."""
+    # of what goes on nobody knows the end: twice as much is the next thing to try
+    enough = 2 * length if and_more else length
     return InvalidMessage(
         f"the body is larger than {limit} bytes, the most that the broker takes",
-        length,
-        "send less at once, or start the broker with: penstock up --set "
-        f"max_message_size_bytes={length}",
+        f"{length} or more" if and_more else length,
+        f"send less at once, or start the broker with: penstock up --set "
+        f"max_message_size_bytes={enough}",
     )
 
 
-def _to_bytes(body: Body, name: str) -> bytes:
-    if not isinstance(body, bytes | bytearray | memoryview):
-        raise wrong_type(InvalidMessage, name, body, "bytes", _ENCODE)
-    return bytes(body)
+def _to_bytes(
+    body: Body, properties: Mapping[str, str] | None, where: str
+) -> tuple[bytes, Mapping[str, str] | None]:
+    """The body, and the properties with its content type where it was an object."""
+    if isinstance(body, bytes | bytearray | memoryview):
+        return bytes(body), properties
+    if isinstance(body, BatchMessage) or not is_payload(body):
+        raise wrong_type(InvalidMessage, where + "body", body, "bytes", _ENCODE)
+    if properties is not None and not isinstance(properties, Mapping):
+        return b"", properties  # refused where properties are looked at
+    said = {CONTENT_TYPE: JSON, **(properties or {})}
+    return encode_payload(body, said[CONTENT_TYPE]), said
 
 
 def _flag(flag: int, name: str) -> int:

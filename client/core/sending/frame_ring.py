@@ -15,12 +15,12 @@ from __future__ import annotations
 
 import logging
 import mmap
+import sys
 from collections.abc import Callable
 
-from penstock.client.core.sending.ring_space import RingSpace
 from penstock.shared.errors import RingUnavailable
 from penstock.shared.faults import crash_point
-from penstock.shared.memory.ring_file import take_ring
+from penstock.shared.memory.ring_space import RingSpace
 from penstock.shared.wire.messages import OpenRing, RingOpened, RingSpan, Welcome, encode
 
 # A smaller frame costs as little through the socket.
@@ -36,7 +36,7 @@ class FrameRing:
     """One producer's ring, or none. Without `wanted` there never is one."""
 
     def __init__(self, wanted: bool) -> None:
-        self._wanted = wanted
+        self._wanted = wanted and sys.platform == "linux"
         self._sent_bytes = 0
         # whether the broker has rings, and the writer's generation
         self._offered, self._generation = False, -1
@@ -64,6 +64,9 @@ class FrameRing:
         if self._map is not None or answer.request != self._asked:
             return
         self._asked = 0
+        # imported here: other systems lack what it needs, and small producers need no ring
+        from penstock.shared.memory.ring_file import take_ring
+
         try:
             found = take_ring(answer.run_id, answer.ring, answer.size, answer.token)
         except RingUnavailable as error:

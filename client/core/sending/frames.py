@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
+from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from threading import Condition
@@ -18,13 +19,14 @@ import msgspec
 
 from penstock.client.core.arguments import check_timeout
 from penstock.client.core.delays import Recall, recall_handle
-from penstock.client.core.sending.encoding import WaitingForm
+from penstock.client.core.sending.encoding import Encoder, WaitingForm
 from penstock.client.core.timeouts import no_outcome
 from penstock.shared.errors import PUT_OK, FlushTimeout, PenstockError, StoreUnavailable
 from penstock.shared.formats.message_id import KeyOrigin, make_unique_key, offset_message_id
 from penstock.shared.loops.active import FrameOfRuns, FrameRun, Outcome
 from penstock.shared.loops.forms import Draft
 from penstock.shared.messaging.delayed import Delay
+from penstock.shared.notebook import as_table
 from penstock.shared.wire.messages import Appended, QueueRun, StoredRun
 
 _log = logging.getLogger("penstock")
@@ -47,6 +49,9 @@ class Receipt(msgspec.Struct, frozen=True):
     store_timestamp_ms: int
     status: str = PUT_OK
     recall_handle: str = ""
+
+    def _repr_html_(self) -> str:
+        return as_table("Receipt", msgspec.structs.asdict(self).items())
 
 
 class Frame(FrameOfRuns):
@@ -74,10 +79,18 @@ class Frame(FrameOfRuns):
             run.first, run.count = first, len(run.drafts)
             first += run.count
 
+    def pack(
+        self, encoder: Encoder, into: bytearray | memoryview
+    ) -> tuple[int, tuple[QueueRun, ...]]:
+        """Put the frame's records there; how many bytes they take, and what they are, for the
+        broker. Raises PropertiesTooLarge."""
+        starts = encoder.pack(into, [drafts_of(run) for run in self.runs])
+        return starts[-1], self.packed(starts)
+
     def packed(self, starts: Sequence[int]) -> tuple[QueueRun, ...]:
         """The frame's records begin there in its payload; what they are, for the broker."""
         self._starts = starts
-        return tuple([QueueRun(run.topic, run.queue_id, run.count, run.batch) for run in self.runs])
+        return tuple([_told(run) for run in self.runs])
 
     def halves(self, room: Callable[[str, Draft], int]) -> list[Frame]:
         """The same messages in two frames, which may be answered differently.
@@ -134,6 +147,15 @@ class Frame(FrameOfRuns):
         run = stored[bisect_right(stored, index, key=_first_of) - 1]
         physical = run.physical_offset + self._starts[index] - self._starts[run.first]
         return run.queue_offset + index - run.first, physical
+
+
+def drafts_of(run: FrameRun) -> tuple[str, int, list[Draft], array[int]]:
+    """A run as the encoder packs it."""
+    return run.topic, run.queue_id, run.drafts, run.keys
+
+
+def _told(run: FrameRun) -> QueueRun:
+    return QueueRun(run.topic, run.queue_id, run.count, run.batch)
 
 
 def _first_of(run: StoredRun) -> int:

@@ -7,6 +7,8 @@ making the records.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
+
 from penstock.client.core.sending.encoding import Encoder
 from penstock.client.core.sending.frame_ring import FrameRing
 from penstock.client.core.sending.frames import Frame
@@ -18,6 +20,10 @@ from penstock.shared.wire.messages import Append, encode
 MAX_BUFFERS = 8
 
 
+# of a message to the broker
+Parts = tuple[bytes | memoryview, ...]
+
+
 class Packer:
     """One producer's memory for frames on their way."""
 
@@ -26,6 +32,28 @@ class Packer:
         self.ring = ring
         self._buffers: list[bytearray] = []
 
+    def requests(
+        self,
+        producer: int,
+        session: int,
+        leaving: Iterable[Parts | Frame],
+        failed: Callable[[Frame, PropertiesTooLarge], None],
+    ) -> Iterator[Parts]:
+        """What leaves, its frames as requests; payloads are valid until this is called again.
+
+        Whoever sends has nothing to do with a frame that is closed: so no lock is needed.
+        """
+        number = 0
+        for each in leaving:
+            if isinstance(each, tuple):
+                yield each
+                continue
+            try:
+                yield self.append(producer, session, each, number)
+                number += 1
+            except PropertiesTooLarge as error:
+                failed(each, error)
+
     def append(
         self, producer: int, session: int, frame: Frame, number: int
     ) -> tuple[bytes, bytes | memoryview]:
@@ -33,21 +61,20 @@ class Packer:
 
         Raises PropertiesTooLarge.
         """
-        drafts = [(run.topic, run.queue_id, run.drafts, run.keys) for run in frame.runs]
         room = self.ring.room(frame.seq, frame.size)
         if room is None:
             buffer = self._buffer(number, frame.size)
-            starts, span = self.encoder.pack(buffer, drafts), None
-            payload: bytes | memoryview = memoryview(buffer)[: starts[-1]]
+            size, runs = frame.pack(self.encoder, buffer)
+            payload: bytes | memoryview = memoryview(buffer)[:size]
+            span = None
         else:
             with room:
                 try:
-                    starts = self.encoder.pack(room, drafts)
+                    size, runs = frame.pack(self.encoder, room)
                 except PropertiesTooLarge:
                     self.ring.answered(frame.seq)
                     raise
-            span, payload = self.ring.filled(frame.seq, starts[-1]), b""
-        runs = frame.packed(starts)
+            span, payload = self.ring.filled(frame.seq, size), b""
         header = Append(producer, session, frame.seq, runs, frame.ack, frame.retry, span)
         return encode(header), payload
 

@@ -22,7 +22,7 @@ from penstock.client.core.sending.failures import Failures
 from penstock.client.core.sending.frames import Frame, Sender, SendFuture, outcome_of
 from penstock.client.core.sending.moves import OF_ONE_RUN, Moves
 from penstock.client.core.sending.outbox import Outbox
-from penstock.client.core.sending.packing import Packer
+from penstock.client.core.sending.packing import Packer, Parts
 from penstock.client.core.sending.routes import Parked, Routes
 from penstock.client.core.sending.selectors import SelectedBy
 from penstock.client.core.timeouts import Timeouts
@@ -30,7 +30,6 @@ from penstock.shared.errors import (
     PUT_OK,
     BrokerBusy,
     PenstockError,
-    PropertiesTooLarge,
     RingUnavailable,
 )
 from penstock.shared.loops.active import Intake
@@ -156,8 +155,12 @@ class ProducerCore:
 
     # --- frames out ---
 
-    def outgoing(self, now_ms: int) -> Iterator[tuple[bytes | memoryview, ...]]:
+    def outgoing(self, now_ms: int) -> Iterator[Parts]:
         """Everything to be sent now, in order; payloads are valid until this is called again."""
+        return self.packed(self.leaving(now_ms))
+
+    def leaving(self, now_ms: int) -> Iterator[Parts | Frame]:
+        """What is to be sent now, in order: requests, and frames that are closed, to be packed."""
         idle = self._open and not self._in_flight
         if idle and self.outbox and now_ms - self._answered_ms > PAUSE_MS:
             self._begin_session(now_ms)
@@ -170,18 +173,24 @@ class ProducerCore:
             return
         yield from self.routes.outgoing(now_ms)
         yield from self._ring.outgoing(self._producer, now_ms, self.routes.number)
-        leaving = 0
         while self._resend or self.outbox and self.may_send:
             frame = self._resend.popleft() if self._resend else self._next_frame()
-            try:
-                yield self._append(frame, leaving, now_ms)
-                leaving += 1
-            except PropertiesTooLarge as error:
-                self._settle(self._in_flight.pop(frame.seq), None, error)
+            frame.since_ms = frame.since_ms or now_ms
+            if len(self._in_flight) == 1:
+                self._answered_ms = now_ms
+            yield frame
         if self._in_flight and now_ms >= max(self._answered_ms, self._hello_at_ms) + PROBE_MS:
             self._hello_at_ms = now_ms
             self._probes.append(self._next_seq)
             yield (encode(self._hello()),)
+
+    def packed(self, leaving: Iterable[Parts | Frame]) -> Iterator[Parts]:
+        """The same as it is sent: done without the lock, before anything comes in."""
+        return self._packer.requests(self._producer, self._session, leaving, self._unpacked)
+
+    def _unpacked(self, frame: Frame, error: PenstockError) -> None:
+        with self.sender.settled:
+            self._settle(self._in_flight.pop(frame.seq), None, error)
 
     def _hello(self) -> messages.Hello:
         first, run = next(iter(self._in_flight), self._next_seq), self.routes.aim.run
@@ -194,13 +203,6 @@ class ProducerCore:
         self._next_seq += 1
         self._in_flight[frame.seq] = frame
         return frame
-
-    def _append(self, frame: Frame, number: int, now_ms: int) -> tuple[bytes, bytes | memoryview]:
-        """The frame as a request, the `number`-th that leaves now."""
-        frame.since_ms = frame.since_ms or now_ms
-        if len(self._in_flight) == 1:
-            self._answered_ms = now_ms
-        return self._packer.append(self._producer, self._session, frame, number)
 
     def not_connected(self, now_ms: int) -> None:
         """What was to be sent could not: try again soon. The session finds what is missing."""

@@ -49,15 +49,19 @@ _EVER = 1 << 62
 
 
 class _Frame:
-    """A frame that has no outcome yet. A copy of it cannot lie below `floor`; -1: never sent."""
+    """A frame that has no outcome yet. A copy of it cannot lie below `floor`; -1: never sent.
 
-    __slots__ = ("runs", "records", "tag", "retry", "floor", "seq")
+    `scattered`: any of its records may be stored. Of any other that is sent again a beginning may.
+    """
+
+    __slots__ = ("runs", "records", "tag", "retry", "floor", "scattered", "seq")
 
     def __init__(
-        self, runs: tuple[QueueRun, ...], records: bytes, tag: Any, retry: bool, floor: int
+        self, runs: tuple[QueueRun, ...], records: bytes, tag: Any, scattered: bool, floor: int
     ) -> None:
         self.runs, self.records, self.tag = runs, records, tag
-        self.retry, self.floor = retry, floor
+        self.retry = self.scattered = scattered
+        self.floor = floor
         self.seq = 0
 
 
@@ -107,8 +111,8 @@ class RecordSender:
     ) -> None:
         """Take a frame, whose outcome will bear the `tag`.
 
-        `maybe_stored`: an earlier life of the actor may have stored the very same records, or the
-        first of them. The writer then stores the others, and answers for all.
+        `maybe_stored`: an earlier life of the actor may have stored some of the very same records,
+        in whatever frames. The writer then stores the others, and answers for all.
         """
         floor = self._stored_after if maybe_stored else -1
         self._waiting.append(_Frame(tuple(runs), records, tag, maybe_stored, floor))
@@ -177,10 +181,8 @@ class RecordSender:
         frame.seq = self._next_seq
         self._next_seq += 1
         self._in_flight[frame.seq] = frame
-        header = Append(
-            self._producer, self._session, frame.seq, frame.runs, self._ack, frame.retry
-        )
-        return encode(header), frame.records
+        said = self._producer, self._session, frame.seq, frame.runs, self._ack, frame.retry
+        return encode(Append(*said, scattered=frame.scattered)), frame.records
 
     def _hello(self) -> messages.Hello:
         first = next(iter(self._in_flight), self._next_seq)

@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.client.core.message import Message, split_records
-from penstock.shared.errors import UnreadableBody
+from penstock.client.core.message import Message, read_records, split_records
+from penstock.shared.errors import StoreDamaged, UnreadableBody
 from penstock.shared.formats.compression import compress
 from penstock.shared.formats.message_id import offset_message_id
 from penstock.shared.formats.properties import decode_properties, encode_properties
@@ -94,6 +94,17 @@ def test_a_payload_is_its_records(found: list[Record]) -> None:
     assert [message.record for message in split_records(payload)] == [
         encode_record(record) for record in found
     ]
+
+
+@pytest.mark.parametrize("whole", [0, 1, 3])
+def test_a_payload_that_goes_on_with_no_record_names_the_first_offset_that_is_missing(
+    make_record: RecordMaker, whole: int
+) -> None:
+    good = [encode_record(make_record(queue_id=2, queue_offset=40 + n)) for n in range(whole)]
+    payload = b"".join(good) + b"x" * 200
+    with pytest.raises(StoreDamaged) as caught:
+        read_records(payload, (0, len(payload)), 2, range(40, 50), 1 << 20)
+    assert caught.value.value == f"queue 2, offset {40 + whole}"
 
 
 @pytest.fixture

@@ -23,13 +23,16 @@ from penstock.client.core.groups.membership import MemberOptions
 from penstock.client.core.groups.process_queue import Handful
 from penstock.client.core.groups.strategies import Averagely
 from penstock.shared.formats.properties import decode_properties
-from penstock.shared.formats.record import Record, decode_record
+from penstock.shared.formats.record import Record, decode_record, encode_record
 from penstock.shared.wire import group_messages as wire
 from penstock.shared.wire import messages
 from penstock.shared.wire.messages import encode
 
 GROUP, TOPIC, QUEUES = "CG", "orders", 3
 SESSION_MS = 15_000
+OPERATORS = (
+    wire.DescribeGroup | wire.ListGroups | wire.ResetOffsets | wire.SetGroup | wire.DeleteGroup
+)
 
 
 class Coordinator:
@@ -44,7 +47,7 @@ class Coordinator:
 
     def answer(self, header: bytes) -> bytes | None:
         request = wire.decode_group_request(header)
-        assert isinstance(request, wire.Join | wire.Leave | wire.Claim | wire.Commit | wire.Release)
+        assert not isinstance(request, OPERATORS)
         client = request.client_id
         if isinstance(request, wire.Join):
             return encode(self._join(request))
@@ -56,6 +59,10 @@ class Coordinator:
             return encode(messages.Refused(*told))
         if isinstance(request, wire.Claim):
             return encode(self._claim(request))
+        if isinstance(request, wire.Beat):
+            count = sum(owner == client for owner, _ in self.owners.values())
+            is_same = (request.version, request.claims) == (self.version, count)
+            return encode(wire.Beaten(request.request, is_same, 5000))
         lost = []
         for each in request.commits:
             if self.owners.get(each.queue_id) != (client, each.epoch):
@@ -80,10 +87,12 @@ class Coordinator:
             owner = self.owners.setdefault(each.queue_id, (request.client_id, each.epoch))
             if owner != (request.client_id, each.epoch):
                 lost.append(each)
-        ids = tuple(sorted(self.members))
-        topics = (wire.TopicQueues(TOPIC, QUEUES),)
         usual = 5000, "broker-a", 16, 1, 900_000
-        return wire.Joined(request.request, GROUP, self.version, ids, topics, *usual, tuple(lost))
+        return wire.Joined(request.request, GROUP, *self.state, *usual, tuple(lost))
+
+    @property
+    def state(self) -> tuple[int, tuple[str, ...], tuple[wire.TopicQueues, ...]]:
+        return self.version, tuple(sorted(self.members)), (wire.TopicQueues(TOPIC, QUEUES),)
 
     def _claim(self, request: wire.Claim) -> wire.Claimed:
         given, taken = [], []
@@ -158,7 +167,9 @@ class Member:
         core = self.core
         if self.name in world.coordinator.changed and not lossy():
             world.coordinator.changed.discard(self.name)
-            core.membership.received([encode(wire.Changed(0, GROUP))], now_ms)
+            core.membership.received(
+                [encode(wire.Changed(0, GROUP, (), *world.coordinator.state))], now_ms
+            )
         for (header,) in core.membership.outgoing(now_ms):
             if not lossy():
                 answer = world.coordinator.answer(header)
@@ -408,6 +419,46 @@ def test_a_message_in_hand_for_too_long_comes_again(world: World) -> None:
     assert len(world.writer.stored) == 1
 
 
+def test_an_orderly_message_that_has_failed_waits_before_it_is_tried_again(world: World) -> None:
+    (member,) = joined(world, "a", orderly=True)
+    world.reader.append(0, 2)
+    member.exchange(world, 6000)
+    handful = member.take(6000)
+    assert handful is not None
+    member.core.failed(handful, Back(handful.start, 0, "no"), 6000)
+    due_ms = 6000 + member.core.settings.suspend_ms
+    assert member.take(due_ms - 1) is None
+    again = member.take(due_ms)
+    assert again is not None and again.messages[0].queue_offset == 0
+
+
+def test_an_orderly_message_waits_as_long_as_its_handler_says(world: World) -> None:
+    (member,) = joined(world, "a", orderly=True)
+    world.reader.append(0, 2)
+    member.exchange(world, 6000)
+    handful = member.take(6000)
+    assert handful is not None
+    member.core.failed(handful, Back(handful.start, delay_ms=2500), 6000)
+    assert member.take(8499) is None
+    again = member.take(8500)
+    assert again is not None and again.messages[0].queue_offset == 0
+
+
+def test_an_orderly_message_that_its_handler_gives_up_holds_nobody_up(world: World) -> None:
+    (member,) = joined(world, "a", orderly=True)
+    world.reader.append(0, 2)
+    member.exchange(world, 6000)
+    handful = member.take(6000)
+    assert handful is not None
+    member.core.failed(handful, Back(handful.start, level=-1, reason="no"), 6000)
+    for now_ms in range(6000, 6500, 100):
+        member.exchange(world, now_ms)
+    (dead,) = world.writer.stored
+    assert (dead.topic, dead.reconsume_times) == ("%DLQ%CG", 1)
+    left = member.take(6500)
+    assert left is not None and left.messages[0].queue_offset == 1
+
+
 def test_an_orderly_message_that_always_fails_is_a_dead_letter_in_the_end(world: World) -> None:
     (member,) = joined(world, "a", orderly=True)
     world.reader.append(0, 2)
@@ -425,3 +476,26 @@ def test_an_orderly_message_that_always_fails_is_a_dead_letter_in_the_end(world:
     (dead,) = world.writer.stored
     assert (dead.topic, dead.reconsume_times) == ("%DLQ%CG", 17)
     assert handful.messages[0].queue_offset == 1
+
+
+def test_the_sooner_all_is_taken_the_more_is_asked_for_at_once() -> None:
+    """And a group that is slow, or has caught up, asks for little again."""
+    usual: dict[str, Any] = {"timeout_ms": 10**6, "max_body_bytes": 1 << 24, "direct": True}
+    reader = AssignedCore("tcp://x:1", TOPIC, selection=None, **usual)
+    reader.add(0, 0)
+    now_ms, asked = 1000, []
+    ways = [(1.0, 20)] * 4 + [(1.0, 100), (1.0, 20), (0.1, 20), (0.1, 20)]
+    for offset, (came, waits_ms) in enumerate(ways):
+        ((header,),) = reader.outgoing(now_ms)
+        pull = messages.decode_consume_request(header)
+        assert isinstance(pull, messages.Pull)
+        asked.append(pull.max_bytes >> 20)
+        body = bytes(int(came * pull.max_bytes) - 200)
+        raw = encode_record(Record(TOPIC, body, b"", queue_id=0, queue_offset=offset))
+        part = messages.QueueSlice(0, offset + 1, 0, offset + 1, len(raw))
+        told = messages.Pulled(pull.request, (part,), (0,), "")
+        reader.received([encode(told), raw], now_ms)
+        taken = reader.take_queue()
+        assert taken is not None and taken.size == len(raw)
+        now_ms += waits_ms
+    assert asked == [2, 4, 8, 8, 8, 2, 4, 2]

@@ -170,3 +170,82 @@ def test_a_release_that_is_refused_is_repeated() -> None:
     membership.received([encode(messages.Refused(*told))], 1003)
     assert membership.refused is not None
     assert asked(membership, 1002 + REPEAT_MS) == [release]
+
+
+def test_heartbeats_leave_nothing_in_memory() -> None:
+    membership = member()
+    joined(membership, 1000)
+    sizes = []
+    for now_ms in range(10_000, 400_000, 10_000):
+        membership.connection_lost()
+        joined(membership, now_ms)
+        sizes.append(sum(len(v) for v in vars(membership).values() if isinstance(v, dict | list)))
+    assert sizes[-1] == sizes[0]
+
+
+def beat(membership: Membership, now_ms: int, is_same: bool = True) -> wire.Beat:
+    """The member's heartbeat, answered."""
+    (said,) = asked(membership, now_ms)
+    assert isinstance(said, wire.Beat)
+    membership.received([encode(wire.Beaten(said.request, is_same, 5000))], now_ms)
+    return said
+
+
+def test_who_has_joined_says_only_that_it_is_there_and_keeps_its_lease_by_that() -> None:
+    membership = member()
+    claimed(membership, 9)
+    assert membership.wait_ms(1001) == 4999
+    said = beat(membership, 6000)
+    assert (said.version, said.claims) == (1, 1)
+    assert membership.lease_ends_ms == 6000 + 15_000 and membership.wait_ms(6000) == 5000
+
+
+def test_a_heartbeat_without_an_answer_is_repeated_and_waited_for() -> None:
+    membership = member()
+    joined(membership, 1000, queues=0)
+    (first,) = asked(membership, 6000)
+    assert asked(membership, 6001) == [] and membership.wait_ms(6001) == REPEAT_MS - 1
+    for now_ms in range(6000, 60_000, 100):
+        assert asked(membership, now_ms) in ([], [first])
+        assert membership.wait_ms(now_ms) > 0
+
+
+def test_a_member_that_is_not_what_it_says_joins_and_names_what_it_has() -> None:
+    for unlike in ("not the same", "unknown", "another connection"):
+        membership = member()
+        claimed(membership, 9)
+        if unlike == "not the same":
+            beat(membership, 6000, is_same=False)
+        else:
+            (said,) = asked(membership, 6000)
+            assert isinstance(said, wire.Beat)
+        if unlike == "unknown":
+            told = said.request, 0, "UNKNOWN_MEMBER", "no such member", "a", "join again"
+            membership.received([encode(messages.Refused(*told))], 6001)
+        elif unlike == "another connection":
+            membership.connection_lost()
+        (join,) = asked(membership, 6002)
+        assert isinstance(join, wire.Join), unlike
+        assert join.held == (wire.HeldClaim("orders", 0, 9),)
+        assert membership.lease_ends_ms == 1000 + 15_000, "nothing was confirmed since"
+
+
+def test_news_of_the_group_are_gone_by_without_a_word() -> None:
+    membership = member()
+    news = wire.Changed(0, "g", (), 2, ("a", "b"), (wire.TopicQueues("orders", 2),))
+    membership.received([encode(news)], 999)
+    joined(membership, 1000)
+    assert membership.wanted == {("orders", 0)}, "the answer to the join is the later word"
+    (claim,) = asked(membership, 1000)
+    given = wire.Claimed(claim.request, "g", "orders", (wire.ClaimedQueue(0, 5, 9),), ())
+    membership.received([encode(given)], 1001)
+    more = wire.Changed(0, "g", (), 3, ("a", "b"), (wire.TopicQueues("orders", 4),))
+    membership.received([encode(more)], 1002)
+    assert membership.joined is not None and membership.joined.version == 3
+    (claim,) = asked(membership, 1002)
+    assert isinstance(claim, wire.Claim) and claim.queue_ids == (1,)
+    taken = wire.Claimed(claim.request, "g", "orders", (), (1,))
+    membership.received([encode(taken)], 1003)
+    assert asked(membership, 1004) == []
+    membership.received([encode(more)], 1005)
+    assert [type(each) for each in asked(membership, 1005)] == [wire.Claim], "it has come free"

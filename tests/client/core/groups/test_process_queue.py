@@ -19,7 +19,8 @@ def message(offset: int) -> Message:
 
 
 class AnyUse(RuleBasedStateMachine):
-    """Messages come with gaps; handfuls are finished, parted, cut and given back in any order."""
+    """Messages come with gaps; handfuls are finished, parted, cut and given back in any order, and
+    whoever had one that was given back may finish it all the same."""
 
     orderly = False
 
@@ -29,6 +30,7 @@ class AnyUse(RuleBasedStateMachine):
         self.next = 10
         self.unfinished: set[int] = set()
         self.out: list[Handful] = []
+        self.given_back: list[Handful] = []
         self.now_ms = 0
         # each offset that waits to be handed out, and from when on
         self.waiting: dict[int, int] = {}
@@ -62,6 +64,7 @@ class AnyUse(RuleBasedStateMachine):
             found = self.offsets(handful)
             assert 1 <= len(found) <= most
             assert set(found) <= set(due)
+            assert [each.queue_offset for each in handful.messages] == found, "and nothing else"
             assert found == sorted(found)
             if self.orderly:
                 assert found[0] == min(self.unfinished)
@@ -72,11 +75,20 @@ class AnyUse(RuleBasedStateMachine):
     @precondition(lambda self: self.out)
     @rule(data=st.data())
     def some_are_finished(self, data: st.DataObject) -> None:
-        handful = data.draw(st.sampled_from(self.out))
+        self._finish(data, data.draw(st.sampled_from(self.out)))
+
+    @precondition(lambda self: self.given_back)
+    @rule(data=st.data())
+    def some_are_finished_that_were_given_back(self, data: st.DataObject) -> None:
+        self._finish(data, data.draw(st.sampled_from(self.given_back)))
+
+    def _finish(self, data: st.DataObject, handful: Handful) -> None:
         start = data.draw(st.integers(handful.start, handful.stop - 1))
         stop = data.draw(st.integers(start + 1, handful.stop))
         places = [each for each in handful.unfinished if start <= each < stop]
-        self.unfinished -= {handful.lot.messages[each].queue_offset for each in places}
+        done = {handful.lot.messages[each].queue_offset for each in places}
+        self.unfinished -= done
+        self.waiting = {each: when for each, when in self.waiting.items() if each not in done}
         self.queue.finish(handful, start, stop)
         self._forget_finished()
 
@@ -84,7 +96,10 @@ class AnyUse(RuleBasedStateMachine):
     @rule(data=st.data())
     def one_goes_its_own_way(self, data: st.DataObject) -> None:
         handful = data.draw(st.sampled_from(self.out))
-        place = data.draw(st.sampled_from(list(handful.unfinished)))
+        places = list(handful.unfinished)
+        if not places:
+            return  # whoever had them before has finished them
+        place = data.draw(st.sampled_from(places))
         self.out.append(self.queue.part(handful, place))
         self._forget_finished()
 
@@ -100,6 +115,7 @@ class AnyUse(RuleBasedStateMachine):
             handful = rest
         self.waiting |= dict.fromkeys(self.offsets(handful), self.now_ms + later_ms)
         self.queue.give_back(handful, self.now_ms + later_ms)
+        self.given_back.append(handful)
         self._forget_finished()
 
     def _forget_finished(self) -> None:
@@ -127,6 +143,18 @@ class AnyUse(RuleBasedStateMachine):
 
 class OrderlyUse(AnyUse):
     orderly = True
+
+
+def test_what_is_finished_after_it_was_given_back_leaves_no_empty_handful() -> None:
+    queue = ProcessQueue("orders", 0, 10, 1, False)
+    queue.put([message(each) for each in (10, 11)], 20, 12)
+    all_of_it = queue.take(2, 0)
+    assert all_of_it is not None
+    queue.give_back(all_of_it, 0)
+    queue.finish(all_of_it, 1, 2)  # its handler has come to an end after all
+    first = queue.take(1, 0)
+    assert first is not None and [each.queue_offset for each in first.messages] == [10]
+    assert queue.take(1, 0) is None and not queue.has_returned
 
 
 def test_any_use_is_as_the_model_says() -> None:

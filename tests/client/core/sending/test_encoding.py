@@ -165,12 +165,16 @@ def test_a_topic_has_few_characters_and_a_length(topic: str, value: str) -> None
     assert "topic" in error.what and value in str(error.value) and error.hint
 
 
-@pytest.mark.parametrize("body", ["text", None, 5, [1], {"a": 1}])
+@pytest.mark.parametrize("body", ["text", None, 5, [1], BatchMessage])
 def test_a_body_is_bytes(body: object) -> None:
     error = refused(body=body)
     found = "None" if body is None else f"{type(body).__name__} {body!r}"
     assert error.what == "body is not bytes" and error.value == found
     assert "encode" in error.hint
+
+
+def test_a_message_of_a_batch_is_no_body() -> None:
+    assert refused(body=BatchMessage(b"x")).what == "body is not bytes"
 
 
 def test_a_body_is_no_larger_than_the_broker_takes() -> None:

@@ -1,0 +1,219 @@
+"""A reader of queues that come and go, and a plain model of each: its next offset, if paused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    invariant,
+    rule,
+    run_state_machine_as_test,
+)
+
+from penstock.client.core.consumer_core import AHEAD_BYTES, REPEAT_MS
+from penstock.client.core.groups.assigned_core import MAX_REPEAT_MS, STALE_MS, AssignedCore
+from penstock.shared.wire import messages
+
+QUEUES = range(3)
+QUEUE = st.sampled_from(QUEUES)
+
+
+def _core() -> AssignedCore:
+    usual: dict[str, Any] = {"timeout_ms": 10**9, "max_body_bytes": 1000, "direct": False}
+    return AssignedCore("tcp://x:1", "orders", selection=None, **usual)
+
+
+class AnyHistory(RuleBasedStateMachine):
+    """Queues are added, paused and removed while answers come, are late or never come."""
+
+    def __init__(self, make_reader: Callable[..., Any]) -> None:
+        super().__init__()
+        self.reader, self.core, self.now_ms = make_reader(), _core(), 1000
+        self.requests: list[tuple[bytes, ...]] = []
+        self.answers: list[list[bytes]] = []
+        # of each queue that is read, the offset that comes next
+        self.model: dict[int, int] = {}
+        self.paused: set[int] = set()
+
+    @rule(queue_id=QUEUE, at_most=st.integers(1, 9))
+    def some_of_a_new_queue_are_at_hand(self, queue_id: int, at_most: int) -> None:
+        self.reader.append(queue_id, 9)
+        self.add(queue_id, 0)
+        self.time_passes(MAX_REPEAT_MS)
+        self.ask(True)
+        self.read(at_most, True)
+        self.arrive()
+
+    @rule(queue_id=QUEUE, count=st.integers(1, 9))
+    def messages_come(self, queue_id: int, count: int) -> None:
+        self.reader.append(queue_id, count)
+
+    @rule(queue_id=QUEUE, low=st.integers(0, 9))
+    def expire(self, queue_id: int, low: int) -> None:
+        self.reader.expire(queue_id, low)
+
+    @rule(queue_id=QUEUE, offset=st.integers(0, 9))
+    def add(self, queue_id: int, offset: int) -> None:
+        known = self.reader.queues.get(queue_id)
+        self.model[queue_id] = min(offset, len(known.bodies) if known else 0)
+        self.paused.discard(queue_id)
+        self.core.add(queue_id, self.model[queue_id])
+
+    @rule(queue_id=QUEUE)
+    def remove(self, queue_id: int) -> None:
+        self.model.pop(queue_id, None)
+        self.paused.discard(queue_id)
+        self.core.remove(queue_id)
+
+    @rule(queue_id=QUEUE, paused=st.booleans())
+    def pause(self, queue_id: int, paused: bool) -> None:
+        if queue_id in self.model:
+            self.core.pause(queue_id, paused)
+            (self.paused.add if paused else self.paused.discard)(queue_id)
+
+    @rule(ms=st.sampled_from([1, STALE_MS, REPEAT_MS, MAX_REPEAT_MS]))
+    def time_passes(self, ms: int) -> None:
+        self.now_ms += ms
+
+    @rule(connected=st.booleans())
+    def ask(self, connected: bool) -> None:
+        for parts in self.core.outgoing(self.now_ms):
+            asked = messages.decode_consume_request(parts[0])
+            assert isinstance(asked, messages.Pull)
+            if connected:
+                self.requests.append(parts)
+            else:
+                self.core.not_connected(self.now_ms)
+
+    @rule(at_most=st.integers(0, 5), final=st.booleans())
+    def read(self, at_most: int, final: bool) -> None:
+        for parts in self.requests[-1:]:
+            answer = self.reader.answer(parts, at_most, final)
+            if answer is not None:
+                self.answers.append(answer)
+                self.requests = []
+
+    @rule()
+    def connection_ends(self) -> None:
+        self.requests, self.answers = [], []
+        self.core.connection_lost()
+
+    @rule()
+    def arrive(self) -> None:
+        answers, self.answers = self.answers, []
+        for answer in answers:
+            self.core.received(answer, self.now_ms)
+
+    @rule()
+    def take(self) -> None:
+        taken = self.core.take_queue()
+        if taken is None:
+            return
+        at = self.model[taken.queue_id]
+        low = self.reader.queues[taken.queue_id].low
+        offsets = [each.queue_offset for each in taken.messages]
+        if offsets:
+            assert offsets == list(range(at, taken.stop)), "each once, in order"
+        else:
+            assert at < taken.stop <= low, "it has expired"
+        assert (taken.size > 0) == bool(offsets)
+        self.model[taken.queue_id] = taken.stop
+
+    @invariant()
+    def what_waits_is_what_is_counted(self) -> None:
+        assert self.core._ahead_bytes == sum(part.size for part in self.core._parts)
+        assert self.core.positions.keys() == self.model.keys()
+        for queue_id, at in self.core.positions.items():
+            low = self.reader.queues[queue_id].low if queue_id in self.reader.queues else 0
+            assert at == self.model[queue_id] or self.model[queue_id] < at <= low
+        assert {each for each in self.model if self.core.is_paused(each)} == self.paused
+
+    @invariant()
+    def it_sleeps_no_longer_than_it_may(self) -> None:
+        assert 0 <= self.core.wait_ms(self.now_ms) <= MAX_REPEAT_MS
+
+    def teardown(self) -> None:
+        """When everything works, all that is asked for comes."""
+        for _ in range(60):
+            self.time_passes(MAX_REPEAT_MS)
+            self.ask(True)
+            self.read(1000, True)
+            self.arrive()
+            while self.core.ready:
+                self.take()
+        for queue_id, at in self.model.items():
+            known = self.reader.queues.get(queue_id)
+            assert queue_id in self.paused or at == (len(known.bodies) if known else 0)
+
+
+def test_any_history_gives_each_message_of_a_queue_once_and_in_order(
+    make_reader: Callable[..., Any],
+) -> None:
+    few = settings(stateful_step_count=40)
+    run_state_machine_as_test(partial(AnyHistory, make_reader), settings=few)
+
+
+def test_a_paused_queue_is_not_asked_for_and_the_others_are(
+    make_reader: Callable[..., Any],
+) -> None:
+    core = _core()
+    for queue_id in QUEUES:
+        core.add(queue_id, 5)
+    core.pause(1, True)
+    ((header,),) = core.outgoing(0)
+    asked = messages.decode_consume_request(header)
+    assert isinstance(asked, messages.Pull) and asked.cursors == {0: 5, 2: 5}
+
+
+def test_a_held_pull_is_asked_for_again_each_time_later_and_soon_after_a_lost_connection() -> None:
+    core = _core()
+    core.add(0, 0)
+    sent: list[int] = []
+    for now_ms in range(20_000):
+        if core.outgoing(now_ms):
+            sent.append(now_ms)
+        if sent[-1] == now_ms:
+            assert core.wait_ms(now_ms) > 0
+    gaps = [after - before for before, after in zip(sent, sent[1:], strict=False)]
+    assert gaps[:4] == [REPEAT_MS, 2 * REPEAT_MS, 4 * REPEAT_MS, 8 * REPEAT_MS]
+    assert set(gaps[4:]) == {MAX_REPEAT_MS}
+    core.connection_lost()
+    assert core.wait_ms(sent[-1] + 150) == REPEAT_MS - 150
+    assert not core.outgoing(sent[-1] + REPEAT_MS - 1) and core.outgoing(sent[-1] + REPEAT_MS)
+
+
+def test_a_pull_that_does_not_name_a_new_queue_is_replaced_when_it_is_stale() -> None:
+    core = _core()
+    core.add(0, 0)
+    assert core.outgoing(0) and not core.outgoing(10)
+    core.add(1, 7)
+    assert not core.outgoing(20) and not core.outgoing(20 + STALE_MS - 1)
+    assert core.wait_ms(20) == STALE_MS
+    ((header,),) = core.outgoing(20 + STALE_MS)
+    asked = messages.decode_consume_request(header)
+    assert isinstance(asked, messages.Pull) and asked.cursors == {0: 0, 1: 7}
+
+
+def test_when_enough_is_at_hand_nothing_is_asked_for_until_it_is_taken(
+    make_reader: Callable[..., Any],
+) -> None:
+    core, reader = _core(), make_reader()
+    for queue_id in (0, 1):
+        reader.append(queue_id, AHEAD_BYTES // 150)
+        core.add(queue_id, 0)
+    rounds = 0
+    while requests := core.outgoing(rounds * REPEAT_MS):
+        core.received(reader.answer(requests[0], 2000, True), rounds * REPEAT_MS)
+        rounds += 1
+    assert rounds > 3 and core.cursors[1] > 0, "answers have parts of both queues"
+    assert core._ahead_bytes >= AHEAD_BYTES
+    sizes = 0
+    while taken := core.take_queue():
+        sizes += taken.size
+    assert sizes >= AHEAD_BYTES and core._ahead_bytes == 0
+    assert core.outgoing(rounds * REPEAT_MS)
