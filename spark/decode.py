@@ -1,7 +1,7 @@
 """Records to Arrow columns, a batch at a time, without a Python loop over records.
 
 The positions of all fields of all records are computed as NumPy arrays; numbers are read through
-unaligned views, and bytes are gathered by Arrow's `take` from one array laid over the whole buffer.
+unaligned views, and bodies and properties are copied by a compiled loop.
 IPv6 hosts and two-byte topic lengths only shift positions, so they take the same path.
 
 The record layout is that of `record_layout`. Pure: files and queues are `scan`'s.
@@ -18,8 +18,6 @@ import pyarrow as pa
 
 from penstock.shared.errors import UnreadableBody
 from penstock.shared.formats.compression import decompress
-from penstock.shared.formats.properties import KEYS, TAGS
-from penstock.shared.formats.record_crc import body_crc
 from penstock.shared.formats.record_layout import (
     AT_BODY_CRC,
     AT_BODY_V4,
@@ -42,8 +40,8 @@ from penstock.shared.formats.record_layout import (
     SYS_STORE_HOST_V6,
     TOPIC_LENGTH_BYTES,
 )
-from penstock.spark.gather import Integers, gather
-from penstock.spark.property_columns import property_map, value_of
+from penstock.shared.loops.active import copy_bodies
+from penstock.spark.property_columns import Integers, Properties, property_columns
 
 # what Spark's timestamp can show: the years 1 to 9999
 _FIRST_MS, _LAST_MS = -62_135_596_800_000, 253_402_300_799_999
@@ -57,7 +55,7 @@ class Batch(NamedTuple):
     queue_offsets: Integers
     physical_offsets: Integers
     sizes_bytes: Integers
-    raw: bytes = b""
+    raw: bytes | memoryview = b""
     starts: Integers = np.empty(0, np.int64)  # where in `raw` each record begins
 
 
@@ -95,22 +93,22 @@ def record_columns(batch: Batch) -> dict[str, Callable[[], pa.Array]]:
     named, and the body column unless every body has its checksum.
     """
     places = _locate(batch)
-    made: list[pa.MapArray] = []
+    made: list[Properties] = []
 
-    def properties() -> pa.MapArray:
+    def properties() -> Properties:
         if not made:
-            raw = gather(batch.raw, places.properties, places.property_sizes)
-            made.append(property_map(raw))
+            strings = places.properties, places.property_sizes
+            made.append(property_columns(batch.raw, *strings))
         return made[0]
 
     born = batch.starts + AT_BORN_TIMESTAMP
     return entry_columns(batch) | {
-        "key": lambda: value_of(properties(), KEYS),
-        "tags": lambda: value_of(properties(), TAGS),
+        "keys": lambda: properties().keys,
+        "tags": lambda: properties().tags,
         "body": lambda: _checked_bodies(batch, places),
         "born_timestamp": lambda: _timestamps(_numbers(batch.raw, ">i8", born)),
         "store_timestamp": lambda: _timestamps(_numbers(batch.raw, ">i8", places.store_timestamps)),
-        "properties": properties,
+        "properties": lambda: properties().maps,
     }
 
 
@@ -155,27 +153,31 @@ def _locate(batch: Batch) -> _Places:
 
 
 def _checked_bodies(batch: Batch, places: _Places) -> pa.BinaryArray:
-    """The bodies, after the one check that needs a loop: a wrong byte must not go unnoticed."""
-    view = memoryview(batch.raw)
-    stored = _numbers(batch.raw, ">i4", batch.starts + AT_BODY_CRC).tolist()
-    ends = places.bodies.tolist(), (places.bodies + places.body_sizes).tolist()
-    for index, (start, end) in enumerate(zip(*ends, strict=True)):
-        if body_crc(view[start:end]) != stored[index] and start < end:
-            raise RecordMismatch(index)
+    """The bodies, each compared with its checksum: a wrong byte must not go unnoticed."""
+    ends = np.cumsum(places.body_sizes)
+    copied = pa.allocate_buffer(int(ends[-1]) if len(ends) else 0)
+    crcs = _numbers(batch.raw, ">i4", batch.starts + AT_BODY_CRC)
+    wrong = copy_bodies(batch.raw, places.bodies.data, places.body_sizes.data, crcs.data, copied)
+    if wrong >= 0:
+        raise RecordMismatch(wrong)
     sys_flags = _numbers(batch.raw, ">i4", batch.starts + AT_SYS_FLAG)
     if not (sys_flags & SYS_COMPRESSED).any():
-        return gather(batch.raw, places.bodies, places.body_sizes)
+        bounds = np.zeros(len(ends) + 1, np.int32)
+        bounds[1:] = ends
+        buffers = [None, pa.py_buffer(bounds), copied]
+        return pa.BinaryArray.from_buffers(pa.binary(), len(ends), buffers)
+    spans = places.bodies.tolist(), (places.bodies + places.body_sizes).tolist()
     bodies = []
-    for index, (start, end, sys_flag) in enumerate(zip(*ends, sys_flags.tolist(), strict=True)):
+    for index, (start, end, sys_flag) in enumerate(zip(*spans, sys_flags.tolist(), strict=True)):
         try:
-            bodies.append(decompress(batch.raw[start:end], sys_flag))
+            bodies.append(decompress(bytes(batch.raw[start:end]), sys_flag))
         except UnreadableBody as error:
             place = f"{batch.topic}/{batch.queue_id}@{batch.queue_offsets[index]}"
             raise UnreadableBody(error.what, f"{place}: {error.value}", error.hint) from None
     return pa.array(bodies, pa.binary())
 
 
-def _numbers(raw: bytes, kind: str, at: Integers) -> Integers:
+def _numbers(raw: bytes | memoryview, kind: str, at: Integers) -> Integers:
     """The big-endian numbers that begin at these places, aligned or not."""
     dtype = np.dtype(kind)
     count = len(raw) - dtype.itemsize + 1

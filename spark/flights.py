@@ -23,6 +23,10 @@ BODY_SCHEMA = "dep_time int, dep_delay int, arr_delay int"
 TOLERANCE = 1e-9
 
 
+# a day of a carrier with at least that many departures, which were at least that late in the mean
+LATE_MINUTES, LEAST_DEPARTURES = 60, 10
+
+
 class CarrierRow(msgspec.Struct, frozen=True):
     """One carrier's year; carrier "" has the messages without a tag. A mean of nothing is None."""
 
@@ -31,6 +35,22 @@ class CarrierRow(msgspec.Struct, frozen=True):
     mean_departure_delay_minutes: float | None
     mean_arrival_delay_minutes: float | None
     cancelled_share: float
+
+
+class DayRow(msgspec.Struct, frozen=True, order=True):
+    """One carrier's day in UTC, by when its flights were to leave. Delays are whole minutes."""
+
+    day: str
+    carrier: str
+    flights: int
+    departures: int
+    delay_minutes: int
+
+    @property
+    def is_late(self) -> bool:
+        """Whether the stream tells of it in a message."""
+        enough = self.departures >= LEAST_DEPARTURES
+        return enough and self.delay_minutes >= LATE_MINUTES * self.departures
 
 
 def carrier_report(
@@ -78,6 +98,18 @@ def csv_report(rows: Iterable[Mapping[str, Any]]) -> list[CarrierRow]:
         )
         for carrier, flights in sorted(by_carrier.items())
     ]
+
+
+def csv_days(rows: Iterable[Mapping[str, Any]]) -> list[DayRow]:
+    """What the stream has to say of the same rows, in plain Python, by day and carrier."""
+    sums: dict[tuple[str, str], list[int]] = {}
+    for row in rows:
+        found = sums.setdefault((row["time_hour"][:10], row["carrier"]), [0, 0, 0])
+        found[0] += 1
+        if row["dep_delay"] is not None:
+            found[1] += 1
+            found[2] += row["dep_delay"]
+    return [DayRow(day, carrier, *found) for (day, carrier), found in sorted(sums.items())]
 
 
 def same_report(left: Sequence[CarrierRow], right: Sequence[CarrierRow]) -> bool:

@@ -7,9 +7,8 @@ those that a start by time looks at.
 from __future__ import annotations
 
 import os
-import re
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from penstock.shared.errors import ConfigError, TopicNotFound
@@ -18,6 +17,7 @@ from penstock.spark.reading.offsets import OffsetsOf, ending, parse_assign, reso
 from penstock.spark.reading.options import Options
 from penstock.spark.reading.predicates import Predicate, holds, offset_range
 from penstock.spark.reading.queues import Queue, topics_of
+from penstock.spark.reading.topics import named_topics, topic_filter
 from penstock.spark.reading.views import View
 
 SMALLEST_SPLIT_BYTES, LARGEST_SPLIT_BYTES = 8 << 20, 128 << 20
@@ -38,7 +38,7 @@ Partitions = list[tuple[QueueRange, ...]]
 def plan(view: View, options: Options, predicates: Sequence[Predicate] = ()) -> Partitions:
     """The partitions of what the options name in a store. Never empty. Raises TopicNotFound,
     ConfigError, GroupNotFound, OffsetOutOfRange."""
-    queues = chosen(view.queues(), options, view.known_topics())
+    queues = chosen(view, options)
     ranges = bounds(queues, options, view.group_offsets)
     return split(narrowed(ranges, predicates), queues, options)
 
@@ -106,37 +106,37 @@ def _cut(whole: QueueRange, pieces: int, most_records: int) -> Iterator[QueueRan
         yield whole._replace(start=start, stop=min(start + step, whole.stop))
 
 
-def chosen(
-    queues: Sequence[Queue], options: Options, exists: Callable[[str], bool] = lambda _: False
-) -> list[Queue]:
-    """The queues that `subscribe`, `subscribePattern` or `assign` name; all of them without.
+def chosen(view: View, options: Options, *, lenient: bool = False) -> list[Queue]:
+    """The queues that `subscribe`, `subscribePattern` or `assign` name; without them all but those
+    of the broker's own topics.
 
     A topic may exist without a message, and then it has no queue yet. Raises TopicNotFound,
-    ConfigError.
+    ConfigError for what there is not, unless `lenient`.
     """
-    there = topics_of(queues)
-    if options.subscribe_pattern:
-        pattern = re.compile(options.subscribe_pattern)
-        # as with Kafka's, a pattern that matches nothing yet is no error
-        return [queue for queue in queues if pattern.fullmatch(queue.topic)]
-    assigned = parse_assign(options.assign) if options.assign else {}
-    topics = [name.strip() for name in options.subscribe.split(",") if name.strip()] or [*assigned]
-    missing = [name for name in topics if name not in there and not exists(name)]
-    if missing:
-        raise TopicNotFound(
-            "there is no topic of this name in the store",
-            ", ".join(missing),
-            other_topics(missing[0], there),
-        )
-    if not assigned:
-        return [queue for queue in queues if not topics or queue.topic in topics]
+    queues = view.queues(topic_filter(options))
+    # as with Kafka's, a pattern that matches nothing yet is no error
+    names = named_topics(options)
+    found = topics_of(queues)
+    if not lenient and (missing := [name for name in names if name not in found]):
+        exists = view.known_topics()
+        if missing := [name for name in missing if not exists(name)]:
+            there = topics_of(view.queues(lambda _: True))
+            raise TopicNotFound(
+                "there is no topic of this name in the store",
+                ", ".join(missing),
+                other_topics(missing[0], there),
+            )
+    if not options.assign:
+        return queues
+    assigned = parse_assign(options.assign)
     named = {(topic, queue_id) for topic, ids in assigned.items() for queue_id in ids}
     absent = sorted(named - {(queue.topic, queue.queue_id) for queue in queues})
-    absent = [(topic, queue_id) for topic, queue_id in absent if not exists(topic)]
-    if absent:
-        raise ConfigError(
-            "assign names queues that have no messages",
-            ", ".join(f"{topic}/{queue_id}" for topic, queue_id in absent),
-            "leave them out",
-        )
+    if absent and not lenient:
+        exists = view.known_topics()
+        if absent := [(topic, queue_id) for topic, queue_id in absent if not exists(topic)]:
+            raise ConfigError(
+                "assign names queues that have no messages",
+                ", ".join(f"{topic}/{queue_id}" for topic, queue_id in absent),
+                "leave them out",
+            )
     return [queue for queue in queues if (queue.topic, queue.queue_id) in named]

@@ -23,8 +23,8 @@ from penstock.shared.next_steps import verify
 from penstock.shared.queue.snapshot import QueueFiles
 from penstock.shared.store.directory import StoreDirectory
 from penstock.spark.decode import Batch
-from penstock.spark.gather import Integers
 from penstock.spark.plan import QueueRange
+from penstock.spark.property_columns import Integers
 from penstock.spark.reading.options import Mode
 from penstock.spark.reading.rows import Explain, How, Rows
 
@@ -56,6 +56,8 @@ class _QueueScan:
         self._queue = queue
         self._rows = rows
         self._how = rows.how
+        # read into again and again: fresh memory costs as much as what is done with it
+        self._buffer = bytearray()
 
     def read(self, first: int, end: int) -> Iterator[list[pa.Array]]:
         if not self._how.fail_on_data_loss:
@@ -140,19 +142,24 @@ class _QueueScan:
                 starts=starts,
             )
 
-    def _read_runs(self, named: Batch, runs: Sequence[int]) -> tuple[bytes, Integers]:
-        """The bytes of neighbouring records, a read for each run of them, and where each begins."""
+    def _read_runs(self, named: Batch, runs: Sequence[int]) -> tuple[memoryview, Integers]:
+        """The bytes of neighbouring records, a read for each run of them, and where each begins.
+
+        They are there until the next call.
+        """
         offsets, sizes, first = named.physical_offsets, named.sizes_bytes, runs[0]
-        parts = []
-        starts = np.empty(runs[-1] - first, np.int64)
-        filled_bytes = 0
-        for head, stop in pairwise(runs):
-            position = int(offsets[head])
-            size = int(offsets[stop - 1] + sizes[stop - 1]) - position
-            starts[head - first : stop - first] = offsets[head:stop] - position + filled_bytes
-            parts.append(self._store.read_log(position, size))
-            filled_bytes += size
-        return parts[0] if len(parts) == 1 else b"".join(parts), starts
+        heads, lasts = np.array(runs[:-1]), np.array(runs[1:]) - 1
+        places = offsets[heads]
+        lengths = offsets[lasts] + sizes[lasts] - places
+        filled = np.concatenate(([0], np.cumsum(lengths)))
+        if filled[-1] > len(self._buffer):
+            self._buffer = bytearray(int(filled[-1]))
+        raw = memoryview(self._buffer)[: int(filled[-1])]
+        pieces = zip(places.tolist(), pairwise(filled.tolist()), strict=True)
+        for position, (begin, end) in pieces:
+            self._store.read_log_into(position, raw[begin:end])
+        starts = offsets[first : runs[-1]] + np.repeat(filled[:-1] - places, lasts + 1 - heads)
+        return raw, starts
 
     def _without(
         self, named: Batch, bad: npt.NDArray[np.bool_], explain: Explain

@@ -44,7 +44,7 @@ COLUMNS: dict[str, DataType] = {
     "queue_id": IntegerType(),
     "queue_offset": LongType(),
     "physical_offset": LongType(),
-    "key": StringType(),  # the property KEYS
+    "keys": StringType(),  # the property KEYS
     "tags": StringType(),  # the property TAGS
     "body": BinaryType(),
     "born_timestamp": TimestampType(),
@@ -63,10 +63,11 @@ class PenstockSource(DataSource):
         return "penstock"
 
     def schema(self) -> StructType:
+        from penstock.shared.names import listed
         from penstock.spark.reading.options import Mode, parse_options
 
         options = parse_options(self.options)
-        names = [name.strip() for name in options.columns.split(",") if name.strip()]
+        names = listed(options.columns)
         fields = [StructField(name, type_of(name)) for name in names or COLUMNS]
         if options.mode is Mode.PERMISSIVE and CORRUPT not in names:
             fields.append(StructField(CORRUPT, type_of(CORRUPT)))
@@ -129,7 +130,7 @@ class PushingReader(StoreReader):
 
     def pushFilters(self, filters: list[Filter]) -> list[Filter]:
         """Keep what the tasks will apply, and give the others back to Spark."""
-        from penstock.spark.reading.predicates import accept
+        from penstock.spark.reading.pushed_filters import accept
 
         self.predicates, left = accept(filters, COLUMNS)
         return left

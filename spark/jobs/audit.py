@@ -9,28 +9,20 @@ Workers read the store's files, so these have to be under the same path wherever
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
 from penstock.maintenance.verify import Verification
+from penstock.maintenance.verify_parts import Task, mended, work
 from penstock.maintenance.verify_report import VerifyReport
-from penstock.maintenance.verify_walk import (
-    How,
-    IndexPart,
-    LogPart,
-    Walk,
-    checked_queues,
-    walk_chains,
-)
+from penstock.maintenance.verify_walk import How, IndexPart, LogPart
 from penstock.shared.formats.delay_levels import DELAY_LEVELS_MS
 from penstock.shared.formats.index_layout import Geometry
 from penstock.shared.formats.record_crc import Checksum
-from penstock.shared.queue.deleted_topics import load_deleted_topics
 from penstock.shared.store.directory import StoreDirectory
-from penstock.spark.jobs.cuts import PART_BYTES, costs_of, cuts_of
+from penstock.spark.cuts import PART_BYTES, costs_of, cuts_of
 from penstock.spark.jobs.parts import Progress, run_parts
 
 if TYPE_CHECKING:
@@ -44,16 +36,6 @@ class Audit(NamedTuple):
 
     report: VerifyReport
     findings: DataFrame
-
-
-class _Task(msgspec.Struct, frozen=True):
-    """A stretch of the log, up to its end where `stop` is None; or an index file, by its number."""
-
-    store: str
-    how: How
-    start: int = 0
-    stop: int | None = None
-    index_file: int | None = None
 
 
 def audit_store(
@@ -73,14 +55,15 @@ def audit_store(
         check = Verification(store, checksum, index, delay_levels_ms)
         cuts = list(cuts_of(store, part_bytes))
         tasks = [
-            _Task(root, check.how, start, stop)
+            Task(root, check.how, start, stop)
             for start, stop in zip(cuts, [*cuts[1:], None], strict=True)
         ]
-        chains = [_Task(root, check.how, index_file=each) for each in range(check.index_files)]
+        chains = [Task(root, check.how, index_file=each) for each in range(check.index_files)]
         costs = costs_of(store, cuts) + [_index_bytes(check.how)] * len(chains)
         encoded = [msgspec.msgpack.encode(task) for task in (*tasks, *chains)]
         results = run_parts(spark, _work, encoded, costs, progress)
-        for part in _mended(check, tasks, results[: len(tasks)]):
+        parts = (msgspec.msgpack.decode(raw, type=LogPart) for raw in results[: len(tasks)])
+        for part in mended(lambda *ends: check.walk(*ends).run(), tasks, parts):
             check.join(part)
         for raw in results[len(tasks) :]:
             check.join_chains(msgspec.msgpack.decode(raw, type=IndexPart))
@@ -95,28 +78,4 @@ def _index_bytes(how: How) -> int:
 
 def _work(raw: bytes) -> bytes:
     """One task, in a worker."""
-    task = msgspec.msgpack.decode(raw, type=_Task)
-    with StoreDirectory(task.store) as store:
-        if task.index_file is not None:
-            return msgspec.msgpack.encode(walk_chains(store, task.how, task.index_file))
-        gone = load_deleted_topics(store.paths.deleted_topics).ends()
-        queues = checked_queues(store, gone)
-        part = Walk(store, task.how, queues, gone, task.start, task.stop).run()
-        return msgspec.msgpack.encode(part)
-
-
-def _mended(
-    check: Verification, tasks: Sequence[_Task], results: Sequence[bytes]
-) -> Iterator[LogPart]:
-    """The parts, without those that began inside a record: its body holds a copy of a record.
-
-    What was cut there is walked again as one part.
-    """
-    begun: int | None = None
-    for task, raw in zip(tasks, results, strict=True):
-        part = msgspec.msgpack.decode(raw, type=LogPart)
-        if begun is not None:
-            part = check.walk(begun, task.stop).run()
-        begun = part.start if part.overran else None
-        if begun is None:
-            yield part
+    return msgspec.msgpack.encode(work(msgspec.msgpack.decode(raw, type=Task)))

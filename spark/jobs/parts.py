@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ LOOK_S = 0.2
 
 
 def run_parts(
-    spark: SparkSession,
+    spark: SparkSession | None,
     work: Callable[[bytes], bytes],
     parts: Sequence[bytes],
     costs: Sequence[int],
@@ -29,9 +30,12 @@ def run_parts(
 
     `progress` is told (done, total) in the unit of `costs`, about: Spark tells how many tasks are
     done, and not which. Ctrl-C cancels the tasks. Raises what Spark raises for what `work` raises.
+    Without Spark it is done here, one part after the other.
     """
     if not parts:
         return []
+    if spark is None:
+        return list(_here(work, parts, costs, progress or (lambda done, total: None)))
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
@@ -44,6 +48,15 @@ def run_parts(
     frame = spark.range(0, len(parts), 1, len(parts)).mapInArrow(
         run, "number bigint, result binary"
     )
+    with watched(spark, costs, progress):
+        rows = frame.collect()
+    results = {row.number: bytes(row.result) for row in rows}
+    return [results[number] for number in range(len(parts))]
+
+
+@contextmanager
+def watched(spark: SparkSession, costs: Sequence[int], progress: Progress | None) -> Iterator[None]:
+    """Tell how far the stage is that has a task for each of `costs`; Ctrl-C cancels what runs."""
     group = f"penstock-{uuid.uuid4().hex}"
     spark.addTag(group)
     over = threading.Event()
@@ -51,7 +64,7 @@ def run_parts(
     if progress is not None:
         watch.start()
     try:
-        rows = frame.collect()
+        yield
     except KeyboardInterrupt:
         spark.interruptTag(group)
         raise
@@ -62,8 +75,17 @@ def run_parts(
         spark.removeTag(group)
     if progress is not None:
         progress(sum(costs), sum(costs))
-    results = {row.number: bytes(row.result) for row in rows}
-    return [results[number] for number in range(len(parts))]
+
+
+def _here(
+    work: Callable[[bytes], bytes],
+    parts: Sequence[bytes],
+    costs: Sequence[int],
+    progress: Progress,
+) -> Iterator[bytes]:
+    for number, part in enumerate(parts):
+        yield work(part)
+        progress(sum(costs[: number + 1]), sum(costs))
 
 
 def _watch(

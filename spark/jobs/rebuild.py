@@ -29,7 +29,7 @@ from penstock.shared.loops.forms import ROW
 from penstock.shared.recovery.build_index import index_entries
 from penstock.shared.recovery.build_queues import LogRun, log_runs
 from penstock.shared.store.directory import StoreDirectory
-from penstock.spark.jobs.cuts import PART_BYTES, costs_of, cuts_of
+from penstock.spark.cuts import PART_BYTES, costs_of, cuts_of
 from penstock.spark.jobs.parts import Progress, run_parts
 
 if TYPE_CHECKING:

@@ -1,8 +1,7 @@
 """Messages by a walk through the commit log, for a store that has no consume queues.
 
-Owns how the log is cut into pieces, and which of its records are messages that a queue would name.
-A cut is where a record begins: the first whole one at or after the place, found by its magic, its
-own offset and its checksum. The piece before a cut must end there, or the cut was inside a record.
+Owns which of the log's records are messages that a queue would name. The piece before a cut must
+end there, or the cut was inside a record.
 """
 
 from __future__ import annotations
@@ -15,19 +14,18 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.shared.errors import ConfigError, StoreDamaged
-from penstock.shared.files.file_cache import FileCache
 from penstock.shared.formats.record_check import Kind
 from penstock.shared.formats.record_outline import Outline, outline
-from penstock.shared.log.scan import scan
 from penstock.shared.next_steps import rebuild, repair, verify
 from penstock.shared.store.directory import StoreDirectory
+from penstock.spark.cuts import PART_BYTES, cuts_of
 from penstock.spark.decode import Batch
 from penstock.spark.reading.offsets import EARLIEST, LATEST, parse_assign, parse_json, parse_time
 from penstock.spark.reading.options import Mode, Options
 from penstock.spark.reading.rows import How, Rows
+from penstock.spark.reading.topics import is_wanted, named_topics
 
 BATCH_BYTES = 4 << 20
-SPLIT_BYTES = 128 << 20
 
 
 class LogChoice(NamedTuple):
@@ -45,11 +43,9 @@ class LogChoice(NamedTuple):
         if not record.is_queued:
             return False
         topic, queue_id = record.topic.decode(), record.queue_id
-        if self.topics and topic not in self.topics:
+        if not is_wanted(topic, self.topics, self.pattern):
             return False
         if self.queues and (topic, queue_id) not in self.queues:
-            return False
-        if self.pattern and not re.fullmatch(self.pattern, topic):
             return False
         low = self.starts.get(topic, {}).get(str(queue_id), EARLIEST)
         high = self.stops.get(topic, {}).get(str(queue_id), LATEST)
@@ -93,7 +89,7 @@ def log_choice(options: Options, now_ms: int) -> LogChoice:
         )
     )
     return LogChoice(
-        tuple(name.strip() for name in options.subscribe.split(",") if name.strip()),
+        tuple(named_topics(options)),
         options.subscribe_pattern,
         frozenset((topic, queue_id) for topic, ids in assigned.items() for queue_id in ids),
         _named(options.starting_offsets, "startingOffsets", "earliest"),
@@ -121,31 +117,10 @@ def plan_log(store: StoreDirectory, options: Options, now_ms: int) -> list[tuple
     """Pieces of about splitBytes, cut where records begin. Never empty."""
     choice = log_choice(options, now_ms)
     size = sum(segment.size for segment in store.segments)
-    step = options.split_bytes or min(SPLIT_BYTES, max(size // max(options.min_partitions, 1), 1))
-    starts: list[int] = []
-    files = FileCache()
-    try:
-        for segment in store.segments:
-            for place in range(segment.base, segment.end, step):
-                # a segment begins with a record; elsewhere the next one has to be found
-                at = place if place == segment.base else _record_after(files, store, place)
-                if at is None:
-                    break
-                if not starts or at > starts[-1]:
-                    starts.append(at)
-    finally:
-        files.close()
+    step = options.split_bytes or min(PART_BYTES, max(size // max(options.min_partitions, 1), 1))
+    starts = list(cuts_of(store, step))
     ends = [*starts[1:], 1 << 62]
     return [(LogRange(at, end, choice),) for at, end in zip(starts, ends, strict=True)] or [()]
-
-
-def _record_after(files: FileCache, store: StoreDirectory, place: int) -> int | None:
-    """Where the first whole record begins at or after a place of a segment; None: none in it."""
-    segment = store.segment_of(place)
-    for at, found, *_ in scan(files, [segment], place):
-        if found is Kind.RECORD:
-            return at
-    return None
 
 
 def read_log(

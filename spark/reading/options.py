@@ -11,7 +11,6 @@ from enum import Enum
 
 import msgspec
 
-from penstock.client.where import Where
 from penstock.shared.errors import ConfigError
 from penstock.shared.filters.message_filter import SQL92, TAG, parse_filter
 from penstock.shared.next_steps import did_you_mean
@@ -91,6 +90,9 @@ def _check(options: Options) -> None:
             'name one: .option("path", "/var/lib/store"), or .option("endpoint", "tcp://HOST:PORT")',
         )
     if options.endpoint:
+        # see views.open_view
+        from penstock.client.where import Where
+
         Where(None, options.endpoint, None)
     _at_most_one(options, ("path", "endpoint"))
     _at_most_one(options, ("subscribe", "subscribe_pattern", "assign"))

@@ -12,6 +12,7 @@ from typing import Protocol
 
 from penstock.shared.errors import GroupNotFound
 from penstock.shared.formats.record_layout import HEAD_BYTES, store_timestamp_ms
+from penstock.shared.names import LIGHT_QUEUE_PREFIX
 from penstock.shared.next_steps import did_you_mean
 from penstock.shared.progress.consumer_offsets import ConsumerOffsets
 from penstock.shared.queue.snapshot import QueueFiles
@@ -20,7 +21,6 @@ from penstock.shared.store.rocketmq_json import load_document
 from penstock.shared.store.topics import load_topics
 
 SAMPLE_ENTRIES = 512
-LIGHT_QUEUE_PREFIX = "%LMQ%"
 # topic -> queue -> next offset
 GroupOffsets = dict[str, dict[int, int]]
 
@@ -50,8 +50,12 @@ class Queue(Protocol):
         """How far messages from `start` on, and none past `stop`, fit into `max_bytes`."""
         ...
 
-    def end_before(self, position: int) -> int:
-        """One more than the last offset whose record begins before a log offset."""
+    def durable_offset(self, log_end: int | None) -> int:
+        """How far a stream may read where the log is on disk up to `log_end`; None: to the end."""
+        ...
+
+    def position(self, offset: int) -> int:
+        """The log offset of a message's record."""
         ...
 
     def stored_ms(self, offset: int) -> int | None:
@@ -86,6 +90,9 @@ class StoreQueue:
         left = self._store.segment_of(position).end - position
         return store_timestamp_ms(self._store.read_log(position, min(HEAD_BYTES, left)), 0)
 
+    def position(self, slot: int) -> int:
+        return self._files.log_offset(slot)
+
     def estimate_bytes(self, start: int, stop: int) -> int:
         # from the sizes at both ends: a queue may have very many entries
         head = self._files.entries(start, min(start + SAMPLE_ENTRIES, stop))["size"]
@@ -102,18 +109,20 @@ class StoreQueue:
                 break
         return start
 
-    def end_before(self, position: int) -> int:
-        found = self._files.end_before(position)
-        return max(self.min_offset, min(found, self.max_offset))
+    def durable_offset(self, log_end: int | None) -> int:
+        if log_end is None:
+            return self.max_offset
+        # those whose records begin before it
+        return max(self.min_offset, min(self._files.end_before(log_end), self.max_offset))
 
 
-def store_queues(store: StoreDirectory) -> list[Queue]:
-    """Those of the store, by topic and queue id."""
+def store_queues(store: StoreDirectory, wanted: Callable[[str], bool]) -> list[Queue]:
+    """Those of the store's topics that are wanted, by topic and queue id."""
     # entries of light queues name messages of other topics, which are read there
     return [
         StoreQueue(store, files)
         for files in store.queues()
-        if not files.topic.startswith(LIGHT_QUEUE_PREFIX)
+        if not files.topic.startswith(LIGHT_QUEUE_PREFIX) and wanted(files.topic)
     ]
 
 

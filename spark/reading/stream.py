@@ -62,6 +62,7 @@ class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         _check(options)
         self.options = options
         self.schema = schema
+        self._view: View | None = None
         self._initial: Offset | None = None
         self._target: Offsets | None = None  # of Trigger.AvailableNow
         self._seen: tuple[Durable, Offset] | None = None
@@ -72,10 +73,10 @@ class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> Offset:
         if self._initial is None:  # Spark asks twice, and "latest" is not the same twice
-            with open_view(self.options) as view:
-                queues, _ = self._queues(view)
-                ranges = bounds(queues, self.options, view.group_offsets)
-                ends = self._ends(queues, view.durable())
+            view = self._look()
+            queues, _ = self._queues(view)
+            ranges = bounds(queues, self.options, view.group_offsets)
+            ends = self._ends(queues, view.durable())
             begun = {_key(piece): min(piece.start, ends[_key(piece)]) for piece in ranges}
             self._initial = {**_encoded(begun), "initial": True}
         return self._initial
@@ -96,21 +97,21 @@ class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         now_ms = time.monotonic_ns() // 1_000_000
         if now_ms < self._rests_until_ms:
             return start
-        with open_view(self.options) as view:
-            durable = view.durable()
-            if durable.end is not None and self._seen == (durable, start):
-                return start  # nothing has been flushed since: no queue need be looked at
-            queues, whole = self._queues(view)
-            started = self._started(queues, start, durable)
-            if started is None:
-                return start
-            ends = self._ends(queues, durable)
-            if self._target is not None:
-                ends = {key: min(end, self._target.get(key, 0)) for key, end in ends.items()}
-            ends = {key: max(end, started[key]) for key, end in ends.items()}
-            found = self._limited(queues, started, ends, limit)
-            # for the query's progress
-            self._lag = self._lag_after(queues, found, whole)
+        view = self._look()
+        durable = view.durable()
+        if durable.end is not None and self._seen == (durable, start):
+            return start  # nothing has been flushed since: no queue need be looked at
+        queues, whole = self._queues(view)
+        started = self._started(queues, start, durable)
+        if started is None:
+            return start
+        ends = self._ends(queues, durable)
+        if self._target is not None:
+            ends = {key: min(end, self._target.get(key, 0)) for key, end in ends.items()}
+        ends = {key: max(end, started[key]) for key, end in ends.items()}
+        found = self._limited(queues, started, ends, limit)
+        # for the query's progress
+        self._lag = self._lag_after(queues, found, whole)
         end = _encoded({**_decoded(start), **found})
         is_same = end["offsets"] == start["offsets"]
         if start.get("initial"):
@@ -128,34 +129,34 @@ class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {**_encoded(newest), "lagMessages": messages, "lagSeconds": seconds}
 
     def prepareForTriggerAvailableNow(self) -> None:
-        with open_view(self.options) as view:
-            self._target = self._ends(self._queues(view)[0], view.durable())
+        view = self._look()
+        self._target = self._ends(self._queues(view)[0], view.durable())
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         """The same ranges whenever it is asked. Raises OffsetOutOfRange where some have expired."""
         ended = _decoded(end)
         is_first = "began" in end and start != end  # an end is the next batch's start, too
         began = _decoded({**start, "offsets": end["began"]} if is_first else start)
-        with open_view(self.options) as view:
-            queues = {(queue.topic, queue.queue_id): queue for queue in view.queues()}
-            ranges = []
-            for key, stop in ended.items():
-                # a queue that is new in this batch is read from its beginning
-                first = began.get(key, 0)
-                if stop == first:
-                    continue
-                if key not in queues:
-                    self._lose(key, first, "its queue is gone")
-                    continue
-                queue = queues[key]
-                if stop < first:  # its topic was created again
-                    first = 0
-                if first < queue.min_offset:
-                    if key in began:
-                        self._lose(key, first, f"the oldest that is left is {queue.min_offset}")
-                    first = min(queue.min_offset, stop)
-                ranges.append(QueueRange(*key, first, stop))
-            parts = split(ranges, [*queues.values()], self.options)
+        there = self._look().queues({topic for topic, _ in ended}.__contains__)
+        queues = {(queue.topic, queue.queue_id): queue for queue in there}
+        ranges = []
+        for key, stop in ended.items():
+            # a queue that is new in this batch is read from its beginning
+            first = began.get(key, 0)
+            if stop == first:
+                continue
+            if key not in queues:
+                self._lose(key, first, "its queue is gone")
+                continue
+            queue = queues[key]
+            if stop < first:  # its topic was created again
+                first = 0
+            if first < queue.min_offset:
+                if key in began:
+                    self._lose(key, first, f"the oldest that is left is {queue.min_offset}")
+                first = min(queue.min_offset, stop)
+            ranges.append(QueueRange(*key, first, stop))
+        parts = split(ranges, [*queues.values()], self.options)
         return [InputPartition(part) for part in parts]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -164,26 +165,35 @@ class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self.options, partition.value, self.schema, how, patience_ms=RECOVERY_MS // 2
         )
 
+    def stop(self) -> None:
+        """Close what was opened. Spark does not always ask for it, and ends the process then."""
+        if self._view is not None:
+            self._view.close()
+            self._view = None
+
+    def _look(self) -> View:
+        """The view as of now. One for all batches: a connection for each would keep a broker
+        busier than its answers do."""
+        if self._view is None:
+            self._view = open_view(self.options)
+        else:
+            self._view.refresh()
+        return self._view
+
     def _queues(self, view: View) -> tuple[list[Queue], dict[Key, Queue]]:
-        queues = view.queues()
-        if not queues and isinstance(view, StoreView) and _has_records(view.store):
+        if isinstance(view, StoreView) and view.lacks_queues and _has_records(view.store):
             raise ConfigError(
                 "a stream reads consume queues, and this store has none",
                 self.options.path,
                 rebuild(self.options.path),
             )
-        lenient = not self.options.fail_on_data_loss
-        exists = (lambda _: True) if lenient else view.known_topics()
-        found = chosen(queues, self.options, exists)
+        found = chosen(view, self.options, lenient=not self.options.fail_on_data_loss)
         return found, {(queue.topic, queue.queue_id): queue for queue in found}
 
     def _ends(self, queues: Sequence[Queue], durable: Durable) -> Offsets:
         """How far each queue may be read."""
         return {
-            (queue.topic, queue.queue_id): queue.max_offset
-            if durable.end is None
-            else queue.end_before(durable.end)
-            for queue in queues
+            (queue.topic, queue.queue_id): queue.durable_offset(durable.end) for queue in queues
         }
 
     def _started(self, queues: Sequence[Queue], start: Offset, durable: Durable) -> Offsets | None:

@@ -14,7 +14,6 @@ from pyspark.sql.types import StructType
 
 from penstock.shared.store.directory import StoreDirectory
 from penstock.spark.plan import QueueRange, plan
-from penstock.spark.reading.broker_scan import read_from_broker
 from penstock.spark.reading.log_scan import LogRange, plan_log, read_log
 from penstock.spark.reading.options import Options
 from penstock.spark.reading.predicates import Predicate
@@ -31,7 +30,7 @@ def plan_query(
 ) -> Sequence[tuple[QueueRange | LogRange, ...]]:
     """The partitions; never none. Raises what `plan` and `plan_log` raise, ConnectError."""
     with open_view(options) as view:
-        if isinstance(view, StoreView) and view.store.segments and not view.store.queues():
+        if isinstance(view, StoreView) and view.lacks_queues:
             return plan_log(view.store, options, int(time.time() * 1000))
         return plan(view, options, predicates)
 
@@ -61,6 +60,9 @@ def read_partition(
 def _from_broker(
     endpoint: str, ranges: Sequence[QueueRange | LogRange], columns: Sequence[str], how: How
 ) -> Iterator[list[pa.Array]]:
+    # see views.open_view
+    from penstock.spark.reading.broker_scan import read_from_broker
+
     for piece in ranges:
         assert isinstance(piece, QueueRange), "a broker is asked by queue"
         yield from read_from_broker(endpoint, piece, columns, how)

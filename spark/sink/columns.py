@@ -1,4 +1,4 @@
-"""The columns that the sink takes, and from a row to the arguments of a message.
+"""The columns that the sink takes.
 
 A frame with another column, or one of another type, is refused when it is planned, before any row
 is looked at. Pure.
@@ -6,11 +6,6 @@ is looked at. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from datetime import datetime, timedelta
-from typing import Any, NamedTuple
-
-import pyarrow as pa
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -25,8 +20,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from penstock.client.core.sending.encoding import BatchMessage
-from penstock.shared.errors import ConfigError, InvalidMessage
+from penstock.shared.errors import ConfigError
 from penstock.shared.next_steps import did_you_mean
 
 _TEXT: tuple[DataType, ...] = (StringType(),)
@@ -44,18 +38,6 @@ COLUMNS: dict[str, tuple[DataType, ...]] = {
     "deliver_at": (TimestampType(),),
     "delay_level": _WHOLE,
 }
-
-
-class Row(NamedTuple):
-    """One message, as `Producer.send` has its arguments."""
-
-    topic: str
-    message: BatchMessage
-    shard: str | None
-    queue: int | None
-    delay: timedelta | None
-    deliver_at: datetime | None
-    delay_level: int | None
 
 
 def check_columns(schema: StructType, topic: str) -> None:
@@ -89,32 +71,3 @@ def check_columns(schema: StructType, topic: str) -> None:
 def _loose(kind: DataType) -> str:
     """The type's name; whether a map or list may have nulls is not in it."""
     return kind.simpleString()
-
-
-def rows(batch: pa.RecordBatch, topic: str) -> Iterator[Row]:
-    """The rows of a batch. Raises InvalidMessage for one without a body or topic."""
-    columns = dict(zip(batch.schema.names, batch.columns, strict=True))
-    nothing = [None] * batch.num_rows
-    values = [columns[name].to_pylist() if name in columns else nothing for name in COLUMNS]
-    for own, body, tags, keys, properties, queue, shard, delay, at, level in zip(
-        *values, strict=True
-    ):
-        if body is None:
-            raise InvalidMessage(
-                "the body of a row is null", None, "leave such rows out, or write an empty body"
-            )
-        if not (target := topic or own):
-            raise InvalidMessage("the topic of a row is null", None, "fill the column topic")
-        message = BatchMessage(
-            body.encode() if isinstance(body, str) else body,
-            tags,
-            keys,
-            None if properties is None else _mapping(properties),
-        )
-        wait = None if delay is None else timedelta(milliseconds=delay)
-        yield Row(target, message, shard, queue, wait, at, level)
-
-
-def _mapping(pairs: Any) -> dict[str, str]:
-    """Arrow's maps are lists of pairs."""
-    return dict(pairs)

@@ -13,7 +13,9 @@ and not published yet, the next commit of the same writer publishes first.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Generator, Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 
 import msgspec
 
@@ -21,6 +23,7 @@ from penstock.client.block_producer import BlockProducer
 from penstock.client.consumer import Consumer
 from penstock.client.core.blocks import Block
 from penstock.client.core.sending.frames import SendFuture
+from penstock.client.core.sending.records import Records
 from penstock.client.query import MessageQuery
 from penstock.shared.errors import (
     BrokerTimeout,
@@ -31,7 +34,7 @@ from penstock.shared.errors import (
 )
 from penstock.shared.faults import crash_point
 from penstock.shared.messaging.system_topics import OFFSETS_TOPIC, STAGING_TOPIC
-from penstock.spark.sink.blocks import StoredBlock, decode_block, ids_of, stage
+from penstock.spark.sink.blocks import BLOCK_RECORDS, StoredBlock, decode_block, ids_of, stage
 from penstock.spark.sink.ledger import NONE, State, group_of, moves, told
 from penstock.spark.sink.options import SinkOptions
 
@@ -77,14 +80,9 @@ class Publisher:
         producer = self._producer
         producer.route(OFFSETS_TOPIC)
         after = number + 1 if keep else NONE
-        inline = [each for each in blocks if isinstance(each, bytes)]
-        whole: Block | None = None
+        whole = self._in_one_frame(blocks)
         place = NONE
-        if len(inline) == len(blocks) and sum(map(len, inline)) <= ONE_FRAME_BYTES:
-            whole = producer.block()
-            for raw in inline:
-                decode_block(raw, whole)
-        else:
+        if whole is None:
             manifest = Manifest(number, keep, [self._staged(each) for each in blocks])
             place = self._put(manifest)
         # batch after batch, so it is mostly this; where it is not, the refusal tells
@@ -109,32 +107,68 @@ class Publisher:
             if state[0] > number:
                 return False
 
+    def _in_one_frame(self, blocks: Sequence[StoredBlock]) -> Block | None:
+        """All of a batch, where that is so little."""
+        records = [decode_block(each) for each in blocks if isinstance(each, bytes)]
+        size = sum(len(each.payload) for each in records)
+        runs = sum(len(each.runs) for each in records)
+        if len(records) < len(blocks) or size > ONE_FRAME_BYTES or runs > BLOCK_RECORDS:
+            return None
+        whole = self._producer.block()
+        for each in records:
+            whole.put(each)
+        return whole
+
     # --- publishing what is decided ---
 
     def _publish(self, manifest: Manifest, state: State) -> None:
         """Publish the blocks that are not, from this state of the ledger on."""
-        batch, place, first = state
-        done = (batch if manifest.keep else NONE, NONE, NONE)
-        while first < len(manifest.blocks):
-            on_their_way: deque[tuple[State, SendFuture]] = deque()
-            moved: State | None = None
-            for at in range(first, len(manifest.blocks)):
-                if len(on_their_way) == IN_FLIGHT:
-                    moved = _outcome(*on_their_way.popleft()) or moved
-                    if moved is not None:
-                        break
-                block = self._producer.block()
-                decode_block(self._bytes(manifest.blocks[at]), block)
-                is_last = at + 1 == len(manifest.blocks)
-                before = (batch, place, at)
-                after = done if is_last else (batch, place, at + 1)
-                on_their_way.append((before, self._send(block, before, after)))
-            while on_their_way:
-                moved = _outcome(*on_their_way.popleft()) or moved
+        place = state[1]
+        while state[2] < len(manifest.blocks):
+            # the fetching ends before anybody else asks the broker, whatever happens here
+            with closing(self._ahead(manifest.blocks[state[2] :])) as ahead:
+                moved = self._publish_from(state, len(manifest.blocks), manifest.keep, ahead)
             # somebody else publishes the same: on from where that one is
             if moved is None or moved[1] != place:
                 return
-            first = moved[2]
+            state = moved
+
+    def _publish_from(
+        self, state: State, count: int, keep: bool, blocks: Iterable[Records]
+    ) -> State | None:
+        """Publish these blocks, of `count` the last ones; the present state where it is not what
+        it was."""
+        batch, place, first = state
+        done = (batch if keep else NONE, NONE, NONE)
+        on_their_way: deque[tuple[State, SendFuture]] = deque()
+        moved: State | None = None
+        for at, records in enumerate(blocks, first):
+            if len(on_their_way) == IN_FLIGHT:
+                moved = _outcome(*on_their_way.popleft()) or moved
+                if moved is not None:
+                    break
+            block = self._producer.block()
+            block.put(records)
+            before = (batch, place, at)
+            after = done if at + 1 == count else (batch, place, at + 1)
+            on_their_way.append((before, self._send(block, before, after)))
+        while on_their_way:
+            moved = _outcome(*on_their_way.popleft()) or moved
+        return moved
+
+    def _ahead(self, blocks: Sequence[tuple[str, ...]]) -> Generator[Records]:
+        """What was staged, asked for while what comes before it is published."""
+        asked: deque[Future[bytes]] = deque()
+        fetching = ThreadPoolExecutor(1)
+        try:
+            for block in blocks:
+                asked.append(fetching.submit(self._bytes, block))
+                if len(asked) == IN_FLIGHT:
+                    yield decode_block(asked.popleft().result())
+            while asked:
+                yield decode_block(asked.popleft().result())
+        finally:  # what nobody takes any more is not waited for
+            fetching.shutdown(cancel_futures=True)
 
     def _send(self, block: Block, before: State, after: State) -> SendFuture:
         return self._producer.send_block(block, self._group, moves(before, after))

@@ -1,6 +1,6 @@
-"""What a task attempt does with its rows: it encodes them and stages them in the broker.
+"""What a task attempt does with its rows: it makes records of them and stages those in the broker.
 
-    rows -> drafts -> blocks -> staging topic, on disk -> their ids go to the driver
+    rows -> records -> blocks -> staging topic, on disk -> their ids go to the driver
 
 A staged block is nothing but a message that nobody reads. It counts when the driver names it; what
 an attempt has staged that failed, was killed or came second is never named, and expires with the
@@ -9,34 +9,39 @@ log. So an attempt needs to know nothing of others, nor of the batches before.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 
+import numpy as np
 import pyarrow as pa
 from pyspark import TaskContext
 
 from penstock.client.block_producer import BlockProducer
 from penstock.client.core.blocks import AROUND_BYTES
-from penstock.client.core.delays import wanted_delay
-from penstock.client.core.sending.encoding import BatchMessage, waiting_form
 from penstock.client.core.sending.frames import SendFuture
+from penstock.client.core.sending.records import Records
 from penstock.shared.clock import SystemClock
 from penstock.shared.errors import InvalidMessage
 from penstock.shared.faults import crash_point
 from penstock.shared.messaging.system_topics import OWN_QUEUES, STAGING_TOPIC
 from penstock.spark.sink.blocks import (
     BLOCK_BYTES,
-    Made,
+    BLOCK_RECORDS,
     StoredBlock,
     encode_block,
     ids_of,
     stage,
 )
-from penstock.spark.sink.columns import Row, rows
 from penstock.spark.sink.options import SinkOptions
+from penstock.spark.sink.rows import BadRow, Messages, messages_of
 
 # A task with no more than this sends its rows with its answer to the driver, and stages nothing.
 INLINE_BYTES = 128 << 10
+# Blocks on their way at once, while the next is made.
+STAGING = 4
+# Numbers of keys tell that many messages of one ms apart, and rows are all of one.
+KEYS_IN_A_MS = 1 << 16
 # Of a frame, for the record that moves the ledger besides what a block counts itself.
 _LEDGER_BYTES = 1024
 
@@ -49,20 +54,27 @@ def write_rows(options: SinkOptions, batches: Iterable[pa.RecordBatch]) -> list[
     task: _Task | None = None
     number = 0
     with ExitStack() as stack:
-        try:
-            for batch in batches:
-                for row in rows(batch, options.topic):
-                    if task is None:  # without rows nobody is talked to
-                        producer = options.producer()
-                        stack.push(producer)
-                        task = _Task(producer)
-                    task.add(row)
-                    number += 1
-        except InvalidMessage as error:
-            place = f"row {number} of partition {_partition()}"
-            value = place if error.value is None else f"{error.value}, {place}"
-            raise type(error)(error.what, value, error.hint) from error
+        for batch in _slices(batches):
+            if task is None:  # without rows nobody is talked to
+                producer = options.producer()
+                stack.push(producer)
+                task = _Task(producer)
+            try:
+                task.add(batch, options.topic)
+            except BadRow as bad:
+                error = bad.error
+                place = f"row {number + bad.index} of partition {_partition()}"
+                value = place if error.value is None else f"{error.value}, {place}"
+                raise type(error)(error.what, value, error.hint) from error
+            number += batch.num_rows
         return task.finish() if task is not None else []
+
+
+def _slices(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The batches that have rows, in pieces of which each row has a key of its own."""
+    for batch in batches:
+        for at in range(0, batch.num_rows, KEYS_IN_A_MS):
+            yield batch.slice(at, KEYS_IN_A_MS)
 
 
 class _Task:
@@ -71,61 +83,77 @@ class _Task:
         self._clock = SystemClock()
         # the first queue has the manifests
         self._queue = 1 + _partition() % (OWN_QUEUES[STAGING_TOPIC] - 1)
-        self._routed: set[str] = set()
-        self._made: list[Made] = []
-        self._size = 0
+        # of the next block; its memory is used again, as new memory costs as much as the records
+        self._room = bytearray(BLOCK_BYTES)
+        self._shape = producer.encoder.terms.shape
+        self._runs: list[tuple[str, int, int]] = []
+        self._size = self._count = 0
         self._blocks: list[tuple[str, ...]] = []
-        # what is on its way: of one block, so that the next is made meanwhile
-        self._staging: list[SendFuture] = []
+        # what is on its way, each of one block
+        self._staging: deque[list[SendFuture]] = deque()
 
-    def add(self, row: Row) -> None:
-        producer, encoder = self._producer, self._producer.encoder
-        topic, message = row.topic, row.message
-        if topic not in self._routed:
-            producer.route(topic)
-            self._routed.add(topic)
-        if row.shard is not None and row.queue is not None:
-            raise InvalidMessage(
-                "both sharding_key and queue_id choose the message's queue",
-                f"{row.shard!r} and {row.queue}",
-                "leave one of them null",
-            )
-        delay, properties = wanted_delay(
-            row.delay, row.deliver_at, row.delay_level, message.properties, self._clock.now_ms()
-        )
-        if properties is not message.properties:
-            message = BatchMessage(message.body, message.tags, message.keys, properties)
-        draft = encoder.draft(message, row.shard)
-        queue = producer.queue_for(topic, row.shard, row.queue)
-        size = encoder.room(topic, draft, delay)
-        if delay is not None:
-            draft = waiting_form(draft, topic, queue, delay)
-            topic, queue = delay.topic, delay.queue_id
-        limit = encoder.terms.max_frame_bytes - AROUND_BYTES - _LEDGER_BYTES
-        if 0 < limit < size:
-            raise InvalidMessage(f"the message takes more than {limit} bytes", size)
-        if self._made and self._size + size > BLOCK_BYTES:
+    def add(self, batch: pa.RecordBatch, topic: str) -> None:
+        """Take rows. Raises BadRow for one that cannot be sent."""
+        messages = messages_of(batch, topic, self._producer, self._clock.now_ms())
+        self._check_sizes(messages)
+        ends = np.cumsum(messages.sizes)
+        first = 0
+        while first < len(ends):
+            before = int(ends[first - 1]) if first else 0
+            fitting = before + BLOCK_BYTES - self._size
+            last = int(np.searchsorted(ends, fitting, "right"))
+            last = min(last, first + BLOCK_RECORDS - self._count)
+            if last <= first and self._count:
+                self._stage()
+                continue
+            last = max(last, first + 1)
+            self._take(messages, first, last, int(ends[last - 1]) - before)
+            first = last
+
+    def _check_sizes(self, messages: Messages) -> None:
+        limit = self._producer.encoder.terms.max_frame_bytes - AROUND_BYTES - _LEDGER_BYTES
+        if 0 < limit < int(messages.sizes.max()):
+            index = int((messages.sizes > limit).argmax())
+            size = int(messages.sizes[index])
+            raise BadRow(index, InvalidMessage(f"the message takes more than {limit} bytes", size))
+
+    def _take(self, messages: Messages, first: int, last: int, most_bytes: int) -> None:
+        """Make records of some rows, those of a queue together and in their order."""
+        order, runs = messages.by_queue(first, last)
+        encoder = self._producer.encoder
+        if self._size and self._shape != encoder.terms.shape:  # another broker by now
             self._stage()
-        self._made.append((topic, queue, draft))
+        if self._size + most_bytes > len(self._room):
+            assert not self._size, "a block with other records is not filled beyond its size"
+            self._room = bytearray(most_bytes)
+        room = memoryview(self._room)[self._size :]
+        size, shape = encoder.pack_rows(room, messages.rows, order.data)
+        if self._size and shape != self._shape:  # since the look above: a block is of one shape
+            self._stage()
+            self._take(messages, first, last, most_bytes)
+            return
+        self._shape = shape
+        self._runs += runs
         self._size += size
+        self._count += last - first
+
+    def _block(self) -> bytes:
+        payload = memoryview(self._room)[: self._size]
+        return encode_block(Records(self._shape, self._runs, payload))
 
     def _stage(self) -> None:
-        raw = encode_block(self._made)
-        self._await()
-        self._staging = stage(self._producer, raw, self._queue)
-        self._made, self._size = [], 0
-
-    def _await(self) -> None:
-        if self._staging:
-            self._blocks.append(ids_of(self._staging))
-            self._staging = []
+        raw = self._block()
+        if len(self._staging) == STAGING:
+            self._blocks.append(ids_of(self._staging.popleft()))
+        self._staging.append(stage(self._producer, raw, self._queue))
+        self._runs, self._size, self._count = [], 0, 0
 
     def finish(self) -> list[StoredBlock]:
         """The blocks, all of them durable, or so few bytes that they need not be."""
-        if not self._staging and not self._blocks and self._size <= INLINE_BYTES:
-            return [encode_block(self._made)]
+        if not self._staging and self._size <= INLINE_BYTES:
+            return [self._block()]
         self._stage()
-        self._await()
+        self._blocks += map(ids_of, self._staging)
         crash_point("spark.staged")
         return list(self._blocks)
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from penstock.chaos.machine.spark_cluster import EXECUTORS
 from penstock.spark.session import local_session
 
 
@@ -25,7 +26,7 @@ def slowly(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 def main(master: str, option: str, source: str, place: str) -> None:
     settings = {
         "spark.master": master,
-        "spark.executor.memory": "512m",
+        **EXECUTORS,
         "spark.local.dir": f"{place}/driver",
         "spark.executorEnv.TMPDIR": place,
     }

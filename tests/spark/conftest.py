@@ -101,6 +101,12 @@ def store(tmp_path: Path) -> StoreBuilder:
 def spark() -> Iterator[Any]:
     from penstock.spark.session import local_session
 
-    session = local_session(app_name="penstock tests")
+    # it serves clients of Spark Connect, too: a server of their own is another virtual machine
+    connect = {
+        "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
+        "spark.connect.grpc.binding.address": "127.0.0.1",
+        "spark.connect.grpc.binding.port": "0",
+    }
+    session = local_session(app_name="penstock tests", settings=connect)
     yield session
     session.stop()

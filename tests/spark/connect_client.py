@@ -1,4 +1,4 @@
-"""The client of test_connect.py: `python` this STORE. Its server is started by PySpark itself."""
+"""The client of test_connect.py: `python` this SERVER STORE."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import sys
 from pyspark.sql import SparkSession
 
 
-def main(store: str) -> None:
-    builder = SparkSession.builder.remote("local[2]")
+def main(server: str, store: str) -> None:
+    builder = SparkSession.builder.remote(server)
     spark = builder.config("spark.sql.python.filterPushdown.enabled", "true").getOrCreate()
     frame = spark.read.format("penstock").option("path", store)
     rows = frame.option("pushFilters", "true").load().where("queue_id = 1").collect()
@@ -18,4 +18,4 @@ def main(store: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

@@ -14,7 +14,8 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from .cluster import running_cluster
+from penstock.chaos.machine.spark_cluster import running_cluster
+
 from .conftest import StoreBuilder
 
 

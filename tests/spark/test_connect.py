@@ -3,38 +3,31 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-
-from penstock.spark.java import java_home
+from pyspark.sql import SparkSession
 
 from .conftest import StoreBuilder
 
 
-@pytest.mark.takes(30)
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(300)
 def test_a_client_of_spark_connect_reads_what_the_server_can_see(
-    store: StoreBuilder, tmp_path: Path
+    spark: SparkSession, store: StoreBuilder, tmp_path: Path
 ) -> None:
     pytest.importorskip("grpc", reason="the extra spark-connect is not installed: make setup")
     for number in range(30):
         store.put(queue_id=number % 3, body=b"%d" % number)
+    place = spark._jvm.org.apache.spark.sql.connect.service
+    service = getattr(getattr(place, "SparkConnectService$"), "MODULE$")  # Scala's object
+    server = f"sc://127.0.0.1:{service.localPort()}"
     client = subprocess.run(
-        [sys.executable, str(Path(__file__).parent / "connect_client.py"), store.root],
+        [sys.executable, str(Path(__file__).parent / "connect_client.py"), server, store.root],
         capture_output=True,
         text=True,
         cwd=tmp_path,
-        env=os.environ
-        | {
-            "JAVA_HOME": str(java_home()),
-            "SPARK_LOCAL_IP": "127.0.0.1",
-            "PYSPARK_PYTHON": sys.executable,
-            "TMPDIR": str(tmp_path),
-        },
     )
     assert client.returncode == 0, client.stderr[-3000:]
     found = json.loads(client.stdout.splitlines()[-1])

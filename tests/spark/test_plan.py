@@ -72,6 +72,26 @@ def test_subscribe_chooses_topics(filled: StoreBuilder) -> None:
     assert planned(filled, subscribe=" other ,") == [(QueueRange("other", 0, 0, 1),)]
 
 
+@pytest.mark.parametrize("given", [{}, {"subscribePattern": ".*"}])
+def test_the_brokers_own_topics_are_read_only_where_they_are_named(
+    filled: StoreBuilder, given: dict[str, str]
+) -> None:
+    everything = planned(filled)
+    own = ["rmq_sys_penstock_staging", "SCHEDULE_TOPIC_XXXX"]
+    for topic in own:
+        filled.put(topic)
+    filled.put("%RETRY%group")
+    found = {topic for topic, *_ in offsets(planned(filled, **given))}
+    assert found == {"flights", "other", "%RETRY%group"}
+    assert offsets(planned(filled, subscribe=",".join(own))) == [
+        (topic, 0, 0) for topic in own[::-1]
+    ]
+    assert offsets(planned(filled, assign='{"SCHEDULE_TOPIC_XXXX": [0]}')) == [(own[1], 0, 0)]
+    assert offsets(everything) == [
+        each for each in offsets(planned(filled)) if each[0] != "%RETRY%group"
+    ]
+
+
 def test_a_missing_topic_is_named_with_the_topics_there_are(filled: StoreBuilder) -> None:
     with pytest.raises(TopicNotFound, match=r"trains.*flights, other"):
         planned(filled, subscribe="flights,trains")

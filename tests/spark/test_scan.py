@@ -45,7 +45,7 @@ def row_of(record: Record) -> dict[str, Any]:
         "queue_id": record.queue_id,
         "queue_offset": record.queue_offset,
         "physical_offset": record.physical_offset,
-        "key": properties.get("KEYS"),
+        "keys": properties.get("KEYS"),
         "tags": properties.get("TAGS"),
         "body": record.body,
         "born_timestamp": moment(record.born_timestamp_ms),

@@ -63,7 +63,7 @@ def rows(given: dict[str, str]) -> list[tuple[Any, ...]]:
     [
         {},
         {"subscribe": "orders", "maxRecordsPerPartition": "100"},
-        {"tags": "a", "columns": "topic,queue_id,queue_offset,key"},
+        {"tags": "a", "columns": "topic,queue_id,queue_offset,keys"},
         {"sql": "amount > 1400", "subscribePattern": "tr.*"},
         {"startingTimestamp": "-15m", "columns": "queue_offset,store_timestamp"},
         {"endingTimestamp": "-15m"},
@@ -87,6 +87,8 @@ def test_a_stream_from_a_broker_goes_on_where_it_stood(stack: Stack) -> None:
         start = reader.initialOffset() if at is None else at
         end = reader.latestOffset(start, reader.getDefaultReadLimit())
         count = sum(b.num_rows for p in reader.partitions(start, end) for b in reader.read(p))
+        assert reader.latestOffset(end, reader.getDefaultReadLimit())["v"] == 1  # a second look
+        reader.stop()
         return count, end
 
     count, end = ask(None)

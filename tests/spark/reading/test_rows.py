@@ -18,7 +18,7 @@ from penstock.shared.store.directory import StoreDirectory
 from penstock.spark import scan
 from penstock.spark.plan import plan
 from penstock.spark.reading.options import Mode, parse_options
-from penstock.spark.reading.predicates import accept
+from penstock.spark.reading.pushed_filters import accept
 from penstock.spark.reading.rows import CORRUPT, How
 from penstock.spark.reading.views import StoreView
 from penstock.spark.source import COLUMNS
@@ -72,7 +72,7 @@ _COMPARED: dict[type, Callable[[Any, Any], bool]] = {
 _VALUES = {
     "topic": st.sampled_from(["flights", "trains", "f", ""]),
     "tags": st.sampled_from(["a", "ab", "b", ""]),
-    "key": st.sampled_from(["k1", "k1 k2", "k"]),
+    "keys": st.sampled_from(["k1", "k1 k2", "k"]),
     "queue_id": st.integers(-1, 2),
     "queue_offset": st.integers(-1, 7),
     "physical_offset": st.sampled_from([0, 100, 105, 500]),
@@ -90,7 +90,7 @@ def spark_filters(draw: st.DrawFn) -> datasource.Filter:
         made = datasource.In((column,), tuple(draw(st.lists(values, max_size=3))))
     elif kind is datasource.IsNull:
         made = draw(st.sampled_from([datasource.IsNull, datasource.IsNotNull]))((column,))
-    elif kind.__name__.startswith("String") and column not in ("topic", "tags", "key"):
+    elif kind.__name__.startswith("String") and column not in ("topic", "tags", "keys"):
         made = datasource.IsNotNull((column,))
     else:
         made = kind((column,), draw(values))

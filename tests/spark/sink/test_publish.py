@@ -23,7 +23,7 @@ from penstock.shared.messaging.system_topics import OFFSETS_TOPIC
 from penstock.spark.sink.blocks import StoredBlock
 from penstock.spark.sink.options import SinkOptions
 from penstock.spark.sink.publish import Publisher
-from penstock.spark.sink.tasks import INLINE_BYTES, write_rows
+from penstock.spark.sink.tasks import INLINE_BYTES, KEYS_IN_A_MS, write_rows
 
 # some blocks, each of which takes several messages of the small broker's
 MANY = 2500
@@ -147,6 +147,19 @@ def test_a_batch_is_known_when_the_broker_was_killed_meanwhile(
     assert names(place) == sorted(expected("a", MANY) + expected("b", 20))
 
 
+def test_what_was_staged_for_a_broker_of_other_records_is_published(
+    broker_in: Callable[..., Any], tmp_path: Any
+) -> None:
+    first = broker_in(tmp_path)
+    place = new_place(first)
+    staged = stage(place, "a", 300)
+    first.kill()
+    broker_in(tmp_path, enabled_append_prop_crc="true")
+    assert commit(place, 0, staged)
+    assert names(place) == expected("a", 300)
+    assert all(each.properties.get("__CRC32#") for each in read(place))
+
+
 @pytest.mark.parametrize(
     ("point", "kept"),
     [
@@ -240,6 +253,14 @@ def test_a_row_that_cannot_be_sent_is_named(
     where = SinkOptions(path=str(running.store), topic=topic)
     with pytest.raises(error, match=said):
         write_rows(where, [pa.RecordBatch.from_pydict(columns)])
+
+
+def test_each_row_has_a_key_of_its_own_also_in_a_batch_of_very_many(running: Place) -> None:
+    """All rows of a batch are of one ms, of which numbers tell 65,536 apart."""
+    count = KEYS_IN_A_MS + 500
+    blocks = write_rows(options(running), [pa.RecordBatch.from_pydict({"body": [b"x"] * count})])
+    assert commit(running, 0, blocks)
+    assert len({each.properties["UNIQ_KEY"] for each in read(running)}) == count
 
 
 def test_rows_that_are_not_there_any_more_are_told_of(running: Place) -> None:

@@ -19,8 +19,9 @@ from pyspark.sql import SparkSession
 from penstock.client import Consumer, Producer
 from penstock.shared.faults import FIRED_VARIABLE, VARIABLE
 
-# How often drivers and workers are killed, besides once at each crash point: 50 in a long run.
-KILLS = int(os.environ.get("PENSTOCK_SPARK_KILLS", "1"))
+# How often the driver is killed, besides a task or a commit once at each crash point: 50 in a long
+# run. Without it none here: the demo kills one that reads, counts and writes.
+KILLS = int(os.environ.get("PENSTOCK_SPARK_KILLS", "0"))
 ROWS, FILES = 900, 5 + 2 * KILLS
 DRIVER = """
 import sys
@@ -123,7 +124,7 @@ def test_a_topic_is_not_overwritten(spark: SparkSession, broker: Any) -> None:
 
 
 @pytest.mark.timeout(240 + 60 * KILLS)
-@pytest.mark.takes(60)
+@pytest.mark.takes(40)
 def test_whatever_is_killed_a_streaming_query_stores_each_row_once(
     broker: Any, tmp_path: Path
 ) -> None:

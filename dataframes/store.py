@@ -1,0 +1,175 @@
+"""`Store`: what topics hold, as Arrow, and through it as pandas, Polars or DuckDB.
+
+It owns nothing: each reading opens the store or asks the broker, and closes that again. Which rows
+there are is decided when it is asked for them, as with a query of Spark.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from penstock.shared.errors import ConfigError, PenstockError
+from penstock.shared.next_steps import did_you_mean
+from penstock.shared.notebook import as_table
+from penstock.shared.store.directory import StoreDirectory
+from penstock.spark.plan import QueueRange, bounds, chosen
+from penstock.spark.reading.broker_scan import read_from_broker
+from penstock.spark.reading.log_scan import LogRange, plan_log, read_log
+from penstock.spark.reading.options import Options, parse_options
+from penstock.spark.reading.rows import How, how_of
+from penstock.spark.reading.views import StoreView, open_view
+from penstock.spark.scan import read_range
+
+_TIME = pa.timestamp("us", tz="UTC")
+# in the order of Spark's source
+SCHEMA = pa.schema(
+    {
+        "topic": pa.string(),
+        "queue_id": pa.int32(),
+        "queue_offset": pa.int64(),
+        "physical_offset": pa.int64(),
+        "keys": pa.string(),
+        "tags": pa.string(),
+        "body": pa.binary(),
+        "born_timestamp": _TIME,
+        "store_timestamp": _TIME,
+        "properties": pa.map_(pa.string(), pa.string()),
+    }
+)
+Range = QueueRange | LogRange
+
+
+class Selection(NamedTuple):
+    """What will be read: fixed, so that progress can be told."""
+
+    options: Options
+    ranges: Sequence[Range]
+    schema: pa.Schema
+    how: How
+
+    @property
+    def rows(self) -> int:
+        """How many there are at most; -1 where that is known only when the log has been read."""
+        if any(isinstance(each, LogRange) for each in self.ranges):
+            return -1
+        return sum(each.stop - each.start for each in self.ranges if isinstance(each, QueueRange))
+
+
+class Store:
+    """A store directory, Penstock's or RocketMQ's, running or not; or a broker's endpoint.
+
+        store = Store("./store")
+        store.to_arrow("orders", columns=["queue_id", "body"], start="-1h").to_pandas()
+
+    `start` and `end` are "earliest", "latest", "group:NAME", offsets as JSON by topic and queue, or
+    a time of storing: ms since 1970, ISO text, or -15m. `tags` is TagA || TagB, `sql` an SQL92
+    condition on the properties.
+    """
+
+    def __init__(self, source: str | os.PathLike[str]) -> None:
+        """`source` begins with tcp: or ipc: where it is an endpoint."""
+        self.source = os.fspath(source)
+
+    def select(
+        self,
+        *topics: str,
+        columns: Sequence[str] | None = None,
+        start: str | int = "earliest",
+        end: str | int = "latest",
+        tags: str = "",
+        sql: str = "",
+    ) -> Selection:
+        """Decide what is read: of these topics, or of all but the broker's own.
+
+        Raises ConfigError, TopicNotFound, FilterError, GroupNotFound, ConnectError.
+        """
+        given = {
+            "endpoint" if self.source.startswith(("tcp:", "ipc:")) else "path": self.source,
+            "subscribe": ",".join(topics),
+            "tags": tags,
+            "sql": sql,
+            **_bound("starting", str(start)),
+            **_bound("ending", str(end)),
+        }
+        options = parse_options({name: value for name, value in given.items() if value})
+        schema = _schema(columns)
+        with open_view(options) as view:
+            ranges: Sequence[Range]
+            if isinstance(view, StoreView) and view.lacks_queues:
+                parts = plan_log(view.store, options, int(time.time() * 1000))
+                ranges = [each for part in parts for each in part]
+            else:
+                ranges = bounds(chosen(view, options), options, view.group_offsets)
+        return Selection(options, ranges, schema, how_of(options))
+
+    def to_arrow(
+        self, *topics: str, columns: Sequence[str] | None = None, **given: str
+    ) -> pa.Table:
+        """All of it as a table. Arguments and errors are those of `select`; StoreDamaged."""
+        selection = self.select(*topics, columns=columns, **given)
+        return pa.Table.from_batches(batches(selection), selection.schema)
+
+    def reader(
+        self, *topics: str, columns: Sequence[str] | None = None, **given: str
+    ) -> pa.RecordBatchReader:
+        """The same a batch at a time, for what is larger than memory: DuckDB queries it as it is,
+        and `polars.from_arrow`, pandas and Arrow's writers take it."""
+        selection = self.select(*topics, columns=columns, **given)
+        return pa.RecordBatchReader.from_batches(selection.schema, batches(selection))
+
+    def _repr_html_(self) -> str:
+        """Its topics and how many messages each may have; what cannot be read is said instead."""
+        try:
+            ranges = self.select().ranges
+        except (OSError, PenstockError) as error:
+            return as_table(f"Store {self.source}", [("error", error)])
+        counts = Counter[str]()
+        for each in ranges:
+            if isinstance(each, QueueRange):
+                counts[each.topic] += each.stop - each.start
+        return as_table(f"Store {self.source}", [(t, f"{n:,}") for t, n in sorted(counts.items())])
+
+    def __repr__(self) -> str:
+        return f"<penstock store {self.source}>"
+
+
+def batches(selection: Selection) -> Iterator[pa.RecordBatch]:
+    """The rows, queue after queue, a few MiB at a time. Raises StoreDamaged, OffsetOutOfRange."""
+    for arrays in _arrays(selection):
+        yield pa.RecordBatch.from_arrays(arrays, schema=selection.schema)
+
+
+def _arrays(selection: Selection) -> Iterator[list[pa.Array]]:
+    columns, how = selection.schema.names, selection.how
+    if selection.options.endpoint:
+        for piece in selection.ranges:
+            assert isinstance(piece, QueueRange), "a broker is asked by queue"
+            yield from read_from_broker(selection.options.endpoint, piece, columns, how)
+        return
+    with StoreDirectory(selection.options.path) as store:
+        for piece in selection.ranges:
+            if isinstance(piece, LogRange):
+                yield from read_log(store, piece, columns, how)
+            else:
+                yield from read_range(store, piece, columns, how)
+
+
+def _bound(end: str, text: str) -> dict[str, str]:
+    """The option that says it: an offset by name or as JSON, or a time."""
+    by_offset = text in ("earliest", "latest") or text.startswith(("{", "group:"))
+    return {f"{end}{'Offsets' if by_offset else 'Timestamp'}": text}
+
+
+def _schema(columns: Sequence[str] | None) -> pa.Schema:
+    if columns is None:
+        return SCHEMA
+    for name in columns:
+        if name not in SCHEMA.names:
+            raise ConfigError("there is no such column", name, did_you_mean(name, SCHEMA.names))
+    return pa.schema([SCHEMA.field(name) for name in columns])

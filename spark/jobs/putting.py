@@ -1,0 +1,82 @@
+"""Messages that were read, put into a topic again through the sink, each queue in its order.
+
+A put is a new message: it has an offset, a store time and a unique key of its own. Body, keys,
+tags, queue and properties stay. When it was first made stays in the property BORN_TIMESTAMP, ms
+since 1970, which a message keeps that has it already. What only the client may set (WAIT, a delay,
+the sharding key, as the queue is named) goes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock.client.producer import Producer
+from penstock.client.where import Where
+from penstock.shared.formats.properties import RESERVED
+from penstock.shared.formats.tombstone import LOST
+from penstock.shared.messaging.delayed import TIMER_PROPERTIES
+from penstock.shared.names import check_topic
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+BORN_TIMESTAMP = "BORN_TIMESTAMP"
+_GONE = (*sorted(RESERVED | TIMER_PROPERTIES), BORN_TIMESTAMP)
+
+
+class Target(NamedTuple):
+    """A topic of the broker at `endpoint`, or of the one that runs on the store `path`."""
+
+    topic: str
+    path: str = ""
+    endpoint: str = ""
+
+    def prepare(self, queues: int) -> None:
+        """Have the topic have as many queues at least. Raises ConnectError, InvalidArgument."""
+        check_topic(self.topic)
+        where = Where(None, self.endpoint or None, self.path or None)
+        with Producer(**where.arguments("producers")) as producer:
+            producer.create_topic(self.topic, queues)
+
+
+def put(frame: DataFrame, target: Target, write_id: str) -> int:
+    """Store the messages of a frame with the source's columns, once under this name; how many they
+    are, whether they are stored now or were before.
+
+    The topic has their queues. Raises what the sink raises.
+    """
+    from pyspark.sql import Observation
+    from pyspark.sql import functions as sql
+
+    # a tombstone of a repair stands for a message that is lost
+    frame = frame.where(sql.col("properties")[LOST].isNull())
+    properties, born = sql.col("properties"), sql.col("born_timestamp")
+    kept = sql.map_filter(properties, lambda name, _: ~name.isin(*_GONE))
+    made = sql.coalesce(properties[BORN_TIMESTAMP], sql.unix_millis(born).cast("string"))
+    dated = sql.map_concat(kept, sql.create_map(sql.lit(BORN_TIMESTAMP), made))
+    rows = (
+        frame.repartition("queue_id")
+        .sortWithinPartitions("queue_id", "queue_offset")
+        .select(
+            "body",
+            "tags",
+            "keys",
+            sql.when(made.isNull(), kept).otherwise(dated).alias("properties"),
+            "queue_id",
+        )
+    )
+    counted = Observation()
+    rows = rows.observe(counted, sql.count("*").alias("messages"))
+    where = {"path": target.path, "endpoint": target.endpoint}
+    options = {name: value for name, value in where.items() if value}
+    writer = rows.write.format("penstock").mode("append").options(**options)
+    writer.option("topic", target.topic).option("writeId", write_id).save()
+    messages: int = counted.get["messages"]
+    return messages
+
+
+def name_of(job: str, *parts: object) -> str:
+    """A writeId for what is the same whenever it is put."""
+    digest = hashlib.blake2b(repr(parts).encode(), digest_size=12).hexdigest()
+    return f"{job}-{digest}"

@@ -1,0 +1,123 @@
+"""Where a query's queues are, by a running broker; see views."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Self
+
+from penstock.client.asker import Asker
+from penstock.client.group_admin import GroupAdmin
+from penstock.client.producer import Producer
+from penstock.client.where import Where
+from penstock.shared.errors import GroupNotFound
+from penstock.shared.names import LIGHT_QUEUE_PREFIX
+from penstock.shared.next_steps import did_you_mean
+from penstock.shared.wire.messages import (
+    Describe,
+    Described,
+    QueueRange,
+    decode_consume_answer,
+)
+from penstock.spark.reading.durable import Durable
+from penstock.spark.reading.queues import GroupOffsets, Queue
+
+# A broker does not say how large messages are. Splits and maxBytesPerTrigger count with this.
+ASSUMED_BYTES = 1 << 10
+
+
+class BrokerView:
+    """A running broker, asked through its endpoints. Any of them is enough: it names the others."""
+
+    def __init__(self, endpoint: str) -> None:
+        self._where = Where(None, endpoint, None)
+        self._asker = Asker(
+            "consumers", decode_consume_answer, **self._where.arguments("consumers")
+        )
+        self._producer: Producer | None = None
+        self._topics: dict[str, int] | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._asker.close()
+        if self._producer is not None:
+            self._producer.close()
+
+    def refresh(self) -> None:
+        self._topics = None
+
+    def queues(self, wanted: Callable[[str], bool]) -> list[Queue]:
+        found: list[Queue] = []
+        for topic in sorted(self._listed()):
+            if not topic.startswith(LIGHT_QUEUE_PREFIX) and wanted(topic):
+                for queue in self.describe(topic, -1):
+                    if queue.max_offset:  # as in a store, where such a queue has no files
+                        found.append(BrokerQueue(self, topic, queue))
+        return found
+
+    def describe(self, topic: str, at_ms: int) -> tuple[QueueRange, ...]:
+        """Its queues; with `at_ms` also the first offset stored then or later."""
+        return self._asker.ask(
+            lambda number, run: Describe(number, topic, at_ms, run), Described
+        ).queues
+
+    def _listed(self) -> dict[str, int]:
+        """The broker's topics; asked for over a connection that a stream keeps."""
+        if self._topics is None:
+            if self._producer is None:
+                self._producer = Producer(**self._where.arguments("producers"))
+            self._topics = self._producer.topics()
+        return self._topics
+
+    def known_topics(self) -> Callable[[str], bool]:
+        return self._listed().__contains__
+
+    def group_offsets(self, group: str) -> GroupOffsets:
+        with GroupAdmin(**self._where.arguments("members")) as groups:
+            info = groups.describe(group)
+            names = [] if info.exists else sorted(groups.list())
+        if not info.exists:
+            raise GroupNotFound(
+                "the broker has no group of this name", group, did_you_mean(group, names)
+            )
+        found: GroupOffsets = {}
+        for queue in info.queues:
+            if queue.offset >= 0:
+                found.setdefault(queue.topic, {})[queue.queue_id] = queue.offset
+        return found
+
+    def durable(self) -> Durable:
+        # it shows consumers what is flushed, unless it acknowledges before
+        return Durable(None)
+
+
+class BrokerQueue:
+    """A queue by what the broker has said of it."""
+
+    def __init__(self, view: BrokerView, topic: str, found: QueueRange) -> None:
+        self._view = view
+        self.topic, self.queue_id = topic, found.queue_id
+        self.min_offset, self.max_offset = found.min_offset, found.max_offset
+
+    def offset_at(self, time_ms: int) -> int:
+        found = {queue.queue_id: queue for queue in self._view.describe(self.topic, time_ms)}
+        return min(found[self.queue_id].at_offset, self.max_offset)
+
+    def estimate_bytes(self, start: int, stop: int) -> int:
+        return ASSUMED_BYTES * (stop - start)
+
+    def end_within(self, start: int, stop: int, max_bytes: int) -> int:
+        return min(stop, start + max_bytes // ASSUMED_BYTES)
+
+    def durable_offset(self, log_end: int | None) -> int:
+        return self.max_offset  # a broker shows only what may be read
+
+    def position(self, offset: int) -> int:
+        raise NotImplementedError("a broker does not say where records are")
+
+    def stored_ms(self, offset: int) -> int | None:
+        return None  # a message would have to be fetched for it

@@ -1,0 +1,162 @@
+"""Topics as Arrow, and as files and back: the rows, the order, the checksum."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from penstock.dataframes import Store
+from penstock.dataframes.export import FORMS, Digest, write_file
+from penstock.dataframes.store import SCHEMA, batches
+from penstock.embedded import Broker
+from penstock.errors import ConfigError, StoreDamaged, TopicNotFound
+from penstock.shared.formats.properties import SHARDING_KEY
+from penstock.testing import SMALL_FILES
+
+ROWS = 3000
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """With a topic of three queues, and another."""
+    place = tmp_path_factory.mktemp("frames")
+    with Broker(place / "store", settings=SMALL_FILES, log=place / "log") as running:
+        producer = running.producer()
+        producer.create_topic("orders", 3)
+        sent = [
+            producer.send(
+                "orders",
+                b"\xff%d" % number if number % 2 else b'{"n": %d}' % number,
+                queue=number % 3,
+                tags="odd" if number % 2 else None,
+                keys=[f"k{number}", "all"],
+                properties={"n": str(number)},
+            )
+            for number in range(ROWS)
+        ]
+        sent.append(producer.send("bills", b"", queue=0))
+        for each in sent:
+            each.result(60)
+        yield running
+
+
+def _content(broker: Broker, topic: str) -> list[tuple[Any, ...]]:
+    """What an independent reader sees: by queue and offset."""
+    found = [
+        (m.queue_id, m.queue_offset, bytes(m.body), m.tags, m.keys, m.properties.get("n"))
+        for m in broker.consumer(topic, follow=False)
+    ]
+    return sorted(found, key=lambda row: row[:2])
+
+
+@pytest.mark.parametrize("by_endpoint", [False, True])
+def test_a_table_has_the_rows_that_a_consumer_reads(broker: Broker, by_endpoint: bool) -> None:
+    table = Store(broker.endpoints["consume"] if by_endpoint else broker.store).to_arrow("orders")
+    assert table.schema == SCHEMA
+    rows = [
+        (
+            *(row["queue_id"], row["queue_offset"], row["body"], row["tags"]),
+            *(row["keys"], dict(row["properties"])["n"]),
+        )
+        for row in table.to_pylist()
+    ]
+    expected = [
+        (q, o, body, tags, keys if isinstance(keys, str) else " ".join(keys), n)
+        for q, o, body, tags, keys, n in _content(broker, "orders")
+    ]
+    assert rows == expected
+
+
+def test_columns_ranges_and_filters_are_those_of_the_source(broker: Broker) -> None:
+    store = Store(broker.store)
+    assert store.to_arrow("bills", columns=["body", "topic"]).to_pylist() == [
+        {"body": b"", "topic": "bills"}
+    ]
+    tail = store.to_arrow("orders", columns=["queue_offset"], start='{"orders": {"0": 990}}')
+    assert sum(tail["queue_offset"].to_pylist()) == sum(range(990, 1000)) + 2 * sum(range(1000))
+    assert len(store.to_arrow("orders", tags="odd")) == ROWS // 2
+    assert len(store.to_arrow(start="2000-01-01T00:00")) == ROWS + 1
+    assert store.reader("orders", columns=["body"]).read_all().num_rows == ROWS
+    with pytest.raises(TopicNotFound, match="ordres"):
+        store.to_arrow("ordres")
+    with pytest.raises(ConfigError, match="no such column: bodi.*body"):
+        store.to_arrow("orders", columns=["bodi"])
+
+
+def _penstock(*arguments: object) -> dict[str, object]:
+    command = [sys.executable, "-m", "penstock.cli.main", *map(str, arguments), "-o", "json"]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=100)
+    assert ran.returncode == 0, ran.stderr
+    found: dict[str, object] = json.loads(ran.stdout)
+    return found
+
+
+def test_a_sharding_key_is_kept_and_leads_where_it_led(broker: Broker, tmp_path: Path) -> None:
+    with broker.producer() as producer:
+        producer.create_topic("shards", 4)
+        for number in range(20):
+            producer.send("shards", b"%d" % number, shard=f"c{number % 5}").result(60)
+    _penstock("store", "export", broker.store, "shards", "--out", tmp_path / "f.jsonl")
+    _penstock("store", "import", tmp_path / "f.jsonl", "--topic", "more", "--store", broker.store)
+    assert _content(broker, "more") == _content(broker, "shards")
+    found = [m.properties[SHARDING_KEY] for m in broker.consumer("more", follow=False)]
+    assert sorted(found) == sorted(f"c{number % 5}" for number in range(20))
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_what_is_exported_and_imported_again_is_the_same(
+    broker: Broker, tmp_path: Path, form: str
+) -> None:
+    file = tmp_path / f"orders.{form}"
+    written = _penstock("store", "export", broker.store, "orders", "--out", file)
+    assert (written["rows"], written["file_bytes"]) == (ROWS, file.stat().st_size)
+    sent = _penstock("store", "import", file, "--topic", f"again-{form}", "--store", broker.store)
+    assert (sent["rows"], sent["body_sha256"]) == (ROWS, written["body_sha256"])
+    assert _content(broker, f"again-{form}") == _content(broker, "orders")
+
+
+def test_the_checksum_is_of_the_bodies_and_not_of_the_batches() -> None:
+    bodies = [b"", b"a", b"", b"bcd", b"e" * 1000]
+
+    def digest(*parts: list[bytes]) -> str:
+        made = Digest()
+        for part in parts:
+            made.add(pa.array([b"before", *part], pa.binary())[1:])
+        return made.hexdigest()
+
+    assert digest(bodies) == digest(bodies[:2], [], bodies[2:])
+    assert len({digest(bodies), digest(bodies[1:]), digest([b"".join(bodies)])}) == 3
+
+
+def test_an_export_that_fails_leaves_no_file(broker: Broker, tmp_path: Path) -> None:
+    selection = Store(broker.store).select("orders")
+
+    def fails() -> Iterator[pa.RecordBatch]:
+        yield next(batches(selection))
+        raise StoreDamaged("a record is damaged")
+
+    with pytest.raises(StoreDamaged):
+        write_file(tmp_path / "orders.parquet", "parquet", SCHEMA, fails())
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "there.csv").write_text("mine")
+    with pytest.raises(ConfigError, match=r"a file of this name.*there\.csv"):
+        write_file(tmp_path / "there.csv", "csv", SCHEMA, batches(selection))
+    assert (tmp_path / "there.csv").read_text() == "mine"
+
+
+def test_frames_are_read_without_spark(broker: Broker) -> None:
+    code = (
+        "import sys; sys.modules['pyspark'] = None\n"
+        "from penstock.dataframes import Store\n"
+        "print(Store(sys.argv[1]).to_arrow('bills').num_rows)"
+    )
+    command = [sys.executable, "-c", code, str(broker.store)]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=100)
+    assert ran.stdout == "1\n", ran.stderr
