@@ -41,14 +41,15 @@ from penstock.shared.store.geometry import check_lengths, keep_sizes, load_sizes
 
 
 class Rebuilt(msgspec.Struct):
-    """What a rebuild has made. Of the part that was not asked for everything stays 0."""
+    """What a rebuild has made. Of the part that was not asked for everything stays 0, or empty."""
 
     messages: int = 0
     queues: int = 0
     entries: int = 0
     kept_queues: int = 0  # without a record in the log
     lost: int = 0  # slots of messages that the log does not have
-    misplaced: list[int] = []  # log offsets of records whose queue offset cannot be: left out
+    # log offsets of records that are left out, as their queue offsets cannot be
+    misplaced: list[int] = []
     index_files: int = 0
     keys: int = 0
     seconds: float = 0.0

@@ -170,8 +170,11 @@ class _Walk:
             return
         # of a first record that begins anywhere nobody knows whether it is the first
         self._begins = slot if slot < fields.queue_offset else None
+        began = self._order.begun_again.get(queue)
         if not self._order.take(queue, fields.queue_offset, placed, room=room)[1]:
             return  # the next one of its queue tells
+        if self._order.begun_again.get(queue) != began:
+            slot = fields.queue_offset  # what was taken for its first record is not of it
         if slot < fields.queue_offset:
             self._gaps.setdefault(queue, []).append(_Gap(slot, fields.queue_offset, past, position))
         self._first.setdefault(queue, fields.queue_offset)

@@ -23,6 +23,7 @@ from pathlib import Path
 from penstock.maintenance.verify_groups import check_groups
 from penstock.maintenance.verify_index_headers import check_index_files
 from penstock.maintenance.verify_index_items import IndexCheck
+from penstock.maintenance.verify_parts import PART_BYTES, SideBySide, mended, tasks_of
 from penstock.maintenance.verify_queues import QueueCheck
 from penstock.maintenance.verify_report import Findings, VerifyReport
 from penstock.maintenance.verify_walk import (
@@ -55,6 +56,8 @@ def verify_store(
     checksum: Checksum = Checksum.BODY,
     index: Geometry | None = None,
     delay_levels_ms: tuple[int, ...] = DELAY_LEVELS_MS,
+    processes: int = 1,
+    part_bytes: int = PART_BYTES,
 ) -> VerifyReport:
     """Check the store in `directory`; `progress` is told (bytes done, bytes in all) now and then.
 
@@ -66,11 +69,28 @@ def verify_store(
     wrong with the files is in the report. `checksum` says what is compared of each record; with
     NONE, a flipped bit in a body goes unseen.
 
-    Raises ConfigError where there is no store.
+    With more than one of `processes` stretches of the log, of `part_bytes` at least, and the index
+    files are looked at side by side; the report is the same.
+
+    Raises ConfigError where there is no store, StoreUnavailable where one of the processes fails.
     """
     with StoreDirectory(directory) as store:
         check = Verification(store, checksum, index, delay_levels_ms)
-        check.join(check.walk(store.log_start).run(progress))
+        root = str(Path(directory).absolute())
+        cut = (store, root, check.how, check.index_files, part_bytes)
+        tasks = tasks_of(*cut) if processes > 1 else []
+        if not tasks:
+            check.join(check.walk(store.log_start).run(progress))
+            return check.finish()
+        total = sum(segment.size for segment in store.segments)
+        with SideBySide(min(processes, len(tasks)), progress, total) as workers:
+            found = workers.run(tasks)
+        parts = [each for each in found if isinstance(each, LogPart)]
+        for part in mended(lambda *ends: check.walk(*ends).run(), tasks[: len(parts)], parts):
+            check.join(part)
+        for chains in found[len(parts) :]:
+            assert isinstance(chains, IndexPart)
+            check.join_chains(chains)
         return check.finish()
 
 
@@ -131,7 +151,7 @@ class Verification:
             return None
 
     def walk(self, start: int, stop: int | None = None) -> Walk:
-        """The walk of a part, which begins where a segment does, or of the whole log."""
+        """The walk of a part, which begins where a record does, or of the whole log."""
         return Walk(self._store, self.how, self._files, self._gone, start, stop)
 
     @property

@@ -11,7 +11,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
-from penstock.maintenance.group_rows import with_journal
 from penstock.maintenance.verify_report import Findings, QueueSummary
 from penstock.shared.errors import StoreDamaged
 from penstock.shared.files.segments import shown
@@ -19,6 +18,7 @@ from penstock.shared.layout import StorePaths
 from penstock.shared.messaging.system_topics import DELETIONS_GROUP
 from penstock.shared.progress.consumer_offsets import ConsumerOffsets
 from penstock.shared.progress.group_journal import decode_journal
+from penstock.shared.progress.group_rows import with_journal
 from penstock.shared.progress.subscription_groups import SubscriptionGroups
 from penstock.shared.store.rocketmq_json import load_document
 

@@ -1,6 +1,6 @@
 """The walk of a check through the log or a part of it: every record to its queue and the index.
 
-Parts can be walked side by side, in other processes: each begins at a segment, and gives a LogPart,
+Parts can be walked side by side, in other processes: each begins at a record, and gives a LogPart,
 which `verify` joins in their order. What a part cannot know of those before it, whether a queue
 goes on where it ended, is said when they are joined.
 """
@@ -87,7 +87,7 @@ def checked_queues(store: StoreDirectory, gone: dict[str, int]) -> list[QueueFil
 
 
 class Walk:
-    """One walk from log offset `start`, where a segment begins, to below `stop`, or to the end."""
+    """One walk from log offset `start`, where a record begins, to below `stop`, or to the end."""
 
     def __init__(
         self,

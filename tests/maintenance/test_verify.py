@@ -360,6 +360,7 @@ def test_a_checkpoint_of_another_length_is_a_problem(
 @pytest.mark.parametrize(
     ("header", "offset"),
     [((0, 0, 0, 0, 0, 99), 36), ((0, 0, 0, 0, 5, 2), 32), ((0, 0, 9, 1, 1, 2), 16)]
+    + [((0, 0, 0, 0, 1, 1), 32)]
     + [((0, 0, 0, 10**6, 1, 2), 24)],
 )
 def test_an_index_header_without_sense_is_a_problem(

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from penstock.maintenance.verify import verify_store
+from penstock.maintenance.verify import Verification, verify_store
 from penstock.maintenance.verify_report import VerifyReport
+from penstock.maintenance.verify_walk import walk_chains
 from penstock.shared.formats.index_layout import Geometry
 from penstock.shared.formats.properties import encode_properties
 from penstock.shared.formats.record import Record
@@ -93,6 +94,25 @@ def test_in_an_unclean_store_deviations_are_a_note(indexed: Callable[..., Path])
     _change(root, 1, 40, bytes(20))
     report = _verify(root)
     assert report.ok and any("deviations of the index" in note for note in report.notes)
+
+
+@pytest.mark.parametrize("unclean", [False, True])
+def test_chains_that_are_looked_at_by_themselves_give_the_same_report(
+    indexed: Callable[..., Path], unclean: bool
+) -> None:
+    root = indexed(unclean=unclean)
+    for number in range(3):
+        _change(root, number, TINY.item_at(7) + 16, struct.pack(">i", 6))
+    with StoreDirectory(root) as store:
+        check = Verification(store, index=TINY)
+        check.join(check.walk(store.log_start).run())
+        assert check.index_files == 3
+        for number in range(check.index_files):
+            check.join_chains(walk_chains(store, check.how, number))
+        parts = check.finish()
+    whole = _verify(root)
+    assert (parts.problems, parts.notes) == (whole.problems, whole.notes)
+    assert bool(whole.problems) is not unclean and bool(whole.notes) is unclean
 
 
 def test_repeated_items_are_a_note_for_rocketmq_may_leave_them(

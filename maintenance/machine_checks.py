@@ -1,0 +1,139 @@
+"""What a broker and its clients need of a machine: each need looked at, with what to do.
+
+Nothing is changed here, and nothing is started. It must not know of any one store: that is
+`penstock store verify`'s work.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import resource
+import shutil
+import sys
+import sysconfig
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from penstock.shared.config import Config
+from penstock.shared.errors import PenstockError
+from penstock.shared.files.disk_space import disk_used_percent
+from penstock.shared.loops.active import why_pure
+from penstock.shared.memory.run_directory import abandoned_runs
+from penstock.shared.process.listeners import listen_tcp
+
+FINE, WARNING, PROBLEM = "fine", "warning", "problem"
+# Clocks of before this version of Penstock are wrong.
+_BUILT_S = 1_767_225_600
+# A queue's segment is a file, and so is a client.
+_ENOUGH_FILES = 4096
+
+
+class Check(msgspec.Struct, frozen=True):
+    """One need: how it stands, what was found, and what to do where that is not fine."""
+
+    name: str
+    state: str
+    found: str
+    remedy: str = ""
+
+
+def check_machine(config: Config) -> Iterator[Check]:
+    """All of them, the quick ones first. `config` says which ports and which disk."""
+    yield _system()
+    yield _loops()
+    yield _open_files()
+    yield _shared_memory(config)
+    yield _abandoned()
+    yield _disk(config)
+    yield _clock()
+    yield from _ports(config)
+
+
+def _system() -> Check:
+    found = f"{platform.system()} {platform.release()}, Python {platform.python_version()}"
+    if sys.platform == "linux":
+        return Check("system", FINE, found)
+    return Check("system", PROBLEM, found, "run the broker on Linux; clients run here")
+
+
+def _loops() -> Check:
+    if not why_pure:
+        return Check("native loops", FINE, "compiled")
+    compiler = shutil.which(sysconfig.get_config_var("CC") or "cc") or shutil.which("cc")
+    remedy = "pip install --force-reinstall --no-binary penstock penstock"
+    if compiler is None:
+        remedy = f"install a C compiler (apt install build-essential), then: {remedy}"
+    return Check("native loops", WARNING, f"pure Python, which is slower: {why_pure}", remedy)
+
+
+def _open_files() -> Check:
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    unlimited = most == resource.RLIM_INFINITY
+    found = "no limit" if unlimited else f"at most {most} for a process"
+    if unlimited or most >= _ENOUGH_FILES:
+        return Check("open files", FINE, found)
+    remedy = f"raise it: ulimit -n {_ENOUGH_FILES}, LimitNOFILE= of systemd, --ulimit of Docker"
+    return Check("open files", WARNING, found, remedy)
+
+
+def _shared_memory(config: Config) -> Check:
+    place = Path("/dev/shm")
+    if not place.is_dir():
+        return Check("shared memory", PROBLEM, f"{place} is not there", "mount a tmpfs there")
+    free = shutil.disk_usage(place).free
+    found = f"{free >> 20} MiB free in {place}"
+    if free > 2 * config.transient_store_pool_bytes:
+        return Check("shared memory", FINE, found)
+    remedy = "make room there; in Docker: --shm-size 256m; or make transient_store_pool_bytes less"
+    return Check("shared memory", PROBLEM, found, remedy)
+
+
+def _abandoned() -> Check:
+    left = abandoned_runs()
+    size = sum(file.stat().st_blocks * 512 for each in left for file in each.iterdir())
+    found = f"{len(left)} of stores that are gone, {size >> 20} MiB"
+    if not left:
+        return Check("left memory", FINE, found)
+    return Check("left memory", WARNING, found, "remove it: penstock doctor --fix")
+
+
+def _disk(config: Config) -> Check:
+    place = config.store.absolute()
+    while not place.exists():
+        place = place.parent
+    used = disk_used_percent(place)
+    found = f"{used} % used where {config.store} lies or would lie"
+    limit = config.disk_space_warning_level_ratio_percent
+    if not os.access(place, os.W_OK):
+        return Check(
+            "disk", PROBLEM, f"{place} cannot be written", f"chown it, or --store: {place}"
+        )
+    if used < limit:
+        return Check("disk", FINE, found)
+    return Check("disk", PROBLEM, found, f"free some: at {limit} % messages are refused")
+
+
+def _clock() -> Check:
+    now_s = time.time()
+    found = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now_s))
+    if now_s < _BUILT_S:
+        remedy = "set it (timedatectl set-ntp true): messages are stored with their time"
+        return Check("clock", PROBLEM, found, remedy)
+    return Check("clock", FINE, found)
+
+
+def _ports(config: Config) -> Iterator[Check]:
+    ports = config.ports | config.gateway_ports
+    for name, port in ports.items():
+        if not port:
+            continue
+        try:
+            listen_tcp(config.bind_host, port).socket.close()
+        except PenstockError as error:
+            yield Check(f"port {name}", WARNING, str(error.value), error.hint)
+        else:
+            yield Check(f"port {name}", FINE, f"{config.bind_host}:{port} is free")
