@@ -44,6 +44,7 @@ SETTINGS: dict[str, object] = {
     "gateway_enable": True,
     "gateway_port": 0,
     "gateway_name_server_port": 0,
+    "monitor_port": 0,
     "mapped_file_size_commit_log_bytes": 1 << 20,
     "mapped_file_size_consume_queue_bytes": 20 * 1000,
     "max_hash_slot_num": 2000,
@@ -105,6 +106,12 @@ class Broker:
     def wait_ready(self) -> None:
         self.read_ready_line()
         self.run_directories.add(Path(self.status()["run_directory"]))
+        # A broker is ready before its gateway is there; what is broken here is whole before that.
+        deadline = time.monotonic() + READY_TIMEOUT_S
+        while any(each["state"] == "starting" for each in self.status()["actors"]):
+            if time.monotonic() > deadline:
+                raise StoreUnavailable("an actor has not started", None, self.output())
+            time.sleep(0.005)
         self._descriptors = descriptors(self.process.pid)
 
     def descriptors_gained(self) -> list[str]:
@@ -275,16 +282,20 @@ def running(place: Path, settings: Mapping[str, object]) -> Iterator[Broker]:
         broker.clear()
 
 
-def fixed_ports() -> dict[str, object]:
-    """Settings for ports that stay over a restart, and lie where no connection takes its own.
+def fixed_ports(*, gateway: bool = False) -> dict[str, object]:
+    """Settings for ports that stay over a restart, and lie where no connection takes its own: of
+    Penstock's own clients, and those of RocketMQ's.
 
     They are free now, and not those that other brokers of this machine take by themselves.
     """
+    names = {f"{name}_port": at for at, name in enumerate(ENDPOINT_OF.values())}
+    if gateway:
+        # below its port the gateway takes one more
+        names |= {"gateway_port": 6, "gateway_name_server_port": 7}
     while True:
-        base = random.SystemRandom().randrange(10_000, DEFAULT_PRODUCE_PORT - 3) // 4 * 4
-        ports = {f"{name}_port": base + at for at, name in enumerate(ENDPOINT_OF.values())}
-        if all(_is_free(port) for port in ports.values()):
-            return dict(ports)
+        base = random.SystemRandom().randrange(10_000, DEFAULT_PRODUCE_PORT - 7) // 8 * 8
+        if all(_is_free(base + at) for at in range(1 + max(names.values()))):
+            return {name: base + at for name, at in names.items()}
 
 
 def _is_free(port: int) -> bool:

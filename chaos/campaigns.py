@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from penstock.chaos.arena import Arena
 from penstock.chaos.clients.attack import attack_round
+from penstock.chaos.clients.bent_commands import bent_commands_round
 from penstock.chaos.clients.crowd import crowd_round
 from penstock.chaos.clients.frames import frames_round
 from penstock.chaos.crashes.points import points_round
@@ -27,6 +28,7 @@ from penstock.chaos.running.kills import kills_round
 from penstock.chaos.running.members import members_round
 from penstock.chaos.running.memory import memory_round
 from penstock.chaos.running.mixed import mixed_round
+from penstock.chaos.running.official import official_round
 from penstock.chaos.running.transactions import transactions_round
 from penstock.chaos.stepped.events import events_round
 from penstock.chaos.storage.cut import cut_round
@@ -67,12 +69,14 @@ KINDS: dict[str, Kind] = {
     "crowd": Kind(crowd_round, 1),
     "memory": Kind(memory_round, 1),
     "attack": Kind(attack_round, 2),
+    "gateway": Kind(bent_commands_round, 1),
     "mixed": Kind(mixed_round, 3),
     "exactly": Kind(exactly_once_round, 3),
     "transactions": Kind(transactions_round, 3),
     "delays": Kind(delays_round, 3),
     "promises": Kind(promises_round, 6),
     "members": Kind(members_round, 3),
+    "official": Kind(official_round, 2),
 }
 
 

@@ -81,6 +81,18 @@ def repeated(lines: Sequence[Line]) -> list[str]:
     return wrong
 
 
+def unsaid(lines: Iterable[Line]) -> list[Queue]:
+    """Queues of which something was begun that nobody, in these lines, was told is done."""
+    begun: dict[Queue, int] = defaultdict(int)
+    done: dict[Queue, int] = defaultdict(int)
+    for each in lines:
+        if each.what == "begin":
+            begun[each.queue] = max(begun[each.queue], each.number + 1)
+        elif each.what == "done":
+            done[each.queue] = max(done[each.queue], each.number)
+    return sorted(queue for queue, stop in begun.items() if stop > done[queue])
+
+
 def stored_too_often(lines: Sequence[Line], stored: Iterable[tuple[str, str]]) -> list[str]:
     """Of (group, body) of what is stored for it: what is there more often than it was sent and
     given back."""
@@ -103,11 +115,12 @@ def disordered(
     in_hand: dict[str, Line] = {}
     ended: dict[str, set[int]] = defaultdict(set)
     next_place: dict[str, int] = defaultdict(int)
-    claims: dict[tuple[str, Queue], tuple[int, int]] = {}
+    # of each claim the offset that was begun last
+    begun: dict[tuple[str, Queue], int] = {}
     wrong = []
     for each in sorted(lines):
         if each.what == "own":
-            claims[each.program, each.queue] = each.number, -1
+            begun[each.program, each.queue] = -1
         if each.body not in place:
             continue
         key, at = place[each.body]
@@ -125,10 +138,10 @@ def disordered(
             if at > next_place[key]:
                 missed = keys[key][next_place[key]]
                 wrong.append(f"{each.program} begins {_name(each)}, and {missed} was not handled")
-            epoch, before = claims.get((each.program, each.queue), (0, -1))
+            before = begun.get((each.program, each.queue), -1)
             if each.number < before:
                 wrong.append(f"{each.program} goes back from {before} to {_name(each)}")
-            claims[each.program, each.queue] = epoch, each.number
+            begun[each.program, each.queue] = each.number
     return wrong
 
 
@@ -167,9 +180,6 @@ class Owners:
             if program != gone.program and since_ns > gone.at_ns
         ]
         return min(times, default=-1)
-
-    def queues(self) -> list[Queue]:
-        return list(self._claims)
 
 
 def _name(line: Line) -> str:

@@ -3,16 +3,23 @@ order.
 
 No actor is replaced by what one client sends, nothing is acknowledged that is not stored, the
 others are served in time, and memory is bounded, and given back when the attackers have gone.
+
+The store is in memory: an acknowledgement waits for a disk, and such a wait is not the attack's.
+What else writes to the disk of a machine has had others wait for half a second, while no process of
+the broker had anything to do.
 """
 
 from __future__ import annotations
 
 import math
 import random
+import shutil
+import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from pathlib import Path
 
 from penstock.chaos.arena import Arena, any_settings
 from penstock.chaos.broker import Broker
@@ -22,11 +29,15 @@ from penstock.chaos.history import check_acknowledged
 from penstock.chaos.load import read_all
 from penstock.chaos.machine.usage import delayed_seconds, own_memory_bytes
 from penstock.chaos.scene import await_true
+from penstock.chaos.stepped.replay import in_memory
 from penstock.chaos.under_load import one_load
 
 # Another client's wait at the 99th percentile of a round, less that for a processor; and of each
 # attack alone, of which there may be few.
 WAIT_S, WAIT_OF_ATTACK_S = 0.1, 0.5
+# What an attack does to others it does again. What else the machine does in these seconds, and what
+# its host does, no process can tell from it; but that does not come in two of three tries.
+TRIES = 3
 # What docs/limits.md says that an actor takes beyond what it has, amid a flood and after it.
 FLOOD_BYTES, KEPT_BYTES = 256 << 20, 100 << 20
 # Allowed in parts of that: Python and ZeroMQ take their share.
@@ -62,19 +73,33 @@ class Memory:
         self._thread.join()
 
 
+@contextmanager
+def room_in_memory(arena: Arena) -> Iterator[Path]:
+    """A directory in memory for one round. What is in it goes to the arena when the round breaks a
+    promise, or ends by an error."""
+    with (
+        arena.room() as kept,
+        tempfile.TemporaryDirectory(prefix="attacked-penstock-", dir=in_memory()) as room,
+    ):
+        before = len(arena.report.violations)
+        is_whole = False
+        try:
+            yield Path(room)
+            is_whole = len(arena.report.violations) == before
+        finally:
+            if not is_whole:
+                shutil.copytree(room, kept, dirs_exist_ok=True)
+
+
 def attack_round(arena: Arena, dice: random.Random, replay: str) -> None:
-    with arena.room() as room:
+    with room_in_memory(arena) as room:
         broker = Broker(room, any_settings(dice) | {"max_queues": 2000})
         with one_load(broker, rate=300) as load:
             with honest(broker) as others:
                 await_true(lambda: bool(others.waits), "a client is served", 60)
                 pids = broker.actors()
-                wrong = []
                 with _memory(pids) as memory:
-                    began = len(others.waits)
-                    for attack in dice.sample(ATTACKS, len(ATTACKS)):
-                        wrong += _attack(arena, broker, dice, attack, others)
-                    wrong += _late("attacks", others.waits[began:], WAIT_S)
+                    wrong = _attacks(arena, broker, dice, others)
             load.finish()
             wrong += [*others.wrong, *_replaced(broker, pids)]
             if not _replaced(broker, pids):
@@ -88,9 +113,28 @@ def attack_round(arena: Arena, dice: random.Random, replay: str) -> None:
             broker.stop()
 
 
+def _attacks(arena: Arena, broker: Broker, dice: random.Random, others: Honest) -> list[str]:
+    """Every attack, in any order, and again where others were late: what is wrong."""
+    wrong: list[str] = []
+    lates: list[list[str]] = []
+    while not lates or lates[0] and len(lates) < TRIES:
+        began, late = len(others.waits), []
+        for attack in dice.sample(ATTACKS, len(ATTACKS)):
+            found, late_here = _attack(arena, broker, dice, attack, others)
+            wrong += found
+            late += late_here
+        late += _late("attacks", others.waits[began:], WAIT_S)
+        if late:
+            arena.report.add_fault("attacks, others late")
+        lates.append(late)
+    often = [late for late in lates if late]
+    return wrong + (often[-1] if len(often) > TRIES // 2 else [])
+
+
 def _attack(
     arena: Arena, broker: Broker, dice: random.Random, attack: Attack, others: Honest
-) -> list[str]:
+) -> tuple[list[str], list[str]]:
+    """What is wrong, and whether others were late."""
     name = attack.__name__.replace("_", " ")
     done = len(others.waits)
     found = attack(broker, dice)
@@ -103,7 +147,7 @@ def _attack(
         arena.report.add_wait("all attacks", each.whole_s)
         arena.report.add_wait("all attacks, the broker's share", each.brokers_s)
     arena.moved()
-    return found + _late(name, waits, WAIT_OF_ATTACK_S)
+    return found, _late(name, waits, WAIT_OF_ATTACK_S)
 
 
 def _late(what: str, waits: Sequence[Wait], most_s: float) -> list[str]:

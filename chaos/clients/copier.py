@@ -20,7 +20,7 @@ from penstock.client.core.blocks import Input, Queue
 from penstock.client.core.message import Message
 from penstock.client.exactly_once import BlockOutputs, ExactlyOnce
 from penstock.client.group_consumer import GroupConsumer
-from penstock.shared.errors import BrokerTimeout, ConnectError, StoreUnavailable
+from penstock.shared.errors import BrokerTimeout, ConnectError, FlushTimeout, StoreUnavailable
 
 FROM, TO = "copied", ("copies-even", "copies-odd")
 GROUP = "copiers"
@@ -145,7 +145,8 @@ def main() -> None:
     while True:
         try:
             copy(store, dice)
-        except (BrokerTimeout, ConnectError, StoreUnavailable) as error:
+        # after FlushTimeout the block is stored, and its inputs come again: the next one finds out
+        except (BrokerTimeout, ConnectError, FlushTimeout, StoreUnavailable) as error:
             print(f"copier {seed}: {error}", file=sys.stderr, flush=True)
 
 

@@ -36,6 +36,8 @@ SEGMENT_BYTES = 16 << 20
 # on top of the answers that may wait: queues of sockets, and what the allocator keeps
 SPARE_BYTES = 48 << 20
 OUTSIDE_TIMEOUT_MS = 700
+# more than clients of a round that can have gone
+CROWD_OUT = 64
 IDLE_S = 0.4
 IDLE_CPU_SHARE = 0.3
 # the beginning of a greeting
@@ -57,11 +59,12 @@ def crowd_round(arena: Arena, dice: random.Random, replay: str) -> None:
                 it.probe("stuck consumers", time.monotonic())
             arena.report.add_fault("stuck consumer", STUCK)
             began = time.monotonic()
-            with crowding(it.broker, files, dice):
+            with crowding(it.broker, files, dice) as peers:
                 # those that the kernel had no room for try again after a second
                 await_true(lambda: _is_full(it.broker), "the broker says that it is full")
                 it.probe("more connections than files", time.monotonic())
                 it.settle()
+                _crowd_out(it.broker, peers)
                 wrong += _check_outside(it.broker, began) + _check_idle(it.broker)
             arena.report.add_fault("connection too many", files)
             wrong += _check_room(it.broker)
@@ -110,9 +113,9 @@ def churn(it: Scene, dice: random.Random) -> None:
 
 
 @contextmanager
-def crowding(broker: Broker, count: int, dice: random.Random) -> Iterator[None]:
+def crowding(broker: Broker, count: int, dice: random.Random) -> Iterator[list[socket.socket]]:
     """`count` connections at each endpoint, at once, which stay and say nothing."""
-    peers = []
+    peers: list[socket.socket] = []
     try:
         for _ in range(count):
             for endpoint in (broker.produce, broker.consume):
@@ -120,7 +123,7 @@ def crowding(broker: Broker, count: int, dice: random.Random) -> Iterator[None]:
                 peers[-1].setblocking(False)
                 peers[-1].connect_ex(_address(endpoint))
             time.sleep(CONNECT_S)
-        yield
+        yield peers
     finally:
         for peer in peers:
             peer.close()
@@ -137,6 +140,23 @@ def _check_memory(broker: Broker, before: int) -> list[str]:
     if grown > MAX_UNREAD_BYTES + SPARE_BYTES:
         return [f"the reader has grown by {grown >> 20} MiB over consumers that do not read"]
     return []
+
+
+def _crowd_out(broker: Broker, peers: list[socket.socket]) -> None:
+    """Take the places of clients of this round that have gone, until there is none.
+
+    Those of the crowd that are outside try again after a second, then after two, then four: until
+    then another may have the place, and rightly.
+    """
+    for _ in range(CROWD_OUT):
+        peers.append(socket.socket())
+        peers[-1].settimeout(OUTSIDE_TIMEOUT_MS / 1000)
+        try:
+            peers[-1].connect(_address(broker.produce))
+            if not peers[-1].recv(1):
+                return
+        except TimeoutError:
+            return  # it was not let in, or not greeted
 
 
 def _check_outside(broker: Broker, began: float) -> list[str]:

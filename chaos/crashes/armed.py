@@ -46,8 +46,8 @@ SUPERVISOR = _named(
 )
 # producers, with what they have in shared memory
 SENDERS = frozenset({"ring.taken", "ring.filled"})
-# Spark's processes, which its tests kill
-SPARK = _named("spark.")
+# Spark's processes and the jobs on it, which their tests kill
+SPARK = _named("spark.", "archive.")
 # what a start passes after a crash
 RECOVERY = _named("recover.", "run.", "start.")
 ACTORS = frozenset(POINTS) - BELLS - CLEANER - OFFLINE - SUPERVISOR - SENDERS - SPARK

@@ -22,11 +22,13 @@ def address_space_bytes(pid: int) -> int:
 
 
 def cpu_seconds(pids: Iterable[int]) -> float:
-    """Of all these processes together."""
+    """Of all these processes together. One that has ended has none: an actor that should not have
+    is told of by its restarts."""
     ticks = 0
     for pid in pids:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        ticks += int(fields[11]) + int(fields[12])
+        with suppress(FileNotFoundError, ProcessLookupError):
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+            ticks += int(fields[11]) + int(fields[12])
     return ticks / os.sysconf("SC_CLK_TCK")
 
 

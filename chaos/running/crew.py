@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from signal import SIGCONT, SIGKILL, SIGSTOP, SIGTERM
 
@@ -24,6 +24,7 @@ from penstock.chaos.work_history import (
     read_lines,
     repeated,
     stored_too_often,
+    unsaid,
 )
 from penstock.client.consumer import Consumer
 from penstock.client.core.sending.frames import SendFuture
@@ -91,7 +92,7 @@ class Crew:
         self._lines: list[Line] = []
         self._owners = Owners()
         self._kills: list[Killed] = []
-        self.end_of_feed = threading.Event()
+        self.end_of_feed, self.feed_rests = threading.Event(), threading.Event()
         self._sent: dict[str, tuple[str, SendFuture]] = {}
         self._feed_error = ""
         with Producer(store=broker.store, timeout_ms=60_000) as producer:
@@ -159,13 +160,15 @@ class Crew:
             with Producer(store=self.broker.store, timeout_ms=120_000) as producer:
                 self._send_all(producer)
         except FlushTimeout:
-            pass  # stored, and not known to be on disk: what has no receipt counts as not sent
+            pass  # the first of what was refused, and others may be something else: `_feed_errors`
         except PenstockError as error:
             self._feed_error = str(error)
 
     def _send_all(self, producer: Producer) -> None:
         number = 0
         while not self.end_of_feed.wait(STEP_S):
+            if self.feed_rests.is_set():
+                continue
             for _ in range(round(RATE * STEP_S)):
                 number += 1
                 key = f"k{number % KEYS}"
@@ -173,6 +176,14 @@ class Crew:
                     body = f"{group}.{key}.{number}"
                     future = producer.send(topic, body.encode(), shard=key)
                     self._sent[body] = group, future
+
+    def _feed_errors(self) -> list[str]:
+        """Why it has ended early, and what messages were refused with. One that is stored and not
+        known to be on disk counts as not sent: it has no receipt."""
+        ended = [future for _, future in self._sent.values() if future.done()]
+        errors = [error for each in ended if (error := each.exception(0)) is not None]
+        refused = {str(each) for each in errors if not isinstance(each, FlushTimeout)}
+        return sorted(refused | {self._feed_error} - {""})
 
     @property
     def acknowledged(self) -> list[tuple[str, str]]:
@@ -221,6 +232,30 @@ class Crew:
         """How long after that others had it, in seconds; negative: they have not."""
         return self._owners.taken_ns(queue, gone) / 1e9
 
+    def unsaid(self, queues: Iterable[Queue], program: Program | None = None) -> list[Queue]:
+        """Of these queues those in which something was begun, by this program or any, that nobody
+        was told is done, or this program was not."""
+        self.look()
+        name = None if program is None else program.name
+        return unsaid(
+            each for each in self._lines if each.queue in queues and name in (None, each.program)
+        )
+
+    def has_lost(self, program: Program, queues: Iterable[Queue], since_ns: int) -> bool:
+        """Whether the program knows by now that these queues are not its own any more."""
+        self.look()
+        lost = {
+            each.queue
+            for each in self._lines
+            if each.what == "lost" and each.program == program.name and each.at_ns > since_ns
+        }
+        return lost >= set(queues)
+
+    def repeated(self) -> list[str]:
+        """What was begun after somebody was told that it is done, so far."""
+        self.look()
+        return repeated(self._lines)
+
     @property
     def handled(self) -> int:
         """How often a handler has ended with a message."""
@@ -230,14 +265,14 @@ class Crew:
 
     def settle(self) -> list[str]:
         """Wait until all is handled, have all programs leave; which promises were broken."""
-        wrong = [f"the producer has failed: {self._feed_error}"] if self._feed_error else []
+        wrong = [f"the producer has failed: {each}" for each in self._feed_errors()]
         wrong += [
             f"{each.name} has ended by itself with code {each.process.returncode}: "
             f"{each.said.read_text()[-500:]}"
             for each in self.programs
             if each.process.poll() is not None
         ]
-        self._await_handled()
+        self.await_handled()
         for program in list(self.programs):
             self.tell_to_leave(program)
             wrong += self.await_end(program)
@@ -252,15 +287,21 @@ class Crew:
                 )
         return wrong + self._judged()
 
-    def _await_handled(self) -> None:
-        def is_handled() -> bool:
-            ended = {each.body for each in self._lines if each.what == "end"}
-            sent = [future.done() for _, future in self._sent.values()]
-            return all(sent) and all(body in ended for _, body in self.acknowledged)
+    def is_handled(self, groups: Collection[str]) -> bool:
+        """Whether handlers of these groups have ended with all that was sent to them."""
+        ended = {each.body for each in self._lines if each.what == "end"}
+        sent = [future.done() for group, future in list(self._sent.values()) if group in groups]
+        due = [body for group, body in self.acknowledged if group in groups]
+        return all(sent) and all(body in ended for body in due)
 
+    def await_handled(self, groups: Collection[str] = tuple(TOPICS)) -> bool:
+        """Whether that comes in time."""
         until = time.monotonic() + SETTLE_S
-        while not self.wait_for(is_handled, 0) and time.monotonic() < until:
+        while not (found := self.wait_for(lambda: self.is_handled(groups), 0)):
+            if time.monotonic() > until:
+                break
             time.sleep(0.5)
+        return found
 
     def _judged(self) -> list[str]:
         stored: list[tuple[str, str]] = []
@@ -277,7 +318,11 @@ class Crew:
         return wrong + disordered(orderly, self._kills, keys)
 
     def _stored(self, topic: str) -> list[tuple[str, str]]:
-        """(body, sharding key) of what a topic has, each queue in its order."""
+        """(body, sharding key) of what a topic has, each queue in its order. A topic of retries is
+        made with the first one."""
+        with Producer(store=self.broker.store) as producer:
+            if topic not in producer.topics():
+                return []
         with Consumer(store=self.broker.store, topic=topic, follow=False) as consumer:
             found = [
                 (each.queue_id, each.queue_offset, bytes(each.body).decode(), each.shard or "")

@@ -30,8 +30,8 @@ PROGRAMS, MOST_PROGRAMS = 3, 5
 # an ended connection must be noticed before a session ends, and a broker has to start again first.
 LATEST_S, LATEST_AMID_S = SESSION_MS / 1000, 90.0
 # An orderly member that a new coordinator has never heard may be frozen in the middle of a message,
-# so its queues stay its own for a minute, which counts from the last new coordinator. Both bounds
-# are for what never comes: on a machine that does much else all takes several times as long.
+# so its queues stay its own for a minute, however many coordinators come meanwhile. Both bounds are
+# for what never comes: on a machine that does much else all takes several times as long.
 KEPT_S = 120.0
 # A new coordinator, or broker, has heard from all members by then.
 SHAKEN_S = 3.0
@@ -55,6 +55,8 @@ STRUCK = {
 }
 # Of ten strikes how many wait until the groups are at rest.
 CALM = 7
+# The first of each round: what it provokes nothing else does but by a rare chance.
+LATE_WORD = "member's word too late"
 
 
 class Verdict(NamedTuple):
@@ -101,7 +103,10 @@ def run_members(
         feeding.start()
         try:
             it.await_calm(LATEST_AMID_S)
-            for _ in range(strikes):
+            it.hear_a_late_word()
+            for _ in range(strikes - 1):
+                if it.is_broken():
+                    break  # what comes now tells nothing more, and there is less to read
                 time.sleep(dice.uniform(0, 0.5))  # the moment is what varies
                 it.strike()
         finally:
@@ -123,7 +128,6 @@ class _Strikes:
         # queues that may be kept for their member: they are looked at in the end
         self._kept: list[tuple[str, Killed, Queue]] = []
         self._shaken_s = 0.0
-        self._shaken_ns: list[int] = []
 
     def await_calm(self, seconds: float = CALM_S) -> bool:
         """Wait until each program has queues of each group; whether that is so in time."""
@@ -169,10 +173,66 @@ class _Strikes:
             if who == "coordinator":
                 self._shake()
 
+    def hear_a_late_word(self) -> None:
+        """A member that was taken for dead wakes up and says how far it is, when others are further
+        in its queues. They stand still, so that nobody says so again, and are killed after that:
+        whoever comes next goes on where the group is, and not where the member was."""
+        crew = self._crew
+        self.struck[LATE_WORD] += 1
+        crew.note(LATE_WORD)
+        program = self._dice.choice(crew.awake())
+        late = self._freeze_with_a_word(program)
+        if not late:
+            return
+        gone = Killed(time.monotonic_ns(), program.name)
+        crew.feed_rests.set()
+        try:
+            crew.wait_for(lambda: all(crew.taken_s(q, gone) >= 0 for q in late), LATEST_AMID_S)
+            for queue in late:
+                self._note("frozen until others have its queues", gone, queue, LATEST_AMID_S)
+            others = [each for each in crew.programs if each is not program]
+            groups = {group for group, *_ in late}
+            if not (
+                crew.await_handled(groups)
+                and crew.wait_for(lambda: not crew.unsaid(late), LATEST_AMID_S)
+            ):
+                self._wrong.append(f"nobody was told that all of {late} is done")
+            for each in others:
+                each.freeze()
+            woken_ns = time.monotonic_ns()
+            program.go_on()
+            # its commit leaves with the join that tells it so, before it asks for any queue
+            if not crew.wait_for(lambda: crew.has_lost(program, late, woken_ns), LATEST_AMID_S):
+                self._wrong.append(f"{program.name} does not hear that it has lost {late}")
+            for each in others:
+                crew.kill(each)
+            last = Killed(time.monotonic_ns(), "the others")
+            crew.wait_for(lambda: all(crew.taken_s(q, last) >= 0 for q in late), LATEST_AMID_S)
+        finally:
+            crew.feed_rests.clear()
+
+    def _freeze_with_a_word(self, program: Program) -> list[Queue]:
+        """Freeze it while it has something to commit; the queues in which it has."""
+        until_s = time.monotonic() + LATEST_AMID_S
+        while time.monotonic() < until_s:
+            program.freeze()
+            own = self._crew.had(Killed(time.monotonic_ns(), program.name))
+            # orderly ones stay its own for longer than it sleeps
+            late = self._crew.unsaid([each for each in own if each[0] != ORDERLY], program)
+            if late:
+                return late
+            program.go_on()
+            time.sleep(self._dice.uniform(0, 0.1))
+        self._wrong.append(f"{program.name} had nothing to commit in {LATEST_AMID_S:.0f} s")
+        return []
+
+    def is_broken(self) -> bool:
+        """Whether a promise is broken already."""
+        return bool(self._wrong or self._crew.repeated())
+
     def _shake(self) -> None:
         """There is another coordinator, which has not heard of any member yet."""
         self._shaken_s = time.monotonic()
-        self._shaken_ns.append(time.monotonic_ns())
 
     def _freeze(self, seconds: float) -> None:
         program = self._dice.choice(self._crew.awake())
@@ -221,10 +281,6 @@ class _Strikes:
         """What was wrong, once the groups have handled everything."""
         for what, gone, queue in self._kept:
             # nobody has taken one that has nothing more to be handled
-            seconds = self._crew.taken_s(queue, gone)
-            until_ns = gone.at_ns + round(seconds * 1e9)
-            shaken = [each for each in self._shaken_ns if gone.at_ns < each < until_ns]
-            latest_s = KEPT_S + (max(shaken, default=gone.at_ns) - gone.at_ns) / 1e9
-            if seconds >= 0:
-                self._note(f"{what}, orderly", gone, queue, latest_s)
+            if self._crew.taken_s(queue, gone) >= 0:
+                self._note(f"{what}, orderly", gone, queue, KEPT_S)
         return self._wrong

@@ -1,18 +1,16 @@
-"""A Spark query that streams a store into files, killed with its workers and with its broker.
+"""A Spark query that streams a store into files or into a topic, killed with its workers, its
+executors and its broker.
 
 Messages are sent all the while. When every one of them has arrived the rows must be the messages:
 none missing, none twice. The rows are counted without Spark, from the files that its sink has
-written down, and the messages by a consumer of the broker.
+written down or by a consumer of the topic, and the messages by a consumer of the broker.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import random
 import signal
-import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -24,16 +22,22 @@ from urllib.parse import unquote, urlparse
 import psutil
 
 from penstock.chaos.broker import Broker, running
+from penstock.chaos.clients.stream_query import FROM
+from penstock.chaos.machine.spark_cluster import running_cluster
+from penstock.chaos.machine.spark_program import SparkProgram
 from penstock.client.consumer import Consumer
 from penstock.client.producer import Producer
-from penstock.shared.errors import StoreUnavailable
 
 TOPIC, QUEUES = "streamed", 3
+INTO = "arrived"
+# a task is tried four times, as on a cluster; local[2] alone tries once
+LOCAL = "local[2,4]"
 # How long a start of Spark and a batch may take on a machine that does other things, and how long
 # all rows may take after the last strike.
 BATCH_S, SETTLE_S = 180.0, 240.0
 # What is struck, and how often of a hundred times.
 STRUCK = {"driver": 20, "python worker": 35, "broker": 20, "writer": 10, "reput": 10, "flusher": 5}
+ON_A_CLUSTER = STRUCK | {"python worker": 20, "executor": 15}
 
 Row = tuple[int, int, bytes]
 
@@ -58,52 +62,31 @@ class Verdict(NamedTuple):
 class _Query:
     """The program, started again whenever it is killed; its JVM and its workers go with it."""
 
-    def __init__(self, store: Path, place: Path) -> None:
-        self._store, self._place = store, place
-        place.mkdir()
-        self.start()
-
-    def start(self) -> None:
-        with (self._place / "said").open("ab") as said:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "penstock.chaos.clients.stream_query"]
-                + [str(self._store), str(self._place)],
-                stdout=said,
-                stderr=said,
-                env={**os.environ, "TMPDIR": str(self._place)},
-                start_new_session=True,
-            )
-
-    def kill(self) -> None:
-        """kill -9 of the driver: Python and JVM at once."""
-        os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
-        # Spark's daemon of workers leads a group of its own, and ends when its JVM is gone
-        for each in self._strays():
-            with suppress(psutil.NoSuchProcess):  # it has just done so
-                each.kill()
-
-    def _strays(self) -> list[psutil.Process]:
-        found = []
-        for each in psutil.process_iter(["environ", "cmdline"]):
-            environment = each.info["environ"] or {}
-            if environment.get("TMPDIR") == str(self._place):
-                found.append(each)
-        return found
+    def __init__(self, store: Path, place: Path, master: str, into: str) -> None:
+        self._store, self._place, self._into = store, place, into
+        arguments = [str(store), str(place), master, *([into] if into else [])]
+        self.program = SparkProgram("penstock.chaos.clients.stream_query", arguments, place)
 
     def kill_worker(self, dice: random.Random) -> bool:
         """kill -9 of one of Spark's Python processes; whether there was one."""
-        workers = [
-            each
-            for each in self._strays()
-            if each.pid != self._process.pid
-            and any("pyspark" in word for word in each.info["cmdline"] or [])
-            and "java" not in (each.info["cmdline"] or [""])[0]
-        ]
-        if not workers:
+        return self._kill_one("pyspark", dice, is_java=False)
+
+    def kill_executor(self, dice: random.Random) -> bool:
+        """kill -9 of one of the cluster's executors; whether there was one."""
+        return self._kill_one("CoarseGrainedExecutorBackend", dice, is_java=True)
+
+    def _kill_one(self, word: str, dice: random.Random, *, is_java: bool) -> bool:
+        found = []
+        for each in self.program.others():
+            words = each.info["cmdline"] or [""]
+            if any(word in one for one in words) and ("java" in words[0]) == is_java:
+                found.append(each)
+        if not found:
             return False
-        dice.choice(workers).kill()
-        return True
+        with suppress(psutil.NoSuchProcess):  # it has just ended, and there is one kill less
+            dice.choice(found).kill()
+            return True
+        return False
 
     @property
     def batches(self) -> int:
@@ -115,18 +98,19 @@ class _Query:
 
     def await_batch(self, after: int, timeout_s: float = BATCH_S) -> None:
         """Wait until it has ended a batch after that many. Raises StoreUnavailable."""
-        until = time.monotonic() + timeout_s
-        while self.batches <= after:
-            if time.monotonic() > until or self._process.poll() is not None:
-                said = (self._place / "said").read_text(errors="replace")
-                raise StoreUnavailable("the query does not go on", said[-2000:])
-            time.sleep(0.05)
+        self.program.wait(lambda: self.batches > after, timeout_s, "the query does not go on")
 
     def rows(self) -> Counter[Row]:
-        """What its sink holds: the files that count, by its log, read without Spark."""
+        """What its sink holds, read without Spark: the topic's messages, or the files that count,
+        by its log."""
         import pyarrow.parquet as pq
 
         found: Counter[Row] = Counter()
+        if self._into:
+            for body, at in _read(self._store, self._into):
+                queue_id, offset = at.split("/")
+                found[int(queue_id), int(offset), body] += 1
+            return found
         for file in self._files():
             columns = pq.read_table(file, columns=["queue_id", "queue_offset", "body"]).columns
             found.update(zip(*(column.to_pylist() for column in columns), strict=True))
@@ -148,14 +132,28 @@ def run_spark_stream(
     strikes: int,
     dice: random.Random,
     messages_each: int = 500,
+    *,
+    into_topic: bool = False,
+    cluster: bool = False,
 ) -> Verdict:
-    """Strike `strikes` times, and send `messages_each` before each and after; what came of it."""
+    """Strike `strikes` times, and send `messages_each` before each and after; what came of it.
+
+    The query writes files, or `into_topic`, by Penstock's sink; it runs in the driver, or on a
+    `cluster` of two workers on this machine.
+    """
+    kinds = ON_A_CLUSTER if cluster else STRUCK
     struck: Counter[str] = Counter()
     with ExitStack() as stack:
         broker = stack.enter_context(running(place, settings))
         producer = stack.enter_context(Producer(store=broker.store, timeout_ms=120_000))
         producer.create_topic(TOPIC, QUEUES)
-        query = stack.enter_context(_query(broker.store, place / "query"))
+        master = LOCAL
+        if cluster:
+            master = stack.enter_context(running_cluster(place / "cluster")).url
+        if into_topic:
+            producer.create_topic(INTO, QUEUES)
+        into = INTO if into_topic else ""
+        query = stack.enter_context(_query(broker.store, place / "query", master, into))
         sent = 0
         while struck.total() < strikes:
             before = query.batches
@@ -168,7 +166,7 @@ def run_spark_stream(
                 producer.send(TOPIC, b"%d" % sent)
                 sent += 1
             time.sleep(dice.uniform(0, 1.0))  # the moment is what varies
-            kind = dice.choices(list(STRUCK), list(STRUCK.values()))[0]
+            kind = dice.choices(list(kinds), list(kinds.values()))[0]
             struck[kind] += _strike(kind, broker, query, dice)
         producer.flush(SETTLE_S)
         messages = _messages(broker)
@@ -179,10 +177,12 @@ def run_spark_stream(
 
 def _strike(kind: str, broker: Broker, query: _Query, dice: random.Random) -> bool:
     if kind == "driver":
-        query.kill()
-        query.start()
+        query.program.kill()
+        query.program.start()
     elif kind == "python worker":
         return query.kill_worker(dice)
+    elif kind == "executor":
+        return query.kill_executor(dice)
     elif kind == "broker":
         broker.kill()
         broker.start()
@@ -209,10 +209,17 @@ def _settled(query: _Query, wanted: int) -> Counter[Row]:
         time.sleep(2)
 
 
+def _read(store: Path, topic: str) -> Iterator[tuple[bytes, str]]:
+    """The messages of the query's own topic, and from where each is."""
+    with Consumer(store=store, topic=topic, follow=False) as consumer:
+        for message in consumer:
+            yield bytes(message.body), message.properties[FROM]
+
+
 @contextmanager
-def _query(store: Path, place: Path) -> Iterator[_Query]:
-    query = _Query(store, place)
+def _query(store: Path, place: Path, master: str, into: str) -> Iterator[_Query]:
+    query = _Query(store, place, master, into)
     try:
         yield query
     finally:
-        query.kill()
+        query.program.kill()

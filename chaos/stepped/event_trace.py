@@ -72,6 +72,7 @@ def small_config(store: Path, dice: random.Random) -> Config:
         consume_port=0,
         group_port=0,
         transaction_port=0,
+        gateway_enable=False,
     )
 
 

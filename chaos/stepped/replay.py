@@ -74,6 +74,7 @@ def settle(root: Path, config: Config, *, with_cleaner: bool = False) -> Recover
         consume_port=0,
         group_port=0,
         transaction_port=0,
+        gateway_enable=False,
         transient_store_pool_enable=False,
     )
     clock = SystemClock()

@@ -17,8 +17,9 @@ import msgspec
 
 from penstock.shared.errors import PenstockError, StoreDamaged
 from penstock.shared.formats.checkpoint import Checkpoint, decode_checkpoint, encode_checkpoint
+from penstock.shared.formats.record import decode_record
 from penstock.shared.formats.record_check import Kind
-from penstock.shared.formats.record_layout import AT_QUEUE_OFFSET
+from penstock.shared.formats.record_layout import AT_QUEUE_ID, AT_QUEUE_OFFSET, body_span
 from penstock.shared.layout import StorePaths
 from penstock.shared.store.directory import StoreDirectory
 from penstock.shared.store.geometry import load_sizes
@@ -207,7 +208,12 @@ def _silence(scene: Scene, dice: random.Random) -> list[Hit]:
     file = dice.choice(logs) if logs else None
     if file is None or not _used(file):
         return []
-    hits = [_flip_at(file, dice.randrange(_used(file)), dice)]
+    return [_flip_at(file, dice.randrange(_used(file)), dice), *_unwitness(scene, dice)]
+
+
+def _unwitness(scene: Scene, dice: random.Random) -> list[Hit]:
+    """Nothing says any more how far the log was on disk."""
+    paths, hits = StorePaths(scene.root), []
     for witness in (paths.checkpoint, paths.watermark):
         older = scene.earlier / witness.relative_to(scene.root)
         how = dice.choice(("deleted", "emptied", "zeroed", "an older copy"))
@@ -237,18 +243,29 @@ def _shorten(scene: Scene, dice: random.Random) -> list[Hit]:
 
 
 def _misplace(scene: Scene, dice: random.Random) -> list[Hit]:
-    """A bit of a record's queue offset, so that it may name another message's slot."""
+    """A bit of a record's queue offset, queue id or topic, so that it may name another message's
+    slot. As often as not no witness is left, so that all of the log is dispatched again."""
     try:
         with StoreDirectory(scene.root) as store:
-            starts = [at for at, found, _, _, _ in store.scan_log() if found is Kind.RECORD]
-            position = dice.choice(starts) if starts else -1
+            records = [
+                (at, len(decode_record(record).topic))
+                for at, found, _, record, _ in store.scan_log()
+                if found is Kind.RECORD
+            ]
+            position, topic_bytes = dice.choice(records) if records else (-1, 0)
             files = [each for each in store.segments if each.base <= position < each.end]
     except PenstockError:
         return []  # what was done to it before leaves nothing to be read
     if not files:
         return []
-    hit = _flip_at(files[0].path, position - files[0].base + AT_QUEUE_OFFSET + 7, dice)
-    return [hit._replace(what="a flipped bit of a queue offset")]
+    at = position - files[0].base
+    body_at, body_bytes = body_span(files[0].path.read_bytes(), at)
+    # a topic's last byte: after its length, which has one
+    topic_end = body_at + body_bytes + topic_bytes
+    fields = {"queue offset": at + AT_QUEUE_OFFSET + 7, "queue id": at + AT_QUEUE_ID + 3}
+    what, byte = dice.choice([*fields.items(), ("topic", topic_end)])
+    hit = _flip_at(files[0].path, byte, dice)._replace(what=f"a flipped bit of a {what}")
+    return [hit, *(_unwitness(scene, dice) if dice.random() < 0.5 else [])]
 
 
 def _make_abort(scene: Scene, dice: random.Random) -> list[Hit]:

@@ -37,7 +37,6 @@ from penstock.chaos.stepped.replay import check_whole, in_memory, reboot, settle
 from penstock.chaos.storage.power import KILLED, SETTINGS, ImageName, choose_images, images
 from penstock.client.group_consumer import GroupConsumer
 from penstock.client.producer import Producer
-from penstock.maintenance.group_rows import load_group_rows
 from penstock.shared.config import Config
 from penstock.shared.config_sources import load_config
 from penstock.shared.errors import PenstockError
@@ -46,6 +45,7 @@ from penstock.shared.layout import StorePaths
 from penstock.shared.messaging.half import op_outcome, parse_op
 from penstock.shared.messaging.offsets_record import read_body
 from penstock.shared.messaging.system_topics import HALF_TOPIC, OFFSETS_TOPIC, OP_TOPIC
+from penstock.shared.progress.group_rows import load_group_rows
 from penstock.shared.store.directory import StoreDirectory
 
 # Of a recorded run, and of one task; a broker goes on on each that is a tenth by its seed.

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import random
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from penstock.chaos.arena import Arena
 from penstock.chaos.campaigns import KINDS, Kind, run_chaos
+from penstock.chaos.clients.attack import room_in_memory
 from penstock.chaos.report import Report
 from penstock.shared.errors import StoreUnavailable
 
@@ -35,3 +37,20 @@ def test_a_round_that_cannot_go_on_is_reported_and_the_next_one_runs(
     assert str(error) in violation.what and len(seen) == 2
     assert arena.report.not_compared == 1, "nobody knows what of its messages was lost"
     assert violation.replay == seen[0] == "penstock chaos --faults kills --seed 7 --rounds 1"
+
+
+@pytest.mark.parametrize("ending", ["a broken promise", "an error", "all is well"])
+def test_an_attacked_store_in_memory_is_kept_where_others_are_if_a_promise_was_broken(
+    tmp_path: Path, ending: str
+) -> None:
+    arena = Arena(tmp_path, Report(seed=7), lambda: None)
+    with suppress(StoreUnavailable), room_in_memory(arena) as room:
+        (room / "store").mkdir()
+        (room / "store" / "log").write_bytes(b"what shows it again")
+        if ending == "a broken promise":
+            arena.report.add_violations(["a message was lost"], "penstock chaos")
+        elif ending == "an error":
+            raise StoreUnavailable("a rule", "a value")
+    kept = tmp_path / "round-1" / "store" / "log"
+    assert kept.exists() == (ending != "all is well") and not room.exists()
+    assert not kept.exists() or kept.read_bytes() == b"what shows it again"

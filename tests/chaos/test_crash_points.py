@@ -27,7 +27,7 @@ TIMES = int(os.environ.get("PENSTOCK_CHAOS_POINTS", "1"))
 @pytest.mark.timeout(120 + 90 * TIMES)
 @pytest.mark.parametrize("way", WAYS)
 def test_who_dies_at_any_point_costs_nothing(tmp_path: Path, way: str) -> None:
-    seed = int(os.environ.get("PENSTOCK_CHAOS_SEED", random.SystemRandom().getrandbits(32)))
+    seed = int(os.environ.get("PENSTOCK_CHAOS_SEED", "7"))
     print(f"\nPENSTOCK_CHAOS_SEED={seed} PENSTOCK_CHAOS_POINTS={TIMES}")
     began = time.monotonic()
     arena = Arena(tmp_path, Report(seed), lambda: None, hits=TIMES)

@@ -38,6 +38,8 @@ def test_a_frozen_actor_that_goes_on_beside_a_successor_ends_itself(
         producer.send("t", b"before").result(TIMEOUT_S)
         zombie = running.actors()[actor]
         os.kill(running.process.pid, signal.SIGSTOP)
+        # in its sleep, for the turn that it is in it would end
+        _await(lambda: _sleeps(zombie), "it has nothing to do")
         os.kill(zombie, signal.SIGSTOP)
         _await(lambda: is_stopped(zombie), "it stands still")
         positions = Positions(find_running(running.store).positions, owner="supervisor")
@@ -56,6 +58,19 @@ def test_a_frozen_actor_that_goes_on_beside_a_successor_ends_itself(
     said = f"{actor} (pid {zombie}) exited with {FENCED_EXIT_CODE};"
     _await(lambda: said in running.output(), "the supervisor notices")
     running.stop()
+
+
+def _sleeps(pid: int) -> bool:
+    """Whether it has not been woken for a while, and is not at work now."""
+    seen = [_switches(pid)]
+    time.sleep(0.02)  # what it does after an answer takes less
+    seen.append(_switches(pid))
+    return seen[0] == seen[1] and _state(pid) == "S"
+
+
+def _switches(pid: int) -> list[str]:
+    with open(f"/proc/{pid}/status") as status:
+        return [line for line in status if "ctxt_switches" in line]
 
 
 def _state(pid: int) -> str:

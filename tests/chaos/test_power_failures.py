@@ -97,7 +97,8 @@ def test_a_rebuild_leaves_the_old_or_the_new_at_any_event(tap: Tap) -> None:
         new = tap.disk.live()
     for part in parts:
         before, after = files(old, part), files(new, part)
-        assert before != after and before.keys() == after.keys()
+        # an index file is named after the time at which it was made
+        assert before != after and len(before) == len(after)
         met = set()
         for place, image in images_behind(tap, began):
             found = files(image, part)

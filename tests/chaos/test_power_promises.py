@@ -24,7 +24,7 @@ IMAGES = int(os.environ.get("PENSTOCK_CHAOS_IMAGES", "12"))
 @pytest.mark.skipif(not shutil.which("cc"), reason="needs a C compiler")
 @pytest.mark.timeout(180 + 5 * IMAGES)
 def test_each_promise_holds_on_whatever_disk_a_power_failure_leaves(tmp_path: Path) -> None:
-    seed = int(os.environ.get("PENSTOCK_CHAOS_SEED", random.SystemRandom().getrandbits(32)))
+    seed = int(os.environ.get("PENSTOCK_CHAOS_SEED", "7"))
     print(f"\nPENSTOCK_CHAOS_SEED={seed} PENSTOCK_CHAOS_IMAGES={IMAGES}")
     dice = random.Random(seed)
     settings = any_settings(dice) | {"flush_disk_type": "sync"}

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.takes(30)
 def test_a_recovery_killed_five_times_in_a_row_ends_in_the_same_bytes(
     tmp_path: Path, pool: bool, memory: bool
 ) -> None:
-    seed = int(os.environ.get("PENSTOCK_CHAOS_SEED", random.SystemRandom().getrandbits(32)))
+    seed = int(os.environ.get("PENSTOCK_CHAOS_SEED", "7"))
     arena = Arena(tmp_path, Report(seed), lambda: None)
     dice = random.Random(seed)
     wrong = check_recovery(arena, tmp_path / "broker", dice, pool=pool, memory=memory)

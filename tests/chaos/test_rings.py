@@ -218,6 +218,7 @@ def test_a_broker_that_was_killed_leaves_its_rings_until_the_next_start(broker: 
 def test_a_ring_that_is_left_is_a_leak(tmp_path: Path) -> None:
     before = Baseline(tmp_path)
     store = tmp_path / "store"
+    store.mkdir()  # a run whose store is gone is for anybody to remove
     directory = Path("/dev/shm") / f"penstock-{tmp_path.stat().st_ino:016x}"
     directory.mkdir()
     try:

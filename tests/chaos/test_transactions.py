@@ -22,7 +22,7 @@ TRANSACTIONS = int(os.environ.get("PENSTOCK_CHAOS_TRANSACTIONS", "300"))
 
 @pytest.mark.timeout(240 + 5 * KILLS + TRANSACTIONS // 10)
 def test_messages_agree_with_local_transactions_whoever_is_killed(tmp_path: Path) -> None:
-    seed = int(os.environ.get("PENSTOCK_CHAOS_SEED", random.SystemRandom().getrandbits(32)))
+    seed = int(os.environ.get("PENSTOCK_CHAOS_SEED", "7"))
     dice = random.Random(seed)
     found = run_transactions(tmp_path, any_settings(dice), KILLS, TRANSACTIONS, dice)
     print(f"\nPENSTOCK_CHAOS_SEED={seed} PENSTOCK_CHAOS_KILLS={KILLS}: {found}")

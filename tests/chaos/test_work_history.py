@@ -11,6 +11,7 @@ from penstock.chaos.work_history import (
     read_lines,
     repeated,
     stored_too_often,
+    unsaid,
 )
 
 KEYS = {"k": ["k.1", "k.2", "k.3"]}
@@ -44,6 +45,14 @@ def test_what_was_done_for_somebody_may_not_be_begun_again() -> None:
     assert wrong.startswith("b begins k.1")
     # what was begun before nobody can take back
     assert repeated(lines("a", "2 begin 0 k.1", "4 done 1 -", "5 end 0 k.1")) == []
+
+
+def test_what_was_begun_and_nobody_was_told_of_is_unsaid() -> None:
+    found = lines("a", "2 begin 3 k.1", "3 end 3 k.1", "4 done 4 -")
+    assert unsaid(found) == []
+    found += lines("a", "5 begin 4 k.2")
+    found += lines("b", "6 done 5 -")
+    assert unsaid(found) == [] and unsaid(found[:-1]) == [("line", "steps", 0)]
 
 
 def test_a_message_is_stored_once_and_once_more_for_each_time_it_was_given_back() -> None:

@@ -4,6 +4,7 @@
     make mutants N=300 SEED=7           the same ones again
     make mutants ONLY=shared/formats    in these files only; several beginnings with commas between
     make mutants NEAR=12                with the 12 nearest test files of each alone: quicker
+    make mutants N=300 SEED=7 FROM=107  on from the 107th, where a run was broken off
 
 Each bug is tried against the tests nearest to its file, then the next nearest, until one fails that
 passes without it. Without the far ones a bug that is not found may still be found by `make test`.
@@ -204,14 +205,18 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="make mutants", description=__doc__)
     parser.add_argument("--count", type=int, default=30, help="how many bugs")
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 16))
+    parser.add_argument("--from", type=int, default=1, dest="first", help="begin with this one")
     parser.add_argument("--only", default="", help="paths that begin so, or so")
     parser.add_argument("--jobs", type=int, default=max(1, (os.cpu_count() or 1) // 2))
     parser.add_argument("--limit", type=float, default=900, help="seconds for one bug's tests")
     parser.add_argument("--near", type=int, default=sum(STEPS), help="test files for one bug")
     arguments = parser.parse_args()
+    if not 1 <= arguments.first <= arguments.count:
+        parser.error(f"--from is a number from 1 to --count, {arguments.count}")
     bugs = all_bugs(tuple(arguments.only.split(",")))
     chosen = random.Random(arguments.seed).sample(bugs, min(arguments.count, len(bugs)))
     print(f"{len(chosen)} of {len(bugs)} bugs, seed {arguments.seed}", flush=True)
+    wanted = chosen[arguments.first - 1 :]
     missed = []
     with (
         tempfile.TemporaryDirectory(prefix="penstock-mutants-") as home,
@@ -228,7 +233,7 @@ def main() -> int:
             finally:
                 trees.put(tree)
 
-        for number, outcome in enumerate(pool.map(work, chosen), 1):
+        for number, outcome in enumerate(pool.map(work, wanted), arguments.first):
             bug, how = outcome.bug, outcome.found_by or "NOT FOUND"
             place = f"{bug.path.relative_to(ROOT)}:{bug.mutant.line} {bug.mutant.rule}"
             what = f"{bug.mutant.before!r} -> {bug.mutant.after!r}"[:100]
@@ -238,7 +243,7 @@ def main() -> int:
                 missed.append(bug)
     for bug in missed:
         print(f"\n{shown(bug)}")
-    print(f"\n{len(chosen) - len(missed)} of {len(chosen)} bugs found, {len(missed)} not")
+    print(f"\n{len(wanted) - len(missed)} of {len(wanted)} bugs found, {len(missed)} not")
     return 1 if missed else 0
 
 

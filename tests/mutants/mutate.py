@@ -130,6 +130,8 @@ def _left_alone(node: ast.AST, parents: tuple[ast.AST, ...]) -> bool:
         return True
     if isinstance(node, ast.Call) and _name(node.func) in _TOLD:
         return True
+    if isinstance(node, ast.keyword) and node.arg == "frozen":
+        return True  # it only forbids, and nobody does what it forbids
     if isinstance(node, ast.If) and _name(node.test) == "TYPE_CHECKING":
         return True
     # constants, struct fields, tables: at a module's or class's own level

@@ -1,4 +1,6 @@
-"""Which tests are near a file: its own first, then those of its importers. Only reads the tree."""
+"""Which tests are near a file: its own first, then those that import it, then those of its folder,
+as near as those of its importers: they may have from fixtures what they test. Only reads the tree.
+"""
 
 from __future__ import annotations
 
@@ -58,10 +60,25 @@ def nearest_tests(root: Path, path: Path) -> list[Path]:
     # all compiled sources make one module, which these try as a whole
     own = f"test_{path.stem}" if path.suffix == ".py" else "test_native_"
 
-    def rank(test: Path) -> tuple[bool, bool, int, str]:
-        its_own = not test.stem.startswith(own)
-        near = min((distance.get(name, far) for name in imported(test)), default=far)
-        return its_own, bool({test.parent.name, test.name} & _LAST), near, str(test)
+    folder = root / "tests" / path.relative_to(root).parent
+    while not folder.is_dir():  # a room may have its tests in those of the one around it
+        folder = folder.parent
+    of_folder: dict[Path, set[str]] = {}
+
+    def fixtures(test: Path) -> set[str]:
+        if test.parent not in of_folder:
+            file = test.with_name("conftest.py")
+            is_its_own = test.parent != root / "tests" and file.exists()
+            of_folder[test.parent] = imported(file) if is_its_own else set()
+        return of_folder[test.parent]
+
+    def rank(test: Path) -> tuple[bool, bool, int, bool, str]:
+        is_another = not test.stem.startswith(own)
+        is_long = bool({test.parent.name, test.name} & _LAST)
+        names = imported(test) | fixtures(test)
+        is_elsewhere = folder == root / "tests" or folder not in test.parents
+        near = min((distance.get(name, far) for name in names), default=far)
+        return is_another, is_long, near if is_elsewhere else min(near, 1), is_elsewhere, str(test)
 
     tests = [
         test

@@ -65,9 +65,7 @@ class _Release(MetaPathFinder):
 
         def load_with_bug(module: ModuleType) -> None:
             load(module)
-            before = _replaceable(module)
-            self._canary.put_in(module)
-            _check_fit(before, _replaceable(module))
+            put(self._canary, module)
 
         spec.loader.exec_module = load_with_bug
         return spec
@@ -90,6 +88,13 @@ def _check_fit(before: dict[str, Any], after: dict[str, Any]) -> None:
             takes = signature(old).parameters.values()
             named = {each.name: None for each in takes if each.kind is each.KEYWORD_ONLY}
             signature(new).bind(*[None] * (len(takes) - len(named)), **named)
+
+
+def put(canary: Canary, module: ModuleType) -> None:
+    """Have a bug in its module. Raises an error where it does not fit what it replaces."""
+    before = _replaceable(module)
+    canary.put_in(module)
+    _check_fit(before, _replaceable(module))
 
 
 def release(name: str) -> None:
@@ -642,6 +647,18 @@ def offsets_forgotten(exact_offsets: Any) -> None:
     exact_offsets.ExactOffsets.check = compare_known
 
 
+@canary("client.exactly_once", "exactly")
+def taken_back_and_sent_all_the_same(exactly_once: Any) -> None:
+    """A block on its way is refused, and what was read after it counts although it comes again."""
+    real = exactly_once.ExactlyOnce._go_on
+
+    def go_on(self: Any, left: Any) -> None:
+        real(self, left)
+        self._is_void = False
+
+    exactly_once.ExactlyOnce._go_on = go_on
+
+
 @canary("actors.coordinator.group_files", "points")
 def groups_answered_before_the_journal(group_files: Any) -> None:
     """What a group's members are told is in the journal only with the change after it."""
@@ -717,7 +734,15 @@ def queues_given_to_whoever_asks(claims: Any) -> None:
 @canary("actors.coordinator.claims", "members")
 def epochs_of_commits_not_compared(claims: Any) -> None:
     """Whoever has had a queue may set its offset."""
-    claims.Claims._own = lambda self, group, client, queue, epoch: self.seat(group, queue)
+    commit = claims.Claims.commit
+
+    def believe(self: Any, group: str, client: str, queue: Any, offset: int, epoch: int) -> Any:
+        seat = self.seat(group, queue)
+        if seat is not None:
+            client, epoch = seat.owner, seat.epoch
+        return commit(self, group, client, queue, offset, epoch)
+
+    claims.Claims.commit = believe
 
 
 @canary("actors.coordinator.connections", "members")

@@ -1,0 +1,116 @@
+"""A Spark standalone cluster of processes of this machine: a master and workers, to be killed."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+
+from penstock.shared.errors import StoreUnavailable
+from penstock.spark.java import java_home
+
+STARTED_S = 120.0
+# of virtual machines that live for a minute
+QUICK_START = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+# of an application's executors
+EXECUTORS = {
+    "spark.executor.memory": "512m",
+    "spark.executor.extraJavaOptions": " ".join(QUICK_START),
+}
+
+
+def _home() -> Path:
+    import pyspark  # the extra
+
+    return Path(pyspark.__file__).parent
+
+
+class Cluster:
+    """One master and its workers, each with one core and a directory of its own."""
+
+    def __init__(self, place: Path) -> None:
+        self._place = place
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self.url = ""
+
+    def start(self, workers: int) -> None:
+        deploy = "org.apache.spark.deploy"
+        self._launch("master", f"{deploy}.master.Master", "--port", "0", "--webui-port", "0")
+        self.url = self._said("master", r"Starting Spark master at (spark://\S+)")
+        for number in range(workers):
+            name = f"worker-{number}"
+            place = self._place / name
+            self._launch(
+                name,
+                f"{deploy}.worker.Worker",
+                *("--cores", "1", "--memory", "700m", "--webui-port", "0"),
+                *("--work-dir", str(place), self.url),
+            )
+        for number in range(workers):
+            self._said(f"worker-{number}", r"(Successfully registered) with master")
+
+    def _launch(self, name: str, entry: str, *arguments: str) -> None:
+        place = self._place / name
+        place.mkdir(parents=True)
+        with (place / "said").open("wb") as said:
+            self._processes[name] = subprocess.Popen(
+                [str(java_home() / "bin" / "java"), "-Xmx256m", *QUICK_START]
+                + ["-cp", f"{_home()}/jars/*", f"-Djava.io.tmpdir={place}", entry]
+                + ["--host", "127.0.0.1", *arguments],
+                stdout=said,
+                stderr=said,
+                env=os.environ | _environment(),
+            )
+
+    def _said(self, name: str, pattern: str) -> str:
+        """What the process has written that matches, once it has."""
+        until = time.monotonic() + STARTED_S
+        while True:
+            text = (self._place / name / "said").read_text(errors="replace")
+            if found := re.search(pattern, text):
+                return found[1]
+            if time.monotonic() > until or self._processes[name].poll() is not None:
+                raise StoreUnavailable(f"Spark's {name} does not come up", text[-2000:])
+            time.sleep(0.05)
+
+    def kill_worker(self, number: int) -> None:
+        """kill -9 of a worker with its executors and their Python processes."""
+        process = psutil.Process(self._processes[f"worker-{number}"].pid)
+        for each in [*process.children(recursive=True), process]:
+            each.kill()
+
+    def stop(self) -> None:
+        for launched in reversed(self._processes.values()):
+            if launched.poll() is None:
+                for each in psutil.Process(launched.pid).children(recursive=True):
+                    each.kill()
+                launched.kill()
+            launched.wait()
+
+
+def _environment() -> dict[str, str]:
+    """What Spark's own start scripts would set, for workers to start executors."""
+    core = next((_home() / "jars").glob("spark-core_*.jar"))
+    scala = core.name.removeprefix("spark-core_").partition("-")[0]
+    return {
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_HOME": str(_home()),
+        "SPARK_SCALA_VERSION": scala,
+        "JAVA_HOME": str(java_home()),
+    }
+
+
+@contextmanager
+def running_cluster(place: Path, workers: int = 2) -> Iterator[Cluster]:
+    cluster = Cluster(place)
+    try:
+        cluster.start(workers)
+        yield cluster
+    finally:
+        cluster.stop()
