@@ -25,6 +25,7 @@ def bench_consume(shape: Shape, where: Where, machine: Machine, moved: Moved) ->
             shape.seconds,
             body_bytes=shape.size,
             direct=shape.direct,
+            bodies=shape.bodies,
         )
         with started([load_command(order)] * shape.consumers) as consumers:
             before = target.accounts.cpu_s()

@@ -23,6 +23,9 @@ from penstock.shared.formats.record_layout import Shape
 from penstock.shared.loops import active
 from penstock.shared.loops.forms import DraftRun, Stamp
 from penstock.shared.loops.pure import (
+    answer as pure_answer,
+)
+from penstock.shared.loops.pure import (
     encode as pure_encode,
 )
 from penstock.shared.loops.pure import (
@@ -65,7 +68,7 @@ def bench_core(body_bytes: int, runs: int = 9) -> Iterator[LoopCost]:
 
 def _forms() -> list[Any]:
     pure = SimpleNamespace(native=False)
-    for module in (pure_encode, pure_frame, pure_message, pure_queues, pure_walk):
+    for module in (pure_encode, pure_frame, pure_message, pure_answer, pure_queues, pure_walk):
         vars(pure).update(vars(module))
     if active.why_pure:
         return [pure]
@@ -114,6 +117,8 @@ def _calls(loops: Any, body_bytes: int, frame: bytes) -> Iterator[tuple[str, Cal
 
     yield "messages", messages
     yield "messages and bodies", lambda: [each.body for each in messages()]
+    asked = stored, place, 1, queue_offsets, MAX_BODY_BYTES, b"name"
+    yield "bodies", lambda: loops.bodies(*asked)
 
 
 def _cpu_ns(call: Callable[[], Any], least_ns: int = 2_000_000) -> float:

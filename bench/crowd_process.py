@@ -87,7 +87,7 @@ class Seat:
             joined is not None
             and len(joined.members) == members
             and self.core.claims.keys() == self.core.wanted
-            and all(each.read_queues for each in joined.topics)
+            and joined.topics[0].read_queues > 0
         )
 
 

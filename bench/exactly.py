@@ -27,6 +27,7 @@ import psutil
 from penstock.chaos.broker import Broker, fixed_ports
 from penstock.client.core.sending.frames import SendFuture
 from penstock.client.group_consumer import GroupConsumer
+from penstock.client.group_message import GroupMessage
 from penstock.client.producer import Producer
 from penstock.shared.errors import StoreUnavailable
 from penstock.shared.store.directory import StoreDirectory
@@ -165,14 +166,14 @@ def _least(broker: Broker, consumer: GroupConsumer, messages: int, batch: int) -
 
 def _least_ahead(broker: Broker, consumer: GroupConsumer, messages: int, batch: int) -> None:
     done = 0
-    on_way: deque[tuple[list[SendFuture], list[object]]] = deque()
+    on_way: deque[tuple[list[SendFuture], list[GroupMessage]]] = deque()
 
     def settle() -> None:
         futures, taken = on_way.popleft()
         for future in futures:
             future.result(OUTCOME_S)
         for message in taken:
-            message.ack()  # type: ignore[attr-defined]  # a GroupMessage
+            message.ack()
 
     with Producer(store=broker.store) as producer:
         while done < messages:

@@ -5,15 +5,41 @@ It counts from the moment at which it was due, so a producer that falls behind h
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import msgspec
+
+from penstock.bench.busy import busy
 from penstock.bench.load import Receive, Send
 from penstock.bench.load_process import Moved, load_command, measured, started
 from penstock.bench.machine import Machine
-from penstock.bench.report import Result, Shape, found, percentile
-from penstock.bench.target import Where, opened
+from penstock.bench.percentile import percentile
+from penstock.bench.report import Result, Shape, found
+from penstock.bench.target import Target, Where, opened
+from penstock.shared.errors import InvalidArgument
 
 
-def bench_latency(shape: Shape, where: Where, machine: Machine, moved: Moved) -> Result:
-    """One producer at the shape's rate, and one consumer, in two processes."""
+def bench_latency(
+    shape: Shape,
+    where: Where,
+    machine: Machine,
+    moved: Moved,
+    *,
+    explain: bool = False,
+    beside_busy: int = 0,
+) -> Result:
+    """One producer at the shape's rate, and one consumer, in two processes, while `beside_busy`
+    others keep processors busy.
+
+    To `explain` is to follow messages through the broker; that needs one on this machine, and
+    bodies that have room for two times.
+    """
+    if explain and shape.size < 16:
+        raise InvalidArgument(
+            "a body has no room for the two times that --explain puts there",
+            f"{shape.size} bytes",
+            "penstock bench latency --explain --size 16",
+        )
     with opened(where, shape.ack) as target:
         topics = target.new_topics(shape.queues)
         send = Send(
@@ -25,11 +51,16 @@ def bench_latency(shape: Shape, where: Where, machine: Machine, moved: Moved) ->
             shape.seconds,
             rate_per_s=shape.rate_per_s,
             ring=shape.ring,
+            explain=explain,
         )
         warm = round(send.warm_s * send.rate_per_s)
         count = round(send.seconds * send.rate_per_s)
-        receive = Receive(target.consume, topics[0], count, send.seconds, stamped=True, warm=warm)
-        with started([load_command(send), load_command(receive)]) as processes:
+        page = str(_page(target)) if explain else ""
+        receive = Receive(
+            target.consume, topics[0], count, send.seconds, stamped=True, warm=warm, explain=page
+        )
+        commands = [load_command(send), load_command(receive)]
+        with busy(beside_busy), started(commands) as processes:
             before = target.accounts.cpu_s()
             sender, receiver = measured(processes, send.seconds, moved)
         stored = target.check(topics, count + warm, shape.ack)
@@ -46,5 +77,19 @@ def bench_latency(shape: Shape, where: Where, machine: Machine, moved: Moved) ->
     result.details = {
         "max_ms": round(max(receiver.latencies_ms), 3),
         "p90_ms": percentile(receiver.latencies_ms, 90),
+        "beside_busy": beside_busy,
     }
+    if explain:
+        result.details["stages"] = [msgspec.to_builtins(stage) for stage in receiver.stages]
     return result
+
+
+def _page(target: Target) -> Path:
+    """The positions page of the broker."""
+    if target.run is None:
+        raise InvalidArgument(
+            "the broker at these endpoints is not known to be on this machine",
+            target.produce,
+            "penstock bench latency --explain --store STORE",
+        )
+    return target.run.positions

@@ -15,9 +15,11 @@ import sys
 import time
 from collections import deque
 from itertools import cycle
+from pathlib import Path
 
 import msgspec
 
+from penstock.bench.stages import Followed, Stage
 from penstock.client import Consumer, Producer, SendFuture
 from penstock.shared.names import MAX_QUEUES_PER_TOPIC
 
@@ -25,17 +27,17 @@ from penstock.shared.names import MAX_QUEUES_PER_TOPIC
 SAMPLE_EVERY = 16
 MAX_SAMPLES = 4096
 ANSWER_TIMEOUT_S = 60
-_STAMP = struct.Struct("=Q")
+_STAMP, _TWO_STAMPS = struct.Struct("=Q"), struct.Struct("=QQ")
 
 
 class Send(msgspec.Struct, frozen=True, tag="send"):
     """Send for `seconds` with at most `in_flight` unanswered messages, then wait for all answers.
 
     With a `rate_per_s` that many are due each second, `seconds` times as many in all, and each
-    carries the moment at which it was due. A `batch` above 1 sends that number as one batch.
-    Before, it sends one to each of `queues`, as many of a topic as may be, and warms up for
-    `warm_s` and until `warm_messages` are sent. With a `consume` endpoint it counts in the end what
-    the topics hold.
+    carries the moment at which it was due, and with `explain` that at which it was sent. A `batch`
+    above 1 sends that number as one batch. Before, it sends one to each of `queues`, as many of a
+    topic as may be, and warms up for `warm_s` and until `warm_messages` are sent. With a `consume`
+    endpoint it counts in the end what the topics hold.
     """
 
     endpoint: str
@@ -51,6 +53,7 @@ class Send(msgspec.Struct, frozen=True, tag="send"):
     consume: str = ""
     ring: bool = True
     queues: int = 0
+    explain: bool = False
 
 
 class Receive(msgspec.Struct, frozen=True, tag="receive"):
@@ -59,7 +62,9 @@ class Receive(msgspec.Struct, frozen=True, tag="receive"):
     Each pass must find all of them, and the bodies of `body_bytes` that were sent: of each the
     length and the last byte are added up. With `stamped` it is received once, while it grows:
     `warm` messages before it is ready, then `messages`. A latency is then the time since the
-    message was due. With `direct` a consumer may read the log's files.
+    message was due. With `direct` a consumer may read the log's files; with `bodies` it asks for
+    these alone. `explain` is the path of the
+    broker's positions page: then it is told where messages that came alone have been.
     """
 
     endpoint: str
@@ -70,6 +75,8 @@ class Receive(msgspec.Struct, frozen=True, tag="receive"):
     stamped: bool = False
     warm: int = 0
     direct: bool = True
+    bodies: bool = False
+    explain: str = ""
 
 
 class Seen(msgspec.Struct):
@@ -85,6 +92,7 @@ class Seen(msgspec.Struct):
     cpu_s: float
     latencies_ms: list[float]
     stored: int = -1
+    stages: list[Stage] = []
 
 
 def body_of(size: int) -> bytes:
@@ -127,32 +135,52 @@ class _Sender:
         self._settle(0)
 
     def at_full_rate(self, seconds: float, at_least: int = 0) -> None:
-        producer, topics, batch, waiting = self._producer, self._topics, self._batch, self._waiting
+        """Send as a program does that is to be fast: it looks at the clock, and at one outcome, for
+        several messages. Frames are answered in order, and `flush` raises a failure of any."""
+        batch, waiting = self._batch, self._waiting
+        each = max(1, min(SAMPLE_EVERY, self._order.in_flight // 4) // len(batch))
+        room = max(1, self._order.in_flight // (each * len(batch)))
+        send = self._batches if len(batch) > 1 else self._singles
         until = time.perf_counter() + seconds
-        turn = 0
-        while (now := time.perf_counter()) < until or turn * len(batch) < at_least:
-            self._settle(self._room - 1)
-            if len(batch) == 1:
-                future = producer.send(next(topics), self._body)
-            else:
-                future = producer.send_batch(next(topics), batch)
-            turn += 1
-            waiting.append((future, 0.0 if turn % SAMPLE_EVERY else now))
-        self.sent += turn * len(batch)
+        sent = 0
+        while (now := time.perf_counter()) < until or sent * len(batch) < at_least:
+            # a backlog is to have exactly as many as was asked for
+            count = each if now < until else min(each, -(-at_least // len(batch)) - sent)
+            self._settle(room - 1)
+            waiting.append((send(count), now))
+            sent += count
+        self.sent += sent * len(batch)
         self._settle(0)
+        self._producer.flush(ANSWER_TIMEOUT_S)
+
+    def _singles(self, count: int) -> SendFuture:
+        """The future of the last of `count` messages."""
+        send, topics, body = self._producer.send, self._topics, self._body
+        for _ in range(count):
+            future = send(next(topics), body)
+        return future
+
+    def _batches(self, count: int) -> SendFuture:
+        for _ in range(count):
+            future = self._producer.send_batch(next(self._topics), self._batch)
+        return future
 
     def at_a_rate(self, seconds: float, at_least: int = 0) -> None:
         """Each message is sent when it is due, late ones at once: none is left out."""
         rate = self._order.rate_per_s
         count = max(at_least, round(seconds * rate))
-        rest = self._body[_STAMP.size :]
+        stamps = 1 + self._order.explain
+        rest = self._body[stamps * _STAMP.size :]
         began_ns = time.monotonic_ns()
         for number in range(count):
             due_ns = began_ns + number * 1_000_000_000 // rate
             if (early_ns := due_ns - time.monotonic_ns()) > 0:
                 time.sleep(early_ns / 1e9)
             self._settle(self._room - 1)
-            future = self._producer.send(next(self._topics), _STAMP.pack(due_ns) + rest)
+            stamp = _STAMP.pack(due_ns)
+            if stamps > 1:
+                stamp += _STAMP.pack(time.monotonic_ns())
+            future = self._producer.send(next(self._topics), stamp + rest)
             self._waiting.append((future, 0.0))
         self.sent += count
         self._settle(0)
@@ -202,16 +230,26 @@ def receive(order: Receive) -> Seen:
         await_go()
         began, cpu_began = time.perf_counter(), time.process_time()
         latencies_ms: list[float] = []
-        _take(consumer, order.messages, latencies_ms)
+        followed = Followed(Path(order.explain)) if order.explain else None
+        _take(consumer, order.messages, latencies_ms, followed)
         seconds, cpu_s = time.perf_counter() - began, time.process_time() - cpu_began
-    return Seen(order.messages, order.warm, seconds, cpu_s, thinned(latencies_ms))
+    seen = Seen(order.messages, order.warm, seconds, cpu_s, thinned(latencies_ms))
+    if followed is not None:
+        seen.stages = followed.stages()
+        followed.close()
+    return seen
 
 
 def _consumer(order: Receive, follow: bool) -> Consumer:
     return Consumer(order.endpoint, order.topic, follow=follow, direct=order.direct)
 
 
-def _take(consumer: Consumer, messages: int, latencies_ms: list[float] | None = None) -> None:
+def _take(
+    consumer: Consumer,
+    messages: int,
+    latencies_ms: list[float] | None = None,
+    followed: Followed | None = None,
+) -> None:
     """Take this many messages as they come, and how late each is."""
     done = 0
     while done < messages:
@@ -223,6 +261,10 @@ def _take(consumer: Consumer, messages: int, latencies_ms: list[float] | None = 
         if latencies_ms is not None:
             stamps = (_STAMP.unpack_from(message.body)[0] for message in batch)
             latencies_ms.extend((now_ns - due_ns) / 1e6 for due_ns in stamps)
+        if followed is not None and len(batch) == 1:
+            end = batch[0].physical_offset + len(batch[0].record)
+            due_ns, sent_ns = _TWO_STAMPS.unpack_from(batch[0].body)
+            followed.follow(end, due_ns, sent_ns, now_ns)
     if done > messages:
         raise SystemExit(f"{done} messages came where {messages} were sent")
 
@@ -236,17 +278,9 @@ def _receive_backlog(order: Receive) -> Seen:
     await_go()
     began, cpu_began = time.perf_counter(), time.process_time()
     while not messages or time.perf_counter() - began < order.seconds:
-        done = touched = 0
         with _consumer(order, follow=False) as consumer:
-            since = time.perf_counter()
-            while batch := consumer.poll(None):
-                for message in batch:
-                    body = message.body
-                    touched += len(body) + body[-1]
-                done += len(batch)
-                now = time.perf_counter()
-                latencies_ms.append((now - since) * 1000)
-                since = now
+            read = _touch_bodies(consumer) if order.bodies else _touch(consumer, latencies_ms)
+        done, touched = read
         if (done, touched) != (order.messages, expected):
             raise SystemExit(
                 f"{order.topic} has {done} messages, not {order.messages}; their bodies come to "
@@ -255,6 +289,30 @@ def _receive_backlog(order: Receive) -> Seen:
         messages += done
     seconds, cpu_s = time.perf_counter() - began, time.process_time() - cpu_began
     return Seen(messages, 0, seconds, cpu_s, thinned(latencies_ms))
+
+
+def _touch(consumer: Consumer, latencies_ms: list[float]) -> tuple[int, int]:
+    """How many messages there were, and what their bodies come to."""
+    done = touched = 0
+    since = time.perf_counter()
+    while batch := consumer.poll(None):
+        for message in batch:
+            body = message.body
+            touched += len(body) + body[-1]
+        done += len(batch)
+        now = time.perf_counter()
+        latencies_ms.append((now - since) * 1000)
+        since = now
+    return done, touched
+
+
+def _touch_bodies(consumer: Consumer) -> tuple[int, int]:
+    """The same without a batch to be seen, and so without latencies."""
+    done = touched = 0
+    for body in consumer.bodies():
+        touched += len(body) + body[-1]
+        done += 1
+    return done, touched
 
 
 def thinned(values: list[float]) -> list[float]:

@@ -18,8 +18,9 @@ from typing import Any
 from penstock.bench.accounts import Memory
 from penstock.bench.load_process import Moved
 from penstock.bench.machine import Machine
+from penstock.bench.percentile import percentile
 from penstock.bench.produce import produce
-from penstock.bench.report import Result, Shape, percentile
+from penstock.bench.report import Result, Shape
 from penstock.bench.target import Target, Where, opened
 from penstock.shared.errors import InvalidArgument
 from penstock.shared.memory.positions import Positions

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -10,6 +10,7 @@ import msgspec
 from penstock.bench.accounts import cpu_s_per_million
 from penstock.bench.load import Seen
 from penstock.bench.machine import Machine
+from penstock.bench.percentile import percentile
 
 
 class Shape(msgspec.Struct, frozen=True):
@@ -25,6 +26,7 @@ class Shape(msgspec.Struct, frozen=True):
     ring: bool = True
     consumers: int = 1
     direct: bool = True
+    bodies: bool = False
 
 
 class Result(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -84,12 +86,3 @@ def found(
         ),
         machine=machine,
     )
-
-
-def percentile(values: Iterable[float], percent: int) -> float | None:
-    """The smallest value that this percentage does not exceed; None where there are no values."""
-    ordered = sorted(values)
-    if not ordered:
-        return None
-    rank = max(1, -(-len(ordered) * percent // 100))
-    return round(ordered[rank - 1], 3)

@@ -28,6 +28,7 @@ class Stack(NamedTuple):
     produce: str
     consume: str
     process: subprocess.Popen[str]
+    endpoints: Mapping[str, str]
 
 
 @contextmanager
@@ -45,7 +46,10 @@ def running_stack(
     try:
         config = place / "broker.toml"
         ports = [f"{name}_port = 0" for name in ENDPOINT_OF.values()]
-        config.write_text("\n".join((*ports, *settings)) + "\n")
+        # What is measured here speaks Penstock's own protocol, but for those who set a flag; and a
+        # monitor's share would be measured with it.
+        off = ("gateway_enable = false", "monitor_enable = false")
+        config.write_text("\n".join((*ports, *off, *settings)) + "\n")
         command = [sys.executable, "-m", "penstock.cli.main", "up", "-o", "json"]
         command += [word for pair in (flags or {}).items() for word in ("--set", "=".join(pair))]
         process = subprocess.Popen(
@@ -77,7 +81,7 @@ def _await_ready(process: subprocess.Popen[str], store: Path) -> Stack:
         )
     ready: dict[str, Any] = msgspec.json.decode(line)
     endpoints = ready["endpoints"]
-    return Stack(store, endpoints["produce"], endpoints["consume"], process)
+    return Stack(store, endpoints["produce"], endpoints["consume"], process, endpoints)
 
 
 def _stop(process: subprocess.Popen[str]) -> tuple[int, str]:

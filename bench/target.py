@@ -40,7 +40,7 @@ class Target:
     """A running broker. `run` is there when it is on this machine."""
 
     def __init__(self, produce: str, consume: str, run: Run | None) -> None:
-        self.produce, self.consume = produce, consume
+        self.produce, self.consume, self.run = produce, consume, run
         # where members of groups connect; "" when it is elsewhere
         self.group = "" if run is None else run.endpoints.group_ipc
         self.positions = None if run is None else Positions(run.positions)

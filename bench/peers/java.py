@@ -43,22 +43,10 @@ class Java:
 
     def build(self) -> None:
         """Fetch and compile what is not there yet. Raises MissingDependency."""
-        for tool in ("mvn", "javac"):
-            if shutil.which(tool) is None:
-                raise MissingDependency(
-                    f"{tool} is not installed",
-                    None,
-                    "apt-get install maven openjdk-17-jdk-headless",
-                )
-        fetched = TARGET / self._profile / "fetched"
-        if _older(fetched, [HERE / "pom.xml"]):
-            shutil.rmtree(self._library, ignore_errors=True)
-            copy = [GOAL, "-DincludeScope=runtime", f"-DoutputDirectory={self._library}"]
-            pom = ["-f", str(HERE / "pom.xml"), f"-P{self._profile}"]
-            _run(["mvn", "-q", "-B", *pom, *copy], "Maven did not fetch what the driver needs")
-            fetched.touch()
+        fetched = fetch(self._profile)
         built = TARGET / self._profile / "built"
         if _older(built, [*self._sources, fetched]):
+            _require("javac")
             shutil.rmtree(self._classes, ignore_errors=True)
             roots = ["-sourcepath", ":".join(map(str, self._roots))] if self._roots else []
             files = [str(source) for source in self._sources]
@@ -77,6 +65,35 @@ class Java:
         words = [f"{name}={value}" for name, value in order.items()]
         main = ["-cp", self.class_path, f"penstock.peers.{driver}", f"{self._peer}{kind}"]
         return ["java", *CLIENT_FLAGS, *main, *words]
+
+
+def fetch(profile: str) -> Path:
+    """Have Maven bring a profile's libraries to its `lib`; a file that says when it did.
+
+    Raises MissingDependency.
+    """
+    fetched = TARGET / profile / "fetched"
+    if _older(fetched, [HERE / "pom.xml"]):
+        _require("mvn")
+        library = TARGET / profile / "lib"
+        shutil.rmtree(library, ignore_errors=True)
+        copy = [GOAL, "-DincludeScope=runtime", f"-DoutputDirectory={library}"]
+        pom = ["-f", str(HERE / "pom.xml"), f"-P{profile}"]
+        _run(["mvn", "-q", "-B", *pom, *copy], "Maven did not fetch what the driver needs")
+        fetched.touch()
+    return fetched
+
+
+def libraries(profile: str) -> list[Path]:
+    """The libraries of a profile, fetched where they are not there. Raises MissingDependency."""
+    return sorted((fetch(profile).parent / "lib").glob("*.jar"))
+
+
+def _require(tool: str) -> None:
+    if shutil.which(tool) is None:
+        raise MissingDependency(
+            f"{tool} is not installed", None, "apt-get install maven openjdk-17-jdk-headless"
+        )
 
 
 def _older(made: Path, sources: Sequence[Path]) -> bool:

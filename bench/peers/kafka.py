@@ -26,7 +26,10 @@ offsets.topic.replication.factor=1
 transaction.state.log.replication.factor=1
 transaction.state.log.min.isr=1
 group.initial.rebalance.delay.ms=0
+num.partitions={partitions}
 """
+# of a topic that a first message makes
+PARTITIONS = 8
 
 
 class Kafka:
@@ -51,7 +54,8 @@ class Kafka:
         place.mkdir()
         port, controller = free_ports(2)
         file = place / "server.properties"
-        file.write_text(PROPERTIES.format(host=HOST, port=port, controller=controller, place=place))
+        ports = {"host": HOST, "port": port, "controller": controller}
+        file.write_text(PROPERTIES.format(**ports, place=place, partitions=PARTITIONS))
         run = ["java", *HEAP, "-cp", self._java.class_path]
         done = subprocess.run(
             [*run, "kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(file)],

@@ -28,6 +28,7 @@ class Penstock:
         Way("Penstock", SINGLE, in_flight=64, acks=(WRITTEN,)),
         Way("Penstock", SINGLE, in_flight=512),
         Way("Penstock", CONSUME),
+        Way("Penstock, bodies alone", CONSUME, bodies=True),
         Way("Penstock, by the socket", CONSUME, direct=False),
     )
     settings = {ack: f"flush_disk_type={kind}" for ack, kind in KIND.items()}
@@ -57,6 +58,7 @@ class Penstock:
                 load.seconds,
                 body_bytes=load.size,
                 direct=load.direct,
+                bodies=load.bodies,
             )
             return load_command(read)
         with Producer(server.told["produce"]) as producer:

@@ -68,7 +68,7 @@ started, and the broker held all of them. Of every body, here as there, the leng
 are added up; each pass must come to the number of messages and to the sum that were sent. Brokers
 are set up as for `written`, and nobody sends meanwhile. Penstock's consumer reads the log's files
 where the broker is on its machine; "by the socket" is one that may not.
-{alone}{plots}
+{alone}{plots}{printed}
 ## What is asked
 
 {bars}
@@ -121,8 +121,16 @@ def write_page(found: Comparison, to: Path) -> None:
         + "\n"
         if plots
         else "",
+        printed=printed(to),
     )
     (to / "performance.md").write_text(page)
+
+
+def printed(to: Path) -> str:
+    """What commands have printed on other days, from files beside the page, as it is there."""
+    said = [file.read_text() for file in sorted(to.glob("performance-*.txt"))]
+    blocks = "".join(f"\n```text\n{text.rstrip()}\n```\n" for text in said)
+    return f"\n## As commands have printed it\n{blocks}" if said else ""
 
 
 def _penstock_alone(found: Comparison) -> str:

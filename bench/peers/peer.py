@@ -47,6 +47,7 @@ class Read(msgspec.Struct, frozen=True):
     seconds: float
     warm_s: float
     direct: bool = True
+    bodies: bool = False
 
 
 class Server(msgspec.Struct, frozen=True):
@@ -69,6 +70,8 @@ class Way(msgspec.Struct, frozen=True):
     threads: int = 0
     acks: tuple[str, ...] = (DURABLE, WRITTEN)
     direct: bool = True
+    # of messages nothing else
+    bodies: bool = False
 
 
 class Peer(Protocol):

@@ -83,7 +83,7 @@ def tasks_in(peer: Peer, server: Server, phase: str, plan: Plan) -> Iterator[Tas
 
 
 def _backlog_topic(size: int, way: Way) -> str:
-    return f"backlog{size}{'' if way.direct else 's'}"
+    return f"backlog{size}{'' if way.direct else 's'}{'b' if way.bodies else ''}"
 
 
 def load_of(task: Task, run: int, plan: Plan) -> Load | Read:
@@ -91,7 +91,8 @@ def load_of(task: Task, run: int, plan: Plan) -> Load | Read:
     if way.kind == CONSUME:
         backlog = plan.backlog(size)
         topic = _backlog_topic(size, way)
-        return Read(topic, size, backlog, plan.queues, plan.seconds, warm_s, way.direct)
+        how = way.direct, way.bodies
+        return Read(topic, size, backlog, plan.queues, plan.seconds, warm_s, *how)
     topic = f"{way.kind}{size}x{way.batch}f{task.in_flight}r{run + 1}"
     return Load(
         topic,

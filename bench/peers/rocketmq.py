@@ -20,7 +20,8 @@ from penstock.bench.peers.process import HOST, START_TIMEOUT_S, free_ports, stop
 from penstock.shared.errors import StoreUnavailable
 
 TESTS = HERE.parent.parent / "tests"
-SERVERS = TESTS / "interop" / "rocketmq" / "java"
+SERVERS = TESTS / "interop" / "rocketmq" / "java-5.3"
+ENDING = TESTS / "interop" / "rocketmq" / "java"
 MAKERS = (TESTS / "golden" / "maker" / "java", TESTS / "golden" / "maker" / "java-5.3")
 SERVER_FLAGS = (
     *("-Xms2g", "-Xmx2g", "-XX:MaxDirectMemorySize=2g"),
@@ -46,7 +47,7 @@ class RocketMQ:
 
     def __init__(self) -> None:
         servers = SERVERS / "penstock" / "interop" / "Servers.java"
-        self._java = Java("rocketmq", "RocketMQ", [servers], [SERVERS, *MAKERS])
+        self._java = Java("rocketmq", "RocketMQ", [servers], [SERVERS, ENDING, *MAKERS])
 
     def version(self) -> str:
         self._java.build()

@@ -29,7 +29,7 @@ from penstock.bench.peers.plan import (
     ways_in,
 )
 from penstock.bench.peers.table import Row
-from penstock.bench.report import percentile
+from penstock.bench.percentile import percentile
 from penstock.shared.errors import PenstockError, StoreUnavailable
 
 Say = Callable[[str], None]

@@ -17,8 +17,8 @@ from penstock.bench.exactly import bench_exactly
 from penstock.bench.load import Receive, Send
 from penstock.bench.load_process import load_command, measured, started
 from penstock.bench.machine import measure_machine
+from penstock.bench.percentile import percentile
 from penstock.bench.pipeline import MOST_TOLD, Lag, growth_mib
-from penstock.bench.report import percentile
 from penstock.bench.stack import Stack, running_stack
 from penstock.bench.target import Where, opened
 from penstock.maintenance.verify import verify_store
@@ -89,6 +89,20 @@ def test_latency_is_that_of_each_message_at_the_rate(stack: Stack) -> None:
     assert (result["messages"], result["stored"]) == (250, 500)
     assert result["messages_per_s"] < 520
     assert result["p99_ms"] <= result["details"]["max_ms"]
+
+
+def test_latency_explains_where_messages_that_came_alone_have_been(stack: Stack) -> None:
+    shape = ("--seconds", "0.5", "--runs", "1", "--rate", "100", "--ack", "written")
+    (result,) = _bench("latency", *shape, "--explain", "--store", str(stack.store))
+    stages = {stage["stage"]: stage for stage in result["details"]["stages"]}
+    assert {"sent", "wrote", "answered", "received"} <= {*stages}
+    order = [stages[name]["at_p50_us"] for name in ("sent", "wrote", "answered", "received")]
+    assert order == sorted(order) and order[0] >= 0
+    for stage in stages.values():
+        assert 0 < stage["messages"] <= result["messages"]
+        assert stage["at_p50_us"] <= stage["at_p99_us"] <= result["details"]["max_ms"] * 1000 + 1
+    # whoever wrote slept before, as nothing else was to be done
+    assert stages["wrote"]["wake_p50_us"] > 0 and stages["wrote"]["work_p50_us"] > 0
 
 
 def test_pipeline_tells_how_far_queues_are_behind_and_what_memory_is_used(stack: Stack) -> None:

@@ -20,6 +20,7 @@ LOOPS = (
     "scan",
     "messages",
     "messages and bodies",
+    "bodies",
 )
 
 

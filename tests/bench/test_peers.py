@@ -48,6 +48,7 @@ def test_what_is_not_installed_is_a_row_beside_what_was_measured(
     ours = [row for row in found.rows if not row.why]
     assert sorted((row.kind, row.name, row.in_flight) for row in ours) == [
         (CONSUME, "Penstock", 0),
+        (CONSUME, "Penstock, bodies alone", 0),
         (CONSUME, "Penstock, by the socket", 0),
         (PACKED, "Penstock", 4096),
         (PACKED, "Penstock, batches of 64", 4096),
@@ -57,7 +58,7 @@ def test_what_is_not_installed_is_a_row_beside_what_was_measured(
     assert all(row.messages > 0 and row.repeated == 0 for row in ours)
     assert all(row.cpu_s_per_million[of] > 0 for row in ours for of in ("broker", "client"))
     reads = [row for row in ours if row.kind == CONSUME]
-    assert [row.messages % plan.backlog(100) for row in reads] == [0, 0]
+    assert [row.messages % plan.backlog(100) for row in reads] == [0, 0, 0]
     missing = [row for row in found.rows if row.why]
     assert [(row.name, row.ack, row.kind) for row in missing] == [
         ("Redis Streams", WRITTEN, PACKED),
@@ -96,7 +97,11 @@ def test_a_backlog_that_is_not_complete_is_not_read(tmp_path: Path) -> None:
     peer = _Broken()
     plan = Plan(phases=(BACKLOG,), sizes=(100,), runs=1, seconds=0.2)
     rows = compare([peer], plan, tmp_path).rows
-    assert [row.name for row in rows] == ["Penstock", "Penstock, by the socket"]
+    assert [row.name for row in rows] == [
+        "Penstock",
+        "Penstock, bodies alone",
+        "Penstock, by the socket",
+    ]
     for row in rows:
         assert (row.kind, row.size, peer.asked) == (CONSUME, 100, 0)
         assert f"a backlog of {plan.backlog(100)} messages was sent" in row.why
@@ -170,11 +175,13 @@ def test_the_table_has_medians_and_their_ratio_to_penstock() -> None:
 def test_the_page_is_made_from_the_json_alone(tmp_path: Path) -> None:
     (tmp_path / "performance.json").write_bytes(msgspec.json.encode(_found()))
     again = msgspec.json.decode((tmp_path / "performance.json").read_bytes(), type=Comparison)
+    (tmp_path / "performance-rebuild.txt").write_text("$ penstock bench rebuild\n1.5\n")
     write_page(again, tmp_path)
     page = (tmp_path / "performance.md").read_text()
     assert table(_found(), PACKED) in page and "the command" in page and "- Third: no" in page
     assert page.split("## What is asked")[1].strip().startswith(bars_table(_found()))
     assert "- not measured: 9 queues: there is / no room\n" in page
+    assert "\n```text\n$ penstock bench rebuild\n1.5\n```\n\n## What is asked" in page
     assert re.findall(r"!\[over in flight]\((.*)\)", page) == ["performance-in-flight.svg"]
     assert (tmp_path / "performance-in-flight.svg").read_text().startswith("<svg")
 

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from penstock.bench.spark.measure import COUNT, COUNT_COLUMN, PARQUET, STORE, ZSTD
 from penstock.cli.main import main
 
 
@@ -16,7 +17,7 @@ def test_the_store_is_measured_beside_parquet(capsys: pytest.CaptureFixture[str]
     assert ended.value.code == 0
     found = json.loads(capsys.readouterr().out)
     assert (found["messages"], found["body_bytes"], found["cores"]) == (3000, 50, 2)
-    for way in ("store", "parquet", "parquet_zstd", "count", "count_column"):
-        assert found[f"{way}_s"] > 0
-    ratio = found["store_to_parquet"] * found["store_s"] / found["parquet_s"]
-    assert ratio == pytest.approx(1)
+    assert set(found["seconds"]) == {STORE, PARQUET, ZSTD, COUNT, COUNT_COLUMN}
+    assert all(seconds > 0 for seconds in found["seconds"].values())
+    ratio = found["seconds"][PARQUET] / found["seconds"][STORE]
+    assert found["ratios"][f"{STORE} / {PARQUET}"] == pytest.approx(ratio)

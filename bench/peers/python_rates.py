@@ -1,0 +1,151 @@
+"""How fast Python programs send and read: Penstock's client beside those of other brokers.
+
+    python -m penstock.bench.peers.python_rates
+    python -m penstock.bench.peers.python_rates --clients penstock,redis --sizes 100 --runs 1
+
+One `send` for each message, acknowledged as `written`, then the backlog read to its end again and
+again. Brokers take turns; the ratios are of medians, and of Penstock to the others.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from statistics import median
+
+import click
+import msgspec
+
+from penstock.bench.load import Receive, Seen, Send
+from penstock.bench.load_process import load_command, measured, started
+from penstock.bench.peers.kafka import Kafka
+from penstock.bench.peers.ours import Penstock
+from penstock.bench.peers.paced import OURS, markdown, say
+from penstock.bench.peers.peer import WRITTEN, Peer, Server
+from penstock.bench.peers.python_clients import require
+from penstock.bench.peers.python_load import Order
+from penstock.bench.peers.redis import Redis
+from penstock.client import Producer
+from penstock.shared.errors import PenstockError
+
+SERVERS: dict[str, Callable[[], Peer]] = {
+    OURS: Penstock,
+    "redis": Redis,
+    "confluent-kafka": Kafka,
+    "kafka-python": Kafka,
+}
+WARM_S = 0.5
+# what is read is sent before, and not measured
+BACKLOG = 64 * 1000
+
+# client, body bytes, whether it reads -> messages a second in each run
+Rates = dict[tuple[str, int, bool], list[float]]
+
+
+def command(client: str, server: Server, order: Order) -> list[str]:
+    if client != OURS:
+        load = [sys.executable, "-m", "penstock.bench.peers.python_load", client]
+        return [*load, msgspec.json.encode(order).decode()]
+    if order.reads:
+        read = Receive(
+            order.endpoint, order.topic, order.messages, order.seconds, body_bytes=order.size
+        )
+        return load_command(read)
+    with Producer(server.told["produce"]) as producer:
+        producer.create_topic(order.topic, 4)
+    send = Send(
+        server.told["produce"], [order.topic], order.size, WRITTEN, order.in_flight,
+        order.seconds, order.warm_s, order.messages,
+    )  # fmt: skip
+    return load_command(send)
+
+
+def _run(client: str, server: Server, order: Order) -> Seen:
+    with started([command(client, server, order)]) as processes:
+        (seen,) = measured(processes, order.seconds, lambda done, total: None)
+    return seen
+
+
+def once(client: str, server: Server, size: int, seconds: float, run: int, found: Rates) -> None:
+    """One client: it sends at full rate, and reads a backlog of its own."""
+    endpoint = server.told["consume"] if client == OURS else server.told["endpoint"]
+    order = Order(endpoint, f"rate-{client}-{size}-{run}", size, seconds, warm_s=WARM_S)
+    seen = _run(client, server, order)
+    found.setdefault((client, size, False), []).append(seen.messages / seen.seconds)
+    topic = f"backlog-{client}-{size}-{run}"
+    # Penstock's warm-up sends it; the others count from there on, and send it in the measured part.
+    backlog = msgspec.structs.replace(
+        order, topic=topic, seconds=0, messages=BACKLOG, warm_s=WARM_S if client == OURS else 0
+    )
+    sent = _run(client, server, backlog)
+    reads = msgspec.structs.replace(
+        order, topic=topic, reads=True, messages=sent.messages + sent.warm_messages
+    )
+    seen = _run(client, server, reads)
+    found.setdefault((client, size, True), []).append(seen.messages / seen.seconds)
+
+
+def rows(found: Rates) -> list[list[object]]:
+    table: list[list[object]] = []
+    for (client, size, reads), rates in found.items():
+        ours = found.get((OURS, size, reads))
+        ratio = round(median(ours) / median(rates), 2) if ours else "–"
+        spread = f"{min(rates):,.0f} to {max(rates):,.0f}"
+        kind = "read" if reads else "send"
+        table.append([kind, size, client, f"{median(rates):,.0f}", spread, ratio])
+    return sorted(table, key=lambda row: (str(row[0]), int(str(row[1]))))
+
+
+HEADS = "what", "body", "client", "messages/s", "lowest to highest", "Penstock to it"
+
+
+def _measure(
+    clients: Sequence[str], sizes: Sequence[int], seconds: float, runs: int, place: Path
+) -> Rates:
+    found: Rates = {}
+    with ExitStack() as stack:
+        servers: dict[Callable[[], Peer], Server] = {}
+        for client in clients:
+            made = SERVERS[client]
+            if client != OURS:
+                require(client)
+            if made not in servers:
+                peer = made()
+                if made is Kafka:
+                    peer.version()  # fetches it
+                servers[made] = stack.enter_context(peer.serve(place / made.__name__, WRITTEN))
+        for run in range(runs):
+            for size in sizes:
+                for client in clients:
+                    try:
+                        once(client, servers[SERVERS[client]], size, seconds, run, found)
+                    except PenstockError as error:
+                        say(f"{client}, {size} bytes: {error}")
+                    else:
+                        sent, read = (found[client, size, reads][-1] for reads in (False, True))
+                        say(f"{client}, {size} bytes: {sent:,.0f}/s sent, {read:,.0f}/s read")
+    return found
+
+
+@click.command()
+@click.option("--clients", default=",".join(SERVERS), show_default=True)
+@click.option("--sizes", default="100,1024", show_default=True, help="Of bodies, in bytes.")
+@click.option("--seconds", type=click.FloatRange(min=0.2), default=1.5, show_default=True)
+@click.option("--runs", type=click.IntRange(min=1), default=5, show_default=True)
+def main(clients: str, sizes: str, seconds: float, runs: int) -> None:
+    """Measure Python clients at full rate."""
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    of_bodies = [int(size) for size in sizes.split(",")]
+    with tempfile.TemporaryDirectory(prefix="penstock-peers-") as place:
+        found = _measure(clients.split(","), of_bodies, seconds, runs, Path(place))
+    print(f"{seconds:g} s a run, {runs} runs, load average {os.getloadavg()[0]:.1f}\n")
+    print(markdown(HEADS, rows(found)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,5 @@
+"""`penstock bench spark`: Penstock's source and sink beside Parquet and beside Spark's Kafka.
+
+measure   the ways that are measured, by turns
+kafka     Kafka's broker, and what Spark needs for it
+"""

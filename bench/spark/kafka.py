@@ -1,0 +1,60 @@
+"""Kafka for `penstock bench spark`: the broker that `bench/peers` starts, and Spark's connector.
+
+Spark's own source and sink of Kafka are a library that Maven brings; a session must know of it when
+it begins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from penstock.bench.peers.java import libraries
+from penstock.bench.peers.kafka import Kafka
+from penstock.bench.peers.peer import WRITTEN
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def connector() -> dict[str, str]:
+    """The settings of a session that reads and writes Kafka. Raises MissingDependency."""
+    return {"spark.jars": ",".join(str(each) for each in libraries("spark"))}
+
+
+@contextmanager
+def kafka_endpoint(place: Path) -> Iterator[str]:
+    """A broker that takes connections there. Raises MissingDependency, StoreUnavailable."""
+    server = Kafka()
+    server.version()
+    with server.serve(place, WRITTEN) as serving:
+        yield serving.told["endpoint"]
+
+
+def load_kafka(spark: SparkSession, endpoint: str, topic: str) -> DataFrame:
+    """All that a topic has, with all columns."""
+    source = spark.read.format("kafka").option("kafka.bootstrap.servers", endpoint)
+    return source.option("subscribe", topic).option("includeHeaders", "true").load()
+
+
+def write_kafka(messages: DataFrame, endpoint: str, topic: str) -> None:
+    """Messages with the columns of Penstock's source, as Kafka has them: properties are headers.
+
+    Durable as Kafka's are by default: in the page cache.
+    """
+    headers = (
+        "transform(map_entries(properties), e -> struct(e.key, encode(e.value, 'UTF-8') AS value))"
+    )
+    rows = messages.selectExpr("keys AS key", "body AS value", f"{headers} AS headers")
+    writer = rows.write.format("kafka").option("kafka.bootstrap.servers", endpoint)
+    options = {
+        "acks": "all",
+        "batch.size": str(256 << 10),
+        "linger.ms": "5",
+        # the connector's clients, of an older version, never get a producer id of this broker
+        "enable.idempotence": "false",
+    }
+    writer = writer.options(**{f"kafka.{name}": value for name, value in options.items()})
+    writer.option("topic", topic).save()
