@@ -142,6 +142,25 @@ def _print(results: list[Result]) -> None:
         f"{limits.memcpy_to_map_mb_per_s:.0f} into memory; "
         f"{limits.zeromq_frames_per_s:.0f} frames of 256 KiB a second through ZeroMQ"
     )
+    for result in results:
+        if "stages" in result.details:
+            _print_stages(result)
+
+
+def _print_stages(result: Result) -> None:
+    """Where messages that came alone spent their time: medians, in microseconds."""
+    click.echo(f"\nrun {result.run}, in microseconds:")
+    columns = ("stage", "process", "messages", "at p50", "at p99", "its wake", "its work")
+    fields = (
+        "stage",
+        "process",
+        "messages",
+        "at_p50_us",
+        "at_p99_us",
+        "wake_p50_us",
+        "work_p50_us",
+    )
+    print_table(columns, [[stage[field] for field in fields] for stage in result.details["stages"]])
 
 
 @click.command(
@@ -171,6 +190,7 @@ Examples:
   penstock bench consume --size 100 --queues 1 -o json
   penstock bench consume --ack written --consumers 2
   penstock bench consume --no-direct
+  penstock bench consume --size 100 --bodies
 """
 )
 @_options()
@@ -181,6 +201,7 @@ Examples:
     show_default=True,
     help="Read the log's files, where the broker is on this machine.",
 )
+@click.option("--bodies", is_flag=True, help="Ask for bodies alone, and for no messages.")
 def consume(**options: Any) -> None:
     """How fast consumers read what producers sent in the same time.
 
@@ -196,15 +217,29 @@ def consume(**options: Any) -> None:
 Examples:
   penstock bench latency
   penstock bench latency --rate 5000 --ack written -o json
+  penstock bench latency --ack written --explain
+  penstock bench latency --ack written --beside-busy 1
 """
 )
 @_options("producers")
 @_count("--rate", "rate_per_s", default=1000, help="Messages a second.")
-def latency(**options: Any) -> None:
+@click.option(
+    "--explain",
+    is_flag=True,
+    help="Stage by stage: when messages that came alone were there, and what each wake cost.",
+)
+@click.option(
+    "--beside-busy",
+    type=click.IntRange(0, 1024),
+    default=0,
+    show_default=True,
+    help="Processes that keep a processor busy each, meanwhile.",
+)
+def latency(explain: bool, beside_busy: int, **options: Any) -> None:
     """How long messages take from a producer to a consumer, at a given rate."""
     from penstock.bench.latency import bench_latency
 
-    _measure(bench_latency, **options)
+    _measure(partial(bench_latency, explain=explain, beside_busy=beside_busy), **options)
 
 
 @click.command(

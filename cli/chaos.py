@@ -23,11 +23,13 @@ TOLD = 5
 KINDS = (
     *("kills", "power", "events", "disk", "full", "slow", "cut"),
     *("frames", "damage", "missing", "points", "recovery", "bells"),
-    *("clock", "frozen", "crowd", "memory", "attack", "mixed", "exactly"),
-    *("transactions", "promises", "members", "delays"),
+    *("clock", "frozen", "crowd", "memory", "attack", "gateway", "mixed", "exactly"),
+    *("transactions", "promises", "members", "delays", "official"),
 )
 # The libraries that come between a broker and its disk or clock are compiled when first used.
 NEED_A_COMPILER = frozenset(("power", "promises", "disk", "full", "slow", "cut", "clock", "mixed"))
+# RocketMQ's own clients are run by it.
+NEEDS_JAVA = "official"
 
 
 def _print_points(ctx: click.Context, parameter: click.Parameter, wanted: bool) -> None:
@@ -65,7 +67,7 @@ Examples:
     default=",".join(KINDS),
     show_default=True,
     callback=_kinds,
-    help="Kinds, with commas. Those that need a C compiler are left out where there is none.",
+    help="Kinds, with commas. Those that need a C compiler, or Java, are left out without it.",
 )
 @click.option(
     "--seed",
@@ -142,17 +144,26 @@ def chaos(
 
 def _possible(kinds: list[str]) -> list[str]:
     """Those that this machine can do. Raises MissingDependency when it can do none."""
+    from penstock.chaos.clients.official import missing
     from penstock.chaos.interposed.preload import find_compiler
     from penstock.shared.errors import MissingDependency
 
-    left_out = [] if find_compiler() else [kind for kind in kinds if kind in NEED_A_COMPILER]
+    wants: dict[tuple[str, str], list[str]] = {}
+    for kind in kinds:
+        if kind in NEED_A_COMPILER and not find_compiler():
+            wants.setdefault(("a C compiler", "apt-get install gcc"), []).append(kind)
+        elif kind == NEEDS_JAVA and (lacks := missing())[0]:
+            wants.setdefault(lacks, []).append(kind)
+    left_out = [kind for each in wants.values() for kind in each]
     possible = [kind for kind in kinds if kind not in left_out]
     if not possible:
         raise MissingDependency(
-            "there is no C compiler, which these need", ",".join(kinds), "apt-get install gcc"
+            f"there is not what these need: {' and '.join(what for what, _ in wants)}",
+            ",".join(kinds),
+            "; ".join(hint for _, hint in wants),
         )
-    if left_out:
-        click.echo(f"left out, for want of a C compiler: {', '.join(left_out)}", err=True)
+    for (what, _), those in wants.items():
+        click.echo(f"left out, for want of {what}: {', '.join(those)}", err=True)
     return possible
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from penstock.cli.endpoints import store_of
 from penstock.cli.option_types import store_option
 from penstock.cli.output import output_option, print_json, progress
 from penstock.shared.errors import StoreUnavailable
@@ -46,10 +47,9 @@ def clean(store: Path | None, trust_clock: bool, output: str) -> None:
 
     Exits with 1 when a file could not be deleted, with 3 when no broker runs on the store.
     """
-    from penstock.shared.config_sources import default_store
     from penstock.shared.next_steps import quoted
 
-    found = request_clean(store or Path(default_store()), trust_clock=trust_clock)
+    found = request_clean(store_of(store), trust_clock=trust_clock)
     if output == "json":
         print_json(found)
     else:
@@ -95,6 +95,7 @@ def request_clean(store: Path, *, trust_clock: bool = False) -> dict[str, Any]:
     from penstock.shared.layout import StorePaths, is_segment_name
     from penstock.shared.log.damage import read_only_error
     from penstock.shared.memory.positions import Positions
+    from penstock.shared.memory.run_directory import ask_to_clean
     from penstock.shared.process.find_broker import find_running
     from penstock.shared.store.deletions import load_deletions
     from penstock.shared.store.retention_clock import TRUST_CLOCK, held_ms
@@ -107,9 +108,7 @@ def request_clean(store: Path, *, trust_clock: bool = False) -> dict[str, Any]:
     before = positions.all()
     names = {name for name in os.listdir(paths.commit_log) if is_segment_name(name)}
     known = load_deletions(paths)
-    asked = run.clean_request.with_name(f"{run.clean_request.name}.{os.getpid()}")
-    asked.write_bytes(TRUST_CLOCK if trust_clock else b"")
-    asked.replace(run.clean_request)
+    ask_to_clean(run, TRUST_CLOCK if trust_clock else b"")
     _await_round(run, positions, len(names), store)
     after, deletions = positions.all(), [row for row in load_deletions(paths) if row not in known]
     positions.close()

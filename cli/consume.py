@@ -3,39 +3,22 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from penstock.cli.completing import topic_names
 from penstock.cli.endpoints import broker_of, broker_options, wait_option
+from penstock.cli.message_output import Print, message_options, printer
 from penstock.cli.option_types import COUNT, QUEUE_ID, timeout_option
-from penstock.cli.output import (
-    is_file,
-    print_head,
-    print_json,
-    print_rows,
-    progress,
-    room,
-    shortened,
-    shown_time,
-)
+from penstock.cli.output import is_file, progress
 from penstock.cli.streams import stop_when_unread
-from penstock.cli.table import Layout, printable
 from penstock.shared.errors import UnreadableBody
 
 if TYPE_CHECKING:
     from penstock.client.consumer import Consumer
-    from penstock.client.core.message import Message
 
-Print = Callable[["Message"], None]
-
-# The table is printed as messages come, so its widths cannot follow from them: these are usual.
-_COLUMNS = {
-    **{"queue": 5, "offset": 8, "stored": 24, "tags": 8},
-    **{"keys": 8, "message id": 32, "body": 60},
-}
 # How long one poll waits for the broker to say where queues end; then it is asked again.
 _LOOK_S = 0.05
 
@@ -50,11 +33,13 @@ Examples:
   penstock consume orders -o table
   penstock consume orders --queue 0 --from 100 --to 200 -o plain > bodies
   penstock consume orders --tags 'paid || sent'
+  penstock consume orders --template '%p/%o %k: %s\\n' --max 3
+  penstock consume orders --select .customer.name -o plain
   penstock consume orders --group billing --follow
   penstock consume orders --sql "amount > 100 AND TAGS = 'paid'"
 """
 )
-@click.argument("topic")
+@click.argument("topic", shell_complete=topic_names)
 @click.option(
     "--from",
     "start",
@@ -69,7 +54,7 @@ Examples:
     help="Stop before this: an offset, a time and so on, as for --from.  [default: latest]",
 )
 @click.option("--max", "most", type=COUNT, help="Stop after this many messages.")
-@click.option("--follow", is_flag=True, help="Wait for new messages instead of stopping.")
+@click.option("-f", "--follow", is_flag=True, help="Wait for new messages instead of stopping.")
 @click.option("--group", help="As a member of this consumer group, which shares the topic.")
 @click.option("--queue", "queues", type=QUEUE_ID, multiple=True, help="Only this one; repeatable.")
 @click.option("--tags", default="", help="Only messages with one of these tags: 'TagA || TagB'.")
@@ -77,16 +62,7 @@ Examples:
 @timeout_option
 @wait_option
 @broker_options
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["body", "plain", "table", "json"]),
-    default="body",
-    show_default=True,
-    help="body: each on a line, made printable on a terminal; plain: the same, but always byte by "
-    "byte; table: what else there is of each, and the beginning of its body; json: one object per "
-    "line.",
-)
+@message_options
 def consume(
     topic: str,
     start: str,
@@ -102,6 +78,8 @@ def consume(
     store: Path | None,
     endpoint: str | None,
     output: str,
+    template: str | None,
+    path: str | None,
 ) -> None:
     """Print messages of a topic: the body of each on a line, or more with -o.
 
@@ -118,14 +96,13 @@ def consume(
     if group is not None and (end is not None or queues):
         raise click.UsageError("the members of a group divide its queues: no --to, no --queue")
     stop_when_unread()
+    show = printer(output, template, path)
     waits = {"timeout_ms": int(timeout * 1000), "wait_for_broker_ms": int(wait * 1000)}
-    where = {**broker_of(store, endpoint), **waits}
+    where = {**broker_of(store, endpoint, "consumers", wait), **waits}
     if group is not None:
         from penstock.cli.consume_group import print_as_member
 
-        _check_readable(
-            print_as_member(where, group, topic, start, most, follow, tags, sql, _printer(output))
-        )
+        _check_readable(print_as_member(where, group, topic, start, most, follow, tags, sql, show))
         return
     asked = {**where, "topic": topic, "queues": queues or None}
     ends = None if end is None else _offsets(asked, end)
@@ -133,7 +110,7 @@ def consume(
         if ends is not None:
             consumer.end_at(ends)
         try:
-            unreadable = _print_all(consumer, most, follow, _printer(output))
+            unreadable = _print_all(consumer, most, follow, show)
         finally:
             if count := consumer.skipped:
                 noun = "message" if count == 1 else "messages"
@@ -189,55 +166,3 @@ def _print_all(consumer: Consumer, most: int | None, follow: bool, show: Print) 
                 moved(total - left, total)
             sys.stdout.flush()
     return unreadable
-
-
-def _printer(output: str) -> Print:
-    """How one message is printed."""
-    if output == "json":
-        return _print_json
-    if output == "table":
-        numeric = {0, 1}
-        layout = Layout(tuple(_COLUMNS), tuple(_COLUMNS.values()), numeric, room())
-        print_head(layout)
-        return lambda message: _print_row(message, layout)
-    if output == "body" and sys.stdout.isatty():
-        return _print_shown
-    sys.stdout.flush()
-    write = sys.stdout.buffer.write
-    return lambda message: _print_plain(message, write)
-
-
-def _print_json(message: Message) -> None:
-    from penstock.cli.store_records import row
-    from penstock.shared.formats.record import decode_record
-
-    fields = row(decode_record(message.record), with_body=True)
-    print_json(fields)
-    if "body_error" in fields:
-        raise UnreadableBody("the body cannot be read", fields["body_error"])
-
-
-def _print_row(message: Message, layout: Layout) -> None:
-    place = (message.queue_id, message.queue_offset, shown_time(message.store_timestamp_ms))
-    kept = (message.tags, message.keys, message.message_id)
-    try:
-        body: str | None = shortened(as_text(message.body))
-    except UnreadableBody as error:
-        body = f"cannot be read: {error.value}"
-    print_rows(layout, [(*place, *kept, body)])
-
-
-def _print_shown(message: Message) -> None:
-    # a terminal can be trusted with ends of lines, and with tabs
-    for line in as_text(message.body).split("\n"):
-        sys.stdout.write("\t".join(map(printable, line.split("\t"))) + "\n")
-
-
-def _print_plain(message: Message, write: Callable[[bytes], object]) -> None:
-    write(message.body)
-    write(b"\n")
-
-
-def as_text(body: bytes) -> str:
-    """A body as text; bytes that are not UTF-8 are escaped."""
-    return bytes(body).decode("utf-8", "backslashreplace")

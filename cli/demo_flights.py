@@ -1,4 +1,4 @@
-"""The demo's middle part: publish the flights, kill the writer half way, consume and compare.
+"""The demo's middle part: publish the flights at their pace, kill half way, consume and compare.
 
 The consumer is a group of two processes, of which one is killed half way; what they make of the
 flights they write to a second topic, and here it is read. What was sent is remembered as one
@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 import zlib
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator
@@ -32,11 +33,16 @@ from penstock.client.core.sending.frames import SendFuture
 from penstock.client.producer import Producer
 from penstock.shared.errors import ConnectError
 from penstock.shared.process.broker_status import read_status
+from penstock.spark.delays import ALERTS, CLOCK
 
 if TYPE_CHECKING:
     from penstock.spark.flights import CarrierRow
 
 QUEUES = 8
+# Flights, so that what reads them has a stream to read.
+PACE_PER_S = 20_000
+# A time past the last flight: it ends the windows of the stream.
+AFTER_ALL = "2014-02-01T00:00:00Z"
 CONSUME_SILENCE_S = 30
 MOST_PROBLEMS = 10
 
@@ -91,10 +97,25 @@ class _Sent:
             return True
 
 
-def publish_and_consume(stack: Stack, total: int) -> Outcome:
-    """Run producer and consumer until both have seen `total` flights; what was counted."""
+def create_topics(stack: Stack) -> None:
+    """Those of the demo: a stream is refused where its topics are not."""
+    with Producer(stack.produce) as producer:
+        producer.create_topic(TOPIC, QUEUES)
+        for topic in (SEEN, CLOCK, ALERTS):
+            producer.create_topic(topic, 1)
+
+
+def publish_and_consume(stack: Stack, total: int, half_way: Callable[[], None]) -> Outcome:
+    """Run producer and consumer until both have seen `total` flights; what was counted.
+
+    `half_way` is called when half of them are sent, before the writer is killed.
+    """
     outcome = Outcome()
     sent = _Sent()
+
+    def strike() -> None:
+        half_way()
+        _kill_writer(stack)
 
     def text(consumed: int, total: int) -> str:
         return f"{outcome.published:,} published, {consumed:,} of {total:,} consumed"
@@ -102,33 +123,42 @@ def publish_and_consume(stack: Stack, total: int) -> Outcome:
     with (
         progress("flights", text=text) as moved,
         Producer(stack.produce, ack="durable") as producer,
+        _members(stack) as members,
     ):
-        producer.create_topic(TOPIC, QUEUES)
-        producer.create_topic(SEEN, 1)
-        with _members(stack) as members:
-            consumer = threading.Thread(
-                target=_consume,
-                args=(stack.consume, total, sent, outcome, members, moved),
-                daemon=True,
-            )
-            consumer.start()
-            _publish(producer, stack, total, sent, outcome)
-            consumer.join()
+        consumer = threading.Thread(
+            target=_consume,
+            args=(stack.consume, total, sent, outcome, members, moved),
+            daemon=True,
+        )
+        consumer.start()
+        _publish(producer, total, sent, outcome, strike)
+        consumer.join()
     actors = read_status(stack.store)["actors"]
     outcome.restarts = sum(actor["restarts"] for actor in actors)
     return outcome
 
 
-def _publish(producer: Producer, stack: Stack, total: int, sent: _Sent, outcome: Outcome) -> None:
+def _publish(
+    producer: Producer,
+    total: int,
+    sent: _Sent,
+    outcome: Outcome,
+    half_way: Callable[[], None],
+) -> None:
     waiting: deque[SendFuture] = deque()
 
     def acknowledged() -> None:
         waiting.popleft().result(60)
         outcome.published += 1
 
+    began = time.monotonic()
     for number, row in enumerate(read_flights()):
         if number == total // 2:
-            _kill_writer(stack)
+            half_way()
+            began = time.monotonic() - number / PACE_PER_S
+        early_s = began + number / PACE_PER_S - time.monotonic()
+        if early_s > 0.01:
+            time.sleep(early_s)
         body = msgspec.json.encode(row)
         plane = row["tailnum"]
         assert plane is None or isinstance(plane, str)
@@ -140,6 +170,7 @@ def _publish(producer: Producer, stack: Stack, total: int, sent: _Sent, outcome:
             acknowledged()
     while waiting:
         acknowledged()
+    producer.send(CLOCK, msgspec.json.encode({"time_hour": AFTER_ALL})).result(60)
 
 
 def _kill_writer(stack: Stack) -> None:
@@ -187,6 +218,8 @@ def _consume(
             except ConnectError as error:
                 outcome.problems.append(str(error))
                 return
+            if not batch and outcome.consumed >= outcome.published:
+                continue  # nothing is due: half way nothing is sent till the streams have begun
             if not batch:
                 outcome.problems.append(f"no message came for {CONSUME_SILENCE_S} s")
                 return

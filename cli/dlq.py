@@ -9,14 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from penstock.cli.consume import as_text
+from penstock.cli.completing import group_names
 from penstock.cli.endpoints import broker_of, broker_options
+from penstock.cli.message_output import as_text
 from penstock.cli.option_types import COUNT, timeout_option
 from penstock.cli.output import (
     output_option,
     print_json,
     print_table,
     progress,
+    rows_option,
     shortened,
     shown_time,
 )
@@ -46,7 +48,7 @@ Examples:
 )
 @timeout_option
 @broker_options
-@output_option
+@rows_option
 def ls(timeout: float, store: Path | None, endpoint: str | None, output: str) -> None:
     """Groups that have dead letters, and how many."""
     from penstock.client.connection import Connection
@@ -81,12 +83,12 @@ Examples:
   penstock dlq show billing --max 10 -o json
 """,
 )
-@click.argument("group")
+@click.argument("group", shell_complete=group_names)
 @click.option("--from", "start", default="earliest", show_default=True, help="As for consume.")
 @click.option("--max", "most", type=COUNT, default=100, show_default=True, help="How many at most.")
 @timeout_option
 @broker_options
-@output_option
+@rows_option
 def show(
     group: str,
     start: str,
@@ -117,7 +119,7 @@ Examples:
   penstock dlq resend billing --key order-4711
 """,
 )
-@click.argument("group")
+@click.argument("group", shell_complete=group_names)
 @click.option("--from", "start", default="earliest", show_default=True, help="As for consume.")
 @click.option("--max", "most", type=COUNT, help="How many at most.")
 @click.option("--key", "key", help="Only messages with this key, or this unique key.")
@@ -171,7 +173,7 @@ Examples:
   penstock dlq export billing | jq .reason
 """,
 )
-@click.argument("group")
+@click.argument("group", shell_complete=group_names)
 @click.option("--from", "start", default="earliest", show_default=True, help="As for consume.")
 @click.option("--to", "file", type=click.Path(path_type=Path, dir_okay=False), help="[default: -]")
 @timeout_option

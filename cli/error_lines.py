@@ -35,7 +35,7 @@ class Interrupted(PenstockError):
 
 
 def wants_json(arguments: Sequence[str]) -> bool:
-    """Whether -o json is among the arguments, even when they are wrong and were never parsed."""
+    """Whether -o json, or jsonl, is among the arguments, even when they were never parsed."""
     chosen = ""
     for before, word in zip(("", *arguments), arguments, strict=False):
         if word == "--":
@@ -46,7 +46,7 @@ def wants_json(arguments: Sequence[str]) -> bool:
             chosen = word.removeprefix("--output=")
         elif word.startswith("-o") and len(word) > 2:
             chosen = word[2:]
-    return chosen == "json"
+    return chosen in ("json", "jsonl")
 
 
 def say_error(error: PenstockError, *, as_json: bool) -> None:

@@ -37,16 +37,23 @@ def flights_archive() -> Path:
 
 
 def read_flights() -> Iterator[Row]:
-    """Every row, in the order of the file, with the columns' own names."""
+    """Every row, day after day, with the columns' own names."""
     with (
         zipfile.ZipFile(flights_archive()) as archive,
         archive.open("flights.csv") as raw,
         io.TextIOWrapper(raw, encoding="utf-8", newline="") as text,
     ):
-        rows = csv.reader(text)
-        columns = next(rows)
+        columns = next(csv.reader([next(text)]))
         is_text = [name in TEXT_COLUMNS for name in columns]
-        for values in rows:
+        month, day = columns.index("month"), columns.index("day")
+
+        def date(line: str) -> tuple[int, int]:
+            values = line.split(",", max(month, day) + 1)
+            return int(values[month]), int(values[day])
+
+        # The file has October after January, and a day's flights in the order of their departure.
+        # No value has a line's end in it, and lines take a tenth of the memory that rows would.
+        for values in csv.reader(sorted(text, key=date)):
             yield {
                 name: None if value in MISSING else value if as_text else int(value)
                 for name, value, as_text in zip(columns, values, is_text, strict=True)

@@ -9,9 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from penstock.cli.completing import group_names, topic_names
 from penstock.cli.endpoints import broker_of, broker_options
 from penstock.cli.option_types import QUEUE_ID, timeout_option
-from penstock.cli.output import output_option, print_json, print_table, progress, shown_bytes
+from penstock.cli.output import (
+    output_option,
+    print_json,
+    print_table,
+    progress,
+    rows_option,
+    shown_bytes,
+)
 from penstock.cli.suggestions import Group
 from penstock.shared.errors import GroupNotFound, InvalidArgument
 
@@ -43,7 +51,7 @@ Examples:
 )
 @timeout_option
 @broker_options
-@output_option
+@rows_option
 def ls(timeout: float, store: Path | None, endpoint: str | None, output: str) -> None:
     """All groups: how many members each has, and how many messages it has still to handle."""
     with progress("asking"), _admin(store, endpoint, timeout) as admin:
@@ -64,7 +72,7 @@ Examples:
   penstock groups describe billing -o json | jq .members
 """,
 )
-@click.argument("group")
+@click.argument("group", shell_complete=group_names)
 @timeout_option
 @broker_options
 @output_option
@@ -103,10 +111,10 @@ Examples:
   penstock groups lag billing -o json
 """,
 )
-@click.argument("group")
+@click.argument("group", shell_complete=group_names)
 @timeout_option
 @broker_options
-@output_option
+@rows_option
 def lag(group: str, timeout: float, store: Path | None, endpoint: str | None, output: str) -> None:
     """How far GROUP is from the end of each queue: in messages, bytes and seconds."""
     info = _info(group, store, endpoint, timeout)
@@ -126,8 +134,8 @@ Examples:
   penstock groups reset billing orders --to 100 --queue 0 --yes
 """,
 )
-@click.argument("group")
-@click.argument("topic")
+@click.argument("group", shell_complete=group_names)
+@click.argument("topic", shell_complete=topic_names)
 @click.option(
     "--to",
     "to",
@@ -182,7 +190,7 @@ Examples:
   penstock groups rm billing --yes
 """,
 )
-@click.argument("group")
+@click.argument("group", shell_complete=group_names)
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @timeout_option
 @broker_options

@@ -11,7 +11,7 @@ import os
 import select
 from collections.abc import Callable, Iterator
 
-from penstock.shared.errors import InvalidMessage
+from penstock.client.core.sending.encoding import too_large
 
 _CHUNK_BYTES = 256 << 10
 # How long to wait for input before `idle` is called.
@@ -37,7 +37,7 @@ class LineInput:
             parts.append(first)
             size += len(first)
             if size > self._most_bytes() + 1:  # one more: a CR may come before the LF
-                raise self._too_long()
+                raise too_large(size, self._most_bytes(), and_more=True)
             if rest:
                 yield _without_cr(b"".join(parts))
                 for line in rest[:-1]:
@@ -52,7 +52,7 @@ class LineInput:
         while chunk := self._read():
             parts.append(chunk)
             if self.bytes_read > self._most_bytes():
-                raise self._too_long()
+                raise too_large(self.bytes_read, self._most_bytes(), and_more=True)
         yield b"".join(parts)
 
     def _read(self) -> bytes:
@@ -63,14 +63,6 @@ class LineInput:
         chunk = os.read(self._descriptor, _CHUNK_BYTES)
         self.bytes_read += len(chunk)
         return chunk
-
-    def _too_long(self) -> InvalidMessage:
-        return InvalidMessage(
-            "the input has more in one piece than a message may hold",
-            f"more than {self._most_bytes()} bytes",
-            "send it in several messages, or start the broker with more: penstock up --set "
-            "max_message_size_bytes=16MiB",
-        )
 
 
 def _without_cr(line: bytes) -> bytes:

@@ -13,6 +13,7 @@ import sys
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from penstock.cli.error_lines import (
     EXIT_INTERRUPTED,
@@ -28,9 +29,14 @@ from penstock.shared.errors import PenstockError, StoreUnavailable
 # name -> (where the click command is, its short help)
 COMMANDS: dict[str, tuple[str, str]] = {
     "up": ("penstock.cli.up:up", "Start a broker and watch over its actors."),
+    "down": ("penstock.cli.daemon:down", "Stop the broker that runs on a store."),
+    "logs": ("penstock.cli.daemon:logs", "Show what a broker in the background has said."),
+    "namesrv": ("penstock.cli.namesrv:namesrv", "Run RocketMQ's name server, for several brokers."),
     "status": ("penstock.cli.status:status", "Show a broker's actors and how far each got."),
+    "top": ("penstock.cli.top:top", "Watch a broker: actors, positions, rates, lag."),
     "produce": ("penstock.cli.produce:produce", "Send messages to a topic."),
     "consume": ("penstock.cli.consume:consume", "Print messages of a topic, or follow it."),
+    "tail": ("penstock.cli.tail:tail", "Print the newest messages of a topic, and what comes."),
     "query": ("penstock.cli.query:query", "Find messages by key or by id."),
     "trace": ("penstock.cli.trace:trace", "Tell what became of a message, and who has had it."),
     "topics": ("penstock.cli.topics:topics", "List and create topics."),
@@ -38,6 +44,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "dlq": ("penstock.cli.dlq:dlq", "Dead letters: what groups could not handle."),
     "clean": ("penstock.cli.clean:clean", "Have a broker delete old messages now."),
     "config": ("penstock.cli.settings:config", "Show a broker's settings and where they are from."),
+    "context": ("penstock.cli.context:context", "Save brokers by name, and choose one of them."),
     "recovery": (
         "penstock.cli.recovery:recovery",
         "Show what starts after a crash have found and done.",
@@ -46,6 +53,13 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "spark": ("penstock.cli.spark:spark", "Work on whole stores with Apache Spark."),
     "bench": ("penstock.cli.bench:bench", "Measure this installation on this machine."),
     "chaos": ("penstock.cli.chaos:chaos", "Break brokers, and hold them to their promises."),
+    "completion": ("penstock.cli.completion:completion", "Print a shell's completion script."),
+    "cheat": ("penstock.cli.cheat:cheat", "Show the commands that are used most, by task."),
+    "debug-bundle": (
+        "penstock.cli.debug_bundle:debug_bundle",
+        "Gather what somebody needs who is to help, without messages.",
+    ),
+    "doctor": ("penstock.cli.doctor:doctor", "Look whether this machine has what is needed."),
     "version": ("penstock.cli.version:version", "Show the version and how it was built."),
     "demo": ("penstock.cli.demo:demo", "336,776 flights through a broker into Spark."),
 }
@@ -63,6 +77,14 @@ class LazyGroup(Group):
         module, _, name = COMMANDS[cmd_name][0].partition(":")
         command: click.Command = getattr(importlib.import_module(module), name)
         return command
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        # click would import every command for its help, while a key is being pressed
+        return [
+            CompletionItem(name, help=short)
+            for name, (_, short) in COMMANDS.items()
+            if name.startswith(incomplete)
+        ]
 
     def invoke(self, ctx: click.Context) -> Any:
         try:

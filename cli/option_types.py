@@ -104,5 +104,5 @@ def store_option(command: Command) -> Command:
     return click.option(
         "--store",
         type=click.Path(path_type=Path),
-        help="The store directory.  [default: $PENSTOCK_STORE, or ./store]",
+        help="The store directory; without it, as `penstock context show` says.",
     )(command)

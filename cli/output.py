@@ -18,21 +18,46 @@ from penstock.cli.table import Layout, cells_of, lay_out, printable
 
 __all__ = ["printable"]
 
+# where a click context keeps the form in which tables are printed
+_FORM = "penstock.table"
+
+
+def _form(ctx: click.Context, _: click.Parameter, value: str) -> str:
+    """What commands see: "json" or "table". Of tables print_table knows the rest."""
+    if value in ("csv", "plain"):
+        ctx.meta[_FORM] = value
+        return "table"
+    return "json" if value == "jsonl" else value
+
+
 output_option = click.option(
     "-o",
     "--output",
-    type=click.Choice(["table", "json"]),
+    type=click.Choice(["table", "json", "jsonl"]),
     default="table",
     show_default=True,
+    callback=_form,
     help="How to print: a table, or one JSON object per line.",
+)
+
+# for commands that print one table and nothing else
+rows_option = click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["table", "json", "jsonl", "csv", "plain"]),
+    default="table",
+    show_default=True,
+    callback=_form,
+    help="How to print: a table; one JSON object per line (json, jsonl); csv with a line of names; "
+    "plain: cells with tabs between them.",
 )
 
 # A damaged store may have a problem for each record; nobody reads more than the first ones.
 MOST_LISTED = 100
 
 
-def print_json(row: object) -> None:
-    """One object on one line."""
+def json_line(row: object) -> str:
+    """One object as JSON, in characters that standard output can show."""
     import msgspec
 
     try:
@@ -43,20 +68,49 @@ def print_json(row: object) -> None:
         import json
 
         text = json.dumps(msgspec.to_builtins(row))
-    sys.stdout.write(text + "\n")
+    return text
+
+
+def print_json(row: object) -> None:
+    """One object on one line."""
+    sys.stdout.write(json_line(row) + "\n")
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """Rows under headings; numbers to the right. None shows as nothing."""
     shown = list(rows)
+    ctx = click.get_current_context(silent=True)
+    form = "" if ctx is None else ctx.meta.get(_FORM, "")
+    if form == "csv":
+        for row in ([name or "current" for name in columns], *shown):
+            print_csv(row)
+        return
+    if form == "plain":
+        for row in shown:
+            sys.stdout.write("\t".join(cells_of(row)) + "\n")
+        return
     layout = lay_out(columns, shown, room())
     print_head(layout)
     print_rows(layout, shown)
 
 
-def print_head(layout: Layout) -> None:
+def print_csv(row: Sequence[object]) -> None:
+    """A row as RFC 4180 has it, but with the ends of lines of this system."""
+    import csv
+
+    # what is shown to a person must not drive the terminal; a program gets what there is
+    cells = cells_of(row) if sys.stdout.isatty() else row
+    csv.writer(sys.stdout, lineterminator="\n").writerow(cells)
+
+
+def heading(text: str) -> str:
+    """Bold on a terminal, unless NO_COLOR is set."""
     plain = "NO_COLOR" in os.environ or not sys.stdout.isatty()
-    click.echo(layout.head() if plain else click.style(layout.head(), bold=True))
+    return text if plain else click.style(text, bold=True)
+
+
+def print_head(layout: Layout) -> None:
+    click.echo(heading(layout.head()))
 
 
 def print_rows(layout: Layout, rows: Iterable[Sequence[object]]) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
+from penstock.cli.completing import topic_names
 from penstock.cli.endpoints import broker_of, broker_options, wait_option
 from penstock.cli.option_types import MAX_DELAY_S, QUEUE_ID, Moment, Seconds, timeout_option
 from penstock.cli.output import is_file, output_option, progress, shown_bytes
@@ -63,7 +64,7 @@ Examples:
   echo surprise | penstock produce mails --deliver-at 2026-12-24T18:00:00+01:00
 """
 )
-@click.argument("topic")
+@click.argument("topic", shell_complete=topic_names)
 @click.argument("file", type=click.File("rb"), default="-")
 @click.option("--key", "keys", multiple=True, help="A key of the messages; repeatable.")
 @click.option("--tag", help="The messages' tag.")
@@ -142,7 +143,7 @@ def produce(
         )
     receipts = Receipts(output == "json")
     with Producer(
-        **broker_of(store, endpoint),
+        **broker_of(store, endpoint, "producers", wait),
         timeout_ms=int(timeout * 1000),
         ack=ack or "",
         compression=compression,

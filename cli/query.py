@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from penstock.cli.completing import topic_names
 from penstock.cli.endpoints import broker_of, broker_options
 from penstock.cli.index_options import index_options
 from penstock.cli.option_types import COUNT, timeout_option
@@ -52,7 +53,7 @@ Examples:
   penstock query key orders order-4711 --max 5 --begin -1h -o json
 """,
 )
-@click.argument("topic")
+@click.argument("topic", shell_complete=topic_names)
 @click.argument("key")
 @click.option(
     "--max", "max_num", type=COUNT, default=32, show_default=True, help="How many messages at most."
@@ -91,7 +92,7 @@ Examples:
   penstock query unique-key orders AC1102031A2B18B4AAC2000000000001 --store ./store
 """,
 )
-@click.argument("topic")
+@click.argument("topic", shell_complete=topic_names)
 @click.argument("unique_key")
 @_options
 def by_unique_key(
@@ -173,16 +174,15 @@ def _ask(
 ) -> list[Message]:
     """From the broker, or from the files where none runs."""
     from penstock.client.query import MessageQuery
-    from penstock.shared.config_sources import default_store
     from penstock.shared.layout import StorePaths
     from penstock.shared.process.find_broker import NotRunning
 
+    broker = broker_of(store, endpoint, "consumers")
     try:
-        broker = broker_of(store, endpoint)
         with MessageQuery(**broker, timeout_ms=int(timeout * 1000)) as asking:
             return asking.ask(question)
     except NotRunning:
-        root = store or Path(default_store())
+        root = broker["store"]
         if not StorePaths(root).commit_log.is_dir():
             raise
         return _look(question, root, *geometry)

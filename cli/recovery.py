@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from penstock.cli.endpoints import store_of
 from penstock.cli.option_types import store_option
 from penstock.cli.output import few, output_option, print_json, print_table
 from penstock.cli.suggestions import Group
@@ -28,11 +29,10 @@ Examples:
 @output_option
 def show(store: Path | None, output: str) -> None:
     """Show the last starts that were not clean, oldest first. Needs no broker."""
-    from penstock.shared.config_sources import default_store
     from penstock.shared.layout import StorePaths
     from penstock.shared.recovery.history import load_recoveries
 
-    paths = StorePaths(store or Path(default_store()))
+    paths = StorePaths(store_of(store))
     rows = load_recoveries(paths)
     if output == "json":
         for row in rows:

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from penstock.cli.output import output_option, print_json, print_table
+from penstock.cli.output import print_json, print_table, rows_option
 from penstock.cli.suggestions import Group
 
 Command = Callable[..., Any]
@@ -55,7 +55,7 @@ def config() -> None:
 @set_option
 @click.option("--store", type=click.Path(path_type=Path), help="The store that it is for.")
 @click.option("--origin", is_flag=True, help="Say where each value comes from.")
-@output_option
+@rows_option
 def show(
     keys: tuple[str, ...],
     file: Path | None,

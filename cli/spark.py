@@ -6,29 +6,22 @@ spark-submit (see `penstock spark script`) the session is the one that it was to
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
-from penstock.cli.output import output_option, print_json, progress, shown_bytes
-from penstock.cli.settings import config_option, set_option
-from penstock.cli.store import EXIT_DAMAGED, EXIT_PROBLEM, print_report
-from penstock.cli.store_changes import directory_argument, offline_config, print_rebuilt
-from penstock.cli.suggestions import Group
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-master_option = click.option(
-    "--master",
-    metavar="URL",
-    default="",
-    help="Where Spark runs: spark://HOST:PORT, yarn, local[4]. All cores of this machine without.",
+from penstock.cli.output import output_option, print_json, progress
+from penstock.cli.spark_archive import archive, restore
+from penstock.cli.spark_messages import compact, stats
+from penstock.cli.spark_session import master_option, spark_session, time_left
+from penstock.cli.store import EXIT_DAMAGED, EXIT_PROBLEM, checksum_option, print_report
+from penstock.cli.store_changes import (
+    directory_argument,
+    offline_config,
+    print_rebuilt,
+    rebuild_options,
 )
+from penstock.cli.suggestions import Group
 
 
 @click.group(cls=Group)
@@ -38,6 +31,10 @@ def spark() -> None:
     Workers read the store's files, so these are under the same path wherever one runs. Needs the
     extra: pip install 'penstock[spark]'.
     """
+
+
+for job in (archive, restore, stats, compact):
+    spark.add_command(job)
 
 
 @spark.command()
@@ -54,13 +51,7 @@ def script() -> None:
 
 @spark.command()
 @directory_argument
-@click.option(
-    "--checksum",
-    type=click.Choice(["body", "record", "none"]),
-    default="body",
-    show_default=True,
-    help="Which to compare; record: of whole records, in stores written with them.",
-)
+@checksum_option
 @click.option(
     "--findings",
     type=click.Path(path_type=Path),
@@ -95,7 +86,7 @@ def audit(
         raise InvalidArgument(
             "there is something in the place of the findings", findings, "name a new directory"
         )
-    with _session(master, "audit") as session, progress("auditing", text=_time_left()) as moved:
+    with spark_session(master, "audit") as session, progress("auditing", text=time_left()) as moved:
         done = audit_store(session, directory, checksum=Checksum(checksum), progress=moved)
         if findings is not None:
             done.findings.coalesce(1).write.parquet(str(findings.absolute()))
@@ -109,11 +100,8 @@ def audit(
 
 @spark.command()
 @directory_argument
-@click.option("--queues", is_flag=True, help="The consume queues; both without any of the two.")
-@click.option("--index", is_flag=True, help="The index files.")
+@rebuild_options
 @master_option
-@config_option
-@set_option
 @output_option
 def rebuild(
     directory: Path,
@@ -141,8 +129,8 @@ def rebuild(
     both = not queues and not index
     with (
         stopped_store(directory) as (paths, _),
-        _session(master, "rebuild") as session,
-        progress("rebuilding", text=_time_left()) as moved,
+        spark_session(master, "rebuild") as session,
+        progress("rebuilding", text=time_left()) as moved,
     ):
         done = rebuild_on(
             session,
@@ -156,27 +144,3 @@ def rebuild(
         print_json(done)
     else:
         print_rebuilt(done, queues=queues or both, index=index or both)
-
-
-@contextmanager
-def _session(master: str, job: str) -> Iterator[SparkSession]:
-    from penstock.spark.session import job_session
-
-    session = job_session(master, f"penstock {job}")
-    try:
-        yield session
-    finally:
-        session.stop()
-
-
-def _time_left() -> Callable[[int, int], str]:
-    """What a bar says of a job: bytes, and about how long it goes on."""
-    began = time.monotonic()
-
-    def text(done: int, total: int) -> str:
-        if not done or done >= total:
-            return ""
-        left_s = (time.monotonic() - began) * (total - done) / done
-        return f"{shown_bytes(done)} of {shown_bytes(total)}, about {left_s:.0f} s left"
-
-    return text

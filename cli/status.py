@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import click
 
-from penstock.cli.endpoints import served
+from penstock.cli.endpoints import served, store_of
 from penstock.cli.option_types import store_option
 from penstock.cli.output import (
     MOST_LISTED,
@@ -22,18 +22,12 @@ from penstock.cli.output import (
     shown_bytes,
     shown_time,
 )
+from penstock.shared.errors import ConnectError, InvalidArgument
 
 # Between the two looks: long enough that a flusher waiting for a slow disk moves a few times.
 LOOK_S = 0.4
 # Deletions listed with --all; -o json has all that are kept.
 SHOWN_DELETIONS = 5
-# Of the actors that a message passes, how far each is: the first that lags is what holds it up.
-STAGES = {
-    "writer": "wrote",
-    "committer": "committed",
-    "flusher": "flushed",
-    "reput": "dispatched",
-}
 
 
 class Look(NamedTuple):
@@ -50,23 +44,27 @@ Examples:
   penstock status --store ./store
   penstock status --store ./store --all
   penstock status --store ./store -o json | jq .positions.wrote
+  kill -9 $(penstock status --store ./store --pid writer)
 """
 )
 @store_option
 @click.option("--all", "whole", is_flag=True, help="Every word of the broker's shared memory too.")
+@click.option("--pid", "who", metavar="ACTOR", help="Only this one's pid; supervisor is one too.")
 @output_option
-def status(store: Path | None, whole: bool, output: str) -> None:
+def status(store: Path | None, whole: bool, who: str | None, output: str) -> None:
     """Show a broker's actors, how far each got, and how fast.
 
     The third column is how many bytes of the log a stage has still to do. Rates are of the moment.
     With -o json there is everything, and of rates what they are counted from. Exits with 3 when no
     broker runs on the store.
     """
-    from penstock.shared.config_sources import default_store
     from penstock.shared.process.broker_status import read_status
 
-    root = store or Path(default_store())
+    root = store_of(store)
     found = read_status(root)
+    if who is not None:
+        click.echo(_pid_of(found, who))
+        return
     if output == "json":
         print_json({**found, **_counted(root)})
         return
@@ -75,6 +73,17 @@ def status(store: Path | None, whole: bool, output: str) -> None:
     _print(read_status(root), first, _look(root), whole)
     if whole:
         _print_all(found)
+
+
+def _pid_of(found: dict[str, Any], who: str) -> int:
+    """Raises InvalidArgument where there is no such actor, ConnectError where it does not run."""
+    pids = {"supervisor": found["supervisor_pid"]}
+    pids |= {actor["name"]: actor["pid"] for actor in found["actors"]}
+    if who not in pids:
+        raise InvalidArgument("there is no such actor", who, f"one of {', '.join(pids)}")
+    if not pids[who]:
+        raise ConnectError("this actor does not run at the moment", who, "penstock status says why")
+    return int(pids[who])
 
 
 def _look(store: Path) -> Look:
@@ -145,6 +154,8 @@ def _print(found: dict[str, Any], first: Look, last: Look, whole: bool) -> None:
 
 def _stage(actor: str, positions: dict[str, int]) -> tuple[object, ...]:
     """How far an actor of the pipeline is in the log; nothing for the others."""
+    from penstock.shared.memory.positions import STAGES
+
     name = STAGES.get(actor)
     if name is None:
         return None, None

@@ -7,6 +7,7 @@ The commands that change a store are in `store_changes`.
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,8 @@ from penstock.cli.output import (
     shown_time,
 )
 from penstock.cli.store_changes import directory_argument, rebuild, repair
+from penstock.cli.store_diff import diff
+from penstock.cli.store_files import export, import_
 from penstock.cli.streams import stop_when_unread
 from penstock.cli.suggestions import Group
 
@@ -36,17 +39,29 @@ EXIT_DAMAGED = 5
 TABLE_ROWS = 20
 
 
+checksum_option = click.option(
+    "--checksum",
+    type=click.Choice(["body", "record", "none"]),
+    default="body",
+    show_default=True,
+    help="Which to compare; record: of whole records, in stores written with them.",
+)
+
+
 @click.group(cls=Group)
 def store() -> None:
     """Look into a store directory, check it, repair it.
 
-    Needs no broker, and works on a Java RocketMQ's directory as well. `rebuild` and
-    `repair --apply` change it; the others only look.
+    Needs no broker, but for `import`, and works on a Java RocketMQ's directory as well. `rebuild`
+    and `repair --apply` change it; the others only look.
     """
 
 
 store.add_command(rebuild)
 store.add_command(repair)
+store.add_command(export)
+store.add_command(import_)
+store.add_command(diff)
 
 
 @store.command()
@@ -73,19 +88,20 @@ def info(directory: Path, output: str) -> None:
 
 @store.command()
 @directory_argument
-@click.option(
-    "--checksum",
-    type=click.Choice(["body", "record", "none"]),
-    default="body",
-    show_default=True,
-    help="Which to compare; record: of whole records, in stores written with them.",
-)
+@checksum_option
 @click.option(
     "--delay-levels",
     metavar="LEVELS",
     help="RocketMQ's messageDelayLevel, where it is not the default.",
 )
 @index_options
+@click.option(
+    "--processes",
+    type=COUNT,
+    default=os.cpu_count() or 1,
+    show_default="as many as cores",
+    help="That look at segments and index files side by side.",
+)
 @output_option
 @click.pass_context
 def verify(
@@ -95,6 +111,7 @@ def verify(
     delay_levels: str | None,
     index_slots: int | None,
     index_items: int | None,
+    processes: int,
     output: str,
 ) -> None:
     """Check every record, every queue entry and every index item of a store.
@@ -125,6 +142,7 @@ def verify(
             checksum=Checksum(checksum),
             index=index,
             delay_levels_ms=parse_delay_levels(config.message_delay_level),
+            processes=processes,
         )
     if output == "json":
         print_json(report)

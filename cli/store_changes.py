@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from penstock.cli.option_types import Command
 from penstock.cli.output import few, output_option, print_json, printable, progress
 from penstock.cli.settings import config_option, set_option
 
@@ -27,6 +28,20 @@ directory_argument = click.argument(
     "directory", type=click.Path(exists=True, file_okay=False, path_type=Path)
 )
 
+_REBUILT = (
+    click.option("--queues", is_flag=True, help="The consume queues; both without any of the two."),
+    click.option("--index", is_flag=True, help="The index files."),
+    config_option,
+    set_option,
+)
+
+
+def rebuild_options(command: Command) -> Command:
+    """What is made again, and by which settings."""
+    for option in reversed(_REBUILT):
+        command = option(command)
+    return command
+
 
 def offline_config(
     file: Path | None, settings: tuple[tuple[str, str], ...], directory: Path
@@ -41,10 +56,7 @@ def offline_config(
 
 @click.command()
 @directory_argument
-@click.option("--queues", is_flag=True, help="The consume queues; both without any of the two.")
-@click.option("--index", is_flag=True, help="The index files.")
-@config_option
-@set_option
+@rebuild_options
 @output_option
 def rebuild(
     directory: Path,

@@ -13,13 +13,13 @@ import click
 # the group, as it is called -> a word of another tool -> what does the same here
 WORDS: dict[str, dict[str, str]] = {
     "penstock": {
-        **dict.fromkeys(("tail", "subscribe", "sub", "follow", "watch"), "consume --follow"),
+        **dict.fromkeys(("subscribe", "sub", "follow", "watch"), "tail"),
         **dict.fromkeys(("read", "receive", "recv", "cat", "get", "fetch", "pull"), "consume"),
         **dict.fromkeys(("publish", "pub", "send", "put", "write", "producer"), "produce"),
         **dict.fromkeys(("ls", "list", "topic"), "topics ls"),
         **dict.fromkeys(("create", "create-topic", "mk"), "topics create"),
         **dict.fromkeys(("start", "serve", "run", "server", "broker", "daemon"), "up"),
-        **dict.fromkeys(("ps", "stats", "state", "health", "ping", "top"), "status"),
+        **dict.fromkeys(("ps", "stats", "state", "health", "ping"), "status"),
         **dict.fromkeys(("find", "search", "grep", "lookup", "key"), "query key"),
         **dict.fromkeys(("check", "fsck", "verify"), "store verify"),
         **dict.fromkeys(("dump", "inspect"), "store inspect"),

@@ -9,6 +9,7 @@ from typing import Any
 import click
 from msgspec import structs
 
+from penstock.cli.completing import topic_names
 from penstock.cli.endpoints import broker_of, broker_options
 from penstock.cli.option_types import QUEUES, Seconds, timeout_option
 from penstock.cli.output import output_option, print_json, print_table, progress
@@ -68,7 +69,7 @@ def _asking(store: Path | None, endpoint: str | None, timeout: float, what: str)
     from penstock.client.group_admin import GroupAdmin
     from penstock.client.producer import Producer
 
-    broker = broker_of(store, endpoint)
+    broker = broker_of(store, endpoint, "producers")
     timeout_ms = int(timeout * 1000)
     with (
         progress(what),
@@ -85,7 +86,7 @@ Examples:
   penstock topics describe orders -o json
 """,
 )
-@click.argument("topic")
+@click.argument("topic", shell_complete=topic_names)
 @timeout_option
 @broker_options
 @output_option
@@ -120,7 +121,7 @@ Examples:
   penstock topics update orders --write-queues 2      one number alone, at once
 """,
 )
-@click.argument("topic")
+@click.argument("topic", shell_complete=topic_names)
 @click.option("--queues", type=QUEUES, help="Grow or shrink to this many, step by step.")
 @click.option("--read-queues", type=QUEUES, help="Set how many are read, and nothing else.")
 @click.option("--write-queues", type=QUEUES, help="Set how many are written, and nothing else.")
@@ -246,7 +247,7 @@ Examples:
   penstock topics rm orders --store ./store --apply
 """,
 )
-@click.argument("topic")
+@click.argument("topic", shell_complete=topic_names)
 @click.option("--apply", is_flag=True, help="Delete it. Without this, only say what would go.")
 @timeout_option
 @broker_options

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import click
 
+from penstock.cli.completing import topic_names
 from penstock.cli.endpoints import broker_of, broker_options
 from penstock.cli.option_types import QUEUES, timeout_option
-from penstock.cli.output import output_option, print_json, print_table, progress
+from penstock.cli.output import output_option, print_json, print_table, progress, rows_option
 from penstock.cli.suggestions import Group
 from penstock.cli.topic_changes import describe, rm, shown_perm, update
 from penstock.shared.messaging.topic_rules import PERM_DEFAULT
@@ -30,7 +31,7 @@ Examples:
 )
 @timeout_option
 @broker_options
-@output_option
+@rows_option
 def ls(timeout: float, store: Path | None, endpoint: str | None, output: str) -> None:
     """All topics, how many queues each has to read and to write, and what may be done; of a stopped
     store too."""
@@ -50,17 +51,16 @@ def ls(timeout: float, store: Path | None, endpoint: str | None, output: str) ->
 
 def _topics(store: Path | None, endpoint: str | None, timeout: float) -> TopicList:
     from penstock.client.producer import Producer
-    from penstock.shared.config_sources import default_store
     from penstock.shared.layout import StorePaths
     from penstock.shared.process.find_broker import NotRunning
     from penstock.shared.store.topics import load_topics
 
+    broker = broker_of(store, endpoint, "producers")
     try:
-        timeout_ms = int(timeout * 1000)
-        with Producer(**broker_of(store, endpoint), timeout_ms=timeout_ms) as producer:
+        with Producer(**broker, timeout_ms=int(timeout * 1000)) as producer:
             return producer.list_topics(timeout)
     except NotRunning:
-        paths = StorePaths(store or Path(default_store()))
+        paths = StorePaths(broker["store"])
         if not paths.commit_log.is_dir():
             raise
         topics = load_topics(paths.topics)
@@ -74,7 +74,7 @@ Examples:
   penstock topics create orders --queues 8 --store ./store
 """,
 )
-@click.argument("topic")
+@click.argument("topic", shell_complete=topic_names)
 @click.option(
     "--queues",
     type=QUEUES,
@@ -96,7 +96,7 @@ def create(
     """Create a topic, or give it more queues, never fewer: see `penstock topics update`."""
     from penstock.client.producer import Producer
 
-    broker, timeout_ms = broker_of(store, endpoint), int(timeout * 1000)
+    broker, timeout_ms = broker_of(store, endpoint, "producers"), int(timeout * 1000)
     with progress("creating"), Producer(**broker, timeout_ms=timeout_ms) as producer:
         count = producer.create_topic(topic, queues, timeout)
     if output == "json":

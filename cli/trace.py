@@ -105,14 +105,13 @@ def _source(
     geometry: tuple[int | None, int | None],
 ) -> Source:
     from penstock.cli.trace_sources import Source
-    from penstock.shared.config_sources import default_store
     from penstock.shared.layout import StorePaths
     from penstock.shared.process.find_broker import NotRunning, find_running
 
     where = broker_of(store, endpoint)
-    if endpoint is not None:
+    if "endpoint" in where:
         return Source(None, where, timeout_ms, geometry)
-    root = store or Path(default_store())
+    root = where["store"]
     try:
         find_running(root)
     except NotRunning:

@@ -14,18 +14,27 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+from penstock.client.core.start import StartAt
 from penstock.client.group_admin import GroupAdmin
 from penstock.client.query import MessageQuery
-from penstock.maintenance.group_rows import load_group_rows
 from penstock.maintenance.store_query import StoreQuery
 from penstock.shared.errors import ConnectError, MessageNotFound, PenstockError
+from penstock.shared.formats.index_layout import HEADER, decode_header
 from penstock.shared.formats.message_id import parse_message_id
+from penstock.shared.formats.properties import KEYS, UNIQ_KEY, decode_properties
 from penstock.shared.formats.queue_entry import ENTRY
 from penstock.shared.formats.record import Record, decode_record
 from penstock.shared.formats.record_check import Kind
 from penstock.shared.index.directory import index_files
-from penstock.shared.messaging.system_topics import OP_TOPIC, QUEUES, dlq_topic, retry_topic
+from penstock.shared.messaging.system_topics import (
+    OP_TOPIC,
+    QUEUES,
+    SCHEDULE_TOPIC,
+    dlq_topic,
+    retry_topic,
+)
 from penstock.shared.process.broker_status import read_status
+from penstock.shared.progress.group_rows import load_group_rows
 from penstock.shared.store.directory import StoreDirectory
 from penstock.shared.wire.group_messages import GroupInfo, QueueInfo
 
@@ -79,9 +88,9 @@ class BrokerFinder:
 
     def marks_after(self, half: Record) -> Iterator[Record]:
         # the mark is stored after it, by the same clock; and a consumer begins by the second
-        start = max(0, half.store_timestamp_ms - 1000)
+        at_ms = max(0, half.store_timestamp_ms - 1000)
         with self._broker.consumer(
-            OP_TOPIC, start=_start_at(start), follow=False, timeout_ms=self._timeout_ms
+            OP_TOPIC, start=StartAt(at_ms=at_ms), follow=False, timeout_ms=self._timeout_ms
         ) as consumer:
             while batch := consumer.poll(None):
                 for message in batch:
@@ -91,51 +100,42 @@ class BrokerFinder:
         self._broker.close()
 
 
-def _start_at(at_ms: int) -> Any:
-    from penstock.client.core.start import StartAt
-
-    return StartAt(at_ms=at_ms)
-
-
 class FileFinder:
     """Looks into a store's files: the index, and the log past what the index has."""
 
     def __init__(self, store: StoreDirectory, slots: int | None, items: int | None) -> None:
         self._store = store
         self._query = StoreQuery(store, slots, items)
-        self._tail: list[Record] | None = None
+        self._tail: dict[str, list[Record]] | None = None
 
     def by_key(self, topic: str, key: str) -> list[Record]:
         found = [] if not index_files(self._store.paths.index) else self._indexed(topic, key)
         known = {record.physical_offset for record in found}
         return found + [
             record
-            for record in self._beyond_index()
-            if record.topic == topic
-            and record.physical_offset not in known
-            and key in _keys(record)
+            for record in self._beyond_index().get(topic, ())
+            if record.physical_offset not in known and key in _keys(record)
         ]
 
     def _indexed(self, topic: str, key: str) -> list[Record]:
         found = self._query.by_key(topic, key, MOST, 0, _ALWAYS, False)
         return [decode_record(record) for record in found]
 
-    def _beyond_index(self) -> list[Record]:
-        """What a kill has left undispatched, or all where there is no index."""
+    def _beyond_index(self) -> dict[str, list[Record]]:
+        """By topic, what a kill has left undispatched, or all where there is no index."""
         if self._tail is None:
-            self._tail = []
+            self._tail = {}
             start = max(self._indexed_to(), self._store.log_start)
             for at, kind, _, view, _ in self._store.scan_log(start):
                 if at - start > MOST_TAIL_BYTES:
                     break
                 if kind is Kind.RECORD:
-                    self._tail.append(decode_record(bytes(view)))
+                    record = decode_record(bytes(view))
+                    self._tail.setdefault(record.topic, []).append(record)
         return self._tail
 
     def _indexed_to(self) -> int:
         """Where the record begins that the index has last."""
-        from penstock.shared.formats.index_layout import HEADER, decode_header
-
         for file in reversed(index_files(self._store.paths.index)):
             with file.open("rb") as opened:
                 raw = opened.read(HEADER.size)
@@ -149,9 +149,7 @@ class FileFinder:
         return None
 
     def topics(self) -> set[str]:
-        return {queue.topic for queue in self._store.queues()} | {
-            record.topic for record in self._beyond_index()
-        }
+        return {queue.topic for queue in self._store.queues()} | self._beyond_index().keys()
 
     def marks_after(self, half: Record) -> Iterator[Record]:
         directory = self._store.paths.consume_queue / OP_TOPIC / "0"
@@ -160,15 +158,13 @@ class FileFinder:
             first = max(queue.min_offset, queue.end_before(half.physical_offset))
             for slot in range(first, queue.max_offset):
                 yield self._store.record_at(queue.log_offset(slot))
-        yield from (record for record in self._beyond_index() if record.topic == OP_TOPIC)
+        yield from self._beyond_index().get(OP_TOPIC, ())
 
     def close(self) -> None:
         self._query.__exit__(None, None, None)
 
 
 def _keys(record: Record) -> set[str]:
-    from penstock.shared.formats.properties import KEYS, UNIQ_KEY, decode_properties
-
     properties = decode_properties(record.properties)
     return {properties.get(UNIQ_KEY, ""), *properties.get(KEYS, "").split(" ")} - {""}
 
@@ -212,8 +208,6 @@ class Files:
 
     def _entry(self, record: Record) -> tuple[bool, int | None]:
         """Whether its queue leads to it, and when its entry says that it is due."""
-        from penstock.shared.messaging.system_topics import SCHEDULE_TOPIC
-
         directory = self._store.paths.consume_queue / record.topic / str(record.queue_id)
         if not directory.is_dir():
             return False, None
@@ -308,8 +302,7 @@ class Source:
         return Place()
 
     def groups(self) -> Groups:
-        """Every group. One that cannot be asked for is left out, and so are all where nobody can
-        be asked."""
+        """Every group; none where neither a coordinator nor files can be asked."""
         if self._groups is None:
             self._groups = self._ask_groups() if self._where else self._stored_groups()
         return self._groups

@@ -152,6 +152,11 @@ def test_a_long_read_into_a_file_shows_how_far_it_is(
     with Producer(broker.produce) as producer:
         for number in range(150_000):
             producer.send("long", b"%d" % number)
+    # what is stored is in the queues a moment later, and without --follow only that is read
+    wrote, until = broker.status()["positions"]["wrote"], time.monotonic() + WAIT_S
+    while broker.status()["positions"]["dispatched"] < wrote:
+        assert time.monotonic() < until
+        time.sleep(0.01)
     into = tmp_path / "bodies"
     with into.open("wb") as file:
         shown = terminal("consume", "long", "-o", "json", "--store", broker.store, stdout=file)

@@ -11,11 +11,11 @@ import pytest
 
 from penstock.maintenance.verify import verify_store
 
-pytestmark = pytest.mark.takes(30)
+pytestmark = pytest.mark.takes(60)
 
 LAST_LINE = (
     "demo ok: 336776 published, 336776 consumed, 336776 in Spark, 1 actor killed and restarted, "
-    "1 of 2 consumers killed"
+    "1 of 2 consumers killed, 5442 windows and 66 alerts of a stream killed once"
 )
 
 
@@ -23,7 +23,8 @@ LAST_LINE = (
 def test_the_demo_counts_every_flight_and_leaves_a_store_without_fault(tmp_path: Path) -> None:
     store = tmp_path / "store"
     done = subprocess.run(
-        [sys.executable, "-m", "penstock.cli.main", "demo", "--store", str(store), "-o", "json"],
+        [sys.executable, "-m", "penstock.cli.main", "demo", "-o", "json"]
+        + ["--store", str(store), "--page", str(tmp_path / "page.html")],
         capture_output=True,
         text=True,
     )
@@ -36,6 +37,8 @@ def test_the_demo_counts_every_flight_and_leaves_a_store_without_fault(tmp_path:
     flights = (q.max_offset - q.min_offset for q in report.queues if q.topic == "flights")
     assert sum(flights) == 336_776
     assert report.problems == report.notes == []
+    page = (tmp_path / "page.html").read_text()
+    assert "66 alerts in topic" in page and page.count("<path ") == 5
 
 
 def test_the_demo_does_not_touch_a_directory_that_holds_something(tmp_path: Path) -> None:

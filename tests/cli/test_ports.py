@@ -112,6 +112,26 @@ def test_the_default_ports_taken_are_an_error_and_no_other_ports_in_silence(
     assert "127.0.0.1:20911" in done.stderr and "--port auto" in done.stderr
 
 
+def test_without_a_word_rocketmqs_clients_are_served_where_they_look_or_it_is_an_error(
+    tmp_path: Path,
+) -> None:
+    """What is taken here is one of them, so that nothing else on the machine comes into it."""
+    ours = [word for name in ("produce", "consume") for word in (f"--{name}-port", 0)]
+    ours += ["--group-port", 0, "--transaction-port", 0]
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        taken = f"gateway_name_server_port={listener.getsockname()[1]}"
+        arguments = ("--store", tmp_path / "b", *ours, *SMALL, "--set", taken)
+        done = penstock("up", *arguments)
+        assert done.returncode == 2 and "port for clients of RocketMQ is taken" in done.stderr
+        assert "--port auto" in done.stderr and "gateway_enable=false" in done.stderr
+        with running(*arguments, "--set", "gateway_enable=false") as ready:
+            assert "name_server" not in ready
+    with running("--store", tmp_path / "b", "--port", "auto", *SMALL) as ready:
+        for name in ("name_server", "remoting"):
+            host, _, port = ready[name].rpartition(":")
+            socket.create_connection((host, int(port)), WAIT_S).close()
+
+
 def test_another_program_that_has_the_port_is_named(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]

@@ -170,3 +170,15 @@ def test_a_start_that_cuts_bytes_says_so_also_where_the_last_stop_was_in_order(
         file.write(b"\xff" * 200)
     again = broker_in(tmp_path)
     assert f"200 bytes behind the log's end, which is {end}," in again.said.read_text()
+
+
+def test_the_pid_of_one_actor_is_all_that_is_printed_where_it_is_asked_for(broker: Any) -> None:
+    found = status(broker.store)
+    pids = {actor["name"]: actor["pid"] for actor in found["actors"]}
+    assert penstock("status", "--store", broker.store, "--pid", "writer").stdout == (
+        f"{pids['writer']}\n"
+    )
+    supervisor = penstock("status", "--store", broker.store, "--pid", "supervisor").stdout
+    assert int(supervisor) == found["supervisor_pid"]
+    unknown = penstock("status", "--store", broker.store, "--pid", "wirter")
+    assert unknown.returncode == 2 and "One of supervisor, " in unknown.stderr

@@ -1,0 +1,78 @@
+"""What every job on Spark has: where it runs, its session, and how far it is."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import click
+
+from penstock.cli.output import shown_bytes
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+master_option = click.option(
+    "--master",
+    metavar="URL",
+    default="",
+    help="Where Spark runs: spark://HOST:PORT, yarn, local[4]. All cores of this machine without.",
+)
+
+
+@contextmanager
+def spark_session(master: str, job: str) -> Iterator[SparkSession]:
+    """A session while this lasts; spark-submit's where that runs the command."""
+    from penstock.spark.session import job_session
+
+    with ctrl_c_is_one():
+        session = job_session(master, f"penstock {job}")
+        try:
+            yield session
+        finally:
+            session.stop()
+
+
+@contextmanager
+def ctrl_c_is_one() -> Iterator[None]:
+    """KeyboardInterrupt is what comes of Ctrl-C. One that meets a call to Java is logged by py4j
+    with its traceback, and followed by an error of py4j's own. So is the call that Spark's own
+    handler of the signal makes in the middle of another one."""
+
+    def is_other(record: logging.LogRecord) -> bool:
+        error = record.exc_info[1] if record.exc_info else None
+        while error is not None:
+            if isinstance(error, RuntimeError) and "reentrant call" in str(error):
+                return False
+            error = error.__context__
+        return "KeyboardInterrupt" not in record.getMessage()
+
+    log = logging.getLogger()  # py4j has one of its own, and logs this to the root
+    log.addFilter(is_other)
+    try:
+        yield
+    except Exception as error:
+        before = error.__context__
+        while before is not None:
+            if isinstance(before, KeyboardInterrupt):
+                raise before from None
+            before = before.__context__
+        raise
+    finally:
+        log.removeFilter(is_other)
+
+
+def time_left() -> Callable[[int, int], str]:
+    """What a bar says of a job: bytes, and about how long it goes on."""
+    began = time.monotonic()
+
+    def text(done: int, total: int) -> str:
+        if not done or done >= total:
+            return ""
+        left_s = (time.monotonic() - began) * (total - done) / done
+        return f"{shown_bytes(done)} of {shown_bytes(total)}, about {left_s:.0f} s left"
+
+    return text

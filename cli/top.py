@@ -1,0 +1,212 @@
+"""`penstock top`: what the monitor's page shows, live in a terminal. Asks no actor anything.
+
+It looks with the monitor's eyes at the same shared memory and files, so it needs no monitor, and
+works while actors are frozen. A frame fits 80 columns and 24 lines.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from penstock.cli.endpoints import store_of
+from penstock.cli.option_types import Finite, store_option
+from penstock.cli.output import json_line, shown_bytes
+from penstock.cli.table import cells_of, lay_out, printable
+
+if TYPE_CHECKING:
+    from penstock.actors.monitor import History, Reading
+
+WIDTH, LINES = 80, 24
+# Between the two looks that rates come from, where there is one frame only.
+LOOK_S = 0.5
+UNKNOWN = "unknown"
+_ENTER, _LEAVE = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
+_HOME, _END_OF_LINE, _BELOW = "\x1b[H", "\x1b[K", "\x1b[J"
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  penstock top --store ./store
+  penstock top --store ./store -o json | jq .rates
+  penstock top --store ./store --every 5
+"""
+)
+@store_option
+@click.option(
+    "--every", type=Finite(0.1, 3600), default=1.0, show_default=True, help="Seconds a frame."
+)
+@click.option(
+    "-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True,
+    help="json: one look, as an object.",
+)  # fmt: skip
+def top(store: Path | None, every: float, output: str) -> None:
+    """Watch a broker: its actors, how far each is, rates, and the groups with most to do.
+
+    q or Ctrl-C ends it. Without a terminal there is one frame. What cannot be read is unknown, and
+    never 0. Exits with 3 when no broker runs on the store.
+    """
+    with _watching(store_of(store)) as (reading, history):
+        if output == "json" or not sys.stdout.isatty():
+            _look(reading, history)
+            time.sleep(LOOK_S)
+            found = _look(reading, history)
+            click.echo(json_line(found) if output == "json" else "\n".join(_frame(found)))
+            return
+        with _screen() as keys:
+            _live(reading, history, every, keys)
+
+
+def _live(reading: Reading, history: History, every: float, keys: int | None) -> None:
+    """Frame after frame, until q. Raises ConnectError where the broker ends."""
+    from penstock.shared.memory.run_directory import running
+    from penstock.shared.process.find_broker import find_running
+
+    try:
+        while True:
+            if not running(reading.run):
+                find_running(reading.paths.root)  # says what has become of it
+                return
+            reading.release_deleted()  # a segment that is mapped keeps its room on the disk
+            lines = _frame(_look(reading, history))
+            text = "".join(f"{line}{_END_OF_LINE}\r\n" for line in lines)
+            _draw(f"{_HOME}{text}{_BELOW}")
+            if _quits(keys, every):
+                return
+    except KeyboardInterrupt:  # how one ends what shows itself until then
+        return
+
+
+def _draw(text: str) -> None:
+    """Onto the terminal at once: a buffer whose flush Ctrl-C interrupts is written twice."""
+    raw = text.encode(sys.stdout.encoding, "replace")
+    while raw:
+        raw = raw[os.write(sys.stdout.fileno(), raw) :]
+
+
+def _quits(keys: int | None, seconds: float) -> bool:
+    """Wait for the next frame; whether q was pressed meanwhile."""
+    ready, _, _ = select.select([] if keys is None else [keys], [], [], seconds)
+    return bool(ready) and os.read(ready[0], 64) in (b"q", b"Q", b"")
+
+
+@contextmanager
+def _watching(store: Path) -> Iterator[tuple[Reading, History]]:
+    """The store's run, open to look at. Raises ConnectError."""
+    from penstock.actors.monitor import History, Reading
+    from penstock.shared.clock import SystemClock
+    from penstock.shared.memory.positions import Positions
+    from penstock.shared.memory.run_settings import settings_of
+    from penstock.shared.process.find_broker import find_running
+
+    run = find_running(store)
+    positions = Positions(run.positions)  # first: it tells when the broker is of another version
+    try:
+        reading = Reading(settings_of(run, store), run, positions, SystemClock())
+        try:
+            yield reading, History()
+        finally:
+            reading.close()
+    finally:
+        positions.close()
+
+
+@contextmanager
+def _screen() -> Iterator[int | None]:
+    """The terminal's other screen, without echo; the descriptor keys come from, if they can."""
+    import termios
+    import tty
+
+    keys = sys.stdin.fileno() if sys.stdin is not None and sys.stdin.isatty() else None
+    before = None if keys is None else termios.tcgetattr(keys)
+    if keys is not None:
+        tty.setcbreak(keys)
+    _draw(_ENTER)
+    try:
+        yield keys
+    finally:
+        _draw(_LEAVE)
+        if keys is not None and before is not None:
+            termios.tcsetattr(keys, termios.TCSADRAIN, before)
+
+
+def _look(reading: Reading, history: History) -> dict[str, Any]:
+    from penstock.actors.monitor import at_once, list_groups, overview, page_of
+    from penstock.shared.errors import PenstockError
+
+    now_ms = reading.clock.monotonic_ms()
+    history.look(reading.positions, now_ms)
+    wall_ms, messages = reading.clock.now_ms(), reading.queues.message_count
+    history.sample(reading.positions, messages, now_ms, wall_ms)
+    found = overview(reading, history)
+    try:
+        most = list_groups(reading, page_of({"order": "lag", "rows": "5"}))
+        found["most_lag"] = at_once(most)["rows"]
+    except (PenstockError, OSError):
+        found["most_lag"] = None
+    return found
+
+
+def _frame(found: dict[str, Any]) -> list[str]:
+    rates = found["rates"] or {}
+    wrong = "; ".join(found["problems"])
+    lines = [
+        f"{found['broker']}  {found['store']}",
+        f"not healthy: {wrong}" if wrong else "healthy",
+        f"{_count(rates.get('messages_s'))} messages/s, {_bytes(rates.get('bytes_s'))}/s; "
+        f"{_count(found['messages'])} messages, {_count(found['topics'])} topics, "
+        f"{_count(found['groups'])} groups",
+        f"acknowledge p50 {_ms(rates.get('acknowledge_p50_ms'))}, "
+        f"p99 {_ms(rates.get('acknowledge_p99_ms'))}; flush p50 {_ms(rates.get('flush_p50_ms'))}, "
+        f"p99 {_ms(rates.get('flush_p99_ms'))}",
+        "",
+    ]
+    columns = ("actor", "state", "pid", "restarts", "moved", "log offset", "behind", "late")
+    lines += _table(columns, [_actor(each) for each in found["actors"] if each["state"] != "off"])
+    if found["most_lag"] is None:
+        lines += ["", "groups: unknown"]
+    elif found["most_lag"]:
+        # a blank line and the heading come before them, and the cursor is below the last line
+        most = found["most_lag"][: max(0, LINES - 1 - len(lines) - 2)]
+        groups = [(g["group"], _count(g["lag"]), _ms(g["lag_ms"])) for g in most]
+        lines += ["", *_table(("group", "lag", "oldest"), groups)]
+    return [line[:WIDTH] for line in map(printable, lines)]
+
+
+def _actor(actor: dict[str, Any]) -> tuple[object, ...]:
+    place: tuple[object, ...] = ("", "", "")
+    if actor["position"]:
+        place = (actor["at"], _bytes(actor["behind_bytes"]), _ms(actor["behind_ms"]))
+    moved = _ms(actor["heartbeat_age_ms"])
+    life = actor["state"], actor["pid"] or "", max(0, actor["restarts"])
+    return actor["name"], *life, moved, *place
+
+
+def _table(columns: tuple[str, ...], rows: Sequence[tuple[object, ...]]) -> list[str]:
+    layout = lay_out(columns, rows, None)
+    return [layout.head(), *(line for row in rows for line in layout.row(cells_of(row)))]
+
+
+def _count(number: float | None) -> str:
+    return UNKNOWN if number is None else f"{number:,.0f}"
+
+
+def _bytes(number: float | None) -> str:
+    return UNKNOWN if number is None else shown_bytes(number)
+
+
+def _ms(ms: float | None) -> str:
+    if ms is None:
+        return UNKNOWN
+    if ms < 1000:
+        return f"{ms:.3g} ms"
+    return f"{ms / 1000:.1f} s" if ms < 120_000 else f"{ms / 60_000:.0f} min"

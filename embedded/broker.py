@@ -1,0 +1,235 @@
+"""`Broker`: a broker that belongs to a program.
+
+It owns the channel whose end stops the broker, and the clients made with it. It must not touch the
+store's files: they are the broker's, and what is read of them is read by the functions of every
+`penstock status`.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import IO, Any, Self
+
+import msgspec
+
+from penstock.client.connection import Connection
+from penstock.embedded.launching import launch
+from penstock.embedded.messages import Failed, Launch, Ready, as_error
+from penstock.shared.config_sources import STORE_KEY
+from penstock.shared.errors import BrokerTimeout, InvalidArgument, StoreUnavailable
+from penstock.shared.process.broker_status import read_status
+
+# A program has no use for fixed ports: its clients find the broker by its store. And it speaks
+# Penstock's own protocol, and has nobody who looks: gateway and monitor are two processes less
+# unless it asks for them.
+DEFAULTS: dict[str, str | int | bool] = {
+    **{
+        f"{name}_port": 0
+        for name in (
+            *("produce", "consume", "group", "transaction"),
+            *("gateway", "gateway_name_server", "monitor"),
+        )
+    },
+    "gateway_enable": False,
+    "monitor_enable": False,
+}
+# A start recovers the log, which takes its time; the others are bounded by the supervisor's own.
+START_TIMEOUT_S = 600
+STOP_TIMEOUT_S = 120
+_ANSWER_BYTES = 1 << 16
+# Shared memory rings no bell for those who only look.
+_LOOK_AGAIN_S = 0.005
+
+
+class Broker(Connection):
+    """A broker whose processes are children of this program; by store, or on a temporary one.
+
+        with penstock.open("./store") as broker:
+            broker.producer().send("orders", b"...")
+
+    It is a Connection too: it makes producers, consumers, groups and queries, and closes them
+    before it stops. Other programs reach it as they reach any broker: by its store, or at
+    `endpoints`. It stops when its block ends, and when its program does, however that ends.
+    """
+
+    def __init__(
+        self,
+        store: str | os.PathLike[str] | None = None,
+        *,
+        settings: Mapping[str, str | int | bool] | None = None,
+        log: str | os.PathLike[str] | IO[Any] | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        """Start it, and wait until it serves.
+
+        `store` is made if it is new; without one it is temporary, and goes when the broker stops.
+        `settings` are keys of `penstock config show`; {"gateway_enable": True} serves clients of
+        RocketMQ too, at `endpoints["name_server"]`. What the broker says goes to `log`, a path or
+        an open file, else to standard error. `environment` is heeded as by `penstock up`; none by
+        default, so that a program does not depend on where it runs.
+
+        Raises ConfigError, StoreLocked, StoreDamaged, StoreUnavailable: whatever `penstock up`
+        would print.
+        """
+        flags = {**DEFAULTS, **(settings or {})}
+        if STORE_KEY in flags:
+            raise InvalidArgument(
+                "the store is named among the settings", flags[STORE_KEY], 'as in open("./store")'
+            )
+        temporary = "" if store is not None else tempfile.mkdtemp(prefix="penstock-store-")
+        self.store = Path(temporary, "store") if store is None else Path(store).absolute()
+        super().__init__(store=self.store)
+        request = Launch(flags | {STORE_KEY: str(self.store)}, dict(environment or {}), temporary)
+        with ExitStack() as undo:
+            if temporary:
+                undo.callback(shutil.rmtree, temporary)
+            with _log_file(log) as handle:
+                self._channel = launch(request, handle)
+            undo.pop_all()  # from here on it is the launcher that removes
+        answer = self._answer()
+        self.pid, self.endpoints = answer.pid, answer.endpoints
+        self.damaged = answer.damaged
+
+    def _answer(self) -> Ready:
+        """What the broker says of its start. Raises what kept it from starting."""
+        self._channel.settimeout(START_TIMEOUT_S)
+        try:
+            data = self._channel.recv(_ANSWER_BYTES)
+            if not data:
+                raise StoreUnavailable(
+                    "the broker ended while it started",
+                    self.store,
+                    "what it printed says why; the next start recovers",
+                )
+            answer = msgspec.json.decode(data, type=Ready | Failed)
+            if isinstance(answer, Failed):
+                raise as_error(answer)
+        except TimeoutError:
+            self._await_gone()
+            raise BrokerTimeout(
+                "the broker did not start in time",
+                f"{self.store}: {START_TIMEOUT_S} s",
+                "see its log",
+            ) from None
+        except BaseException:
+            self._await_gone()
+            raise
+        return answer
+
+    @property
+    def running(self) -> bool:
+        """Whether the broker's processes are there."""
+        if self._channel.fileno() < 0:
+            return False
+        self._channel.setblocking(False)
+        try:
+            return self._channel.recv(_ANSWER_BYTES, socket.MSG_PEEK) != b""
+        except BlockingIOError:
+            return True
+
+    def status(self) -> dict[str, Any]:
+        """What `penstock status -o json` prints: actors, positions, endpoints."""
+        return read_status(self.store)
+
+    def kill(self) -> None:
+        """End all its processes at once, as a crash does; a new Broker on the store recovers."""
+        if self.running:
+            with suppress(ProcessLookupError):  # it has just ended by itself
+                os.kill(self.pid, signal.SIGKILL)
+        self._await_gone()
+
+    def kill_actor(self, name: str, timeout: float = 60) -> None:
+        """End one actor at once, as a crash does, and wait until its successor works.
+
+        With a `timeout` of 0 seconds it does not wait. Raises InvalidArgument where there is no
+        such actor, BrokerTimeout where it is not there, or no successor in time.
+        """
+        killed = self._actor(name)
+        if not killed["pid"]:
+            raise BrokerTimeout(
+                "this actor is not running", name, "it is being replaced: try again"
+            )
+        os.kill(killed["pid"], signal.SIGKILL)
+        deadline = time.monotonic() + timeout
+        while timeout:
+            found = self._actor(name)
+            if found["state"] == "running" and found["generation"] > killed["generation"]:
+                return
+            if time.monotonic() > deadline:
+                raise BrokerTimeout("the actor has no successor yet", name, "see the broker's log")
+            time.sleep(_LOOK_AGAIN_S)
+
+    def _actor(self, name: str) -> dict[str, Any]:
+        """What `status` says of one."""
+        actors: dict[str, dict[str, Any]] = {each["name"]: each for each in self.status()["actors"]}
+        if name not in actors:
+            raise InvalidArgument("there is no such actor", name, f"one of {', '.join(actors)}")
+        return actors[name]
+
+    def close(self) -> None:
+        """Close the clients that were made here, then stop the broker, and wait for its end.
+
+        Raises BrokerTimeout where it does not come to an end.
+        """
+        try:
+            super().close()
+        finally:
+            self._stop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *raised: Any) -> None:
+        try:
+            super().__exit__(*raised)
+        finally:
+            self._stop()
+
+    def _stop(self) -> None:
+        if self.running:
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGTERM)
+        self._await_gone()
+
+    def _await_gone(self) -> None:
+        """Until nothing of it is left: its end of the channel is closed last of all."""
+        if self._channel.fileno() < 0:
+            return
+        self._channel.settimeout(STOP_TIMEOUT_S)
+        try:
+            self._channel.shutdown(socket.SHUT_WR)  # one that still starts is told, too
+            while self._channel.recv(_ANSWER_BYTES):
+                pass  # what it had said before
+        except TimeoutError:
+            raise BrokerTimeout(
+                "the broker did not stop", f"{self.store}: {STOP_TIMEOUT_S} s", "see its log"
+            ) from None
+        except ConnectionResetError:
+            pass  # gone before it has read all
+        finally:
+            self._channel.close()
+
+    def __repr__(self) -> str:
+        return f"<penstock broker on {self.store}{'' if self.running else ', stopped'}>"
+
+
+@contextmanager
+def _log_file(log: str | os.PathLike[str] | IO[Any] | None) -> Iterator[int]:
+    """The descriptor of where the broker's lines go: a file, or this program's standard error."""
+    if isinstance(log, str | os.PathLike):
+        handle = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        try:
+            yield handle
+        finally:
+            os.close(handle)
+    else:
+        yield (log or sys.__stderr__ or sys.stderr).fileno()

@@ -1,0 +1,201 @@
+"""The launcher: a process of a program that forks a supervisor for each broker it is asked for.
+
+It owns the brokers' processes: it is their parent, sees each of them end, and then removes what a
+temporary one leaves, even if that was killed. It has everything imported that a broker needs, and
+never a thread, so that it can be forked at any time. When its program is gone it waits for the
+brokers, which stop by themselves, and ends.
+
+It must not know what a broker does: that is the supervisor's. It runs as a program of its own
+(`python -m penstock.embedded.launcher FD`), because a program with threads cannot be forked safely.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import shutil
+import signal
+import socket
+import sys
+import time
+import traceback
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple, NoReturn
+
+import msgspec
+
+from penstock.embedded.messages import Launch, Ready, failure
+from penstock.shared.clock import SystemClock
+from penstock.shared.config_sources import STORE_KEY, load_config
+from penstock.shared.errors import PenstockError, StoreUnavailable
+from penstock.shared.layout import StorePaths
+from penstock.shared.memory.roster import ROSTER
+from penstock.shared.memory.run_directory import read_run, remove_run_directory
+from penstock.shared.process.actor import import_actors
+from penstock.shared.process.log_line import log_line
+from penstock.shared.store.geometry import settled_sizes
+from penstock.supervisor import Supervisor
+
+# The most that a request takes: an environment is the largest part of it.
+REQUEST_BYTES = 1 << 20
+# How often a temporary store is tried to be removed.
+REMOVALS = 200
+
+
+class _Child(NamedTuple):
+    channel: socket.socket
+    launch: Launch
+
+
+class Launcher:
+    """Serves one program at the other end of `program`."""
+
+    def __init__(self, program: socket.socket) -> None:
+        self._program = program
+        self._children: dict[int, _Child] = {}
+        self._woken, self._waker = socket.socketpair()
+        for end in (self._woken, self._waker):
+            end.setblocking(False)
+
+    def serve(self) -> None:
+        """Until the program is gone, and after it every broker."""
+        signal.set_wakeup_fd(self._waker.fileno(), warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda number, frame: None)
+        # not select, which takes no descriptor from 1024 on: this one has the program's number
+        sources = select.poll()
+        for each in (self._program, self._woken):
+            sources.register(each, select.POLLIN)
+        is_wanted = True
+        while is_wanted or self._children:
+            ready = {handle for handle, _ in sources.poll()}
+            if self._woken.fileno() in ready:
+                self._woken.recv(4096)
+                self._reap()
+            if self._program.fileno() in ready and not self._take_request():
+                sources.unregister(self._program)
+                is_wanted = False
+
+    def _take_request(self) -> bool:
+        """Start a broker; False when there is nobody any more who could want one."""
+        data, files, _, _ = socket.recv_fds(self._program, REQUEST_BYTES, 2)
+        if not data:
+            return False
+        launch = msgspec.json.decode(data, type=Launch)
+        if len(files) < 2:  # no descriptor is left: the program sees its channel's end
+            for each in files:
+                os.close(each)
+            self._remove(launch)
+            return True
+        channel, log = socket.socket(fileno=files[0]), files[1]
+        try:
+            pid = os.fork()
+        except OSError as error:
+            refused = StoreUnavailable("no process can be started", error, "free some, then again")
+            channel.send(msgspec.json.encode(failure(refused)))
+            self._remove(launch)
+            channel.close()
+        else:
+            if pid == 0:
+                self._become(launch, channel, log)
+            self._children[pid] = _Child(channel, launch)
+        os.close(log)
+        return True
+
+    def _become(self, launch: Launch, channel: socket.socket, log: int) -> NoReturn:
+        """In the fork: be the broker."""
+        code = 1
+        try:
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            for other in self._children.values():
+                other.channel.close()
+            for mine in (self._program, self._woken, self._waker):
+                mine.close()
+            for stream in (1, 2):
+                os.dup2(log, stream)
+            os.close(log)
+            code = run_broker(launch, channel)
+        except BaseException:
+            traceback.print_exc()  # into the broker's log: _exit would not say it
+        finally:
+            os._exit(code)
+
+    def _reap(self) -> None:
+        """See to the brokers that have ended: whatever is left of a temporary one goes."""
+        for pid in list(self._children):
+            if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+                continue
+            child = self._children.pop(pid)
+            self._remove(child.launch)
+            child.channel.close()  # the program waits for this
+            # not sooner: until then it may send signals to this pid
+            os.waitpid(pid, 0)
+
+    def _remove(self, launch: Launch) -> None:
+        if launch.temporary:
+            remove_temporary(launch)
+
+
+def remove_temporary(launch: Launch) -> None:
+    """Remove a store that nobody is to see again, and the memory of a run that was killed on it.
+
+    The actors of that run may still be dying; what they have open goes with them.
+    """
+    run = read_run(StorePaths(Path(str(launch.flags[STORE_KEY]))))
+    if run is not None:
+        remove_run_directory(run)
+    # a file that a dying actor has just made is met by the next try
+    for _ in range(REMOVALS):
+        shutil.rmtree(launch.temporary, ignore_errors=True)
+        if not os.path.lexists(launch.temporary):
+            return
+        time.sleep(0.01)
+    log_line(SystemClock().now_ms(), "launcher", f"{launch.temporary} cannot be removed")
+
+
+def run_broker(launch: Launch, channel: socket.socket) -> int:
+    """Be a broker as `penstock up` is, until the program closes its end; the exit code."""
+
+    def report(line: str) -> None:
+        log_line(SystemClock().now_ms(), "supervisor", line)
+
+    def look() -> None:
+        """The program is gone, or has closed its end: then stop as one asks any broker to."""
+        with suppress(BlockingIOError):
+            if not channel.recv(1):
+                os.kill(os.getpid(), signal.SIGTERM)
+
+    try:
+        config = load_config(None, launch.flags, launch.environment, settled_sizes).config
+        supervisor = Supervisor(config, report=report)
+        supervisor.open()
+    except PenstockError as error:
+        channel.send(msgspec.json.encode(failure(error)))
+        return error.exit_code
+    try:
+        channel.setblocking(False)
+        if supervisor.wait_ready(look):
+            run = supervisor.store.run
+            damaged = bool(supervisor.store.recovered.quarantined)
+            ready = Ready(os.getpid(), msgspec.structs.asdict(run.endpoints), damaged)
+            with suppress(BrokenPipeError):  # the program has gone: `look` sees it, too
+                channel.send(msgspec.json.encode(ready))
+            supervisor.run(look)
+    except PenstockError as error:
+        report(str(error))
+        supervisor.kill()
+        with suppress(OSError):  # it may have gone
+            channel.send(msgspec.json.encode(failure(error)))
+        return error.exit_code
+    return 0 if supervisor.stop() else 1
+
+
+def main() -> None:
+    """`python -m penstock.embedded.launcher FD`."""
+    import_actors(*(row.name for row in ROSTER if row.is_awaited))
+    Launcher(socket.socket(fileno=int(sys.argv[1]))).serve()
+
+
+if __name__ == "__main__":
+    main()

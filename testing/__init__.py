@@ -1,0 +1,32 @@
+"""What the tests of an application need: a real broker, quickly, that leaves nothing behind.
+
+`plugin` is a plugin of pytest, found by itself where Penstock is installed; `Broker` serves other
+test frameworks. It may import `embedded` and what that gives; nothing of the product imports it.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False  # as of typing, whose import takes longer than this one's
+if TYPE_CHECKING:
+    from penstock.embedded import Broker
+    from penstock.testing.app_client import AppClient
+    from penstock.testing.small_files import SMALL_FILES
+
+__all__ = ["SMALL_FILES", "AppClient", "Broker"]
+
+
+def __getattr__(name: str) -> object:
+    # pytest imports the plugin at each run, and nothing else may come with it
+    if name == "Broker":
+        from penstock.embedded import Broker
+
+        return Broker
+    if name == "AppClient":
+        from penstock.testing.app_client import AppClient
+
+        return AppClient
+    if name == "SMALL_FILES":
+        from penstock.testing.small_files import SMALL_FILES
+
+        return SMALL_FILES
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
