@@ -8,7 +8,9 @@ stores/.
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
 import random
 import selectors
 import shutil
@@ -28,8 +30,9 @@ from penstock.shared.layout import StorePaths
 from penstock.shared.memory.run_directory import read_run, remove_run_directory
 
 HERE = Path(__file__).parent
-RUN_53 = HERE / "rocketmq" / "run.sh"
-RUN_49 = HERE.parent / "golden" / "maker" / "run.sh"
+RUN = HERE / "rocketmq" / "run.sh"
+# how the programs are run for a line of RocketMQ
+LINES = {"5.3": [RUN], "4.9": [RUN, "--4.9"]}
 BROKER_NAME = "interop"
 START_TIMEOUT_S = 120
 ANSWER_TIMEOUT_S = 240
@@ -55,18 +58,27 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def built() -> None:
-    """The Java programs, built once; Maven asks its repository when it has not all of it yet."""
-    subprocess.run([RUN_53, "--build"], check=True, timeout=600, stdin=subprocess.DEVNULL)
+    """The Java programs, built once; Maven asks its repository when it has not all of it yet.
+
+    Processes of tests build one after the other; there is nothing left to do for the second.
+    """
+    with RUN.open() as turn:
+        fcntl.flock(turn, fcntl.LOCK_EX)
+        for run in LINES.values():
+            subprocess.run([*run, "--build"], check=True, timeout=600, stdin=subprocess.DEVNULL)
 
 
 class Jvm:
     """A Java program that takes orders on stdin, answers in lines, and ends with its stdin."""
 
-    def __init__(self, said: Path, *arguments: str) -> None:
+    def __init__(self, said: Path, *arguments: str, line: str = "5.3") -> None:
         self.said = said
         with said.open("ab") as stderr:
             self.process = subprocess.Popen(
-                [RUN_53, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr
+                [*LINES[line], *arguments],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=stderr,
             )
 
     def tell(self, line: str) -> None:
@@ -128,8 +140,8 @@ class Place:
         """
         copy = self.file(f"copy-{line}")
         shutil.copytree(self.store, copy)
-        run = [RUN_53, f"penstock.golden.{name}"] if line == "5.3" else [RUN_49, line, name]
-        command = [str(word) for word in (*run, copy, *files, *(sizes or SIZES))]
+        program = f"penstock.golden.{name}"
+        command = [str(word) for word in (*LINES[line], program, copy, *files, *(sizes or SIZES))]
         done = subprocess.run(command, capture_output=True, text=True, timeout=ANSWER_TIMEOUT_S)
         shutil.rmtree(copy)
         assert done.returncode == 0, f"{done.stdout[:300]}\n{done.stderr[-3000:]}"
@@ -142,9 +154,13 @@ class Place:
 
 
 def _free_ports() -> tuple[int, int]:
-    """A port that is free together with its neighbours, which RocketMQ also takes, and one more."""
+    """A port that is free together with its neighbours, which RocketMQ also takes, and one more.
+
+    Another process of tests looks among other ports: a broker takes its own only seconds later.
+    """
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:]) % 2
     while True:
-        first = random.SystemRandom().randrange(20_000, 30_000)
+        first = random.SystemRandom().randrange(20_000 + 5_000 * worker, 25_000 + 5_000 * worker)
         sockets = [socket.socket() for _ in range(5)]
         try:
             for each, port in zip(sockets, range(first, first + 5), strict=True):
@@ -239,11 +255,35 @@ def rocketmq() -> Iterator[Callable[..., RocketMQ]]:
         each.kill()
 
 
+@pytest.fixture(scope="module")
+def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Place, Place]]:
+    """Penstock with a gateway, and a real broker, for all tests of a file."""
+    places = [Place(tmp_path_factory.mktemp(name), *_free_ports()) for name in ("ours", "theirs")]
+    ours, theirs = places
+    settings = {"gateway_enable": True, "gateway_port": ours.port, "broker_name": BROKER_NAME}
+    settings |= {"gateway_name_server_port": ours.name_server_port, "produce_port": 0}
+    settings |= {"cluster_name": BROKER_NAME, "transaction_check_interval_ms": 500}
+    settings |= {"transaction_time_out_ms": 500}
+    more = {"enablePropertyFilter": "true", "traceTopicEnable": "true"}
+    more |= {"transactionCheckInterval": "1000", "transactionTimeOut": "4000"}
+    running = Penstock(ours, settings), RocketMQ(theirs, dict[str, object](more))
+    try:
+        for each in running:
+            each.await_ready()
+        yield ours, theirs
+    finally:
+        for each in running:
+            each.kill()
+        running[0].forget_memory()
+        for place in places:
+            shutil.rmtree(place.directory)
+
+
 class Client:
     """RocketMQ's client; what it is asked for and answers is in rocketmq/java/.../Client.java."""
 
-    def __init__(self, said: Path) -> None:
-        self._jvm = Jvm(said, "penstock.interop.Client")
+    def __init__(self, said: Path, line: str = "5.3") -> None:
+        self._jvm = Jvm(said, "penstock.interop.Client", line=line)
 
     def begin(self, op: str, **order: object) -> None:
         self._jvm.tell(json.dumps({"op": op, **order}, default=str))
@@ -258,17 +298,30 @@ class Client:
         return self.finish()
 
     def open(self, place: Place) -> None:
-        self.ask("open", name_server=place.name_server, broker=BROKER_NAME)
+        offsets = place.directory / "client-offsets"
+        self.ask("open", name_server=place.name_server, broker=BROKER_NAME, offsets=offsets)
 
     def end(self) -> None:
         self._jvm.kill()
 
 
 @pytest.fixture
-def client(place: Place) -> Iterator[Client]:
-    running = Client(place.file("client.txt"))
-    yield running
-    running.end()
+def java() -> Iterator[Callable[..., Client]]:
+    """Start the official client of a line: java(place, "4.9")."""
+    started: list[Client] = []
+
+    def start(place: Place, line: str = "5.3") -> Client:
+        started.append(Client(place.file("client.txt"), line))
+        return started[-1]
+
+    yield start
+    for each in started:
+        each.end()
+
+
+@pytest.fixture
+def client(place: Place, java: Callable[..., Client]) -> Client:
+    return java(place)
 
 
 class Penstock:
@@ -287,6 +340,8 @@ class Penstock:
             "consume_port": 0,
             "group_port": 0,
             "transaction_port": 0,
+            "gateway_enable": False,
+            "monitor_enable": False,
         }
         arguments = ["up", "--store", str(place.store)]
         for key, value in (known | settings).items():

@@ -18,6 +18,7 @@ from penstock.shared.layout import StorePaths
 from penstock.shared.progress.consumer_offsets import ConsumerOffsets
 from penstock.shared.store.rocketmq_json import load_document
 
+pytestmark = pytest.mark.takes(250)
 TOPIC, QUEUES, GROUP = "orders", 4, "billing"
 MESSAGES = 800
 IDLE_MS = 60_000  # longer than the longest delay: who waits for what is due is not idle
@@ -218,8 +219,9 @@ def test_delayed_messages_are_due_on_the_other_broker_once_and_not_early(
     client: Any,
     record_property: Callable[[str, object], None],
 ) -> None:
-    count, level, delay_ms = 60, 4, 30_000
-    theirs = rocketmq(place)
+    count, level, delay_ms = 60, 4, 15_000
+    levels = f"1s 5s 10s {delay_ms // 1000}s"  # the last is longer than a change of brokers
+    theirs = rocketmq(place, messageDelayLevel=levels)
     client.open(place)
     client.ask("create", topic=TOPIC, queues=QUEUES)
     if first == "theirs":
@@ -242,7 +244,7 @@ def test_delayed_messages_are_due_on_the_other_broker_once_and_not_early(
         client.ask("send", messages=wanted, receipts=receipts)
     client.ask("close")
     theirs.stop()
-    ours = penstock(place)
+    ours = penstock(place, message_delay_level=levels)
     if first == "ours":
         sent_ms = time.time() * 1000
         with Producer(store=place.store) as producer:
@@ -250,7 +252,7 @@ def test_delayed_messages_are_due_on_the_other_broker_once_and_not_early(
                 producer.send(TOPIC, b"%d" % n, queue=n % QUEUES, delay_level=level)
             producer.flush(WAIT_S)
         ours.stop()
-        theirs = rocketmq(place)
+        theirs = rocketmq(place, messageDelayLevel=levels)
         client.open(place)
         rows = consume_theirs(client, place, count)
         early = [row for row in rows if row["at_ms"] < sent_ms + delay_ms]

@@ -5,21 +5,28 @@
 #                                  cannot be had
 #     run.sh --build               only build
 #     run.sh CLASS [ARGUMENT...]   for example penstock.interop.Client
+#     run.sh --4.9 ...             the same with the classes of 4.9.8, which has no servers here
 #
 # JAVA_OPTIONS come before the class. What RocketMQ writes besides stores goes to target/home.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 maker=$here/../../golden/maker
-target=$here/target
+line=5.3 profile= target=$here/target
+if [ "$1" = --4.9 ]; then
+    line=4.9 profile=-P4.9 target=$here/target-4.9
+    shift
+fi
 built=$target/built
 if [ "$1" = --fetch ]; then
-    mvn -q -B -f "$here/pom.xml" dependency:go-offline || exit 1
-    mvn -q -B -f "$maker/pom.xml" -P4.9 dependency:go-offline || exit 1
+    for profile in '' -P4.9; do
+        mvn -q -B -f "$here/pom.xml" $profile dependency:go-offline || exit 1
+        mvn -q -B -f "$maker/pom.xml" $profile dependency:go-offline || exit 1
+    done
     exit 0
 fi
-if [ ! -e "$built" ] || [ -n "$(find "$here/pom.xml" "$here/java" "$maker/java" "$maker/java-5.3" \
-    -newer "$built")" ]; then
-    mvn -q -B -f "$here/pom.xml" process-classes >&2
+if [ ! -e "$built" ] || [ -n "$(find "$here/pom.xml" "$here/java" "$here/java-$line" "$maker/java" \
+    "$maker/java-$line" -newer "$built")" ]; then
+    mvn -q -B -f "$here/pom.xml" $profile process-classes >&2
     touch "$built"
 fi
 [ "$1" != --build ] || exit 0

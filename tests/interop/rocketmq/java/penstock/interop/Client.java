@@ -1,7 +1,11 @@
 // The official client, told what to do by lines of JSON on stdin; one line of JSON answers each.
 //
-//     {"op":"open","name_server":"127.0.0.1:9876","broker":"interop"}
-//     {"op":"create","topic":"orders","queues":4}
+//     {"op":"open","name_server":"127.0.0.1:9876","broker":"interop","offsets":DIRECTORY}
+//     {"op":"create","topic":"orders","queues":4,"broker":"interop"}
+//     {"op":"brokers","topic":"orders"}                  those that have it
+//     {"op":"kinds","topic":"orders"}                    see Kinds
+//     {"op":"trace","topic":"orders"}                    see Kinds
+//     {"op":"spread","topic":"orders","count":80}        see Kinds
 //     {"op":"send","messages":FILE,"receipts":FILE}      see Sending
 //     {"op":"transact","messages":FILE,"receipts":FILE}  see Sending
 //     {"op":"answer_checks","topic":"orders","until":10,"timeout_ms":60000}      see Sending
@@ -11,9 +15,14 @@
 //     {"op":"view","ids":FILE,"out":FILE}                see Reading
 //     {"op":"query","queries":FILE,"out":FILE}           see Reading
 //     {"op":"consume","group":"billing","topics":{"orders":"*"},"until":100,"idle_ms":20000,
-//      "settle_ms":0,"level":1,"orderly":false,"max_reconsume_times":16,"out":FILE}                      see Groups
+//      "settle_ms":0,"level":1,"orderly":false,"sql":false,"broadcasting":false,
+//      "max_reconsume_times":16,"out":FILE}           see Groups
 //     {"op":"strategies","cases":FILE,"out":FILE}        see Groups; needs no broker
 //     {"op":"committed","group":"billing","topic":"orders"}  {queue: [offset, max], ...}
+//     {"op":"mqadmin","words":["topicList"]}  what it prints; see Admin
+//     {"op":"request","topic":"questions"}               see Asking
+//     {"op":"assigned","group":"billing","topic":"orders","from":[[0,3],[1,0]],"until":10,
+//      "at_ms":1700000000000}                             see Asking
 //     {"op":"close"}
 //
 // The end of stdin ends the process at once.
@@ -31,11 +40,15 @@ import java.util.Map;
 import org.apache.rocketmq.common.TopicConfig;
 
 final class Client {
+    private static final int READ_AND_WRITE = 6;
     private static int opened;
 
     private Sending sending;
     private Reading reading;
     private Groups groups;
+    private Asking asking;
+    private Kinds kinds;
+    private String broker;
 
     public static void main(String[] arguments) throws Exception {
         PrintStream out = new PrintStream(System.out, false, StandardCharsets.UTF_8);
@@ -64,11 +77,24 @@ final class Client {
         String op = order.getString("op");
         switch (op) {
             case "open":
+                if (order.containsKey("offsets")) {
+                    // where consumers that broadcast keep theirs; the first one counts
+                    System.setProperty(
+                        "rocketmq.client.localOffsetStoreDir", order.getString("offsets"));
+                }
                 open(order.getString("name_server"), order.getString("broker"));
                 return true;
             case "create":
-                create(order.getString("topic"), order.getIntValue("queues"));
+                create(order);
                 return true;
+            case "brokers":
+                return reading.brokers(order.getString("topic"));
+            case "kinds":
+                return kinds.send(order.getString("topic"));
+            case "trace":
+                return kinds.trace(order.getString("topic"));
+            case "spread":
+                return kinds.spread(order.getString("topic"), order.getIntValue("count"));
             case "send":
                 return sending.send(order.getString("messages"), order.getString("receipts"));
             case "transact":
@@ -94,9 +120,16 @@ final class Client {
                 return Groups.strategies(order.getString("cases"), order.getString("out"));
             case "committed":
                 return reading.committed(order.getString("group"), order.getString("topic"));
+            case "mqadmin":
+                return Admin.run(order.getJSONArray("words").toJavaList(String.class));
+            case "request":
+                return asking.request(order.getString("topic"));
+            case "assigned":
+                return asking.assigned(order);
             case "close":
                 sending.close();
                 reading.close();
+                kinds.close();
                 return true;
             default:
                 throw new IllegalArgumentException("no such order: " + op);
@@ -109,9 +142,15 @@ final class Client {
         sending = new Sending(nameServer, broker, instance);
         reading = new Reading(nameServer, broker, instance);
         groups = new Groups(nameServer, instance);
+        asking = new Asking(nameServer, broker, instance);
+        kinds = new Kinds(nameServer, instance);
+        this.broker = broker;
     }
 
-    private void create(String topic, int queues) throws Exception {
-        reading.createTopic(new TopicConfig(topic, queues, queues));
+    private void create(JSONObject order) throws Exception {
+        int queues = order.getIntValue("queues");
+        reading.createTopic(
+            order.containsKey("broker") ? order.getString("broker") : broker,
+            new TopicConfig(order.getString("topic"), queues, queues, READ_AND_WRITE));
     }
 }

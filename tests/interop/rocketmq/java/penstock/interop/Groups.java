@@ -1,9 +1,9 @@
 // Members of consumer groups: the official push consumer, and the official strategies.
 //
 // consume joins a group and ends when `until` messages have succeeded and none has come for
-// `settle_ms`, or none has come for `idle_ms`. A message fails as often as its property `fail` says, which counts by its reconsume
-// times, and comes again by the delay `level`.
-// A line of the output is one call of the handler: {"topic","queue","offset","body","times",
+// `settle_ms`, or none has come for `idle_ms`. A message fails as often as its property `fail` says,
+// which counts by its reconsume times, and comes again by the delay `level`.
+// A line of the output is one call of the handler: {"topic","broker","queue","offset","body","times",
 // "succeeded","at_ms"}.
 //
 // strategies divides queues: a line of the cases is {"strategy","queues":[[topic,broker,id],...],
@@ -28,6 +28,7 @@ import java.util.concurrent.atomic.AtomicLong;
 import java.util.stream.Stream;
 import org.apache.rocketmq.client.consumer.AllocateMessageQueueStrategy;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.client.consumer.MessageSelector;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
@@ -64,7 +65,13 @@ final class Groups {
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         JSONObject topics = order.getJSONObject("topics");
         for (String topic : topics.keySet()) {
-            consumer.subscribe(topic, topics.getString(topic));
+            String wanted = topics.getString(topic);
+            consumer.subscribe(topic, order.getBooleanValue("sql")
+                ? MessageSelector.bySql(wanted)
+                : MessageSelector.byTag(wanted));
+        }
+        if (order.getBooleanValue("broadcasting")) {
+            Version.broadcast(consumer);
         }
         if (order.containsKey("max_reconsume_times")) {
             consumer.setMaxReconsumeTimes(order.getIntValue("max_reconsume_times"));
@@ -107,7 +114,7 @@ final class Groups {
                     Thread.sleep(20);
                 }
             } finally {
-                consumer.shutdown(); // waits for handlers, then stores the offsets
+                Ending.of(consumer::shutdown); // waits for handlers, then stores the offsets
             }
         }
         return called.get();
@@ -137,6 +144,7 @@ final class Groups {
     private static Map<String, Object> line(MessageExt message, boolean succeeded) {
         Map<String, Object> line = new LinkedHashMap<>();
         line.put("topic", message.getTopic());
+        line.put("broker", message.getBrokerName());
         line.put("queue", message.getQueueId());
         line.put("offset", message.getQueueOffset());
         line.put("body", new String(message.getBody(), java.nio.charset.StandardCharsets.UTF_8));

@@ -29,7 +29,6 @@ import org.apache.rocketmq.client.exception.MQClientException;
 import org.apache.rocketmq.common.TopicConfig;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
-import org.apache.rocketmq.remoting.protocol.ResponseCode;
 import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
 import penstock.golden.Line;
 
@@ -37,10 +36,14 @@ import penstock.golden.Line;
 final class Reading {
     private static final int MESSAGES_A_PULL = 32;
     private static final int THREADS = 8;
+    private static final int TIMEOUT_MS = 60_000; // a busy machine is no failure
+    // the class of the codes has moved since 4.9
+    private static final int NO_MESSAGE = 208;
+    private static final int TOPIC_NOT_EXIST = 17;
 
     private final String broker;
     private final DefaultMQPullConsumer consumer = new DefaultMQPullConsumer("interop-reader");
-    private final DefaultMQAdminExt admin = new DefaultMQAdminExt();
+    private final DefaultMQAdminExt admin = new DefaultMQAdminExt(TIMEOUT_MS);
 
     Reading(String nameServer, String broker, String instance) throws Exception {
         this.broker = broker;
@@ -53,13 +56,26 @@ final class Reading {
     }
 
     void close() {
-        consumer.shutdown();
-        admin.shutdown();
+        Ending.of(consumer::shutdown);
+        Ending.of(admin::shutdown);
     }
 
-    void createTopic(TopicConfig topic) throws Exception {
+    void createTopic(String broker, TopicConfig topic) throws Exception {
         var brokers = admin.examineBrokerClusterInfo().getBrokerAddrTable();
         admin.createAndUpdateTopicConfig(brokers.get(broker).selectBrokerAddr(), topic);
+    }
+
+    /** The names of the brokers that have the topic, by the name server. */
+    List<String> brokers(String topic) throws Exception {
+        try {
+            return admin.examineTopicRouteInfo(topic).getBrokerDatas().stream()
+                .map(each -> each.getBrokerName()).sorted().toList();
+        } catch (MQClientException error) {
+            if (error.getResponseCode() == TOPIC_NOT_EXIST) {
+                return List.of();
+            }
+            throw error;
+        }
     }
 
     List<Object> offsets(JSONArray queues) throws Exception {
@@ -134,11 +150,11 @@ final class Reading {
         long end = wanted.getLongValue("end");
         try {
             QueryResult found = wanted.getBooleanValue("unique")
-                ? admin.queryMessageByUniqKey(null, topic, key, max, begin, end)
+                ? Version.byUniqueKey(admin, topic, key, max, begin, end)
                 : admin.queryMessage(topic, key, max, begin, end);
             return found.getMessageList().stream().map(Line::messageId).sorted().toList();
         } catch (MQClientException error) {
-            if (error.getResponseCode() == ResponseCode.NO_MESSAGE) {
+            if (error.getResponseCode() == NO_MESSAGE) {
                 return List.of();
             }
             throw error;

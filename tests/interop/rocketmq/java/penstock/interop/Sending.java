@@ -2,7 +2,7 @@
 //
 // A line of the messages file is one message, or a batch when it has "items":
 //     {"topic","queue","body":BASE64,"tags","keys":[...],"flag","properties":{...},
-//      "delay_level","compression":"LZ4"|"ZSTD"|"ZLIB"}
+//      "delay_level","delay_ms","compression":"LZ4"|"ZSTD"|"ZLIB"}
 // and for `transact` it also has "outcome":"COMMIT_MESSAGE"|"ROLLBACK_MESSAGE"|"UNKNOW". A broker
 // that asks is told what the message's property "check" says, which is one of those, too.
 // A line of the receipts file: {"line","status","message_id","unique_key","queue","queue_offset"},
@@ -33,7 +33,6 @@ import org.apache.rocketmq.client.producer.SendCallback;
 import org.apache.rocketmq.client.producer.SendResult;
 import org.apache.rocketmq.client.producer.TransactionListener;
 import org.apache.rocketmq.client.producer.TransactionMQProducer;
-import org.apache.rocketmq.common.compression.CompressionType;
 import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
@@ -108,6 +107,7 @@ final class Sending {
     int transact(String messages, String receipts) throws Exception {
         TransactionMQProducer producer = new TransactionMQProducer("interop-transactions");
         producer.setNamesrvAddr(nameServer);
+        producer.setMqClientApiTimeout(TIMEOUT_MS);
         producer.setInstanceName(instance);
         producer.setTransactionListener(new Decided());
         producer.start();
@@ -122,7 +122,7 @@ final class Sending {
             }
             return out.count;
         } finally {
-            producer.shutdown();
+            Ending.of(producer::shutdown);
         }
     }
 
@@ -132,6 +132,7 @@ final class Sending {
         Decided decided = new Decided();
         TransactionMQProducer producer = new TransactionMQProducer("interop-transactions");
         producer.setNamesrvAddr(nameServer);
+        producer.setMqClientApiTimeout(TIMEOUT_MS);
         producer.setInstanceName(instance + "-checks");
         producer.setTransactionListener(decided);
         producer.start();
@@ -147,12 +148,12 @@ final class Sending {
             Thread.sleep(SETTLE_MS); // answers go one way: they are on their way
             return decided.asked;
         } finally {
-            producer.shutdown();
+            Ending.of(producer::shutdown);
         }
     }
 
     void close() {
-        producers.values().forEach(DefaultMQProducer::shutdown);
+        producers.values().forEach(each -> Ending.of(each::shutdown));
     }
 
     private DefaultMQProducer producer(String compression) throws Exception {
@@ -161,11 +162,12 @@ final class Sending {
         if (found == null) {
             found = new DefaultMQProducer("interop-" + name);
             found.setNamesrvAddr(nameServer);
+            found.setMqClientApiTimeout(TIMEOUT_MS); // a busy machine is no failure
             found.setInstanceName(instance);
             if (compression == null) {
                 found.setCompressMsgBodyOverHowmuch(Integer.MAX_VALUE);
             } else {
-                found.setCompressType(CompressionType.valueOf(compression));
+                Version.compress(found, compression);
             }
             // a message that is sent again would be stored twice
             found.setRetryTimesWhenSendFailed(0);
@@ -187,6 +189,9 @@ final class Sending {
         }
         if (wanted.containsKey("delay_level")) {
             message.setDelayTimeLevel(wanted.getIntValue("delay_level"));
+        }
+        if (wanted.containsKey("delay_ms")) {
+            Version.delay(message, wanted.getLongValue("delay_ms"));
         }
         JSONObject properties = wanted.getJSONObject("properties");
         if (properties != null) {

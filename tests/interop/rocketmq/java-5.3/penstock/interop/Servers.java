@@ -35,7 +35,9 @@ final class Servers {
         RealStore.withoutReplication((DefaultMessageStore) broker.getMessageStore());
         BrokerStartup.start(broker);
         // its own first try comes too early as a rule, and the second 10 s later
-        while (nameServer.getRouteInfoManager().getAllClusterInfo().getBrokerAddrTable().isEmpty()) {
+        String here = ":" + nameServer.getNettyServerConfig().getListenPort();
+        while (broker.getBrokerConfig().getNamesrvAddr().endsWith(here)
+            && nameServer.getRouteInfoManager().getAllClusterInfo().getBrokerAddrTable().isEmpty()) {
             broker.registerBrokerAll(true, false, true);
             Thread.sleep(50);
         }
@@ -62,7 +64,7 @@ final class Servers {
         if (in.readLine() == null) {
             Runtime.getRuntime().halt(3);
         }
-        servers.stop();
+        Ending.of(servers::stop);
         out.println("{\"stopped\":true}");
         out.flush();
         Runtime.getRuntime().halt(0); // both have hooks that would shut down a second time

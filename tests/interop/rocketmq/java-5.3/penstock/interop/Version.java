@@ -1,0 +1,33 @@
+// What the clients of RocketMQ 5.3 and of 4.9 have under other names, or only one of them has: 5.3.
+package penstock.interop;
+
+import org.apache.rocketmq.client.QueryResult;
+import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.client.producer.DefaultMQProducer;
+import org.apache.rocketmq.common.compression.CompressionType;
+import org.apache.rocketmq.common.message.Message;
+import org.apache.rocketmq.remoting.protocol.heartbeat.MessageModel;
+import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
+
+final class Version {
+    private Version() {
+    }
+
+    static void broadcast(DefaultMQPushConsumer consumer) {
+        consumer.setMessageModel(MessageModel.BROADCASTING);
+    }
+
+    static void compress(DefaultMQProducer producer, String kind) {
+        producer.setCompressType(CompressionType.valueOf(kind));
+    }
+
+    static void delay(Message message, long delayMs) {
+        message.setDelayTimeMs(delayMs);
+    }
+
+    static QueryResult byUniqueKey(
+        DefaultMQAdminExt admin, String topic, String key, int max, long begin, long end)
+        throws Exception {
+        return admin.queryMessageByUniqKey(null, topic, key, max, begin, end);
+    }
+}
