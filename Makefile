@@ -16,6 +16,10 @@ READY := .venv/ready
 # Written first: with it there, .venv is half an environment, and is made again.
 UNFINISHED := .venv/unfinished
 
+# As pip does where it installs for good: else, where PYTHONDONTWRITEBYTECODE is set, each start of
+# each process compiles all of its modules, which takes longer than the rest of a start.
+COMPILE := .venv/bin/python -m compileall -q -j 0 src/penstock src/penstock/*/
+
 # An environment does not survive that its checkout is moved or that its Python goes.
 ifneq ($(wildcard $(READY)),)
 ifneq ($(shell cat $(READY)) $(shell .venv/bin/python -c 'print("runs")' 2>/dev/null),$(CURDIR) runs)
@@ -47,12 +51,14 @@ $(READY): pyproject.toml $(wildcard shared/loops/native/*)
 	@if [ -t 1 ]; then quiet=; else quiet=--quiet; fi; \
 	  .venv/bin/python -m pip install $$quiet --disable-pip-version-check \
 	  --retries 10 --use-pep517 -e '.[spark,spark-connect,demo,dev]'
+	@$(COMPILE)
 	@.venv/bin/penstock version | sed 's/^/3\/3 /;2,$$s/^3\/3 /    /'
 	@echo '$(CURDIR)' > $(UNFINISHED) && mv $(UNFINISHED) $(READY)
 	@echo 'Ready. Next:  . .venv/bin/activate && penstock up --store ./store    or:  make demo'
 
 .PHONY: test
 test: lint ## check style and types, then run all tests, as many at once as there are cores
+	@$(COMPILE)
 	@# tests/conftest.py says how many at once, and in what order
 	.venv/bin/python -m pytest -n auto
 
@@ -71,11 +77,16 @@ N ?= 30
 .PHONY: mutants
 mutants: setup ## put N (30) small bugs into copies of the code, and tell which no test finds
 	.venv/bin/python tests/mutants --count $(N) $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only $(ONLY)) \
-	  $(if $(NEAR),--near $(NEAR))
+	  $(if $(NEAR),--near $(NEAR)) $(if $(FROM),--from $(FROM))
 
 .PHONY: interop
 interop: setup ## the same stores in a real RocketMQ and here; needs Java 17 and Maven
-	.venv/bin/python -m pytest tests/interop --timeout 600 --durations 0 --durations-min 1
+	@# two at once: most of the time a test waits for a broker to start, or for messages to be due
+	.venv/bin/python -m pytest tests/interop -n 2 --timeout 600 --durations 0 --durations-min 1
+
+.PHONY: clients-tables
+clients-tables: setup ## write the tables of docs/clients.md by what RocketMQ's clients print
+	PENSTOCK_WRITE_TABLES=1 .venv/bin/python -m pytest tests/interop/gateway --timeout 600
 
 # for example TESTS=tests/shared/log ONLY=shared/log
 TESTS ?= tests/shared tests/client tests/actors
@@ -108,6 +119,22 @@ PEERS ?=
 .PHONY: bench-peers
 bench-peers: setup ## measure Penstock beside other brokers for 40 minutes, write docs/performance.md
 	.venv/bin/python -m penstock.bench.peers.compare $(PEERS)
+
+.PHONY: tutorial
+tutorial: setup ## run docs/tutorial.md in an empty environment, with a stopwatch
+	.venv/bin/python tests/tutorial/run.py
+
+.PHONY: site
+site: setup ## build the documents as a site into build/site
+	.venv/bin/python -m pip install --quiet --disable-pip-version-check -e '.[docs]'
+	NO_MKDOCS_2_WARNING=1 .venv/bin/python -m mkdocs build --strict --quiet
+	@echo 'build/site/index.html'
+
+.PHONY: wheel
+wheel: setup ## build the wheel for this machine and the source distribution into dist/
+	.venv/bin/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
+	.venv/bin/python -c 'from setuptools.build_meta import build_sdist; build_sdist("dist")' > dist/log
+	@rm dist/log && ls -l dist
 
 .PHONY: clean
 clean: ## remove .venv and everything else that was made here

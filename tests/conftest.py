@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import msgspec
 import pytest
 from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture import providers
 
 from penstock.shared.config import Config
 from penstock.shared.formats.checkpoint import Checkpoint, encode_checkpoint
@@ -49,6 +50,10 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
+# A test means the broker that it names, and no other that runs on this machine or is saved.
+os.environ["PENSTOCK_CONTEXT"] = "none"
+os.environ.pop("PENSTOCK_ENDPOINT", None)
+
 STORED_MS = 1700000001456
 READY_TIMEOUT_S = 30
 STOP_TIMEOUT_S = 30
@@ -65,6 +70,10 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
 settings.load_profile("penstock")
+# It also draws constants that stand in the modules a process has loaded, and which those are is up
+# to the tests that the same worker has run before. Versions before that have no such thing.
+if hasattr(providers, "_get_local_constants"):
+    vars(providers)["_get_local_constants"] = lambda: providers._local_constants
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -240,6 +249,8 @@ def make_config(tmp_path: Path) -> Callable[..., Config]:
             consume_port=0,
             group_port=0,
             transaction_port=0,
+            gateway_enable=False,
+            monitor_port=0,
         )
         return msgspec.structs.replace(small, **changes)
 
@@ -301,6 +312,7 @@ class Broker:
         assert self.ready.startswith("ready "), f"{self.ready!r}\n{self.said.read_text()}"
         words = dict(word.split("=", 1) for word in self.ready.split()[1:])
         self.produce, self.consume = words["produce"], words["consume"]
+        self.monitor = words.get("monitor", "")
 
     def stop(self) -> int:
         self.process.terminate()
@@ -331,6 +343,8 @@ BROKER = {
     "consume_port": 0,
     "group_port": 0,
     "transaction_port": 0,
+    "gateway_enable": "false",
+    "monitor_enable": "false",
     "mapped_file_size_commit_log_bytes": 1 << 20,
     "mapped_file_size_consume_queue_bytes": 20_000,
     "max_message_size_bytes": 65_536,
@@ -357,6 +371,14 @@ def _running_broker(place: Path, settings: dict[str, object]) -> Iterator[Broker
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """A broker for all tests of a module, which use topics of their own."""
     with _running_broker(tmp_path_factory.mktemp("broker"), {}) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def monitored(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """The same with a monitor, at any free port."""
+    settings: dict[str, object] = {"monitor_enable": "true", "monitor_port": 0}
+    with _running_broker(tmp_path_factory.mktemp("broker"), settings) as running:
         yield running
 
 

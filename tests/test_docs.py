@@ -33,12 +33,18 @@ pytestmark = pytest.mark.takes(25)
 ROOT = Path(__file__).parent.parent
 BESIDE = ("README.md", "CONTRIBUTING.md", "SECURITY.md")
 DOCUMENTS = [*(ROOT / name for name in BESIDE), *sorted((ROOT / "docs").glob("*.md"))]
+CHINESE = sorted((ROOT / "docs" / "zh").glob("*.md"))
 SMALL_FILES = (
     "mapped_file_size_commit_log_bytes = 16_777_216",
     "mapped_file_size_consume_queue_bytes = 20_000",
 )
 # these do not end by themselves, need another terminal, or have their own tests
-NOT_RUN = re.compile(r"^make |penstock up|--follow|penstock demo|penstock (bench|chaos)")
+NOT_RUN = re.compile(
+    r"^make |^pip |penstock up(?! --daemon)|--follow|penstock demo|penstock (bench|chaos)| ~/store"
+)
+# a second broker of a document would find the ports of the first taken
+PORTS = [name for name in Config.__struct_fields__ if name.endswith("_port")]
+ANY_PORTS = {f"PENSTOCK_BROKER_{name.upper()}": "0" for name in PORTS}
 
 
 def _blocks(document: Path, language: str) -> list[str]:
@@ -82,6 +88,11 @@ def stack() -> Iterator[Stack]:
         shutil.copy(ROOT / "README.md", running.store.parent)
         _run(running, ["sh", "-c", "echo '{\"id\": 0}' | penstock produce orders --store ./store"])
         yield running
+        # of a document that has failed half way
+        for log in running.store.parent.glob("*/penstock/broker.log"):
+            store = str(log.parent.parent)
+            down = [sys.executable, "-m", "penstock.cli.main", "down", "--store", store]
+            subprocess.run(down, capture_output=True)
 
 
 def _run(stack: Stack, command: list[str]) -> str:
@@ -89,7 +100,7 @@ def _run(stack: Stack, command: list[str]) -> str:
     done = subprocess.run(
         command,
         cwd=stack.store.parent,
-        env={**os.environ, "PATH": path},
+        env={**os.environ, "PATH": path, **ANY_PORTS},
         capture_output=True,
         text=True,
     )
@@ -99,8 +110,11 @@ def _run(stack: Stack, command: list[str]) -> str:
 
 def documents_with(language: str) -> pytest.MarkDecorator:
     """Run the test for each document that has blocks of this language."""
-    found = [document for document in DOCUMENTS if _blocks(document, language)]
-    return pytest.mark.parametrize("document", found, ids=lambda path: path.name)
+    found = [document for document in [*DOCUMENTS, *CHINESE] if _blocks(document, language)]
+    # the Chinese tutorial is compared with the English one below
+    found = [each for each in found if str(each.relative_to(ROOT)) != "docs/zh/tutorial.md"]
+    names = [str(each.relative_to(ROOT)) for each in found]
+    return pytest.mark.parametrize("document", found, ids=names)
 
 
 @documents_with("python")
@@ -115,6 +129,9 @@ def test_the_python_in_a_document_runs_against_a_broker(document: Path, stack: S
 def test_the_commands_in_a_document_run_as_they_are_printed(document: Path, stack: Stack) -> None:
     lines = [line for line in _shell_lines(document) if not NOT_RUN.search(line)]
     assert lines
+    files = re.findall(r'^```\w+ title="([\w.]+)"\n(.*?)^```$', document.read_text(), re.M | re.S)
+    for name, text in files:
+        (stack.store.parent / name).write_text(text)
     for line in lines:
         _run(stack, ["sh", "-c", line])
 
@@ -124,10 +141,11 @@ def test_every_command_in_a_document_exists_with_its_options(
     document: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "store").mkdir()
+    for name in ("store", "first"):
+        (tmp_path / name).mkdir()
     (tmp_path / "README.md").touch()
     for line in _shell_lines(document):
-        for part in line.split("|"):
+        for part in re.split(r"\||&&", line.replace("~/", "./")):
             words = shlex.split(part, comments=True)
             if words[0] == "penstock":
                 command, arguments = _resolve(words[1:])
@@ -135,6 +153,22 @@ def test_every_command_in_a_document_exists_with_its_options(
     for inline in re.findall(r"`penstock ([a-z ]+)`", document.read_text()):
         if inline != "store":  # the group as a whole
             _resolve(inline.split())
+
+
+def test_the_chinese_tutorial_has_the_commands_and_outputs_of_the_english_one() -> None:
+    english, chinese = (
+        re.findall(r"^```.*?^```$", (ROOT / "docs" / name).read_text(), re.M | re.S)
+        for name in ("tutorial.md", "zh/tutorial.md")
+    )
+    assert chinese == english
+
+
+def test_the_chinese_page_of_errors_has_every_error_with_its_statuses() -> None:
+    english, chinese = (
+        re.findall(r"^\| `(\w+)`.*? \| (`[A-Z_`, ]+) \|", (ROOT / "docs" / name).read_text(), re.M)
+        for name in ("errors.md", "zh/errors.md")
+    )
+    assert chinese == english and len(english) > 20
 
 
 def test_every_make_target_that_is_named_exists() -> None:
@@ -157,7 +191,9 @@ def test_every_path_that_a_document_names_is_there() -> None:
     assert wrong == []
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "document", [*DOCUMENTS, *CHINESE], ids=lambda path: f"{path.parent.name}-{path.name}"
+)
 def test_every_link_to_a_file_leads_somewhere(document: Path) -> None:
     links = re.findall(r"\]\((?!https?:)([^)#]+)", document.read_text())
     assert [link for link in links if not (document.parent / link).exists()] == []

@@ -32,10 +32,12 @@ def _can_build() -> bool:
         return False
 
 
-def _build(place: Path, **environment: str) -> Path:
-    """The wheel, built from a copy: building leaves things beside the sources."""
+def _build(place: Path, before: str = "true", **environment: str) -> Path:
+    """The wheel, built from a copy, in which `before` is run: building leaves things beside the
+    sources."""
     ignored = shutil.ignore_patterns(*NOT_PRODUCT)
     shutil.copytree(ROOT, place / "source", symlinks=True, ignore=ignored)
+    subprocess.run(before, check=True, cwd=place / "source")
     isolation = ["--no-build-isolation"] if _can_build() else []
     command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", *isolation]
     command += ["--no-cache-dir", "--wheel-dir", str(place), str(place / "source")]
@@ -82,7 +84,12 @@ def test_the_wheel_holds_every_module_and_nothing_else(wheel: Path) -> None:
     expected.add("pyspark_penstock.py")
     if HAS_COMPILER:
         expected.add(NATIVE)
-    suffixes = {"configs": {".toml"}, "chaos": {".py", ".c"}, "shared": {".py", ".pyi"}}
+    suffixes = {
+        "actors": {".py", ".html", ".css", ".js", ".svg"},
+        "configs": {".toml"},
+        "chaos": {".py", ".c"},
+        "shared": {".py", ".pyi"},
+    }
     for package in packages:
         expected |= {
             f"penstock/{path.relative_to(source)}"
@@ -128,6 +135,12 @@ def test_without_a_compiler_there_is_a_wheel_all_the_same_which_says_so(tmp_path
     assert _version(environment, tmp_path).startswith(
         "native loops: no, the compiled module is not"
     )
+
+
+def test_a_wheel_for_any_system_has_no_compiled_loops(tmp_path: Path) -> None:
+    built = _build(tmp_path, "packaging/pure.sh")
+    assert built.name.endswith("-py3-none-any.whl")
+    assert NATIVE not in zipfile.ZipFile(built).namelist()
 
 
 def test_a_broker_runs_from_the_wheel_alone(installed: dict[str, str], tmp_path: Path) -> None:

@@ -14,7 +14,10 @@ import pytest
 from penstock.shared.faults import POINTS
 
 ROOT = Path(__file__).parent.parent
-PRODUCT = ("shared", "remoting", "actors", "client", "maintenance", "spark", "cli", "chaos")
+PRODUCT = (
+    *("shared", "remoting", "actors", "client", "maintenance", "spark", "cli", "chaos"),
+    *("embedded", "testing", "dataframes"),
+)
 PACKAGES = (*PRODUCT, "bench", "configs")
 MAX_FILE_LINES = 400
 MAX_FUNCTION_LINES = 60
@@ -33,11 +36,15 @@ MAY_IMPORT = {
     "client": {"shared"},
     "maintenance": {"shared"},
     "spark": {"shared", "client", "maintenance"},
-    "chaos": {"shared", "actors", "client", "maintenance", "spark"},
-    "bench": {"shared", "actors", "client", "chaos", "spark"},
+    # it speaks RocketMQ's protocol to a gateway that it attacks
+    "chaos": {"shared", "remoting", "actors", "client", "maintenance", "spark"},
+    "bench": {"shared", "remoting", "actors", "client", "chaos", "spark"},
+    "embedded": {"shared", "supervisor", "client"},
+    "testing": {"embedded", "client"},
+    "dataframes": {"shared", "client", "spark"},
     "cli": {
         *("shared", "actors", "supervisor", "client", "maintenance"),
-        *("spark", "bench", "chaos", "configs"),
+        *("spark", "bench", "chaos", "configs", "dataframes"),
     },
 }
 
