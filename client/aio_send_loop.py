@@ -123,7 +123,7 @@ class AioSendLoop:
                 await self._talk()
             finally:
                 self._close()
-                self.leave()
+                self._tell()
             raise
         except Exception as error:
             self._end(error)  # nothing would settle what has no outcome
@@ -207,6 +207,16 @@ class AioSendLoop:
     def leave(self) -> None:
         """Give up what has no outcome, and say what has failed unseen."""
         self._end()
+        self._tell()
+        task = self._task
+        if task is not None and not task.done() and not task.get_loop().is_running():
+            # nothing will go on with the task: it closes its socket here, while modules can still
+            # be imported, and not when the interpreter takes what is left apart
+            coroutine = task.get_coro()
+            assert coroutine is not None
+            coroutine.close()
+
+    def _tell(self) -> None:
         if lost := self._core.failures.take():
             lost.log(f"leaving {self!r}")
 
