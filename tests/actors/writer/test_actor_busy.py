@@ -184,7 +184,7 @@ def test_a_writer_that_lacks_files_ends_and_its_successor_stores_the_frame(
     segments = 1
     try:
         with pytest.raises(OSError, match="Too many open files"):
-            # threads of ZeroMQ close what earlier tests had: then a frame finds room, the next does not
+            # ZeroMQ's threads close what earlier tests had: then a frame finds room, the next not
             while segments < 8:
                 wrote = broker.positions["wrote"]
                 (stored,) = producer.append(LARGE, keys=f"lacking-{segments}-")
