@@ -45,7 +45,7 @@ from penstock.shared.recovery.close_store import close_store
 from penstock.shared.recovery.history import keep_recovery
 from penstock.shared.recovery.open_store import OpenStore, open_store
 
-CHECK_MS = 250  # a child's end wakes it; what else it looks for takes seconds to be sure of
+CHECK_MS = 500  # a child's end wakes it; what else it looks for takes seconds to be sure of
 # While an actor starts, so that it is said to run as soon as it does.
 START_CHECK_MS = 5
 BEAT_LATE_MS = 1000  # who is at the work of starting has beaten since

@@ -97,6 +97,7 @@ class Consumer(ConsumerState):
             timeout_ms=timeout_ms,
             max_body_bytes=max_body_bytes,
             direct=direct,
+            hears_losses=True,
         )
         self._address.meet()
         self._address.give(self._core.aim)
@@ -165,7 +166,16 @@ class Consumer(ConsumerState):
             if left_ms <= 0:
                 return []
             if not self._core.ready:
-                self._socket.poll(int(min(left_ms, max(1, self._core.wait_ms(now_ms)))))
+                self._wait(int(min(left_ms, max(1, self._core.wait_ms(now_ms)))))
+
+    def _wait(self, wait_ms: int) -> None:
+        """Until an answer comes, or a connection is lost."""
+        if not self._core.is_waiting_long:
+            self._socket.poll(wait_ms)
+            return
+        ready, _, _ = zmq.select([self._socket, self._lost.events], [], [], wait_ms / 1000)
+        if self._lost.events in ready and self._lost.take(self._clock.monotonic_ms()):
+            self._core.connection_lost()
 
     def _exchange(self, now_ms: int) -> None:
         """Take what has come in, and ask for more."""

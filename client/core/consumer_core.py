@@ -50,7 +50,9 @@ AHEAD_BYTES = 2 << 20
 DIRECT_PULL_BYTES = 2 << 20
 DIRECT_AHEAD_BYTES = 3 << 20
 WAIT_MS = 5000
-REPEAT_MS = 200
+# A pull that is held is sent again, each time after twice as long where a connection that ends is
+# noticed by itself: consumers are many, and quiet ones must cost the reader next to nothing.
+REPEAT_MS, MAX_REPEAT_MS = 200, 2500
 _ANY_NUMBER = 1 << 31
 
 
@@ -73,8 +75,10 @@ class ConsumerCore:
         timeout_ms: int,
         max_body_bytes: int = MAX_BODY_BYTES,
         direct: bool = False,
+        hears_losses: bool = False,
     ) -> None:
-        """`now_ms`: the wall clock, for starts that say how long ago. `endpoint` is for errors."""
+        """`now_ms`: the wall clock, for starts that say how long ago. `endpoint` is for errors.
+        `hears_losses`: `connection_lost` will be called."""
         self._max_body_bytes = check_at_least("max_body_bytes", max_body_bytes, 0)
         self._files = LogFiles(check_bool("direct", direct))
         self._endpoint = endpoint
@@ -89,6 +93,7 @@ class ConsumerCore:
         self._timeout_ms = check_at_least("timeout_ms", timeout_ms, 1)
         self._request = 0
         self._asked_ms = self._silent_since_ms = 0
+        self._repeat_ms, self._hears_losses = REPEAT_MS, hears_losses
         self._pending: bytes | None = None
         self._unread: tuple[messages.Pulled, bytes | memoryview] | None = None
         # whether the broker has said where the queues begin and end: nothing later is missed
@@ -144,11 +149,13 @@ class ConsumerCore:
             if self.described and (self._ahead_bytes >= enough or self._all_asked):
                 return []
             self._pending = encode(self._next(direct))
-            self._silent_since_ms = now_ms
+            self._silent_since_ms, self._repeat_ms = now_ms, REPEAT_MS
         else:
             self._check_silence(now_ms)
-            if now_ms - self._asked_ms < REPEAT_MS:
+            if now_ms - self._asked_ms < self._repeat_ms:
                 return []
+            if self._hears_losses:
+                self._repeat_ms = min(2 * self._repeat_ms, MAX_REPEAT_MS)
             if self._named != self.aim.run:  # the broker has moved meanwhile
                 self._pending = encode(self._next(self._files.usable(now_ms)))
         self._asked_ms = now_ms
@@ -157,15 +164,25 @@ class ConsumerCore:
     def _check_silence(self, now_ms: int) -> None:
         """Raise BrokerTimeout after a long silence, in which somebody has been asking."""
         away_ms = now_ms - self._asked_ms
-        if away_ms > 2 * REPEAT_MS:
-            self._silent_since_ms += away_ms - REPEAT_MS
+        if away_ms > 2 * self._repeat_ms:
+            self._silent_since_ms += away_ms - self._repeat_ms
         if now_ms - self._silent_since_ms > self._timeout_ms:
             self._silent_since_ms = now_ms
             raise self.aim.elsewhere or silent(self._endpoint, self._timeout_ms)
 
     def not_connected(self, now_ms: int) -> None:
         self.aim.away = True  # the request could not be sent: soon again
+        self._repeat_ms = REPEAT_MS
         self._asked_ms = now_ms - REPEAT_MS + 10
+
+    def connection_lost(self) -> None:
+        """The reader that held the pull may be gone: ask its successor soon."""
+        self._repeat_ms = REPEAT_MS
+
+    @property
+    def is_waiting_long(self) -> bool:
+        """Whether it is long until the request is sent again, unless a connection is lost."""
+        return self._repeat_ms > REPEAT_MS
 
     def given_up(self, max_bytes: int) -> None:
         """What came by the connection was too long. Told after what came before it."""
@@ -173,7 +190,8 @@ class ConsumerCore:
 
     def wait_ms(self, now_ms: int) -> int:
         """How long nothing has to be sent, unless something comes in."""
-        return max(0, self._asked_ms + REPEAT_MS - now_ms)
+        silent_ms = self._silent_since_ms + self._timeout_ms + 1
+        return max(0, min(self._asked_ms + self._repeat_ms, silent_ms) - now_ms)
 
     def _next(self, direct: bool) -> messages.Pull | messages.Describe:
         self._named = self.aim.run

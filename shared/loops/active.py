@@ -3,8 +3,8 @@
 `compiled` is compiled. Its twin in Python, which is the reference and runs where there was no
 compiler, are `pure.frame`, `pure.walk`, `pure.queues`, `pure.encode`, `pure.sends`, `pure.intake`,
 `pure.sending`, `pure.ranges`, `pure.message`, `pure.answer`, `pure.parts`, `pure.timers`,
-`pure.batches`, `pure.plain` and `pure.columns`. PENSTOCK_PURE=1 chooses the twin. A compiled module
-of other sources than these is not used: it says which INTERFACE it was made for.
+`pure.batches`, `pure.plain`, `pure.columns` and `pure.sleeping`. PENSTOCK_PURE=1 chooses the twin.
+A compiled module of other sources than these is not used: it says which INTERFACE it was made for.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ __all__ = [
     "put_entries",
     "put_stamped",
     "record_starts",
+    "sleep_small",
     "timer_entries",
     "wall_ms",
     "why_pure",
@@ -49,7 +50,7 @@ __all__ = [
 
 # Raised with every change of what the compiled module and its twin take, give or mean: an editable
 # install goes on with the module that it has compiled until somebody installs again.
-INTERFACE = 18
+INTERFACE = 19
 # "" and "0" are as if it were not set. It is read once, and inherited by the actors.
 VARIABLE = "PENSTOCK_PURE"
 
@@ -97,6 +98,7 @@ if why_pure:
     from penstock.shared.loops.pure.ranges import gather, log_ranges
     from penstock.shared.loops.pure.sending import PlainSender, SendLock
     from penstock.shared.loops.pure.sends import FrameOfRuns, FrameRun, KeyNumbers, Outcome
+    from penstock.shared.loops.pure.sleeping import sleep_small
     from penstock.shared.loops.pure.timers import delayed_copies, timer_entries
     from penstock.shared.loops.pure.walk import dispatch, record_starts
 else:
@@ -131,6 +133,7 @@ else:
         put_entries,
         put_stamped,
         record_starts,
+        sleep_small,
         timer_entries,
         wall_ms,
     )

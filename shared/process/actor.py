@@ -24,6 +24,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import importlib
+import mmap
 import os
 import select
 import signal
@@ -39,6 +40,7 @@ import zmq
 
 from penstock.shared.clock import Clock, SystemClock
 from penstock.shared.config import Config
+from penstock.shared.loops.active import sleep_small
 from penstock.shared.memory.positions import Positions
 from penstock.shared.memory.roster import row_of
 from penstock.shared.memory.run_directory import Run, join_run
@@ -50,8 +52,12 @@ from penstock.shared.process.malloc_tuning import Heaps
 from penstock.shared.process.pulse import Pulse
 
 # A lost doorbell costs at most a tick. Where nothing has happened for a while ticks are longer: a
-# dozen actors that look ten times a second take a few percent of a processor for nothing.
-TICK_MS, QUIET_TICK_MS, QUIET_AFTER_MS = 100, 500, 1000
+# dozen actors that look ten times a second take a few percent of a processor for nothing. Work
+# that no bell has told of is a client's question, or done by the clock; nothing follows it.
+TICK_MS, QUIET_TICK_MS, QUIET_AFTER_MS, QUIET_AFTER_WORK_MS = 100, 1000, 1000, 100
+# In a longer sleep of an actor that serves clients memory is looked at this often: at a gigabyte a
+# second this is as much as docs/limits.md lets a connection have under way.
+MEMORY_LOOK_MS = 100
 # A deleted file takes room on the disk until the last who has it open closes it.
 RELEASE_MS = 1000
 # Heaps may keep this much for the next frames; what a flood took beyond that is given back.
@@ -107,6 +113,9 @@ class Stage:
         # Sockets that are asked before each sleep: a send takes what ZeroMQ had to say from the
         # descriptor.
         self._asked: list[zmq.Socket[bytes]] = []
+        # What clients send into, and this process's memory, where it serves any.
+        self._inlet: Inlet | None = None
+        self._statm = -1
         self.listen(self.bus.bells)
         # In seconds; at most a quarter of the timeout, so that one late beat proves nothing.
         self.disk = Pulse(self.beat, min(PULSE_S, config.actor_stall_timeout_ms / 4000))
@@ -150,6 +159,11 @@ class Stage:
         for asked in self._asked:
             if int(asked.get(zmq.EVENTS)) & _POLLIN:
                 return [asked]
+        if self._inlet is not None and timeout_ms > MEMORY_LOOK_MS:
+            most_pages = self._inlet.calm_bytes // mmap.PAGESIZE
+            handle = self._epoll.fileno()
+            sleep_small(handle, self._statm, most_pages, timeout_ms, MEMORY_LOOK_MS)
+            timeout_ms = 0
         ready = self._epoll.poll(timeout_ms / 1000)
         self.positions.woke_ns = time.monotonic_ns()
         return [self._sources[handle] for handle, _ in ready]
@@ -179,13 +193,18 @@ class Stage:
             if str(number).strip("0") == "1":  # the first, the tenth, the hundredth ...
                 self.report(f"closed a connection that {what}; {number} so far")
 
-        return Inlet(socket, self.beat, closed, self.clock.monotonic_ms)
+        if self._statm < 0:
+            self._statm = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
+        self._inlet = Inlet(socket, self.beat, closed, self.clock.monotonic_ms)
+        return self._inlet
 
     def close(self) -> None:
         """Release all of it. The actor has closed its sockets: ZeroMQ would wait for them here."""
         # no beat may come once the page is unmapped
         self.disk.end()
         self._epoll.close()
+        if self._statm >= 0:
+            os.close(self._statm)
         self.bus.close()
         self.context.term()
         self.positions.close()
@@ -202,10 +221,11 @@ class Ticks:
         self._busy_ms = min(TICK_MS, self._quiet_ms)
         self._quiet_from_ms = 0
 
-    def note(self, now_ms: int) -> None:
-        """Something has happened: work was done, or a bell has come. That ZeroMQ has woken up says
-        nothing: it does so once a second for each connection that it looks after."""
-        self._quiet_from_ms = now_ms + QUIET_AFTER_MS
+    def note(self, now_ms: int, bells: bool) -> None:
+        """Something has happened: a bell has come, or work was done without one. That ZeroMQ has
+        woken up says nothing: it does so once a second for each connection that it looks after."""
+        quiet_ms = QUIET_AFTER_MS if bells else QUIET_AFTER_WORK_MS
+        self._quiet_from_ms = max(self._quiet_from_ms, now_ms + quiet_ms)
 
     def most_ms(self, now_ms: int) -> int:
         return self._busy_ms if now_ms < self._quiet_from_ms else self._quiet_ms
@@ -349,7 +369,7 @@ def run_actor(
     release_ms = stage.clock.monotonic_ms() + RELEASE_MS
     heaps = Heaps(MOST_FREE_BYTES)
     ticks = Ticks(config.actor_stall_timeout_ms)
-    ticks.note(stage.clock.monotonic_ms())
+    ticks.note(stage.clock.monotonic_ms(), True)
     while True:
         # Bells are taken before positions are read: one that comes in between is kept for the next
         # cycle, while one that was taken afterwards would be lost with what it stands for.
@@ -358,7 +378,7 @@ def run_actor(
         done = actor.work()
         now_ms = stage.clock.monotonic_ms()
         if bells or done:
-            ticks.note(now_ms)
+            ticks.note(now_ms, bool(bells))
         if now_ms >= release_ms:
             actor.release_deleted()
             heaps.give_back()

@@ -87,6 +87,11 @@ class Inflow:
                 self._forget(set(_sockets()))
         self._taken[inode] = self._taken.get(inode, 0) + size
 
+    @property
+    def calm_bytes(self) -> int:
+        """How much memory this process may have of its own until a look is due at once."""
+        return self._seen + GROWN_BYTES
+
     def look(self, drained: bool, held_bytes: int) -> bool:
         """Close who has too much under way. `drained` says that no whole request is there,
         `held_bytes` what the actor itself keeps of requests and answers.

@@ -18,9 +18,6 @@ from penstock.client.core.start import StartAt
 from penstock.shared.errors import PenstockError, QueueNotFound
 
 STALE_MS = 20
-# A pull that is held is asked for again each time later, up to this: members are many, and a quiet
-# group must cost the reader next to nothing. A connection that ends is noticed by itself.
-MAX_REPEAT_MS = 2500
 # A pull that follows the last one within this time, and that was answered with much, asks for more,
 # up to the second number: the reader gives no more.
 SOON_MS, MAX_PULL_BYTES = 50, 8 << 20
@@ -60,13 +57,13 @@ class AssignedCore(ConsumerCore):
             timeout_ms=timeout_ms,
             max_body_bytes=max_body_bytes,
             direct=direct,
+            hears_losses=True,
         )
         self.described = everything is None
         self._paused: set[int] = set()
         # what the pull that is on its way names
         self._named_queues: set[int] = set()
         self._stale_since_ms = -1
-        self._repeat_ms = REPEAT_MS
         # what one pull asks for, when it left, and what has come since
         self._pull_bytes, self._pulled_ms, self._came_bytes = DIRECT_PULL_BYTES, 0, 0
         self._now_ms = 0
@@ -136,27 +133,13 @@ class AssignedCore(ConsumerCore):
                 self._stale_since_ms = now_ms
             elif now_ms - self._stale_since_ms >= STALE_MS and not self.has_unread:
                 self._pending = None
-        if self._pending is None:
-            self._repeat_ms = REPEAT_MS
-        elif now_ms - self._asked_ms < self._repeat_ms:
-            return []
-        else:
-            self._repeat_ms = min(2 * self._repeat_ms, MAX_REPEAT_MS)
         return super().outgoing(now_ms)
-
-    def connection_lost(self) -> None:
-        """The reader that held the pull may be gone: ask its successor soon."""
-        self._repeat_ms = REPEAT_MS
-
-    def not_connected(self, now_ms: int) -> None:
-        super().not_connected(now_ms)
-        self._repeat_ms = REPEAT_MS
 
     def wait_ms(self, now_ms: int) -> int:
         if self._pending is None:
             idle = self._all_asked or self._ahead_bytes > 0 or self.has_unread
             return REPEAT_MS if idle else 0
-        waits = max(0, self._asked_ms + self._repeat_ms - now_ms)
+        waits = super().wait_ms(now_ms)
         return min(waits, STALE_MS) if self._stale_since_ms >= 0 else waits
 
     def fetched(self, records: memoryview | None) -> None:

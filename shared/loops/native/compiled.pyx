@@ -22,7 +22,7 @@ from libc.string cimport memchr, memcmp, memcpy, memset
 
 from penstock.shared.loops import forms
 
-INTERFACE = 18
+INTERFACE = 19
 
 cdef extern from "crc.h" nogil:
     void crc_begin(int portable)
@@ -76,6 +76,7 @@ include "message.pxi"
 include "answer.pxi"
 include "ranges.pxi"
 include "parts.pxi"
+include "sleeping.pxi"
 include "timers.pxi"
 include "copies.pxi"
 include "batches.pxi"

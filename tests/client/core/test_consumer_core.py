@@ -21,11 +21,13 @@ from hypothesis.stateful import (
 from penstock.client.core.consumer_core import (
     AHEAD_BYTES,
     DIRECT_AHEAD_BYTES,
+    MAX_REPEAT_MS,
     REPEAT_MS,
     ConsumerCore,
 )
 from penstock.client.core.log_files import TRY_AGAIN_MS
 from penstock.shared.errors import (
+    BrokerTimeout,
     ConnectError,
     InvalidArgument,
     OffsetOutOfRange,
@@ -397,6 +399,28 @@ def test_a_request_is_repeated_until_it_is_answered(reader: Any, make_consumer: 
         sent += wire.requests
         wire.requests.clear()
     assert len(sent) == 1000 // REPEAT_MS and len(set(sent)) == 1
+
+
+def test_where_losses_are_heard_of_a_request_is_repeated_each_time_later_and_silence_is_in_time(
+    reader: Any, make_consumer: WireMaker
+) -> None:
+    wire = make_consumer(reader, hears_losses=True, timeout_ms=20_000)
+    wire.now_ms += REPEAT_MS
+    began = wire.now_ms
+    sent = []
+    with pytest.raises(BrokerTimeout):
+        while True:
+            wire.ask()
+            sent += [wire.now_ms] * len(wire.requests)
+            wire.requests.clear()
+            wire.now_ms += max(1, wire.core.wait_ms(wire.now_ms))
+    assert wire.now_ms == began + 20_001
+    gaps = [after - before for before, after in zip(sent, sent[1:], strict=False)]
+    assert gaps[:5] == [REPEAT_MS, 2 * REPEAT_MS, 4 * REPEAT_MS, 8 * REPEAT_MS, MAX_REPEAT_MS]
+    assert wire.core.is_waiting_long
+    wire.core.connection_lost()
+    assert not wire.core.is_waiting_long
+    assert wire.core.wait_ms(sent[-1] + 1) == REPEAT_MS - 1
 
 
 def test_an_error_of_the_broker_is_raised_and_the_next_request_goes_out(

@@ -1,0 +1,101 @@
+"""A sleep that ends with traffic, with the time, or when memory has grown; both forms alike."""
+
+from __future__ import annotations
+
+import os
+import select
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from penstock.shared.loops.pure import sleeping as pure
+
+LONG_MS = 60_000
+NEVER = 1 << 60
+
+Sleep = Callable[[int, int, int, int, int], None]
+
+
+def _forms() -> list[Any]:
+    try:
+        from penstock.shared.loops import compiled
+    except ImportError:
+        missing = pytest.mark.skip(reason="the compiled loops were not built")
+        return [pure.sleep_small, pytest.param(None, marks=missing)]
+    return [pure.sleep_small, compiled.sleep_small]
+
+
+@pytest.fixture(params=_forms(), ids=["pure", "compiled"])
+def sleep(request: pytest.FixtureRequest) -> Sleep:
+    found: Sleep = request.param
+    return found
+
+
+@pytest.fixture
+def statm() -> Iterator[int]:
+    handle = os.open("/proc/self/statm", os.O_RDONLY)
+    yield handle
+    os.close(handle)
+
+
+@pytest.fixture
+def source() -> Iterator[tuple[int, int]]:
+    """An epoll's descriptor, and the end of a pipe that makes it ready."""
+    read, write = os.pipe()
+    with select.epoll() as epoll:
+        epoll.register(read, select.EPOLLIN)
+        yield epoll.fileno(), write
+    os.close(read)
+    os.close(write)
+
+
+def test_it_ends_at_once_where_there_is_traffic_and_takes_none_of_it(
+    sleep: Sleep, statm: int, source: tuple[int, int]
+) -> None:
+    epoll, write = source
+    os.write(write, b"x")
+    began = time.monotonic()
+    sleep(epoll, statm, NEVER, LONG_MS, LONG_MS)
+    assert time.monotonic() - began < LONG_MS / 2000
+    assert select.select([epoll], [], [], 0)[0] == [epoll]
+
+
+def test_it_ends_with_traffic_that_comes_while_others_of_the_process_run(
+    sleep: Sleep, statm: int, source: tuple[int, int]
+) -> None:
+    epoll, write = source
+    other = threading.Thread(target=os.write, args=(write, b"x"))
+    began = time.monotonic()
+    other.start()
+    sleep(epoll, statm, NEVER, LONG_MS, 5)
+    other.join()
+    assert time.monotonic() - began < LONG_MS / 2000
+
+
+def test_it_ends_when_the_time_is_over(sleep: Sleep, statm: int, source: tuple[int, int]) -> None:
+    began = time.monotonic()
+    sleep(source[0], statm, NEVER, 50, 20)
+    assert 0.045 < time.monotonic() - began < LONG_MS / 2000
+    sleep(source[0], statm, NEVER, 0, 20)
+
+
+def test_it_ends_at_the_first_look_that_finds_more_memory(
+    sleep: Sleep, statm: int, source: tuple[int, int]
+) -> None:
+    most = pure.own_pages(statm) + 1000
+    grown = bytearray(8 << 20)
+    grown[:: 1 << 12] = b"x" * (len(grown) >> 12)
+    began = time.monotonic()
+    sleep(source[0], statm, most, LONG_MS, 10)
+    assert time.monotonic() - began < LONG_MS / 2000
+    assert len(grown) == 8 << 20
+
+
+def test_what_cannot_be_read_is_an_error_and_not_a_sleep(
+    sleep: Sleep, source: tuple[int, int]
+) -> None:
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        sleep(source[0], -1, NEVER, LONG_MS, 1)
