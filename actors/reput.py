@@ -42,7 +42,7 @@ from penstock.shared.index.index_file import IndexFiles
 from penstock.shared.layout import StorePaths
 from penstock.shared.log.reader import LogReader
 from penstock.shared.loops.active import QueueNumbers, dispatch
-from penstock.shared.loops.forms import ROW, rows_of
+from penstock.shared.loops.forms import ROW, Dispatched, rows_of
 from penstock.shared.memory.queue_table import QueueKey, QueueTable
 from penstock.shared.next_steps import verify
 from penstock.shared.process.actor import QUIET_TICK_MS, TICK_MS, Actor, Stage
@@ -111,6 +111,7 @@ class Reput(Actor):
         self._order: SlotOrder[int, tuple[int, int, bytes]] = SlotOrder(
             lambda queue: self._table.max_offset(queue) if queue < self._count else None
         )
+        self._looked: tuple[Dispatched, bytes] | None = None
 
     def work(self) -> int:
         bound, now_ms = self._positions[self._bound], self._stage.clock.monotonic_ms()
@@ -137,6 +138,11 @@ class Reput(Actor):
             self._positions.publish("dispatch_error", number)
             self._retry.put_off()
             return 0
+        self._retry.succeeded()
+        if self._positions["dispatch_error"]:
+            # before `dispatched`: a successor that finds nothing to dispatch would leave it
+            self._stage.report("consumers see new messages again")
+            self._positions.publish("dispatch_error", 0)
         if not moved:
             return 1
         self._recently.note(now_ms)
@@ -148,9 +154,6 @@ class Reput(Actor):
             (self._stage.run.path / EARLIER_ENTRIES).unlink(missing_ok=True)
             self._earlier = EarlierEntries((), self._named)
         self._tell_queued(self._dispatched)
-        if self._positions["dispatch_error"]:
-            self._stage.report("consumers see new messages again")
-            self._positions.publish("dispatch_error", 0)
         return 1
 
     def _tell_queued(self, end: int) -> None:
@@ -191,16 +194,8 @@ class Reput(Actor):
 
     def _dispatch(self, view: memoryview) -> int:
         """Write the entries of the whole records in a piece of the log; its length in bytes."""
-        indexed = self._stage.config.message_index_enable
-        # Some may be of deleted topics, or name a queue that they are not of. Such a queue must not
-        # get a number: it is a slot.
-        is_mixed = self._dispatched < max([self._earlier.end, *self._gone.values()])
-        scratch = QueueNumbers() if is_mixed else None
-        numbers = self._numbers if scratch is None else scratch
-        found = dispatch(view, self._dispatched, numbers, self._levels_ms, indexed)
+        found, rows = self._looked or self._look(view)
         crash_point("reput.before_cq")
-        rows = self._placed(found.rows, scratch) if scratch is not None else found.rows
-        rows = rows if self._dispatched >= self._doubted_to else self._possible(rows)
         self._add_queues(rows)
         rows = self._fill(rows) if self._log.damaged else rows
         self._windows.put(rows)
@@ -213,7 +208,25 @@ class Reput(Actor):
         crash_point("reput.after_index_before_cursor")
         if found.records:
             self._positions.publish("dispatched_record", found.last)
+        self._looked = None
         return found.size
+
+    def _look(self, view: memoryview) -> tuple[Dispatched, bytes]:
+        """What the whole records in a piece of the log say, and the entries that they get."""
+        indexed = self._stage.config.message_index_enable
+        # Some may be of deleted topics, or name a queue that they are not of. Such a queue must not
+        # get a number: it is a slot.
+        is_mixed = self._dispatched < max([self._earlier.end, *self._gone.values()])
+        scratch = QueueNumbers() if is_mixed else None
+        numbers = self._numbers if scratch is None else scratch
+        found = dispatch(view, self._dispatched, numbers, self._levels_ms, indexed)
+        rows = self._placed(found.rows, scratch) if scratch is not None else found.rows
+        if self._dispatched >= self._doubted_to:
+            return found, rows
+        # Kept until all of it is stored. A record that was met again, because the disk had refused
+        # its entry, would come after itself, and be taken for one that names another's slot.
+        self._looked = found, self._possible(rows)
+        return self._looked
 
     def _placed(self, rows: bytes, names: QueueNumbers) -> bytes:
         """The rows without those of deleted topics, where their records stood before if that is

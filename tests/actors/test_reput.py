@@ -24,6 +24,11 @@ from penstock.shared.layout import segment_name
 from penstock.shared.log.scan import scan
 from penstock.shared.memory.queue_table import SLOT_BYTES, QueueKey, QueueTable
 from penstock.shared.process.retry import RETRY_MS
+from penstock.shared.queue.deleted_topics import (
+    DeletedTopic,
+    DeletedTopics,
+    save_deleted_topics,
+)
 from penstock.shared.queue.known_queues import load_known_queues
 from penstock.shared.store.checkpoint_file import load_checkpoint
 
@@ -52,6 +57,16 @@ def _reach(broker: Any, stop: int | None = None) -> None:
     stop = broker.positions["wrote"] if stop is None else stop
     for name in ("committed", "flushed"):
         broker.positions.initialise(name, stop)
+
+
+def _refuse_files(reput: Any, work: Callable[..., None], most_bytes: int) -> None:
+    """Let the reput work on a disk that takes no file longer than this."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most_bytes, before[1]))
+    try:
+        work(reput)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 @pytest.mark.parametrize(("flush", "bound"), [("sync", "flushed"), ("async", "committed")])
@@ -160,12 +175,7 @@ def test_a_disk_that_takes_no_entry_is_told_and_tried_again(
     broker.append(30)
     broker.append(5, queue_id=1)
     _reach(broker)
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (20 * 25, before[1]))
-    try:
-        work(reput)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    _refuse_files(reput, work, 20 * 25)
     first, second = QueueKey("orders", 0), QueueKey("orders", 1)
     assert broker.positions["dispatch_error"] == errno.EFBIG
     assert broker.positions["dispatched"] == told
@@ -178,6 +188,58 @@ def test_a_disk_that_takes_no_entry_is_told_and_tried_again(
     expected = _expected(broker)
     for key in (first, second):
         assert _entries(broker, key) == expected[key]
+
+
+def test_what_a_disk_refuses_of_an_earlier_run_keeps_its_slot(
+    pipeline: Callable[..., Any], work: Callable[..., None]
+) -> None:
+    """A reput doubts what was stored before it began, by the order in which it meets it. A second
+    try must not meet it a second time: the last message of a queue would be no one's."""
+    broker = pipeline(**MAPPED)
+    first, second = QueueKey("orders", 0), QueueKey("orders", 1)
+    broker.append(1)
+    broker.append(1, queue_id=1)
+    _reach(broker)
+    reput = broker.start(Reput)
+    for _ in range(2):
+        _refuse_files(reput, work, 20 * 25)
+        assert broker.positions["dispatch_error"] == errno.EFBIG
+        broker.clock.advance(RETRY_MS)
+    work(reput)
+    assert broker.positions["dispatched"] == broker.positions["wrote"]
+    assert broker.queues() == {first: (0, 1), second: (0, 1)}
+    broker.append(1)
+    _reach(broker)
+    work(reput)
+    expected = _expected(broker)
+    for key in (first, second):
+        assert _entries(broker, key) == expected[key]
+
+
+def test_queues_that_could_not_be_moved_away_are_no_error_any_more_once_they_are(
+    pipeline: Callable[..., Any], work: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A topic is deleted, and no message comes after that."""
+    broker = pipeline(**MAPPED)
+    reput = broker.start(Reput)
+    stop = broker.append()
+    _reach(broker)
+    work(reput)
+    row = DeletedTopic(number=1, topic="orders", log_end=stop, at_ms=1, is_done=True)
+    save_deleted_topics(broker.paths.deleted_topics, DeletedTopics(1, (row,)))
+    broker.positions.initialise("deleted_topics", 1)
+
+    def full(source: object, target: object) -> None:
+        raise OSError(errno.ENOSPC, "no room")
+
+    with monkeypatch.context() as disk:
+        disk.setattr(os, "rename", full)
+        work(reput)
+    assert broker.positions["dispatch_error"] == errno.ENOSPC
+    broker.clock.advance(RETRY_MS)
+    work(reput)
+    assert broker.positions["forgotten_topics"] == 1
+    assert not broker.positions["dispatch_error"]
 
 
 def test_memory_without_room_for_a_new_queue_is_told_and_tried_again(
