@@ -68,8 +68,10 @@ class Cleaner(Actor):
         self._paused_until_ms = 0
         self._error = 0
         self._unreadable: set[int] = set()
+        # of these directories something could not be deleted, and that was told
+        self._told: set[Path] = set()
         self._archive_unknown = False
-        # up to this deletion of a topic its files are gone; -1: nobody has looked yet
+        # up to this deletion of a topic somebody has looked after its files; -1: nobody has yet
         self._emptied = -1
         # directories of which every deletion is durable
         self._settled: set[Path] = set()
@@ -132,6 +134,8 @@ class Cleaner(Actor):
 
     def _end(self, pause_ms: int) -> None:
         self._positions.publish("clean_error", self._error)
+        if not self._error:
+            self._told.clear()
         self._error = 0
         if self._asked:
             self._request.unlink(missing_ok=True)
@@ -281,6 +285,18 @@ class Cleaner(Actor):
                 self._unreadable.add(slot)
                 self._stage.report(f"a queue keeps what has expired: {error}")
 
+    @contextmanager
+    def _staying(self, directory: Path) -> Iterator[None]:
+        """What cannot be deleted stays until a later round; what is not of the log, whose files go
+        in their order, keeps nothing else from going."""
+        try:
+            yield
+        except OSError as error:
+            self._error = error.errno or 1
+            if directory not in self._told:
+                self._told.add(directory)
+                self._stage.report(f"what has expired cannot be deleted: {error}; trying again")
+
     def _delete_segments(self) -> Steps:
         for name in sorted(os.listdir(self._paths.commit_log)):
             if is_segment_name(name) and int(name) < self._log_start:
@@ -289,12 +305,10 @@ class Cleaner(Actor):
 
     def _delete_queue_files(self) -> Steps:
         for slot in self._queues.slots():
-            expired: list[Path] = []
             with self._one_queue(slot):
-                expired = self._queues.expired_files(slot)
-            for path in expired:
-                self._delete(path, "deleted_queue_files")
-                yield self._config.delete_consume_queue_files_interval_ms
+                for path in self._queues.expired_files(slot):
+                    self._delete(path, "deleted_queue_files")
+                    yield self._config.delete_consume_queue_files_interval_ms
             if slot % QUEUES_AT_ONCE == QUEUES_AT_ONCE - 1:
                 yield 0
 
@@ -304,23 +318,27 @@ class Cleaner(Actor):
             header = read_index_header(path)
             if header is None or header[3] >= self._log_start:
                 return
-            self._delete(path, "deleted_index_files")
+            with self._staying(self._paths.index):
+                self._delete(path, "deleted_index_files")
             yield self._config.delete_consume_queue_files_interval_ms
 
     def _empty_deleted(self) -> Steps:
         """What the reput has put aside of deleted topics. A crash leaves some of it, and a power
         failure may bring some back: the next cleaner begins with it."""
-        forgotten = self._positions["forgotten_topics"]
-        for directory, _, files in os.walk(self._paths.deleted_queues, topdown=False):
+        top = self._paths.deleted_queues
+        # first: what stays is the next round's, which must not begin at once for that
+        self._emptied = self._positions["forgotten_topics"]
+        for directory, _, files in os.walk(top, topdown=False):
             for name in files:
-                os.unlink(os.path.join(directory, name))
-                crash_point("clean.topic_file")
-                counter = "deleted_queue_files"
-                self._positions.publish(counter, self._positions[counter] + 1)
+                with self._staying(top):
+                    os.unlink(os.path.join(directory, name))
+                    crash_point("clean.topic_file")
+                    counter = "deleted_queue_files"
+                    self._positions.publish(counter, self._positions[counter] + 1)
                 yield 0
-            if Path(directory) != self._paths.deleted_queues:
-                os.rmdir(directory)
-        self._emptied = forgotten
+            if Path(directory) != top:
+                with self._staying(top):
+                    os.rmdir(directory)
 
     def _delete(self, path: Path, counter: str) -> None:
         if path.parent not in self._settled:

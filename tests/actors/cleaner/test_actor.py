@@ -539,6 +539,70 @@ def test_a_queue_that_cannot_be_read_keeps_no_other_from_expiring(
     assert it.broker.queues()[QueueKey("orders", 1)][0] > 0
 
 
+def test_what_stays_of_a_deleted_topic_keeps_nothing_from_going_and_nobody_awake(
+    store: Callable[..., Store], capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A link stands for the file that the disk does not let go. A cleaner went round without a
+    rest, and nothing expired any more."""
+    it = store()
+    it.fill(2)
+    stuck = it.broker.paths.deleted_queues / "1-1" / "0" / "link"
+    other = it.broker.paths.deleted_queues / "2-1" / "0" / segment_name(0)
+    for path in (stuck, other):
+        path.parent.mkdir(parents=True)
+    stuck.symlink_to("..")
+    other.write_bytes(b"entries")
+    it.age(2)
+    cleaner = it.cleaner()
+    for _ in range(20):
+        assert any(not cleaner.work() for _ in range(1000)), "it never waits"
+        it.broker.clock.advance(1000)
+    assert it.broker.positions["clean_error"] == errno.ENOTEMPTY
+    assert capfd.readouterr().err.count("what has expired cannot be deleted") == 1
+    assert not other.parent.parent.exists()
+    assert it.segments()[0] == 2 * SEGMENT_BYTES
+    stuck.unlink()
+    it.run(cleaner, rounds=2)
+    assert not [*it.broker.paths.deleted_queues.iterdir()]
+    assert it.broker.positions["clean_error"] == 0
+
+
+@pytest.mark.parametrize("kind", ["queue", "index"])
+def test_a_file_of_queues_or_index_that_stays_keeps_no_segment_from_going(
+    store: Callable[..., Store], monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    it = store()
+    it.fill(1, queue_id=0)
+    it.fill(2, queue_id=1)
+    it.broker.paths.index.mkdir()
+    for number in range(2):
+        header = HEADER.pack(1, 2, 0, 5, 1, 2).ljust(500, b"\0")
+        (it.broker.paths.index / f"{number:017d}").write_bytes(header)
+    it.age(2)
+    stuck = it.broker.paths.queue("orders", 0) if kind == "queue" else it.broker.paths.index
+    unlink = Path.unlink
+
+    def refuse(path: Path, **how: Any) -> None:
+        if path.parent == stuck:
+            raise OSError(errno.EPERM, "it stays")
+        unlink(path, **how)
+
+    with monkeypatch.context() as disk:
+        disk.setattr(Path, "unlink", refuse)
+        cleaner = it.cleaner()
+        it.run(cleaner, rounds=2)
+        assert it.broker.positions["clean_error"] == errno.EPERM
+        assert it.segments()[0] == 2 * SEGMENT_BYTES
+        assert it.queue_files(1)[0] > 0, "another queue's files go"
+        it.fill(3, queue_id=1)
+        it.age(2)
+        it.run(cleaner, rounds=2)
+        assert it.segments()[0] == 3 * SEGMENT_BYTES
+    it.run(cleaner, rounds=2)
+    assert it.queue_files(0)[0] > 0 and len([*it.broker.paths.index.iterdir()]) == 1
+    assert it.broker.positions["clean_error"] == 0
+
+
 def test_by_hand_goes_only_what_has_had_its_time_also_when_the_clock_has_jumped(
     store: Callable[..., Store],
 ) -> None:
