@@ -10,7 +10,13 @@ from typing import NamedTuple
 
 from penstock.shared.errors import TopicNotFound
 from penstock.shared.formats.compression import decompress
-from penstock.shared.formats.properties import UNIQ_KEY, decode_properties
+from penstock.shared.formats.properties import (
+    KEYS,
+    RESERVED,
+    SHARDING_KEY,
+    TAGS,
+    decode_properties,
+)
 from penstock.shared.formats.record import Record
 from penstock.shared.queue.snapshot import QueueFiles
 from penstock.shared.store.directory import StoreDirectory
@@ -19,6 +25,9 @@ from penstock.shared.store.topics import load_topics
 # How many entries of a queue are read at once.
 _ENTRIES = 4096
 _SHOWN = 60
+# What producers and brokers put there: an id, how to send it, the checksum of a record. An import
+# leaves it out.
+_UNSAID = RESERVED - {KEYS, SHARDING_KEY, TAGS}
 Progress = Callable[[int, int], None]
 Queue = tuple[str, int]
 
@@ -167,9 +176,9 @@ def _whole(record: Record) -> dict[str, object]:
 
 
 def _said(record: Record) -> dict[str, object]:
-    """What the sender has said; the id of a message is its producer's."""
+    """What the sender has said."""
     properties = decode_properties(record.properties)
-    properties.pop(UNIQ_KEY, None)
+    properties = {name: text for name, text in properties.items() if name not in _UNSAID}
     body = decompress(record.body, record.sys_flag)
     return {"body": body, "properties": properties, "flag": record.flag}
 

@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 from penstock.maintenance.diff_stores import Compared, diff_stores
 from penstock.shared.errors import TopicNotFound
 from penstock.shared.formats.compression import compress
-from penstock.shared.formats.properties import encode_properties
+from penstock.shared.formats.properties import DELAY, UNIQ_KEY, WAIT, encode_properties
 from penstock.shared.formats.record import Record
+from penstock.shared.formats.record_crc import PROP_CRC
 from penstock.shared.store.directory import StoreDirectory
 
 Builder = Callable[..., Path]
@@ -83,6 +84,19 @@ def test_content_is_what_the_sender_has_said(stores: Callable[..., list[Any]]) -
     assert stores(a, b, content=True) == [
         ("queue", "t", 0, -1, "messages", "1 from offset 0", "2 from offset 0")
     ]
+
+
+@pytest.mark.parametrize("name", [DELAY, PROP_CRC, UNIQ_KEY, WAIT])
+@pytest.mark.parametrize("there", [{}, {"own": "x"}])
+def test_what_producers_and_brokers_add_is_no_content(
+    stores: Callable[..., list[Any]], name: str, there: dict[str, str]
+) -> None:
+    """RocketMQ's clients say of each message whether they wait, and a record's checksum covers
+    offsets and times: no message that is stored again would be the same."""
+    a, b = (
+        records(b"1", properties=encode_properties(there | added)) for added in ({name: "1"}, {})
+    )
+    assert stores(a, b, content=True) == []
 
 
 @given(st.lists(st.binary(min_size=1, max_size=4), min_size=1, max_size=12), st.integers(0, 11))
