@@ -46,7 +46,9 @@ class ConsumeQueueSync:
         self._in_doubt = range(positions["queue_count"])
         # of each slot the offset up to which entries are on disk
         self._synced: list[int] = []
+        # topics whose directories are on disk, and how many queues were deleted by then
         self._topics: set[str] = set()
+        self._deleted = 0
         self.watermark = 0  # what the flusher has on disk of it
         self._noted = 0  # what of that is in the list
 
@@ -56,6 +58,10 @@ class ConsumeQueueSync:
         A generator, one sync a step: with many queues, or a slow disk, this takes long.
         """
         yield from self._known.sync()
+        if self._deleted != (deleted := self._positions["deleted_queues"]):
+            # should a topic's name have come again, its directory is another one
+            self._deleted = deleted
+            self._topics.clear()
         with self._table.max_offsets() as words:
             ends: list[int] = words[: self._positions["queue_count"]].tolist()
         self._synced += [_NEVER] * (len(ends) - len(self._synced))

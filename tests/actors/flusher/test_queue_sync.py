@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -257,6 +258,28 @@ def test_names_are_synced_before_a_round_is_complete_and_those_above_once(
     assert complete(queues.sync, 0) and directories == ["0", "0", "t"]
     assert synced[-2:] == ["0/0", "0/8000"]
     assert load_known_queues(queues.paths.known_queues).keys() == {f"t/{slot}" for slot in range(5)}
+
+
+def test_the_names_of_a_topic_that_was_made_again_are_synced_again(
+    queues: Queues, directories: list[str]
+) -> None:
+    """Its directory is another one of the same name, which the reput has made and not synced."""
+    queues.put(0, 0, 10)
+    assert complete(queues.sync, 0)
+    queues.table.mark_deleted(0)
+    queues.positions.initialise("deleted_queues", 1)
+    queues.windows.close()
+    shutil.rmtree(queues.paths.queue("t", 0).parent)
+    queues.table.add(1, QueueKey("t", 0), 0, 0)
+    queues.positions.initialise("queue_count", 2)
+    queues.numbers = QueueNumbers([(b"", 0), (b"t", 0)])
+    queues.windows = QueueWindows(queues.paths, queues.config, queues.numbers)
+    rows = rows_of(1, 0, entries(0, 10))
+    queues.windows.put(rows)
+    queues.table.move_max_offsets(rows)
+    directories.clear()
+    assert complete(queues.sync, 0)
+    assert directories == ["0", "t", "consumequeue"]
 
 
 def test_a_queue_is_known_when_its_names_are_on_disk_and_not_before(
