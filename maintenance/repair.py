@@ -21,7 +21,7 @@ import msgspec
 
 from penstock.maintenance.rebuild import Rebuilt, rebuild_store
 from penstock.maintenance.repair_files import plan_files
-from penstock.maintenance.repair_ranges import Progress, RangeRepair, plan_ranges
+from penstock.maintenance.repair_ranges import Progress, RangeRepair, bytes_of, plan_ranges
 from penstock.shared.clock import Clock
 from penstock.shared.config import Config
 from penstock.shared.faults import crash_point
@@ -35,10 +35,7 @@ from penstock.shared.files.durable import (
 )
 from penstock.shared.formats.tombstone import lay_out
 from penstock.shared.layout import StorePaths
-from penstock.shared.log.damage import (
-    Damage,
-    save_quarantine,
-)
+from penstock.shared.log.damage import save_quarantine
 from penstock.shared.memory.run_directory import Run
 from penstock.shared.queue.deleted_topics import load_living_queues
 from penstock.shared.queue.known_queues import (
@@ -153,10 +150,9 @@ def _replace(paths: StorePaths, config: Config, ranges: Sequence[RangeRepair]) -
     names too, before the first byte of the log changes.
     """
     make_directory(paths.quarantine)
-    targets = {paths.quarantine / f"{each.damage.position}.bin": each.damage for each in ranges}
     # what is there the first try of this repair has kept
-    wanted = [(path, damage) for path, damage in targets.items() if not path.exists()]
-    files = [NewFile(str(path), _bytes_of(damage)) for path, damage in wanted]
+    wanted = [each for each in ranges if not os.path.exists(each.kept_in)]
+    files = [NewFile(each.kept_in, bytes_of(each.damage)) for each in wanted]
     make_files(paths.staging, files, 0, sparse=True)
     sync_directory(paths.quarantine)
     for file, group in groupby(ranges, key=lambda each: each.damage.file):
@@ -164,11 +160,6 @@ def _replace(paths: StorePaths, config: Config, ranges: Sequence[RangeRepair]) -
             for each in group:
                 _put_tombstones(handle, config, each)
             os.fdatasync(handle)
-
-
-def _bytes_of(damage: Damage) -> bytes:
-    with opened(damage.file, os.O_RDONLY) as handle:
-        return os.pread(handle, damage.size, damage.offset)
 
 
 def _put_tombstones(handle: int, config: Config, each: RangeRepair) -> None:

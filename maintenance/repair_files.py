@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from filecmp import cmp
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -19,7 +20,7 @@ from penstock.shared.files.durable import make_directory, make_file, sync_direct
 from penstock.shared.files.segments import Fit, listed, missing_between, shown
 from penstock.shared.formats.checkpoint import decode_checkpoint
 from penstock.shared.layout import PAGE_BYTES, StorePaths, segment_name
-from penstock.shared.log.damage import set_aside
+from penstock.shared.log.damage import name_aside, place_aside, set_aside
 from penstock.shared.memory.run_directory import read_run
 from penstock.shared.recovery.restore_queues import find_missed_queues
 from penstock.shared.recovery.witness import find_witness, hear
@@ -133,11 +134,13 @@ def _aside(paths: StorePaths, path: Path, why: str) -> FileStep:
 def _resize(paths: StorePaths, path: Path, size: int) -> None:
     """Give a segment its length; as it was it stays in the quarantine. Durable on return.
 
-    The copy is whole and has its name before the segment changes. One that is there was made by a
-    repair that died after this point, perhaps with the segment changed, so it is not made again.
+    The copy is whole and has its name before the segment changes. Where a repair died after this
+    point it is not made again; one of other bytes is of an earlier repair.
     """
     make_directory(paths.quarantine)
-    kept = paths.quarantine / str(path.relative_to(paths.root)).replace("/", "--")
+    kept = place_aside(
+        paths, name_aside(paths, path), lambda found: cmp(found, path, shallow=False)
+    )
     if not kept.exists():
         growing = kept.with_name(kept.name + ".tmp")
         shutil.copyfile(path, growing)

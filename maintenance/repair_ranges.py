@@ -8,9 +8,11 @@ damage too, for no checksum covers that number. Only reads.
 
 from __future__ import annotations
 
+import os
 import sys
 from bisect import bisect_right
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
@@ -18,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.shared.config import Config
+from penstock.shared.files.durable import opened
 from penstock.shared.formats.record_check import Kind
 from penstock.shared.formats.record_layout import SMALLEST_RECORD_BYTES
 from penstock.shared.formats.record_outline import outline
@@ -29,6 +32,7 @@ from penstock.shared.log.damage import (
     damage_between,
     joined,
     load_quarantine,
+    place_aside,
 )
 from penstock.shared.queue.deleted_topics import load_living_queues
 from penstock.shared.queue.known_queues import QueueEnd
@@ -68,6 +72,12 @@ def plan_ranges(
         walk.take_ends(load_living_queues(paths))
         walk.place_gaps()
         return walk.ranges
+
+
+def bytes_of(damage: Damage) -> bytes:
+    """What stands in a damaged range."""
+    with opened(damage.file, os.O_RDONLY) as handle:
+        return os.pread(handle, damage.size, damage.offset)
 
 
 def _known_end(paths: StorePaths, store: StoreDirectory) -> int:
@@ -117,12 +127,17 @@ class _Walk:
         self._order: SlotOrder[tuple[str, int], _Placed] = SlotOrder(lambda queue: self._begins)
 
     def add(self, damage: Damage) -> None:
-        kept_in = self._kept_in(damage.position)
-        self.ranges.append(RangeRepair(damage, self._stored_ms, [], kept_in))
+        self.ranges.append(RangeRepair(damage, self._stored_ms, [], self._kept_in(damage)))
         self._room.append(damage.size)
 
-    def _kept_in(self, position: int) -> str:
-        return str(self._store.paths.quarantine / f"{position}.bin")
+    def _kept_in(self, damage: Damage) -> str:
+        """What has other bytes is of an earlier repair; or of this one, which was killed half way,
+        and then the half is kept beside the whole."""
+
+        def has_it(path: Path) -> bool:
+            return path.stat().st_size == damage.size and path.read_bytes() == bytes_of(damage)
+
+        return str(place_aside(self._store.paths, f"{damage.position}.bin", has_it))
 
     def run(self, progress: Progress | None) -> None:
         start, total = self._store.log_start, sum(each.size for each in self._store.segments)
@@ -190,7 +205,7 @@ class _Walk:
         reason += f"where {placed.expected} was to come" if is_early else "which is not its own"
         # a record lies in one segment
         (damage,) = damage_between(self._store.paths, self._segment_bytes, at, end, reason)
-        return RangeRepair(damage, placed.stored_ms, [], self._kept_in(at))
+        return RangeRepair(damage, placed.stored_ms, [], self._kept_in(damage))
 
     def _settle(self) -> None:
         """After the walk: what has no slot is damage, and of what was missing some has come."""

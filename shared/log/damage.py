@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -140,16 +140,31 @@ def set_aside(paths: StorePaths, file: Path) -> Path:
     process that is killed here has moved it or has not; its successor finds what is left to move.
     """
     make_directory(paths.quarantine)
-    # the path is the name: files of two queues are called alike
-    name = str(file.relative_to(paths.root)).replace("/", "--")
-    number = 0
-    # lexists, because a rename would also replace a link that leads nowhere
-    while os.path.lexists(target := paths.quarantine / (f"{name}.{number}" if number else name)):
-        number += 1
+    target = place_aside(paths, name_aside(paths, file))
     os.rename(file, target)
     crash_point("repair.set_aside")
     sync_directory(paths.quarantine)
     sync_directory(file.parent)
+    return target
+
+
+def name_aside(paths: StorePaths, file: Path) -> str:
+    """What a file of the store is called there: its path, because the files of two queues have the
+    same names."""
+    return str(file.relative_to(paths.root)).replace("/", "--")
+
+
+def place_aside(
+    paths: StorePaths, name: str, is_same: Callable[[Path], bool] = lambda path: False
+) -> Path:
+    """Where a file of this name goes in STORE/penstock/quarantine/: a name that is free, or one of
+    a file that `is_same`. Nothing there is ever overwritten."""
+    number = 0
+    # lexists, because a rename would also replace a link that leads nowhere
+    while os.path.lexists(target := paths.quarantine / (f"{name}.{number}" if number else name)):
+        if is_same(target):
+            break
+        number += 1
     return target
 
 

@@ -21,6 +21,7 @@ from penstock.shared.files.durable import (
     zero_from,
 )
 from penstock.shared.layout import StorePaths, segment_name
+from penstock.shared.log.damage import place_aside
 from penstock.shared.log.reader import reach_bytes
 from penstock.shared.memory.run_directory import Run, boot_id
 from penstock.shared.recovery.empty_pool import is_named_by
@@ -70,10 +71,7 @@ def keep_torn(paths: StorePaths, bases: list[int], size: int, start: int, end: i
     which nobody reads.
     """
     make_directory(paths.quarantine)
-    name = f"torn-{segment_name(start)}"
-    number = 0
-    while os.path.lexists(target := paths.quarantine / (f"{name}.{number}" if number else name)):
-        number += 1
+    target = place_aside(paths, f"torn-{segment_name(start)}")
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
     with opened(str(target), flags) as handle, open(handle, "wb", closefd=False) as file:
         for base in bases:

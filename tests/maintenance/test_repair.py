@@ -129,6 +129,39 @@ def test_files_that_do_not_belong_go_and_segments_get_their_length(
     assert (store.paths.quarantine / "commitlog--notes.txt").read_text() == "mine"
 
 
+def test_a_second_damage_at_the_same_place_is_kept_beside_the_first(
+    stopped_store: Callable[..., Any], twelve: list[Record]
+) -> None:
+    """The disk is bad there. What the first repair has kept is shorter, and is not these bytes."""
+    store = stopped_store(twelve)
+    starts, kept = store.starts(), []
+    for stop in (3, 5):
+        log = store.log()
+        for number in range(2, stop):
+            log[starts[number] + 120] ^= 1
+        store.write_log(log)
+        done = _repair(store)
+        (only,) = done.ranges
+        assert Path(only.kept_in).read_bytes() == log[starts[2] : starts[stop]]
+        kept.append(only.kept_in)
+    assert kept == [str(store.paths.quarantine / f"{starts[2]}.bin{end}") for end in ("", ".1")]
+    assert Path(kept[0]).stat().st_size == starts[3] - starts[2]
+
+
+def test_a_segment_that_is_too_long_a_second_time_is_kept_again(
+    stopped_store: Callable[..., Any], twelve: list[Record]
+) -> None:
+    store = stopped_store(twelve)
+    segment = store.paths.commit_log / segment_name(0)
+    for more in (b"one", b"other"):
+        with segment.open("ab") as file:
+            file.write(more)
+        _repair(store)
+        assert segment.stat().st_size == SEGMENT
+    kept = [path.read_bytes()[SEGMENT:] for path in sorted(store.paths.quarantine.iterdir())]
+    assert kept == [b"one", b"other"]
+
+
 def test_a_queue_that_begins_mid_way_is_not_damaged(
     stopped_store: Callable[..., Any], twelve: list[Record]
 ) -> None:
