@@ -22,7 +22,7 @@ from penstock.shared.formats.queue_entry import ENTRY
 from penstock.shared.formats.record import Record, decode_record, encode_record
 from penstock.shared.index.directory import index_files
 from penstock.shared.index.query_turns import CATCH_UP_MS
-from penstock.shared.process.actor import TICK_MS
+from penstock.shared.process.actor import QUIET_TICK_MS
 from penstock.shared.process.retry import RETRY_MS
 from penstock.shared.recovery.build_index import rebuild_index
 from penstock.shared.store.checkpoint_file import load_checkpoint
@@ -229,7 +229,7 @@ def test_a_query_finds_what_was_acknowledged_before_it(
     assert reader.idle_ms() == SOON_MS, "the index rings nobody"
     work(reput)
     (parts,) = broker.ask(reader, client)
-    assert reader.idle_ms() == TICK_MS, "and after that it looks for floods alone"
+    assert reader.idle_ms() == QUIET_TICK_MS, "and after that it waits for nothing"
     assert messages.decode_consume_answer(parts[0]) == Queried(7) and parts[1]
     # where the reput does not come, the answer is what there is
     _append(broker, 1, start=2)
