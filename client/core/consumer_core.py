@@ -32,7 +32,7 @@ from penstock.client.core.start import (
     last_offset,
     parse_start,
 )
-from penstock.client.core.timeouts import answer_too_long, silent
+from penstock.client.core.timeouts import Repeats, answer_too_long, silent
 from penstock.shared.errors import PenstockError, ProtocolError, QueueNotFound
 from penstock.shared.formats.compression import MAX_BODY_BYTES
 from penstock.shared.names import check_topic
@@ -50,9 +50,6 @@ AHEAD_BYTES = 2 << 20
 DIRECT_PULL_BYTES = 2 << 20
 DIRECT_AHEAD_BYTES = 3 << 20
 WAIT_MS = 5000
-# A pull that is held is sent again, each time after twice as long where a connection that ends is
-# noticed by itself: consumers are many, and quiet ones must cost the reader next to nothing.
-REPEAT_MS, MAX_REPEAT_MS = 200, 2500
 _ANY_NUMBER = 1 << 31
 
 
@@ -92,8 +89,7 @@ class ConsumerCore:
         self._follow = check_bool("follow", follow)
         self._timeout_ms = check_at_least("timeout_ms", timeout_ms, 1)
         self._request = 0
-        self._asked_ms = self._silent_since_ms = 0
-        self._repeat_ms, self._hears_losses = REPEAT_MS, hears_losses
+        self._repeats = Repeats(self._timeout_ms, hears_losses)
         self._pending: bytes | None = None
         self._unread: tuple[messages.Pulled, bytes | memoryview] | None = None
         # whether the broker has said where the queues begin and end: nothing later is missed
@@ -149,40 +145,28 @@ class ConsumerCore:
             if self.described and (self._ahead_bytes >= enough or self._all_asked):
                 return []
             self._pending = encode(self._next(direct))
-            self._silent_since_ms, self._repeat_ms = now_ms, REPEAT_MS
+            self._repeats.begin(now_ms)
         else:
-            self._check_silence(now_ms)
-            if now_ms - self._asked_ms < self._repeat_ms:
+            if self._repeats.is_silent(now_ms):
+                raise self.aim.elsewhere or silent(self._endpoint, self._timeout_ms)
+            if not self._repeats.take_due(now_ms):
                 return []
-            if self._hears_losses:
-                self._repeat_ms = min(2 * self._repeat_ms, MAX_REPEAT_MS)
             if self._named != self.aim.run:  # the broker has moved meanwhile
                 self._pending = encode(self._next(self._files.usable(now_ms)))
-        self._asked_ms = now_ms
         return [(self._pending,)]
-
-    def _check_silence(self, now_ms: int) -> None:
-        """Raise BrokerTimeout after a long silence, in which somebody has been asking."""
-        away_ms = now_ms - self._asked_ms
-        if away_ms > 2 * self._repeat_ms:
-            self._silent_since_ms += away_ms - self._repeat_ms
-        if now_ms - self._silent_since_ms > self._timeout_ms:
-            self._silent_since_ms = now_ms
-            raise self.aim.elsewhere or silent(self._endpoint, self._timeout_ms)
 
     def not_connected(self, now_ms: int) -> None:
         self.aim.away = True  # the request could not be sent: soon again
-        self._repeat_ms = REPEAT_MS
-        self._asked_ms = now_ms - REPEAT_MS + 10
+        self._repeats.not_sent(now_ms)
 
     def connection_lost(self) -> None:
         """The reader that held the pull may be gone: ask its successor soon."""
-        self._repeat_ms = REPEAT_MS
+        self._repeats.soon()
 
     @property
     def is_waiting_long(self) -> bool:
         """Whether it is long until the request is sent again, unless a connection is lost."""
-        return self._repeat_ms > REPEAT_MS
+        return self._repeats.is_rare
 
     def given_up(self, max_bytes: int) -> None:
         """What came by the connection was too long. Told after what came before it."""
@@ -190,8 +174,7 @@ class ConsumerCore:
 
     def wait_ms(self, now_ms: int) -> int:
         """How long nothing has to be sent, unless something comes in."""
-        silent_ms = self._silent_since_ms + self._timeout_ms + 1
-        return max(0, min(self._asked_ms + self._repeat_ms, silent_ms) - now_ms)
+        return self._repeats.wait_ms(now_ms)
 
     def _next(self, direct: bool) -> messages.Pull | messages.Describe:
         self._named = self.aim.run

@@ -1,13 +1,18 @@
-"""What a caller is told when its time is over: how long was waited, for what, from whom.
+"""Time without an answer: when to ask again, and what a caller is told when the time is over.
 
-All of it is BrokerTimeout, which `except TimeoutError` catches like any other, but for an answer
-that nobody wants to wait for. Pure.
+    asked -> again, each time after twice as long -> answered, or silent
+
+A pull that the reader holds has no answer for seconds. Consumers are many, and quiet ones must cost
+the reader next to nothing; so repeats grow rare where a connection that ends is noticed by itself.
+What is told is BrokerTimeout, which `except TimeoutError` catches like any other, but for an answer
+that nobody wants to wait for: how long was waited, for what, from whom. Pure.
 """
 
 from __future__ import annotations
 
 from penstock.shared.errors import BrokerTimeout, ProtocolError
 
+REPEAT_MS, MAX_REPEAT_MS = 200, 2500
 STATUS = "penstock status shows whether a broker runs"
 _MAY_BE_STORED = "it was on its way and may be stored: look for its unique_key before sending again"
 
@@ -83,3 +88,58 @@ def answer_too_long(endpoint: str, max_bytes: int) -> ProtocolError:
         endpoint,
         "messages with longer bodies are for a Consumer(max_body_bytes=...)",
     )
+
+
+class Repeats:
+    """Of one request at a time."""
+
+    __slots__ = ("_timeout_ms", "_hears_losses", "_pause_ms", "_asked_ms", "_silent_since_ms")
+
+    def __init__(self, timeout_ms: int, hears_losses: bool) -> None:
+        """`hears_losses`: whether `soon` is called when a connection is lost."""
+        self._timeout_ms, self._hears_losses = timeout_ms, hears_losses
+        self._pause_ms = REPEAT_MS
+        self._asked_ms = self._silent_since_ms = 0
+
+    @property
+    def is_rare(self) -> bool:
+        """Whether it is long until the next one, unless a connection is lost."""
+        return self._pause_ms > REPEAT_MS
+
+    def begin(self, now_ms: int) -> None:
+        """Another request is sent."""
+        self._silent_since_ms, self._pause_ms = now_ms, REPEAT_MS
+        self._asked_ms = now_ms
+
+    def take_due(self, now_ms: int) -> bool:
+        """Whether the request is to be sent again now; then that is done."""
+        if now_ms - self._asked_ms < self._pause_ms:
+            return False
+        if self._hears_losses:
+            self._pause_ms = min(2 * self._pause_ms, MAX_REPEAT_MS)
+        self._asked_ms = now_ms
+        return True
+
+    def soon(self) -> None:
+        """Whoever held the request may be gone: ask the next one soon."""
+        self._pause_ms = REPEAT_MS
+
+    def not_sent(self, now_ms: int) -> None:
+        """It could not be sent: again in 10 ms."""
+        self._pause_ms = REPEAT_MS
+        self._asked_ms = now_ms - REPEAT_MS + 10
+
+    def is_silent(self, now_ms: int) -> bool:
+        """Whether nobody has answered for the whole timeout, in which somebody has been asking."""
+        away_ms = now_ms - self._asked_ms
+        if away_ms > 2 * self._pause_ms:
+            self._silent_since_ms += away_ms - self._pause_ms
+        if now_ms - self._silent_since_ms <= self._timeout_ms:
+            return False
+        self._silent_since_ms = now_ms
+        return True
+
+    def wait_ms(self, now_ms: int) -> int:
+        """How long there is nothing to do about it."""
+        silent_ms = self._silent_since_ms + self._timeout_ms + 1
+        return max(0, min(self._asked_ms + self._pause_ms, silent_ms) - now_ms)

@@ -2,9 +2,9 @@
 
 `compiled` is compiled. Its twin in Python, which is the reference and runs where there was no
 compiler, are `pure.frame`, `pure.walk`, `pure.queues`, `pure.encode`, `pure.sends`, `pure.intake`,
-`pure.sending`, `pure.ranges`, `pure.message`, `pure.answer`, `pure.parts`, `pure.timers`,
-`pure.batches`, `pure.plain`, `pure.columns` and `pure.sleeping`. PENSTOCK_PURE=1 chooses the twin.
-A compiled module of other sources than these is not used: it says which INTERFACE it was made for.
+`pure.sending`, `pure.ranges`, `pure.message`, `pure.answer`, `pure.serving`, `pure.timers`,
+`pure.batches`, `pure.plain` and `pure.columns`. PENSTOCK_PURE=1 chooses the twin. A compiled module
+of other sources than these is not used: it says which INTERFACE it was made for.
 """
 
 from __future__ import annotations
@@ -92,13 +92,12 @@ if why_pure:
     from penstock.shared.loops.pure.frame import check_frame, check_properties, put_stamped
     from penstock.shared.loops.pure.intake import Intake, wall_ms
     from penstock.shared.loops.pure.message import Message
-    from penstock.shared.loops.pure.parts import drop_parts
     from penstock.shared.loops.pure.plain import plain_send
     from penstock.shared.loops.pure.queues import QueueNumbers, by_queue, move_ends, put_entries
     from penstock.shared.loops.pure.ranges import gather, log_ranges
     from penstock.shared.loops.pure.sending import PlainSender, SendLock
     from penstock.shared.loops.pure.sends import FrameOfRuns, FrameRun, KeyNumbers, Outcome
-    from penstock.shared.loops.pure.sleeping import sleep_small
+    from penstock.shared.loops.pure.serving import drop_parts, sleep_small
     from penstock.shared.loops.pure.timers import delayed_copies, timer_entries
     from penstock.shared.loops.pure.walk import dispatch, record_starts
 else:

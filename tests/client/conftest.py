@@ -26,13 +26,14 @@ from penstock.actors.writer import producer_rings
 from penstock.actors.writer.log_appender import place
 from penstock.actors.writer.producer_rings import ProducerRings
 from penstock.actors.writer.sessions import Sessions
-from penstock.client.core.consumer_core import REPEAT_MS, ConsumerCore
+from penstock.client.core.consumer_core import ConsumerCore
 from penstock.client.core.sending import frame_ring
 from penstock.client.core.sending.encoding import BatchMessage, Encoder
 from penstock.client.core.sending.frame_ring import FrameRing
 from penstock.client.core.sending.frames import SendFuture
 from penstock.client.core.sending.packing import Packer
 from penstock.client.core.sending.producer_core import ProducerCore
+from penstock.client.core.timeouts import REPEAT_MS
 from penstock.shared.errors import (
     BrokerBusy,
     PenstockError,

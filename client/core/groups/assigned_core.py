@@ -11,10 +11,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from penstock.client.core.consumer_core import DIRECT_PULL_BYTES, REPEAT_MS, ConsumerCore
+from penstock.client.core.consumer_core import DIRECT_PULL_BYTES, ConsumerCore
 from penstock.client.core.message import Message, Part
 from penstock.client.core.selection import Selection
 from penstock.client.core.start import StartAt
+from penstock.client.core.timeouts import REPEAT_MS
 from penstock.shared.errors import PenstockError, QueueNotFound
 
 STALE_MS = 20

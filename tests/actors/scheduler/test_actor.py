@@ -336,11 +336,13 @@ def test_what_is_far_comes_once_whoever_dies_while_its_hour_is_split(
 def test_after_a_death_only_what_was_on_its_way_is_sent_again(scene: Maker) -> None:
     """Whatever was saved of it: retries take time, and would hold up what is due next."""
     it = scene()
-    dues = [it.now_ms + 500 + at for at in range(40)]
+    # none is due before all are known, however many turns that takes
+    dues = [it.now_ms + 600_000 + at for at in range(40)]
     for due_ms in dues:
         it.send(Delay(out_ms=due_ms))
     it.until(lambda: it.broker.positions["pending_delayed"] == 40, "all are known")
     it.actor._keeping._save_ms = 1 << 60  # nothing is saved any more
+    it.broker.clock.advance(dues[0] - it.now_ms)
     it.until(lambda: it.broker.positions["delay_over"] >= dues[-1], "all are delivered")
     later = it.send(Delay(out_ms=it.now_ms + 3000))
     saved_ms = it.actor._progress.delivered_ms

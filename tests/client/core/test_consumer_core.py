@@ -18,14 +18,9 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from penstock.client.core.consumer_core import (
-    AHEAD_BYTES,
-    DIRECT_AHEAD_BYTES,
-    MAX_REPEAT_MS,
-    REPEAT_MS,
-    ConsumerCore,
-)
+from penstock.client.core.consumer_core import AHEAD_BYTES, DIRECT_AHEAD_BYTES, ConsumerCore
 from penstock.client.core.log_files import TRY_AGAIN_MS
+from penstock.client.core.timeouts import MAX_REPEAT_MS, REPEAT_MS
 from penstock.shared.errors import (
     BrokerTimeout,
     ConnectError,

@@ -10,7 +10,7 @@ import pytest
 import zmq
 
 from penstock.shared.loops import active
-from penstock.shared.loops.pure import parts
+from penstock.shared.loops.pure import serving
 from penstock.shared.process.inlet import MOST_PARTS, Inlet
 from penstock.shared.wire.sockets import dial, serve
 
@@ -75,7 +75,7 @@ def test_a_few_parts_too_many_are_for_the_actor_to_refuse(endpoint: Endpoint) ->
     assert endpoint.next() == [] and endpoint.closed == 1
 
 
-@pytest.mark.parametrize("drop", [parts.drop_parts, active.drop_parts])
+@pytest.mark.parametrize("drop", [serving.drop_parts, active.drop_parts])
 def test_parts_are_dropped_up_to_a_number_and_no_further_than_the_message(
     endpoint: Endpoint, drop: Callable[[Any, int], int]
 ) -> None:

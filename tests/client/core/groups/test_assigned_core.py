@@ -15,8 +15,9 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from penstock.client.core.consumer_core import AHEAD_BYTES, MAX_REPEAT_MS, REPEAT_MS
+from penstock.client.core.consumer_core import AHEAD_BYTES
 from penstock.client.core.groups.assigned_core import STALE_MS, AssignedCore
+from penstock.client.core.timeouts import MAX_REPEAT_MS, REPEAT_MS
 from penstock.shared.wire import messages
 
 QUEUES = range(3)

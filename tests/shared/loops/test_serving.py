@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from penstock.shared.loops.pure import sleeping as pure
+from penstock.shared.loops.pure import serving as pure
 
 LONG_MS = 60_000
 NEVER = 1 << 60

@@ -1,5 +1,5 @@
-// The kernel's side of sleeping.pxi: one wait, and one look at this process's memory. Brokers run on
-// Linux only, and this module is built elsewhere too, for clients: there nobody calls it.
+// The kernel's side of serving.pxi: one wait, and one look at this process's memory. Brokers run
+// on Linux only, and this module is built elsewhere too, for clients: there nobody calls it.
 
 #ifdef __linux__
 #include <errno.h>
