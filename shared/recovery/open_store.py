@@ -36,6 +36,7 @@ from penstock.shared.memory.run_directory import (
 )
 from penstock.shared.memory.run_settings import keep_settings
 from penstock.shared.memory.transient_store_pool import create_pool
+from penstock.shared.messaging.system_topics import QUEUES
 from penstock.shared.next_steps import look_at, quoted
 from penstock.shared.process.listeners import (
     GATEWAY_CLIENTS,
@@ -269,7 +270,8 @@ def _shared_memory(
     """
     config = survey.config
     create_positions(run.positions)
-    create_queue_table(run.queues, config.max_queues)
+    # RocketMQ's own count for nobody who makes a topic, and any of them may get a message
+    create_queue_table(run.queues, config.max_queues + sum(QUEUES.values()))
     if pool_bytes:
         create_pool(run.pool, pool_bytes)
     table = QueueTable(run.queues, writable=True)

@@ -94,3 +94,21 @@ def test_a_broker_with_an_ipv6_address_and_checksums(
     assert ("__CRC32#" in found[0].properties) is prop_crc
     report = verify_store(broker.store, checksum=Checksum.RECORD if prop_crc else Checksum.BODY)
     assert report.ok and report.messages == 6
+
+
+def test_a_delayed_message_comes_where_topics_have_all_queues_that_there_may_be(
+    start_broker: Callable[..., Any],
+) -> None:
+    """It waits in one of RocketMQ's own queues, which count for nobody. For want of a place for
+    that one the reput ended again and again, and the broker with it."""
+    broker = start_broker(max_queues=2)
+    with Producer(broker.produce) as producer:
+        producer.create_topic("full", 2)
+        for queue in range(2):
+            producer.send("full", b"now", queue=queue).result(60)
+        producer.send("full", b"later", delay=0.01).result(60)
+    found: list[bytes] = []
+    with Consumer(broker.consume, "full") as consumer:
+        while len(found) < 3:
+            found += [message.body for message in consumer.poll(60.0)]
+    assert sorted(found) == [b"later", b"now", b"now"]
