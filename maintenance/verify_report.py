@@ -95,10 +95,13 @@ class Findings:
         """The commands that mend what was found, each as it can be typed."""
         kinds = self._kinds
         found = [f"rm {quoted(paths.geometry)}"] if "geometry" in kinds else []
-        # A repair makes queues and index again at its end, so with it no rebuild is advised.
-        if kinds & _REPAIRED or any(kind.startswith(_REPAIRED_LEADS) for kind in kinds):
-            return [*found, repair_command(paths.root)]
         parts = [part for part in ("queue", "index") if any(_is_of(part, kind) for kind in kinds)]
+        # a record that names another's slot is damage: queues made from it would be no better
+        is_misplaced = "queue-offset" in kinds and "queue" in parts
+        is_repaired = any(kind.startswith(_REPAIRED_LEADS) for kind in kinds) or is_misplaced
+        # A repair makes queues and index again at its end, so with it no rebuild is advised.
+        if kinds & _REPAIRED or is_repaired:
+            return [*found, repair_command(paths.root)]
         if parts:
             only = {"queue": " --queues", "index": " --index"}[parts[0]] if len(parts) == 1 else ""
             found.append(f"penstock store rebuild {quoted(paths.root)}{only}")

@@ -191,6 +191,26 @@ def test_a_queue_offset_that_cannot_be_is_damage(
 
 
 @pytest.mark.parametrize("unclean", [False, True])
+@pytest.mark.parametrize(("number", "bent"), [(4, 1 << 40), (4, 3), (4, 1), (4, 5), (0, 3)])
+def test_of_a_record_in_a_wrong_slot_a_check_advises_what_mends_it(
+    stopped_store: Callable[..., Any],
+    twelve: list[Record],
+    number: int,
+    bent: int,
+    unclean: bool,
+) -> None:
+    """Its entry differs too; but queues made again from the same log are the same."""
+    store = stopped_store(twelve, unclean=unclean)
+    log, at = store.log(), store.starts()[number] + AT_QUEUE_OFFSET
+    log[at : at + 8] = bent.to_bytes(8, "big")
+    store.write_log(log)
+    advice = verify_store(store.paths.root).advice
+    assert advice == [f"penstock store repair {store.paths.root} --apply"]
+    _repair(store)
+    assert verify_store(store.paths.root).problems == []
+
+
+@pytest.mark.parametrize("unclean", [False, True])
 def test_what_is_whole_behind_a_lost_segment_and_a_lost_head_of_the_next_one_stays(
     stopped_store: Callable[..., Any], twelve: list[Record], unclean: bool
 ) -> None:
