@@ -143,4 +143,4 @@ def rebuild(
     if output == "json":
         print_json(done)
     else:
-        print_rebuilt(done, queues=queues or both, index=index or both)
+        print_rebuilt(done, directory, queues=queues or both, index=index or both)

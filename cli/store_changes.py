@@ -96,17 +96,26 @@ def rebuild(
     if output == "json":
         print_json(done)
     else:
-        print_rebuilt(done, queues=queues or both, index=index or both)
+        print_rebuilt(done, directory, queues=queues or both, index=index or both)
 
 
-def print_rebuilt(done: Rebuilt, *, queues: bool, index: bool) -> None:
-    """What a rebuild has made, for people."""
+def print_rebuilt(done: Rebuilt, directory: Path, *, queues: bool, index: bool) -> None:
+    """What a rebuild of the store in `directory` has made, for people."""
+    from penstock.shared.next_steps import repair as run_repair
+
     if queues:
         click.echo(
             f"{done.messages} messages, {done.entries} entries in {done.queues} queues"
             + (f", {done.lost} slots of lost messages" if done.lost else "")
             + (f", {done.kept_queues} queues without messages kept" if done.kept_queues else "")
         )
+        for line in few(
+            f"misplaced: the record at log offset {at} names another's place in a queue"
+            for at in done.misplaced
+        ):
+            click.echo(line)
+        if done.misplaced:
+            click.echo(f"a rebuild cannot mend that; run: {printable(run_repair(directory))}")
     if index:
         click.echo(f"{done.keys} keys in {done.index_files} index files")
     click.echo(f"{done.seconds} s")

@@ -19,6 +19,7 @@ from penstock.cli.store_info import gather
 from penstock.shared.formats.delay_levels import SCHEDULE_TOPIC
 from penstock.shared.formats.properties import encode_properties
 from penstock.shared.formats.record import Record, pack_host
+from penstock.shared.formats.record_layout import AT_QUEUE_OFFSET
 from penstock.shared.layout import segment_name
 from penstock.shared.loops.active import why_pure
 from penstock.shared.queue.snapshot import QueueFiles
@@ -117,6 +118,19 @@ def test_verify_exits_with_1_for_a_problem_that_can_be_rebuilt(
 ) -> None:
     (root / "consumequeue" / "orders" / "0" / "note.txt").write_bytes(b"x")
     assert penstock("store", "verify", root)[0] == 1
+
+
+def test_a_rebuild_names_the_records_that_are_misplaced(penstock: Command, root: Path) -> None:
+    """Their bytes are whole, and it may have left them out: nobody else would say so."""
+    with StoreDirectory(root) as store:
+        at = [step[0] for step in store.scan_log()][6]
+    with (root / "commitlog" / segment_name(0)).open("r+b") as file:
+        file.seek(at + AT_QUEUE_OFFSET)
+        file.write((1 << 40).to_bytes(8, "big"))
+    code, out, _ = penstock("store", "rebuild", root, "--queues")
+    assert code == 0
+    assert f"misplaced: the record at log offset {at} names" in out
+    assert f"penstock store repair {root}" in out
 
 
 @pytest.mark.parametrize("command", ["info", "verify", "inspect"])
