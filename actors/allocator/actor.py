@@ -105,6 +105,7 @@ class Allocator(Actor):
     def _count(self) -> None:
         """The new segment is the writer's now."""
         self._allocated += self._segment_bytes
+        self._retry.succeeded()
         # first the error: a successor that finds enough segments has no work, and would leave it
         self._positions.publish("allocate_error", 0)
         self._positions.publish("allocated", self._allocated)

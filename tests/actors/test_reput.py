@@ -23,6 +23,7 @@ from penstock.shared.formats.record_layout import AT_QUEUE_OFFSET
 from penstock.shared.layout import segment_name
 from penstock.shared.log.scan import scan
 from penstock.shared.memory.queue_table import SLOT_BYTES, QueueKey, QueueTable
+from penstock.shared.process.actor import QUIET_AFTER_MS, QUIET_TICK_MS
 from penstock.shared.process.retry import RETRY_MS
 from penstock.shared.queue.deleted_topics import (
     DeletedTopic,
@@ -184,6 +185,8 @@ def test_a_disk_that_takes_no_entry_is_told_and_tried_again(
     broker.clock.advance(RETRY_MS)
     work(reput)
     assert broker.positions["dispatch_error"] == 0
+    broker.clock.advance(QUIET_AFTER_MS)
+    assert reput.idle_ms() == QUIET_TICK_MS
     assert broker.queues() == {first: (0, 40), second: (0, 5)}
     expected = _expected(broker)
     for key in (first, second):

@@ -17,6 +17,7 @@ from penstock.actors.allocator.actor import UNLOCK_MS
 from penstock.actors.allocator.warm_segment import WarmSegment
 from penstock.shared.files import disk_space
 from penstock.shared.layout import segment_name
+from penstock.shared.process.actor import QUIET_TICK_MS
 from penstock.shared.process.retry import RETRY_MS
 
 SEGMENT_BYTES = 64 << 10
@@ -124,6 +125,7 @@ def test_a_full_disk_is_told_and_tried_again_soon(
     assert broker.positions["allocated"] == SEGMENT_BYTES
     assert broker.positions["allocate_error"] == 0
     assert published == ["allocate_error", "allocated"], "behind that a successor has no work"
+    assert allocator.idle_ms() == QUIET_TICK_MS
 
 
 def test_a_stray_file_among_the_segments_is_named(pipeline: Callable[..., Any]) -> None:
