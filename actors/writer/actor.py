@@ -81,13 +81,13 @@ class Writer(Actor):
     def start(self) -> None:
         config, stage, run = self._config, self._stage, self._stage.run
         self._reader = LogReader(config, run, self._positions)
-        pieces = with_beats(self._reader.pieces, self._stage.beat)
-        with self._stage.disk:
+        pieces = with_beats(self._reader.pieces, stage.beat)
+        with stage.disk:
             self._topics = TopicAdmin(self._paths, config, self._clock)
         self._end = LogEnd(config, run, self._positions, pieces, self._clock, self._topics.gone)
-        self._topic_turns = TopicTurns(
-            self._topics, self._end, self._positions, self._stage.disk, self._clock
-        )
+        self._topics.note_queues(self._end.queues())
+        turns = self._topics, self._end, self._positions, stage.disk, self._clock
+        self._topic_turns = TopicTurns(*turns)
         index = RetryIndex(pieces, self._reader.record, self._reader.segment_bytes)
         index.mark(self._positions["dispatched"])
         self._retries = Retries(index, lambda: self._end.wrote)

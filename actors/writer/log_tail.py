@@ -6,7 +6,7 @@ makes a frame visible. It does not know who sent a frame or who waits for it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from penstock.actors.writer.log_appender import LogAppender, Placed, place
 from penstock.shared.clock import Clock
@@ -126,6 +126,10 @@ class LogEnd:
             else:
                 offsets.extend(range(first, first + count))
         return offsets, ends
+
+    def queues(self) -> Iterable[_Queue]:
+        """Those that have had messages."""
+        return self._offsets.keys()
 
     def next_offset(self, topic: str, queue_id: int) -> int:
         """What the next message of a queue gets; 0 for one that has had none."""

@@ -7,7 +7,7 @@ decided in shared/messaging/topic_rules.py.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import Protocol
 
@@ -105,6 +105,8 @@ class TopicAdmin:
         self._config = config
         self._clock = clock
         self._topics = load_topics(self._file)
+        # topic -> queues that it had when it had more, and which may hold messages
+        self._had: dict[str, int] = {}
         self.version = 0
         if self._file.exists():  # a predecessor may have died between renaming and syncing
             sync_directory(self._file.parent)
@@ -114,6 +116,13 @@ class TopicAdmin:
     def deleted(self) -> int:
         """The number of the last deletion that is done."""
         return min([row.number - 1 for row in self.gone.rows if not row.is_done] + [self.gone.last])
+
+    def note_queues(self, queues: Iterable[tuple[str, int]]) -> None:
+        """Topics and ids of queues with messages. One that its topic has no longer takes the same
+        room as any other."""
+        for topic, queue_id in queues:
+            if topic not in QUEUES and queue_id >= _count(self._topics.get(topic)):
+                self._had[topic] = max(self._had.get(topic, 0), queue_id + 1)
 
     def queues(self, topic: str) -> int:
         """How many queues may be written; 0 when there is no such topic, or no such right.
@@ -203,6 +212,10 @@ class TopicAdmin:
                 self._unless_changed(request, answer, unsaved)
                 for request, answer in zip(requests, answers, strict=True)
             ]
+        for topic in {request.topic for request in requests}:
+            before = _count(self._topics.get(topic))
+            if before > _count(changed.get(topic)):
+                self._had[topic] = max(self._had.get(topic, 0), before)
         self._topics = changed
         self.version += 1
         return answers
@@ -256,15 +269,17 @@ class TopicAdmin:
                 going = range(found.queues, now.queues)
                 check_ends(topic, going, request.ends, log.next_offset)
         check_queues(found)
-        queues = topics.queue_count - (now.queues if now else 0) + found.queues
-        self._check_room(queues, deleted_queues)
+        beyond = sum(max(0, had - _count(topics.get(each))) for each, had in self._had.items())
+        own = self._had.get(topic, 0)
+        queues = topics.queue_count + max(found.queues, own) - max(_count(now), own)
+        self._check_room(queues, deleted_queues + beyond)
         return found
 
-    def _check_room(self, queues: int, deleted_queues: int) -> None:
-        in_all = queues + deleted_queues
+    def _check_room(self, queues: int, gone_queues: int) -> None:
+        in_all = queues + gone_queues
         if in_all <= self._config.max_queues:
             return
-        of_deleted = ", those of deleted topics among them" if deleted_queues else ""
+        of_deleted = ", deleted ones among them" if gone_queues else ""
         raise StoreUnavailable(
             f"all topics together would have more than {self._config.max_queues} queues"
             f"{of_deleted}",
@@ -303,6 +318,7 @@ class TopicAdmin:
             self._topics, self.gone = topics, noted
             self.version += 1
             for topic in going:
+                self._had.pop(topic, None)
                 log.forget_topic(topic)
             self._settle()
         return answers
@@ -317,6 +333,11 @@ class TopicAdmin:
             save_deleted_topics(self._paths.deleted_topics, settled)
             crash_point("topic.deletion_done")
             self.gone = settled
+
+
+def _count(topic: TopicConfig | None) -> int:
+    """How many queues a topic has; 0 without one."""
+    return topic.queues if topic is not None else 0
 
 
 def _answer(request: Change, config: TopicConfig) -> Answer:

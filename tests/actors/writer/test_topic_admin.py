@@ -23,7 +23,7 @@ from penstock.shared.errors import (
     TopicNotFound,
 )
 from penstock.shared.layout import StorePaths
-from penstock.shared.messaging.system_topics import QUEUES
+from penstock.shared.messaging.system_topics import QUEUES, SCHEDULE_TOPIC
 from penstock.shared.messaging.topic_rules import TopicConfig
 from penstock.shared.names import MAX_QUEUES_PER_TOPIC
 from penstock.shared.queue.deleted_topics import DeletedTopics, save_deleted_topics
@@ -214,6 +214,27 @@ def test_no_topic_is_made_whose_queues_the_broker_has_no_room_for(
     answer(admin, CreateTopic(3, "b", 2))
     assert answer(admin, CreateTopic(4, "a", 8)) == Routed(4, "a", 8)
     assert load_topics(file).all() == {"a": 8, "b": 2}
+
+
+def test_queues_that_a_topic_has_no_longer_take_room_until_it_is_deleted(
+    file: Path, make_config: ConfigMaker
+) -> None:
+    """They keep their messages, and their places in the queue table; also after a start."""
+    config = make_config(max_queues=10)
+    admin = opened(file, config)
+    answer(admin, CreateTopic(1, "a", 8))
+    answer(admin, UpdateTopic(2, "a", read_queues=2, write_queues=2))
+    again = opened(file, config)
+    again.note_queues([("a", number) for number in range(8)] + [(SCHEDULE_TOPIC, 17)])
+    for each in (admin, again):
+        with pytest.raises(StoreUnavailable, match="more than 10 queues, deleted ones .*: 11"):
+            answer(each, CreateTopic(3, "b", 3))
+    answer(again, CreateTopic(4, "b", 2))
+    answer(again, UpdateTopic(5, "a", read_queues=8, write_queues=8))
+    with pytest.raises(StoreUnavailable, match="more than 10 queues: 11"):
+        answer(again, UpdateTopic(6, "a", read_queues=9))
+    answer(again, DeleteTopic(7, "a"))
+    answer(again, CreateTopic(8, "c", 8))
 
 
 def test_a_file_that_cannot_be_read_is_an_answer_and_not_the_end_of_the_writer(
