@@ -7,7 +7,6 @@ delay, is looked at row by row. What is wrong with a row is found here, before a
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import timedelta
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -180,13 +179,14 @@ def _extras(
         return None
     made = [b""] * len(targets.topics)
     nothing = [None] * len(made)
-    values = [columns[name].to_pylist() if name in columns else nothing for name in _SELDOM]
+    values = [_values(columns[name]) if name in columns else nothing for name in _SELDOM]
     for index in np.flatnonzero(np.logical_or.reduce(is_given)).tolist():
         pairs, delay_ms, deliver_at, level = (each[index] for each in values)
         mapping: Mapping[str, str] | None = None if pairs is None else dict(pairs)
-        wait = None if delay_ms is None else timedelta(milliseconds=delay_ms)
+        # not as a timedelta, which does not hold all that a bigint does
+        wait_s = None if delay_ms is None else delay_ms / 1000
         try:
-            delay, mapping = wanted_delay(wait, deliver_at, level, mapping, now_ms)
+            delay, mapping = wanted_delay(wait_s, deliver_at, level, mapping, now_ms)
             draft = encoder.draft(BatchMessage(b"", properties=mapping), None)
             made[index] = b"" if isinstance(draft, bytes) else draft[1]
         except InvalidMessage as error:
@@ -198,6 +198,20 @@ def _extras(
             targets.topics[index] = targets.number(delay.topic)
             targets.queues[index] = delay.queue_id
     return made
+
+
+def _values(column: pa.Array) -> list[Any]:
+    """The column's values; of times the ms since 1970.
+
+    A datetime would not hold all of Spark's times, and has to know the session's time zone, to
+    which Java has names that Python does not have.
+    """
+    if not pa.types.is_timestamp(column.type):
+        values: list[Any] = column.to_pylist()
+        return values
+    times_us = column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64()).to_pylist()
+    # rounded up: never early
+    return [None if each is None else -(-each // 1000) for each in times_us]
 
 
 def _properties(
