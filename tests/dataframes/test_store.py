@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from penstock.client import MessageQuery
 from penstock.dataframes import Store
 from penstock.dataframes.export import FORMS, Digest, write_file
 from penstock.dataframes.store import SCHEMA, batches
@@ -44,6 +45,9 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
         sent.append(producer.send("bills", b"", queue=0))
         for each in sent:
             each.result(60)
+        # a question finds what was acknowledged before it, so the queues are up to date after it
+        with MessageQuery(store=running.store) as query:
+            assert len(query.by_key("orders", "k2999")) == 1
         yield running
 
 
