@@ -109,8 +109,9 @@ def spark(
 ) -> None:
     """How fast Spark reads a store, beside the same rows as Parquet; Spark is in this process.
 
-    All columns of all rows, read and thrown away, and counts by all columns and by one. --kafka
-    sets Spark's source of Kafka beside it, and its sink beside that of --sinks.
+    All columns of all rows, read and thrown away, counts by all columns and by one, and the message
+    of one key, by the index and by a scan. --kafka sets Spark's source of Kafka beside it, and its
+    sink beside that of --sinks.
     """
     from penstock.bench.spark.measure import BESIDE, Amount, bench_spark
 

@@ -18,7 +18,8 @@ from penstock.shared.errors import ConfigError, PenstockError
 from penstock.shared.next_steps import did_you_mean
 from penstock.shared.notebook import as_table
 from penstock.shared.store.directory import StoreDirectory
-from penstock.spark.plan import QueueRange, bounds, chosen
+from penstock.spark.plan import bounds, chosen
+from penstock.spark.ranges import QueueRange
 from penstock.spark.reading.broker_scan import read_from_broker
 from penstock.spark.reading.log_scan import LogRange, plan_log, read_log
 from penstock.spark.reading.options import Options, parse_options

@@ -1,7 +1,7 @@
 """What one query reads: options in, ranges of queue offsets out, fixed when the query is planned.
 
-A plan is made on the driver's side, from what queues tell of themselves. No record is read but
-those that a start by time looks at.
+A plan is made on the driver's side, from what queues tell of themselves, and the index of keys. No
+record is read but those that a start by time looks at.
 """
 
 from __future__ import annotations
@@ -9,27 +9,18 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 from penstock.shared.errors import ConfigError, TopicNotFound
 from penstock.shared.next_steps import other_topics
+from penstock.spark.ranges import QueueRange
 from penstock.spark.reading.offsets import OffsetsOf, ending, parse_assign, resolve, starting
 from penstock.spark.reading.options import Options
-from penstock.spark.reading.predicates import Predicate, holds, offset_range
+from penstock.spark.reading.predicates import Predicate, holds, offset_range, wanted_keys
 from penstock.spark.reading.queues import Queue, topics_of
 from penstock.spark.reading.topics import named_topics, topic_filter
 from penstock.spark.reading.views import View
 
 SMALLEST_SPLIT_BYTES, LARGEST_SPLIT_BYTES = 8 << 20, 128 << 20
-
-
-class QueueRange(NamedTuple):
-    """The messages [start, stop) of a queue."""
-
-    topic: str
-    queue_id: int
-    start: int
-    stop: int
 
 
 Partitions = list[tuple[QueueRange, ...]]
@@ -39,8 +30,10 @@ def plan(view: View, options: Options, predicates: Sequence[Predicate] = ()) -> 
     """The partitions of what the options name in a store. Never empty. Raises TopicNotFound,
     ConfigError, GroupNotFound, OffsetOutOfRange."""
     queues = chosen(view, options)
-    ranges = bounds(queues, options, view.group_offsets)
-    return split(narrowed(ranges, predicates), queues, options)
+    ranges = narrowed(bounds(queues, options, view.group_offsets), predicates)
+    if (keys := wanted_keys(predicates)) is not None:
+        ranges = view.ranges_by_keys(ranges, keys)
+    return split(ranges, queues, options)
 
 
 def narrowed(ranges: Sequence[QueueRange], predicates: Sequence[Predicate]) -> list[QueueRange]:

@@ -23,8 +23,8 @@ from penstock.shared.next_steps import verify
 from penstock.shared.queue.snapshot import QueueFiles
 from penstock.shared.store.directory import StoreDirectory
 from penstock.spark.decode import Batch
-from penstock.spark.plan import QueueRange
 from penstock.spark.property_columns import Integers
+from penstock.spark.ranges import QueueRange
 from penstock.spark.reading.options import Mode
 from penstock.spark.reading.rows import Explain, How, Rows
 

@@ -35,10 +35,11 @@ Moved = Callable[[int, int], None]
 # Names of ways, and whom each is set beside: how many times as fast the first is as the second.
 STORE, PARQUET, ZSTD, KAFKA = "store", "Parquet", "Parquet, zstd", "Kafka"
 COUNT, COUNT_COLUMN = "count, all columns", "count, one column"
+KEY, KEY_SCAN = "one key, by the index", "one key, by a scan"
 SINK, KAFKA_SINK = "sink", "Kafka's sink"
 BESIDE = (
     *((STORE, PARQUET), (STORE, ZSTD), (STORE, KAFKA)),
-    *((COUNT_COLUMN, COUNT), (SINK, KAFKA_SINK)),
+    *((COUNT_COLUMN, COUNT), (KEY, KEY_SCAN), (SINK, KAFKA_SINK)),
 )
 
 
@@ -129,6 +130,9 @@ class _Bench:
             ZSTD: lambda: _drain(self._spark.read.parquet(str(self._place / "zstd"))),
             COUNT: lambda: self._load().count(),
             COUNT_COLUMN: lambda: self._load(COLUMN).count(),
+            KEY: lambda: self._find("= 'key-17'"),
+            # the index has no beginnings of keys, so the tasks compare each message's
+            KEY_SCAN: lambda: self._find("LIKE 'key-17 %'"),
         }
         if self._endpoint:
             ways[KAFKA] = lambda: _drain(load_kafka(self._spark, self._endpoint, self._topic))
@@ -137,6 +141,10 @@ class _Bench:
     def _load(self, columns: str = "") -> DataFrame:
         source = self._spark.read.format("penstock").option("path", str(self._place / "store"))
         return source.option("subscribe", TOPIC).option("columns", columns).load()
+
+    def _find(self, key: str) -> None:
+        source = self._spark.read.format("penstock").option("path", str(self._place / "store"))
+        _drain(source.option("pushFilters", True).load().where(f"keys {key}"))
 
     def _rows(self) -> DataFrame:
         """What both sinks write comes from where neither has to do with it."""

@@ -149,7 +149,7 @@ class IndexFile:
         nothing of them is believed but the begin timestamp, from which items count their seconds.
         All of the file is durable on return.
         """
-        kept = self._whole_items(offset)
+        kept = self.whole_items(offset)
         header = IndexHeader()
         if kept > 1:
             begin, last = int(self.items[1]["offset"]), self.items[kept - 1]
@@ -166,7 +166,7 @@ class IndexFile:
         self.write_header(header)
         self.clear()
 
-    def _whole_items(self, offset: int) -> int:
+    def whole_items(self, offset: int) -> int:
         """One more than the last of the items that are there without a doubt.
 
         Items have no checksum. What tells them is that log offsets never go back from one to the

@@ -38,7 +38,8 @@ from penstock.spark.jobs.manifest import (
 )
 from penstock.spark.jobs.messages import costs_of
 from penstock.spark.jobs.parts import Progress, run_parts
-from penstock.spark.plan import QueueRange, chosen, split
+from penstock.spark.plan import chosen, split
+from penstock.spark.ranges import QueueRange
 from penstock.spark.reading.durable import Durable, durable_end
 from penstock.spark.reading.options import Options
 from penstock.spark.reading.queues import Queue

@@ -24,7 +24,7 @@ from penstock.spark.jobs.archive import holes_in
 from penstock.spark.jobs.archive_files import SCHEMA, stretches_of
 from penstock.spark.jobs.manifest import ArchiveFile, Manifest, digest_of
 from penstock.spark.jobs.parts import Progress, run_parts
-from penstock.spark.plan import QueueRange
+from penstock.spark.ranges import QueueRange
 from penstock.spark.scan import read_range
 
 if TYPE_CHECKING:

@@ -19,8 +19,8 @@ import pyarrow.parquet as pq
 from penstock.shared.files.durable import make_directory, sync_tree
 from penstock.shared.store.directory import StoreDirectory
 from penstock.spark.jobs.manifest import ArchiveFile, Stretch, digest_of, file_path
-from penstock.spark.plan import QueueRange
 from penstock.spark.property_columns import MAP, Integers
+from penstock.spark.ranges import QueueRange
 from penstock.spark.reading.options import Mode
 from penstock.spark.reading.rows import How
 from penstock.spark.scan import read_range

@@ -22,7 +22,7 @@ from penstock.shared.errors import InvalidArgument
 from penstock.spark.jobs.messages import messages_of
 from penstock.spark.jobs.parts import Progress, watched
 from penstock.spark.jobs.putting import Target, name_of, put
-from penstock.spark.plan import QueueRange
+from penstock.spark.ranges import QueueRange
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

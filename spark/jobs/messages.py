@@ -14,7 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.shared.store.directory import StoreDirectory
-from penstock.spark.plan import QueueRange, bounds, chosen, split
+from penstock.spark.plan import bounds, chosen, split
+from penstock.spark.ranges import QueueRange
 from penstock.spark.reading.options import Options
 from penstock.spark.reading.queues import Queue
 from penstock.spark.reading.views import StoreView

@@ -16,7 +16,7 @@ from penstock.client.where import Where
 from penstock.shared.errors import OffsetOutOfRange, StoreDamaged
 from penstock.shared.formats.record_layout import AT_PHYSICAL_OFFSET
 from penstock.spark.decode import Batch
-from penstock.spark.plan import QueueRange
+from penstock.spark.ranges import QueueRange
 from penstock.spark.reading.rows import How, Rows
 
 BATCH_BYTES = 4 << 20

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from typing import Self
 
 from penstock.client.asker import Asker
@@ -18,6 +18,7 @@ from penstock.shared.wire.messages import (
     QueueRange,
     decode_consume_answer,
 )
+from penstock.spark import ranges
 from penstock.spark.reading.durable import Durable
 from penstock.spark.reading.queues import GroupOffsets, Queue
 
@@ -89,6 +90,12 @@ class BrokerView:
             if queue.offset >= 0:
                 found.setdefault(queue.topic, {})[queue.queue_id] = queue.offset
         return found
+
+    def ranges_by_keys(
+        self, planned: Sequence[ranges.QueueRange], keys: Collection[str]
+    ) -> list[ranges.QueueRange]:
+        # a broker answers with the messages of a key themselves, and with the newest only
+        return list(planned)
 
     def durable(self) -> Durable:
         # it shows consumers what is flushed, unless it acknowledges before

@@ -64,3 +64,13 @@ def offset_range(predicates: Iterable[Predicate], start: int, stop: int) -> tupl
         if each.function == "less":
             stop = min(stop, each.value)
     return start, max(start, stop)
+
+
+def wanted_keys(predicates: Iterable[Predicate]) -> frozenset[str] | None:
+    """What `keys` has to be one of to fulfil all of them; None where they name no such texts."""
+    found: frozenset[str] | None = None
+    for each in predicates:
+        if each.column == "keys" and each.function in ("equal", "is_in") and not each.negated:
+            named = frozenset([each.value] if each.function == "equal" else each.value)
+            found = named if found is None else found & named
+    return found

@@ -32,7 +32,8 @@ from pyspark.sql.types import StructType
 from penstock.shared.errors import ConfigError, OffsetOutOfRange, StoreDamaged
 from penstock.shared.next_steps import rebuild
 from penstock.shared.store.directory import StoreDirectory
-from penstock.spark.plan import QueueRange, bounds, chosen, split
+from penstock.spark.plan import bounds, chosen, split
+from penstock.spark.ranges import QueueRange
 from penstock.spark.reading.durable import Durable
 from penstock.spark.reading.options import Options, duration_ms
 from penstock.spark.reading.queues import Queue

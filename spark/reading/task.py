@@ -13,7 +13,8 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from penstock.shared.store.directory import StoreDirectory
-from penstock.spark.plan import QueueRange, plan
+from penstock.spark.plan import plan
+from penstock.spark.ranges import QueueRange
 from penstock.spark.reading.log_scan import LogRange, plan_log, read_log
 from penstock.spark.reading.options import Options
 from penstock.spark.reading.predicates import Predicate

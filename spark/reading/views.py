@@ -5,10 +5,11 @@ Both answer the same questions, so that a plan is one and the same. Used on the 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from typing import Protocol, Self
 
 from penstock.shared.store.directory import StoreDirectory
+from penstock.spark.ranges import QueueRange
 from penstock.spark.reading.durable import Durable, durable_end
 from penstock.spark.reading.options import Options
 from penstock.spark.reading.queues import (
@@ -33,6 +34,14 @@ class View(Protocol):
 
     def known_topics(self) -> Callable[[str], bool]: ...
     def group_offsets(self, group: str) -> GroupOffsets: ...
+
+    def ranges_by_keys(
+        self, planned: Sequence[QueueRange], keys: Collection[str]
+    ) -> list[QueueRange]:
+        """What is left of the ranges where `keys` has to be one of these texts, as far as the
+        index of keys can be asked."""
+        ...
+
     def durable(self) -> Durable: ...
     def __enter__(self) -> Self: ...
     def close(self) -> None: ...
@@ -82,6 +91,14 @@ class StoreView:
 
     def group_offsets(self, group: str) -> GroupOffsets:
         return group_offsets(self.store, group)
+
+    def ranges_by_keys(
+        self, planned: Sequence[QueueRange], keys: Collection[str]
+    ) -> list[QueueRange]:
+        # not imported for queries that do not need it: each plan is made by a new process
+        from penstock.spark.reading.key_index import ranges_by_keys
+
+        return ranges_by_keys(self.store, planned, keys)
 
     def durable(self) -> Durable:
         return durable_end(self.store.paths)

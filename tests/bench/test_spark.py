@@ -6,7 +6,15 @@ import json
 
 import pytest
 
-from penstock.bench.spark.measure import COUNT, COUNT_COLUMN, PARQUET, STORE, ZSTD
+from penstock.bench.spark.measure import (
+    COUNT,
+    COUNT_COLUMN,
+    KEY,
+    KEY_SCAN,
+    PARQUET,
+    STORE,
+    ZSTD,
+)
 from penstock.cli.main import main
 
 
@@ -17,7 +25,10 @@ def test_the_store_is_measured_beside_parquet(capsys: pytest.CaptureFixture[str]
     assert ended.value.code == 0
     found = json.loads(capsys.readouterr().out)
     assert (found["messages"], found["body_bytes"], found["cores"]) == (3000, 50, 2)
-    assert set(found["seconds"]) == {STORE, PARQUET, ZSTD, COUNT, COUNT_COLUMN}
+    assert set(found["seconds"]) == {
+        *(STORE, PARQUET, ZSTD, COUNT, COUNT_COLUMN),
+        *(KEY, KEY_SCAN),
+    }
     assert all(seconds > 0 for seconds in found["seconds"].values())
     ratio = found["seconds"][PARQUET] / found["seconds"][STORE]
     assert found["ratios"][f"{STORE} / {PARQUET}"] == pytest.approx(ratio)

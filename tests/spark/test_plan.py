@@ -6,7 +6,8 @@ import pytest
 
 from penstock.shared.errors import ConfigError, OffsetOutOfRange, TopicNotFound
 from penstock.shared.store.directory import StoreDirectory
-from penstock.spark.plan import QueueRange, plan
+from penstock.spark.plan import plan
+from penstock.spark.ranges import QueueRange
 from penstock.spark.reading.options import parse_options
 from penstock.spark.reading.views import StoreView
 

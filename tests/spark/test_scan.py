@@ -16,7 +16,8 @@ from penstock.shared.formats.record import Record, decode_record, encode_record,
 from penstock.shared.formats.record_layout import MAGIC_V2
 from penstock.shared.store.directory import StoreDirectory
 from penstock.spark import scan
-from penstock.spark.plan import QueueRange, plan
+from penstock.spark.plan import plan
+from penstock.spark.ranges import QueueRange
 from penstock.spark.reading.options import parse_options
 from penstock.spark.reading.views import StoreView
 from penstock.spark.source import COLUMNS

@@ -14,7 +14,8 @@ from penstock.shared.errors import (
     PenstockError,
     TopicNotFound,
 )
-from penstock.spark.plan import QueueRange, plan
+from penstock.spark.plan import plan
+from penstock.spark.ranges import QueueRange
 from penstock.spark.reading.options import parse_options
 from penstock.spark.reading.views import StoreView
 from tests.spark.conftest import STORED_MS, StoreBuilder

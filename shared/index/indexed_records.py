@@ -1,0 +1,60 @@
+"""Which records an index file has with all their keys, and which of them may have a certain one.
+
+For whoever would read many records to find a few: what is in the index under other hashes need not
+be read. So nothing is believed that could hide a record. Items are read as one array, without slots
+and chains, up to the first that does not follow the one before it, as a torn page does not. A
+record without items, or before the first one, or after the last, is not spoken of: its keys may
+have been put while no index was kept, or into a file that is gone.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.shared.index.index_file import IndexFile
+
+Ints = npt.NDArray[np.int64]
+_NONE = np.empty(0, np.int64)
+
+
+class IndexedRecords(NamedTuple):
+    """Log offsets, growing; a record with several items is there several times.
+
+    `offsets` are of all records that the file has with all their keys, `candidates` of those of
+    them with a key that has one of the hashes: other keys may have the same.
+    """
+
+    offsets: Ints
+    candidates: Ints
+
+    def may_match(self, records: Ints) -> npt.NDArray[np.bool_]:
+        """Of records by their log offsets which ones have to be looked at: candidates, and those
+        that the file does not have."""
+        if not len(self.offsets):
+            return np.ones(len(records), np.bool_)
+        places = np.searchsorted(self.offsets, records)
+        found = self.offsets[np.minimum(places, len(self.offsets) - 1)]
+        unknown: npt.NDArray[np.bool_] = found != records
+        return unknown | np.isin(records, self.candidates)
+
+
+def indexed_records(file: IndexFile, hashes: Ints, log_end: int) -> IndexedRecords:
+    """What a file has of the log below `log_end`. The arrays stay when the file is closed."""
+    # an item is written before the header counts it
+    stop = min(file.header.next_item, file.whole_items(log_end))
+    items = file.items[1:stop]
+    offsets = items["offset"].astype(np.int64)
+    # where the first page of items was torn off, zeros would be taken for the log's first records
+    if not len(offsets) or offsets[0] != file.header.begin_offset:
+        return IndexedRecords(_NONE, _NONE)
+    # the first and the last record may have other keys in the file before or after, or nowhere: a
+    # writer ends anywhere
+    inner = slice(
+        int(np.searchsorted(offsets, offsets[0], "right")),
+        int(np.searchsorted(offsets, offsets[-1], "left")),
+    )
+    has_hash = np.isin(items["hash"][inner].astype(np.int64), hashes)
+    return IndexedRecords(offsets[inner], np.unique(offsets[inner][has_hash]))
