@@ -314,11 +314,10 @@ class MemberCore:
         if self.options.orderly or self.options.model == "broadcasting":
             return
         for queue in self.queues.values():
-            handful = queue.held_since(now_ms - timeout_ms)
-            for place in [] if handful is None else list(handful.unfinished):
-                assert handful is not None
-                reason = f"in hand for more than {timeout_ms} ms"
-                self.back(handful, Back(place, FIRST_LEVEL, reason), now_ms)
+            for handful in queue.held_since(now_ms - timeout_ms):
+                for place in list(handful.unfinished):
+                    reason = f"in hand for more than {timeout_ms} ms"
+                    self.back(handful, Back(place, FIRST_LEVEL, reason), now_ms)
 
     def commit(self, now_ms: int) -> None:
         """Say how far all queues are done, where that is news."""

@@ -22,6 +22,9 @@ MAX_MESSAGES = 1000
 MAX_BYTES = 100 << 20
 MAX_SPAN = 2000
 
+# When what is on its way back to the broker was handed out: nobody waits for its handler.
+NOBODY_MS = 1 << 62
+
 
 class Lot:
     """Messages that came together, and which of them are finished, a byte each."""
@@ -71,9 +74,9 @@ class Handful:
         return next(self.unfinished, -1) < 0
 
     def part(self, place: int) -> Handful:
-        """The message at this place of the lot by itself."""
+        """The message at this place of the lot by itself, on its way back to the broker."""
         self.parted.add(place)
-        return Handful(self.queue, self.lot, place, place + 1, self.given_ms)
+        return Handful(self.queue, self.lot, place, place + 1, NOBODY_MS)
 
 
 class ProcessQueue:
@@ -188,10 +191,9 @@ class ProcessQueue:
         """Whether nothing of it is in anybody's hands."""
         return not self._in_hand
 
-    def held_since(self, before_ms: int) -> Handful | None:
-        """The one that is longest in hand, if it was handed out before that time."""
-        oldest = next(iter(self._in_hand), None)
-        return oldest if oldest is not None and oldest.given_ms < before_ms else None
+    def held_since(self, before_ms: int) -> list[Handful]:
+        """Those in hand that were handed out before that time."""
+        return [each for each in self._in_hand if each.given_ms < before_ms]
 
     # --- finished, or not ---
 
@@ -227,7 +229,8 @@ class ProcessQueue:
             self._drop_finished()
 
     def part(self, handful: Handful, place: int) -> Handful:
-        """One message of a handful goes a way of its own; the others may be finished without it."""
+        """One message of a handful goes back to the broker; the others may be finished without
+        it. Until its next record is stored it is in hand, for however long that takes."""
         single = handful.part(place)
         self._in_hand[single] = None
         if handful.is_finished:

@@ -419,6 +419,25 @@ def test_a_message_in_hand_for_too_long_comes_again(world: World) -> None:
     assert len(world.writer.stored) == 1
 
 
+@pytest.mark.parametrize("failed", [True, False], ids=["failed", "in hand for too long"])
+def test_a_message_on_its_way_back_is_not_sent_back_once_more(world: World, failed: bool) -> None:
+    """The writer may take longer for it than the group's handlers may."""
+    (member,) = joined(world, "a")
+    world.reader.append(0, 2)
+    member.exchange(world, 6000)
+    handful = member.take(6000)
+    assert handful is not None
+    if failed:
+        member.core.back(handful, Back(handful.start, reason="no"), 6000)
+    for now_ms in range(900_000, 920_000, 500):
+        member.core.turn(now_ms)
+    assert len(member.core.send_back) == 2  # of which one was in hand for too long, or both
+    for now_ms in range(920_000, 922_000, 100):
+        member.exchange(world, now_ms)
+    assert [_origin(each).queue_offset for each in world.writer.stored] == [0, 1]
+    assert world.coordinator.offsets[0] == 2
+
+
 def test_an_orderly_message_that_has_failed_waits_before_it_is_tried_again(world: World) -> None:
     (member,) = joined(world, "a", orderly=True)
     world.reader.append(0, 2)

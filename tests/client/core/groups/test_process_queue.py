@@ -193,7 +193,7 @@ def test_what_is_in_hand_longest_is_found() -> None:
     queue.put([message(0), message(1)], 2, 2)
     first, second = queue.take(1, 1000), queue.take(1, 2000)
     assert first is not None and second is not None
-    assert queue.held_since(1500) is first
-    assert queue.held_since(1000) is None
+    assert queue.held_since(1500) == [first]
+    assert queue.held_since(1000) == []
     queue.finish(first, 0, 1)
-    assert queue.held_since(2500) is second
+    assert queue.held_since(2500) == [second]
