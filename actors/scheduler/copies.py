@@ -18,7 +18,7 @@ from penstock.shared.formats.tombstone import LOST
 from penstock.shared.layout import StorePaths
 from penstock.shared.loops.forms import FRAME_BYTES
 from penstock.shared.messaging.delivered import Copy
-from penstock.shared.names import MAX_QUEUES_PER_TOPIC, RETRY_PREFIX
+from penstock.shared.names import MAX_QUEUES_PER_TOPIC, RETRY_PREFIX, is_stored_topic
 from penstock.shared.queue.deleted_topics import load_deleted_topics
 from penstock.shared.queue.reader import QueueReader
 from penstock.shared.store.topics import Topics, load_topics
@@ -180,6 +180,8 @@ class Targets:
     def _may_be_made(self, topic: str) -> bool:
         if topic in self._topics.names() or topic in self._refused or topic == LOST:
             return False
+        if not is_stored_topic(topic):
+            return False  # a frame could not even name it
         return topic not in self._deleted or topic.startswith(RETRY_PREFIX)
 
     def give_up(self, topic: str, now_ms: int) -> bool:

@@ -22,7 +22,7 @@ from penstock.shared.messaging.system_topics import (
     TIMER_TOPIC,
     TRANS_CHECK_MAX_TIME_TOPIC,
 )
-from penstock.shared.names import RETRY_PREFIX
+from penstock.shared.names import RETRY_PREFIX, is_stored_topic
 from penstock.shared.wire.messages import QueueRun
 
 
@@ -58,7 +58,7 @@ def _check_place(raw_topic: bytes, queue_id: int, topics: TopicAdmin) -> None:
     """Where a message is to go when its time has come: nobody could be told then that it cannot."""
     topic = raw_topic.decode("utf-8", "replace")
     queues = 0 if topic in RESERVED_TOPICS else topics.queues(topic)
-    if not queues and topic.startswith(RETRY_PREFIX):
+    if not queues and topic.startswith(RETRY_PREFIX) and is_stored_topic(topic):
         queues = 1  # it is made when the first message comes to it, as in RocketMQ
     if not queues:
         raise topics.not_found(topic)

@@ -24,6 +24,7 @@ REAL_QID = "REAL_QID"
 # What a sender may not set as a property of its own: the client sets them from its arguments.
 RESERVED = frozenset({KEYS, TAGS, UNIQ_KEY, SHARDING_KEY, DELAY, WAIT, PROP_CRC})
 
+MAX_DIGITS = 18
 _BETWEEN = "\x01"
 _END = "\x02"
 
@@ -74,6 +75,13 @@ def decode_properties(raw: bytes | memoryview) -> dict[str, str]:
         if key and value:
             found[key] = value
     return found
+
+
+def whole_number(text: str) -> int:
+    """A number from 0 on, as a property may have it; -1 for anything else."""
+    # isdigit alone takes characters that int refuses, and int refuses thousands of digits
+    is_number = text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS
+    return int(text) if is_number else -1
 
 
 def find_property(raw: bytes, key: bytes) -> bytes:

@@ -27,6 +27,7 @@ from penstock.shared.formats.properties import (
     decode_properties,
     encode_properties,
     find_property,
+    whole_number,
 )
 from penstock.shared.formats.record import Record
 from penstock.shared.messaging.system_topics import TIMER_TOPIC
@@ -90,10 +91,10 @@ def delayed(record: Record, delay: Delay | None = None) -> Record:
     where it names no level it is the record itself, for it does not wait."""
     properties = decode_properties(record.properties)
     if delay is None:
-        level = properties.get(DELAY, "")
-        if not level.isdigit() or not int(level):
+        level = whole_number(properties.get(DELAY, ""))
+        if level <= 0:
             return record
-        delay = Delay(min(int(level), MAX_LEVEL))
+        delay = Delay(min(level, MAX_LEVEL))
     kept = {k: v for k, v in properties.items() if k != DELAY and k not in TIMER_PROPERTIES}
     kept |= delay.properties(record.topic, record.queue_id)
     return replace(

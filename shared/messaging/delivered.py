@@ -19,6 +19,7 @@ from penstock.shared.formats.properties import (
     decode_properties,
     encode_properties,
     find_property,
+    whole_number,
 )
 from penstock.shared.formats.record_crc import PROP_CRC, PROP_CRC_LEAD, with_prop_crc_room
 from penstock.shared.formats.record_layout import (
@@ -117,12 +118,12 @@ def rolled(waiting: Waiting, shape: Shape, queue_id: int) -> Copy:
     """The same message once more in the wheel topic, due when it was, for this queue of its own:
     the one that it names may have gone."""
     properties = decode_properties(waiting.properties)
-    times = properties.get(TIMER_ROLL_TIMES, "0")
+    times = max(0, whole_number(properties.get(TIMER_ROLL_TIMES, "")))
     for name in (TIMER_DELAY_MS, TIMER_DELAY_SEC, PROP_CRC):
         properties.pop(name, None)
     properties[TIMER_OUT_MS] = str(waiting.due_ms)
     properties[REAL_QID] = str(queue_id)
-    properties[TIMER_ROLL_TIMES] = str(int(times) + 1 if times.isdigit() else 1)
+    properties[TIMER_ROLL_TIMES] = str(times + 1)
     again = waiting._replace(properties=encode_properties(properties))
     topic = TIMER_TOPIC.encode()
     return Copy(topic, 0, _made(again, topic, 0, _with(again, b""), shape))

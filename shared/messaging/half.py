@@ -27,6 +27,7 @@ from penstock.shared.formats.properties import (
     UNIQ_KEY,
     decode_properties,
     encode_properties,
+    whole_number,
 )
 from penstock.shared.formats.record import Record
 from penstock.shared.formats.record_crc import with_prop_crc_room
@@ -54,7 +55,6 @@ OUTCOME = "PENSTOCK_OUTCOME"
 
 DONE_TAG = "d"
 MAX_OP_CHARACTERS = 4096
-_MAX_DIGITS = 18
 # Java's ints and longs, which these properties are read as
 _MAX_QUEUE_ID, _MAX_SECONDS = (1 << 31) - 1, 1 << 40
 
@@ -123,18 +123,18 @@ def read_half(properties: bytes) -> Half:
     for name in (REAL_TOPIC, PGROUP, UNIQ_KEY):
         if name not in found:
             raise _no_half(f"it has no property {name}")
-    queue_id = _number(found.get(REAL_QID, ""))
+    queue_id = whole_number(found.get(REAL_QID, ""))
     if not 0 <= queue_id <= _MAX_QUEUE_ID:
         raise _no_half(f"{REAL_QID} is {found.get(REAL_QID)!r:.40}")
-    immunity = _number(found.get(CHECK_IMMUNITY, ""))
+    immunity = whole_number(found.get(CHECK_IMMUNITY, ""))
     return Half(
         found[REAL_TOPIC],
         queue_id,
         found[PGROUP],
         found[UNIQ_KEY],
-        max(0, _number(found.get(CHECK_TIMES, ""))),
+        max(0, whole_number(found.get(CHECK_TIMES, ""))),
         immunity if immunity <= _MAX_SECONDS else -1,
-        _number(found.get(PREPARED_QUEUE_OFFSET, "")),
+        whole_number(found.get(PREPARED_QUEUE_OFFSET, "")),
     )
 
 
@@ -226,7 +226,7 @@ def parse_op(body: bytes) -> tuple[int, ...]:
 
     What is no number is left out, as RocketMQ does.
     """
-    found = (_number(each) for each in body.decode("latin-1").split(","))
+    found = (whole_number(each) for each in body.decode("latin-1").split(","))
     return tuple(offset for offset in found if offset >= 0)
 
 
@@ -262,12 +262,6 @@ def _with(properties: bytes, changed: dict[str, str]) -> bytes:
     entries = with_prop_crc_room(properties, False).split(b"\x02")
     kept = [entry for entry in entries if entry and not entry.startswith(names)]
     return b"".join(entry + b"\x02" for entry in kept) + encode_properties(changed)
-
-
-def _number(text: str) -> int:
-    """A number from 0 on, as decimal digits; -1 for anything else."""
-    is_number = text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS
-    return int(text) if is_number else -1
 
 
 def _no_half(why: str) -> InvalidMessage:

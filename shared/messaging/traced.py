@@ -18,7 +18,13 @@ from enum import StrEnum
 import msgspec
 
 from penstock.shared.formats.delay_levels import DELAY_LEVELS_MS, delay_due_ms
-from penstock.shared.formats.properties import DELAY, REAL_TOPIC, UNIQ_KEY, decode_properties
+from penstock.shared.formats.properties import (
+    DELAY,
+    REAL_TOPIC,
+    UNIQ_KEY,
+    decode_properties,
+    whole_number,
+)
 from penstock.shared.formats.record import Record
 from penstock.shared.messaging.delayed import (
     TIMER_DEL_UNIQKEY,
@@ -137,10 +143,10 @@ def _due_ms(record: Record, properties: dict[str, str]) -> int | None:
     if record.topic == TIMER_TOPIC:
         due_ms = timer_due_ms(record.properties, record.store_timestamp_ms)
         return None if due_ms < 0 else due_ms
-    level = properties.get(DELAY, "")
-    if not level.isdigit() or not 0 < int(level[:9]) <= len(DELAY_LEVELS_MS):
+    level = whole_number(properties.get(DELAY, ""))
+    if not 0 < level <= len(DELAY_LEVELS_MS):
         return None
-    return delay_due_ms(int(level), record.store_timestamp_ms)
+    return delay_due_ms(level, record.store_timestamp_ms)
 
 
 def linked(found: Iterable[Way], now_ms: int) -> list[Way]:
@@ -226,7 +232,7 @@ def _rolled(way: Way, waiting: list[Way]) -> Way | None:
     """The record that stands for a timer's since its segment was about to expire."""
     if way.record.topic != TIMER_TOPIC:
         return None
-    times = int(way.properties.get(TIMER_ROLL_TIMES, "0") or 0)
+    times = max(0, whole_number(way.properties.get(TIMER_ROLL_TIMES, "")))
     return next(
         (
             each
@@ -258,7 +264,7 @@ def facts(way: Way) -> dict[str, str | int | None]:
         found |= {"for_topic": way.real_topic, "for_queue": way.real_queue}
     if way.kind is Kind.HALF:
         found |= {"producer_group": way.properties.get(PGROUP)}
-        found |= {"checks": int(way.properties.get(CHECK_TIMES, "0") or 0)}
+        found |= {"checks": max(0, whole_number(way.properties.get(CHECK_TIMES, "")))}
     if way.kind in (Kind.RETRY, Kind.DEAD_LETTER) or way.record.reconsume_times:
         found |= {
             "reconsume_times": way.record.reconsume_times,

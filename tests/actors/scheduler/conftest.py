@@ -85,12 +85,16 @@ class Scene:
         return decode_produced(self._produce.recv_multipart()[0])
 
     def put(self, *records: Record) -> Appended:
+        answer = self.try_put(*records)
+        assert isinstance(answer, Appended), answer
+        return answer
+
+    def try_put(self, *records: Record) -> Any:
+        """The writer's answer, whatever it is."""
         self._seq += 1
         runs = tuple(QueueRun(each.topic, each.queue_id, 1) for each in records)
         header = Append(99, self._session, self._seq, runs, "written", False)
-        answer = self._say(encode(header), b"".join(map(encode_record, records)))
-        assert isinstance(answer, Appended), answer
-        return answer
+        return self._say(encode(header), b"".join(map(encode_record, records)))
 
     def send(self, delay: Delay, queue: int = 1, **more: str) -> str:
         """Send a message for a queue of orders that waits; its key."""

@@ -13,9 +13,12 @@ from penstock.actors.scheduler.keeping import DOCUMENT_MS
 from penstock.actors.scheduler.progress import ProgressFile
 from penstock.actors.writer import Writer
 from penstock.client.core.sending.record_sender import RecordSender
+from penstock.shared.formats.delay_levels import SCHEDULE_TOPIC
 from penstock.shared.formats.properties import decode_properties, encode_properties
 from penstock.shared.formats.record import Record, pack_host
 from penstock.shared.messaging.delayed import Delay, recall_key, timer_due_ms
+from penstock.shared.messaging.delivered import Copy
+from penstock.shared.messaging.system_topics import TIMER_TOPIC
 from penstock.shared.queue.reader import QueueReader
 from penstock.shared.store.rocketmq_json import parse_fastjson
 from penstock.shared.store.topics import Topics, load_topics, save_topics
@@ -86,6 +89,24 @@ def test_a_recalled_message_does_not_come(scene: Maker) -> None:
     (found,) = it.await_bodies(1)
     assert found.body.decode() == stays
     assert it.broker.positions["undelivered"] == 0 and it.broker.positions["pending_delayed"] == 0
+
+
+@pytest.mark.parametrize("raw", [b"\xff", b"a/b", "²".encode()], ids=["bytes", "path", "digit"])
+def test_what_waits_for_a_name_that_no_topic_may_have_ends_nothing(
+    scene: Maker, raw: bytes
+) -> None:
+    """A topic of retries is made when it is needed, so that there is none refuses nothing."""
+    it = scene()
+    place = b"REAL_TOPIC\x01%RETRY%" + raw + b"\x02REAL_QID\x010\x02UNIQ_KEY\x01K\x02"
+    timed = Record(TIMER_TOPIC, b"x", place + b"TIMER_OUT_MS\x01%d\x02" % (it.now_ms + 50))
+    by_level = Record(SCHEDULE_TOPIC, b"x", place + b"DELAY\x011\x02")
+    answers = [it.try_put(timed), it.try_put(by_level)]
+    key = it.send(Delay(2))
+    assert [each.body.decode() for each in it.await_bodies(1)] == [key]
+    assert [each.status for each in answers] == ["TOPIC_NOT_EXIST"] * 2
+    # a store may have it all the same: it was another's
+    assert it.actor._targets.place(Copy(b"%RETRY%" + raw, 0, b"")) is None
+    assert not it.actor._targets.missing and list(it.actor._targets.lost().values()) == [1]
 
 
 @pytest.mark.parametrize("seed", range(4))

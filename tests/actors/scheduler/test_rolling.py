@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from penstock.shared.formats.properties import decode_properties
+from penstock.shared.formats.properties import decode_properties, encode_properties
 from penstock.shared.formats.record import Record
 from penstock.shared.messaging.delayed import Delay
 from penstock.shared.wire.messages import CreateTopic, DeleteTopic, UpdateTopic, encode
@@ -89,3 +89,17 @@ def test_what_is_rolled_goes_where_its_topic_still_has_a_queue(
         assert it.bodies(1) == keys and positions["undelivered"] == 0
     it.until(lambda: not positions["pending_delayed"], "the end", ms=20_000)
     assert positions["undelivered"] == (len(keys) if is_deleted else 0)
+
+
+@pytest.mark.parametrize("times", ["²", "-1", "9" * 5000, "1.5"])
+def test_whatever_a_message_says_of_its_rolls_it_is_stored_again(
+    scene: Callable[..., Any], times: str
+) -> None:
+    it = scene()
+    place = {"REAL_TOPIC": "orders", "REAL_QID": "1", "UNIQ_KEY": "K", "TIMER_ROLL_TIMES": times}
+    own = encode_properties(place | {"TIMER_OUT_MS": str(it.now_ms + 2 * HOUR_MS)})
+    it.put(Record("rmq_sys_wheel_timer", b"x", own))
+    fill(it, 2)
+    it.until(lambda: len(wheel(it)) == 2, "it is stored again", ms=500)
+    assert decode_properties(wheel(it)[1].properties)["TIMER_ROLL_TIMES"] == "1"
+    it.until(it.bodies, "the message", ms=20_000)

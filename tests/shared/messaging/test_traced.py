@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from penstock.shared.formats.delay_levels import SCHEDULE_TOPIC
 from penstock.shared.formats.properties import encode_properties
 from penstock.shared.formats.record import Record
 from penstock.shared.messaging.delayed import Delay, delayed
 from penstock.shared.messaging.half import committed, discarded, half_properties, put_back
-from penstock.shared.messaging.system_topics import HALF_TOPIC
-from penstock.shared.messaging.traced import Kind, Outcome, Way, linked, way_of
+from penstock.shared.messaging.system_topics import HALF_TOPIC, TIMER_TOPIC
+from penstock.shared.messaging.traced import Kind, Outcome, Way, facts, linked, way_of
 
 NOW_MS = 1_000_000
 
@@ -73,3 +74,18 @@ def test_a_half_message_leads_to_what_was_made_of_it() -> None:
         ways = _linked(half, again, _stored(last(again), 30))
         assert [way.outcome for way in ways] == [Outcome.PUT_AGAIN, outcome, None]
         assert [way.led_to for way in ways] == [20, 30, None]
+
+
+@pytest.mark.parametrize("number", ["²", "-1", "x", "9" * 5000])
+def test_what_is_no_number_in_a_record_is_none(number: str) -> None:
+    own = {"UNIQ_KEY": "U", "TIMER_OUT_MS": str(NOW_MS + 1), "TIMER_ROLL_TIMES": number}
+    place = {"REAL_TOPIC": "orders", "REAL_QID": "0"}
+    timer = _stored(Record(TIMER_TOPIC, b"x", encode_properties(own | place)), 0)
+    assert _linked(timer)[0].outcome is Outcome.WAITING
+    properties = {"UNIQ_KEY": "U", "TRANSACTION_CHECK_TIMES": number}
+    half = Record(HALF_TOPIC, b"x", encode_properties(properties | half_properties("a", 1, "shop")))
+    assert facts(way_of(_stored(half, 1)))["checks"] == 0
+    by_level = Record(SCHEDULE_TOPIC, b"x", encode_properties({"DELAY": number}))
+    assert way_of(_stored(by_level, 2)).due_ms is None
+    record = _message(DELAY=number)
+    assert delayed(record) == record
