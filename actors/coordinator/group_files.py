@@ -33,7 +33,7 @@ from penstock.shared.progress.group_journal import (
     Head,
     Saving,
     decode_journal,
-    encode_block,
+    encode_blocks,
     encode_journal,
 )
 from penstock.shared.progress.subscription_groups import SubscriptionGroups
@@ -43,7 +43,8 @@ from penstock.shared.store.transaction_progress import (
     load_transaction_progress,
 )
 
-# A journal of this size is replaced whatever the time is; with twice as much nothing is taken.
+# A journal that has grown by this is replaced whatever the time is; by twice as much, nothing is
+# taken. What it began with does not count: a new one would begin with as much.
 FULL_JOURNAL_BYTES = 16 << 20
 # How late a group that was made by its first member may come into its file.
 SAVE_GROUPS_MS = 1000
@@ -59,7 +60,7 @@ class GroupFiles:
         self._every_ms = stage.config.flush_consumer_offset_interval_ms
         self._retry = Retry(stage.clock)
         self._handle = -1
-        self._size = 0
+        self._size = self._began_with = 0
         self._broken = False
         # when it was first changed after the last save; -1: it is not
         self._changed_ms = -1
@@ -101,13 +102,18 @@ class GroupFiles:
     @property
     def refuses(self) -> StoreUnavailable | None:
         """Why no change is taken now."""
-        if not self._broken and self._size < 2 * FULL_JOURNAL_BYTES:
+        if not self._broken and self._grown < 2 * FULL_JOURNAL_BYTES:
             return None
         return StoreUnavailable(
             "what groups do cannot be written into their journal",
             os.strerror(error) if (error := self._positions["group_error"]) else "it is full",
             "look at the disk, then try again: penstock status",
         )
+
+    @property
+    def _grown(self) -> int:
+        """Bytes that the journal has beyond what it began with."""
+        return self._size - self._began_with
 
     def write_down(self, entries: Sequence[Entry]) -> None:
         """Put changes into the journal, where a kill of this process does not reach them.
@@ -116,7 +122,7 @@ class GroupFiles:
         """
         if not entries:
             return
-        block = encode_block(entries)
+        block = encode_blocks(entries)
         if self._changed_ms < 0:
             self._changed_ms = self._clock.monotonic_ms()
         crash_point("group.before_journal")
@@ -180,7 +186,7 @@ class GroupFiles:
             self._look_at_transactions(now_ms)
         return (
             self._broken
-            or self._size > FULL_JOURNAL_BYTES
+            or self._grown > FULL_JOURNAL_BYTES
             or 0 <= self._changed_ms <= now_ms - self._every_ms
             or 0 <= self._groups_changed_ms <= now_ms - SAVE_GROUPS_MS
         )
@@ -220,7 +226,7 @@ class GroupFiles:
             offsets = self._transactions.merged(offsets)
         self._offsets.replace(offsets, self._clock.now_ms())
         content = self._offsets.encode()
-        self._append(encode_block([Saving(digest_of(content))]))
+        self._append(encode_blocks([Saving(digest_of(content))]))
         crash_point("group.noted")
         save_document(self._paths.consumer_offsets, content)
         crash_point("group.saved")
@@ -240,6 +246,7 @@ class GroupFiles:
         handle = os.open(self._paths.group_journal, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
         self.close()
         self._handle, self._size = handle, len(content)
+        self._began_with = self._size
         self._file_digest = self._offsets.digest
         self._broken, self._changed_ms = False, -1
 

@@ -23,7 +23,7 @@ from penstock.shared.wire.group_messages import Model, StartRule, SubscriptionDa
 
 MAGIC = b"PSGROUP1"
 _BLOCK = struct.Struct(">II")
-# A length above it is no block's: a journal of that size is replaced long before.
+# A length above it is no block's. One entry is no longer than a request, of 1 MiB at most.
 MAX_BLOCK_BYTES = 64 << 20
 
 
@@ -93,14 +93,18 @@ _encoder = msgspec.msgpack.Encoder()
 _decoder: msgspec.msgpack.Decoder[list[Entry]] = msgspec.msgpack.Decoder(list[Entry])
 
 
-def encode_block(entries: Sequence[Entry]) -> bytes:
+def encode_blocks(entries: Sequence[Entry]) -> bytes:
+    """One block, which is read whole or not at all; more of them where one would be too long."""
     payload = _encoder.encode(entries)
+    if len(payload) > MAX_BLOCK_BYTES:
+        half = len(entries) // 2
+        return encode_blocks(entries[:half]) + encode_blocks(entries[half:])
     return _BLOCK.pack(len(payload), zlib.crc32(payload)) + payload
 
 
 def encode_journal(head: Head, entries: Iterable[Entry]) -> bytes:
     """A whole file."""
-    return MAGIC + encode_block([head]) + encode_block(list(entries))
+    return MAGIC + encode_blocks([head]) + encode_blocks(list(entries))
 
 
 def decode_journal(raw: bytes) -> tuple[list[Entry], int]:

@@ -722,6 +722,33 @@ def test_a_disk_that_refuses_the_journal_refuses_claims_until_it_takes_it_again(
     assert first.commit((0, 3, got.epoch)).lost == ()
 
 
+def test_a_journal_that_begins_with_much_is_not_written_again_at_each_turn(
+    coordinator: Callable[..., Started], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What groups are takes what it takes: only what has come since makes a journal full."""
+    monkeypatch.setattr(group_files, "FULL_JOURNAL_BYTES", 400)
+    broker, actor, member = coordinator(flush_consumer_offset_interval_ms=5000)
+    first, journal = member("a"), broker.paths.group_journal
+    got = first.own(TOPIC, *(f"topic-{number}" for number in range(100)))
+    broker.clock.advance(5000)
+    actor.work()
+    saved = journal.stat()
+    assert saved.st_size > 3 * 400, "it begins with the member"
+    for number in range(3):
+        assert first.commit((0, number, got.epoch)).lost == ()
+        broker.clock.advance(100)
+        actor.work()
+    assert journal.stat().st_ino == saved.st_ino
+    while journal.stat().st_ino == saved.st_ino:
+        number += 1
+        assert first.commit((0, number, got.epoch)).lost == ()
+        actor.work()
+    broker.crash(actor)
+    first.coordinator = broker.start(Coordinator)
+    first.coordinator.work()
+    assert first.claim(0).queues == (words.ClaimedQueue(0, number, got.epoch),)
+
+
 @contextmanager
 def _no_file_longer_than(size: int) -> Iterator[None]:
     """The kernel refuses to write more, as on a full disk: of a long write it takes a part."""

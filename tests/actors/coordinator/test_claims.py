@@ -16,7 +16,7 @@ from penstock.shared.progress.group_journal import (
     Row,
     TopicGone,
     decode_journal,
-    encode_block,
+    encode_blocks,
     encode_journal,
 )
 from penstock.shared.wire.group_messages import HeldClaim
@@ -63,7 +63,7 @@ class ClaimsMachine(RuleBasedStateMachine):
     def write(self) -> None:
         """As the actor does before it answers."""
         if changes := self.claims.changes():
-            self.raw += encode_block(changes)
+            self.raw += encode_blocks(changes)
 
     @rule(group=GROUPS, client=CLIENTS, queue=QUEUES, start=OFFSETS)
     def claim(self, group: str, client: str, queue: tuple[str, int], start: int) -> None:
@@ -231,7 +231,7 @@ def test_a_kill_at_any_byte_of_the_journal_loses_nothing_that_was_answered(
         else:
             claims.release("g", client, queue, epoch)
         entries: list[Entry] = claims.changes()
-        raw += encode_block(entries) if entries else b""
+        raw += encode_blocks(entries) if entries else b""
         states.append((len(raw), _state(claims)))
     cut = data.draw(st.integers(states[0][0], len(raw)))
     torn = raw[:cut] + data.draw(st.binary(max_size=20))

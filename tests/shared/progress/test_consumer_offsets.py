@@ -16,14 +16,16 @@ from penstock.shared.progress.group_journal import (
     MAGIC,
     Gone,
     Head,
+    MemberRow,
     Row,
     Saving,
     decode_journal,
-    encode_block,
+    encode_blocks,
     encode_journal,
 )
 from penstock.shared.progress.subscription_groups import DEFAULTS, SubscriptionGroups
 from penstock.shared.store.rocketmq_json import load_document, parse_fastjson, save_document
+from penstock.shared.wire.group_messages import SubscriptionData
 
 # As a RocketMQ broker writes it.
 OFFSETS = """{
@@ -169,7 +171,7 @@ def test_a_journal_is_read_up_to_its_first_block_that_is_not_whole(data: st.Data
     raw = encode_journal(Head(("d",), 9), [Gone("g", "b")])
     ends = [len(raw)]
     for block in blocks:
-        raw += encode_block(block)
+        raw += encode_blocks(block)
         ends.append(len(raw))
     at = data.draw(st.integers(ends[0], len(raw) - 1))
     flipped = bytearray(raw)
@@ -186,4 +188,14 @@ def test_what_is_no_journal_says_nothing(raw: bytes) -> None:
 
 
 def test_a_journal_without_its_head_says_nothing() -> None:
-    assert decode_journal(MAGIC + encode_block([Saving("d")])) == ([], 0)
+    assert decode_journal(MAGIC + encode_blocks([Saving("d")])) == ([], 0)
+
+
+def test_a_journal_of_any_length_is_read_to_its_end() -> None:
+    """Of thousands of members, each with the longest filter that is taken."""
+    filters = (SubscriptionData("t", "SQL92", "x" * (1 << 20), 1),)
+    member = MemberRow("g", "c", filters, 1, "clustering", "last", 0, False)
+    rows = [member] * 80
+    raw = encode_journal(Head(("d",), 9), rows)
+    entries, good = decode_journal(raw)
+    assert (len(entries), good) == (81, len(raw)) and entries[1:] == rows
