@@ -214,7 +214,7 @@ class _Resets:
     def work(self, now_ms: int) -> None:
         while self.socket.get(zmq.EVENTS) & zmq.POLLIN:
             self._sender.received(self.socket.recv_multipart(zmq.NOBLOCK), now_ms)
-        for number, outcome in self._sender.outcomes():
+        for number, outcome, _ in self._sender.outcomes():
             self._outcomes[number] = outcome
         if len(self._sender):
             for parts in self._sender.outgoing(now_ms):

@@ -194,8 +194,8 @@ class Sends:
     def work(self, now_ms: int) -> int:
         """Take answers, and send what waits."""
         done = self._hear(now_ms)
-        for frame, outcome in self._sender.outcomes():
-            self._settle(frame, outcome)
+        for outcome in self._sender.outcomes():
+            self._settle(*outcome)
             done += 1
         if self._sender.trouble is not None:
             self._refuse_all(self._sender.trouble)
@@ -237,7 +237,7 @@ class Sends:
         self._waiting_bytes -= size
         self._send_frame(taken)
 
-    def _send_frame(self, sends: Sequence[Waiting]) -> None:
+    def _send_frame(self, sends: Sequence[Waiting], stored_after: int = -1) -> None:
         # A queue's messages stand together, but for batches: each of those is a run by itself.
         runs: list[list[Waiting]] = []
         open_runs: dict[tuple[str, int], list[Waiting]] = {}
@@ -258,7 +258,7 @@ class Sends:
             first = run[0]
             count = len(first.sizes) if first.is_batch else len(run)
             said.append(QueueRun(first.topic, first.queue_id, count, first.is_batch))
-        self._sender.put(said, b"".join([each.records for each in frame]), frame)
+        self._sender.put(said, b"".join([each.records for each in frame]), frame, stored_after)
 
     def _hear(self, now_ms: int) -> int:
         heard = 0
@@ -308,14 +308,16 @@ class Sends:
             self._answer(self._waiting.popleft().call, refusal(why))
         self._waiting_bytes = 0
 
-    def _settle(self, frame: Sequence[Waiting], outcome: Appended | PenstockError) -> None:
+    def _settle(
+        self, frame: Sequence[Waiting], outcome: Appended | PenstockError, stored_after: int
+    ) -> None:
         if isinstance(outcome, Appended):
             self._stored(frame, outcome)
         elif len(frame) == 1:
             self._answer(frame[0].call, refusal(outcome))
         else:
             for each in frame:
-                self._send_frame([each])
+                self._send_frame([each], stored_after)
 
     def _stored(self, frame: Sequence[Waiting], outcome: Appended) -> None:
         is_late = outcome.status != PUT_OK

@@ -29,7 +29,7 @@ from penstock.actors.scheduler.surroundings import NO_DOUBT, Doubt, Surroundings
 from penstock.actors.scheduler.taken_over import Deliveries
 from penstock.actors.scheduler.timer_files import TimerFiles
 from penstock.actors.scheduler.timers import Timers
-from penstock.client.core.sending.record_sender import RecordSender
+from penstock.client.core.sending.record_sender import Outcome, RecordSender
 from penstock.client.core.topic_requests import WantedTopics
 from penstock.shared.errors import (
     OffsetOutOfRange,
@@ -217,31 +217,33 @@ class Scheduler(Actor):
             if not self._wanted.received(parts):
                 self._sender.received(parts, now_ms)
             heard += 1
-        for batch, outcome in self._sender.outcomes():
+        for outcome in self._sender.outcomes():
             crash_point("schedule.answered")
-            self._settle(batch, outcome)
+            self._settle(outcome)
         if self._sender.trouble is not None:
             self._tell("what is due cannot be stored now", self._sender.trouble)
         return heard
 
-    def _settle(self, batch: Batch, outcome: Appended | PenstockError) -> None:
-        if isinstance(outcome, Appended):
+    def _settle(self, outcome: Outcome) -> None:
+        batch: Batch = outcome.tag
+        result, stored_after = outcome.result, outcome.stored_after
+        if isinstance(result, Appended):
             batch.owner.settle(batch, True)
             return
-        copies, doubtful = batch.copies, batch.doubtful
-        if isinstance(outcome, OffsetOutOfRange):
-            self._tell("a message may be delivered twice", outcome)
-            doubtful = False
+        copies = batch.copies
+        if isinstance(result, OffsetOutOfRange):
+            self._tell("a message may be delivered twice", result)
+            stored_after = -1
         elif len(copies) == 1:
-            moved = self._elsewhere(copies[0], outcome)
+            moved = self._elsewhere(copies[0], result)
             if moved is None:
-                self._tell("a delayed message cannot be delivered", outcome)
+                self._tell("a delayed message cannot be delivered", result)
                 batch.owner.settle(batch, False)
                 return
             copies = [moved]
         parts: list[Batch] = []
         for each in zip(copies, batch.notes, strict=True):
-            parts += put_frames(self._sender, batch.owner, [each], doubtful)
+            parts += put_frames(self._sender, batch.owner, [each], stored_after)
         batch.owner.again(batch, parts)
 
     def _elsewhere(self, copy: Copy, error: PenstockError) -> Copy | None:

@@ -42,12 +42,10 @@ class Owner(Protocol):
 class Batch:
     """One frame of messages, with what their owner noted of each."""
 
-    __slots__ = ("owner", "copies", "notes", "doubtful", "settled", "due_ms")
+    __slots__ = ("owner", "copies", "notes", "settled", "due_ms")
 
-    def __init__(self, owner: Owner, copies: list[Copy], notes: list[Any], doubtful: bool) -> None:
+    def __init__(self, owner: Owner, copies: list[Copy], notes: list[Any]) -> None:
         self.owner, self.copies, self.notes = owner, copies, notes
-        # an earlier life may have stored some of them
-        self.doubtful = doubtful
         self.settled = False
         # when the first of them is due, once the timers have asked
         self.due_ms = -1
@@ -65,33 +63,33 @@ def put_frames(
     sender: RecordSender,
     owner: Owner,
     copies: Sequence[tuple[Copy, Any]],
-    doubtful: bool,
+    stored_after: int,
 ) -> Iterator[Batch]:
     """Put copies, each with what its owner notes of it, in their order; the frames that makes.
 
-    The note of a frame is a list of its copies' notes.
+    The note of a frame is a list of its copies' notes. For `stored_after` see RecordSender.put.
     """
     first, size = 0, 0
     for number, (copy, _) in enumerate(copies):
         full = size + len(copy.record) > FRAME_BYTES or number - first >= MOST_IN_FRAME
         if number > first and full:
-            yield _put(sender, owner, copies[first:number], doubtful)
+            yield _put(sender, owner, copies[first:number], stored_after)
             first, size = number, 0
         size += len(copy.record)
     if first < len(copies):
-        yield _put(sender, owner, copies[first:], doubtful)
+        yield _put(sender, owner, copies[first:], stored_after)
 
 
 def _put(
-    sender: RecordSender, owner: Owner, copies: Sequence[tuple[Copy, Any]], doubtful: bool
+    sender: RecordSender, owner: Owner, copies: Sequence[tuple[Copy, Any]], stored_after: int
 ) -> Batch:
     groups: dict[tuple[bytes, int], list[bytes]] = {}
     for copy, _ in copies:
         groups.setdefault(copy[:2], []).append(copy.record)
     runs = [QueueRun(topic.decode(), queue, len(group)) for (topic, queue), group in groups.items()]
     raw = b"".join([record for group in groups.values() for record in group])
-    batch = Batch(owner, [copy for copy, _ in copies], [note for _, note in copies], doubtful)
-    sender.put(runs, raw, batch, doubtful)
+    batch = Batch(owner, [copy for copy, _ in copies], [note for _, note in copies])
+    sender.put(runs, raw, batch, stored_after)
     return batch
 
 

@@ -88,7 +88,8 @@ class Level:
         return self.next - first
 
     def _send(self, copies: list[tuple[Copy, Any]], doubtful: bool) -> None:
-        self._batches += put_frames(self._around.sender, self, copies, doubtful)
+        sender = self._around.sender
+        self._batches += put_frames(sender, self, copies, sender.stored_after if doubtful else -1)
 
     def _is_due(self, due_ms: int, now_ms: int, monotonic_ms: int) -> bool:
         """Whether it is time. A message cannot have longer to wait than its level says, unless the

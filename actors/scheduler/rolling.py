@@ -79,7 +79,8 @@ class Rolling:
             if copies is None:
                 return 0
             self._left = rest
-            self._batches += put_frames(self._sender, self, copies, self._doubted_to >= 0)
+            stored_after = self._sender.stored_after if self._doubted_to >= 0 else -1
+            self._batches += put_frames(self._sender, self, copies, stored_after)
             self._end_file()
             return len(some)
         if self._batches:

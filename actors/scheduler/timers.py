@@ -201,8 +201,9 @@ class Timers:
         for copy, note, doubtful in zip(copies, notes, self._around.doubt.of(taken), strict=True):
             if copy is not None:
                 (unsure if doubtful else sure).append((copy, note))
-        for found, doubtful in ((unsure, True), (sure, False)):
-            self._batches += put_frames(self._around.sender, self, found, doubtful)
+        sender = self._around.sender
+        for found, stored_after in ((unsure, sender.stored_after), (sure, -1)):
+            self._batches += put_frames(sender, self, found, stored_after)
 
     def _other(self, timer: tuple[int, int, int, int, int], copy: Copy | None) -> Copy | None:
         """What is put of one that is not as most are."""

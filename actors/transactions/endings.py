@@ -47,7 +47,17 @@ class Place(NamedTuple):
 class Ending:
     """A half message that ends. `copy` is the record that goes with its mark, if one does."""
 
-    __slots__ = ("offset", "state", "copy", "half_at", "waiters", "alone", "stored", "place")
+    __slots__ = (
+        "offset",
+        "state",
+        "copy",
+        "half_at",
+        "waiters",
+        "alone",
+        "stored",
+        "stored_after",
+        "place",
+    )
 
     def __init__(self, offset: int, state: int, copy: Record | None) -> None:
         self.half_at = -1  # in the log
@@ -57,6 +67,8 @@ class Ending:
         # something was wrong in a frame with others
         self.alone = False
         self.stored = False
+        # of one that was refused with others: it may be stored, at this log offset or later; or -1
+        self.stored_after = -1
         self.place: Place | None = None
 
 
@@ -147,7 +159,8 @@ class Endings:
             records += op_records(offsets, name, self._keys(), self._clock.now_ms(), self._host)
         raw = [encode_record(as_sent(record, self._shape)) for record in records]
         tag = endings, [len(each) for each in raw]
-        self._sender.put(_runs(records), b"".join(raw), tag)
+        # one that may be stored is alone
+        self._sender.put(_runs(records), b"".join(raw), tag, endings[0].stored_after)
 
     def _move(self, ending: Ending) -> bool:
         """Have the copy go to a queue that is left, the same for all that were for its queue. False
@@ -170,7 +183,7 @@ class Endings:
 
         What was refused in a frame with others goes again by itself: one of them may be wrong.
         """
-        for (endings, sizes), outcome in self._sender.outcomes():
+        for (endings, sizes), outcome, stored_after in self._sender.outcomes():
             error: PenstockError | None = None
             if isinstance(outcome, Appended):
                 _place(endings, sizes, outcome)
@@ -178,7 +191,7 @@ class Endings:
                     error = FlushTimeout("the disk has not answered in time", outcome.status)
             elif len(endings) > 1:
                 for ending in endings:
-                    ending.alone = True
+                    ending.alone, ending.stored_after = True, stored_after
                 self._staged.extend(endings)
                 continue
             elif isinstance(outcome, QueueNotFound) and self._move(endings[0]):

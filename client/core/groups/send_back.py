@@ -17,8 +17,14 @@ from typing import Any
 from msgspec.structs import replace
 
 from penstock.client.core.aim import Aim
-from penstock.client.core.sending.record_sender import RecordSender
-from penstock.shared.errors import ConnectError, InvalidArgument, PenstockError
+from penstock.client.core.sending.record_sender import Outcome, RecordSender
+from penstock.shared.errors import (
+    ConnectError,
+    InvalidArgument,
+    OffsetOutOfRange,
+    PenstockError,
+    TopicNotFound,
+)
 from penstock.shared.formats.properties import REAL_TOPIC, decode_properties
 from penstock.shared.formats.record import Record, encode_record
 from penstock.shared.formats.record_crc import PROP_CRC_ROOM
@@ -45,9 +51,12 @@ class SendBack:
         # frames on their way: number -> what is in them
         self._frames: dict[int, list[tuple[Record, Any]]] = {}
         self._frame = 0
+        # log offsets before which those of an earlier run's frames are not stored
+        self._floors: list[int] = []
         # topics to be made: name -> (queues, request, when it was sent)
         self._making: dict[str, tuple[int, int, int]] = {}
         self._made: set[str] = set()
+        self._request = 0
         self._outcomes: list[tuple[Any, PenstockError | None]] = []
 
     def __len__(self) -> int:
@@ -66,7 +75,8 @@ class SendBack:
     def need_topic(self, topic: str, queues: int) -> None:
         """Records are about to be put into a topic that is made when it is first used."""
         if topic not in self._made and topic not in self._making:
-            self._making[topic] = queues, len(self._made) + len(self._making) + 1, -REPEAT_MS
+            self._request += 1
+            self._making[topic] = queues, self._request, -REPEAT_MS
 
     # --- out ---
 
@@ -87,33 +97,39 @@ class SendBack:
     def _the_sender(self) -> RecordSender:
         if self._sender is not None and self._run == self.aim.run:
             return self._sender
-        floor = 0 if self._sender is None else self._sender.floor
+        floor = 0 if self._sender is None else min([self._sender.floor, *self._floors])
+        self._floors.clear()
         self._generation += 1
         self._run = self.aim.run
         self._sender = RecordSender(self._run, self._name, self._generation, stored_after=floor)
         # in their order; the run before may have stored them
         for number, entries in self._frames.items():
-            self._put(self._sender, number, entries, maybe_stored=True)
+            self._put(self._sender, number, entries, floor)
         return self._sender
 
     def _pack(self, sender: RecordSender) -> None:
         entries, size = [self._waiting.popleft()], 0
         while self._waiting and (size := size + len(entries[-1][0].body) + 512) < FRAME_BYTES:
             entries.append(self._waiting.popleft())
+        self._put_frame(sender, entries)
+
+    def _put_frame(
+        self, sender: RecordSender, entries: list[tuple[Record, Any]], stored_after: int = -1
+    ) -> None:
         self._frame += 1
         self._frames[self._frame] = entries
-        self._put(sender, self._frame, entries)
+        self._put(sender, self._frame, entries, stored_after)
 
     def _put(
         self,
         sender: RecordSender,
         number: int,
         entries: Sequence[tuple[Record, Any]],
-        maybe_stored: bool = False,
+        stored_after: int,
     ) -> None:
         runs = [QueueRun(record.topic, record.queue_id, 1) for record, _ in entries]
         raw = b"".join([self._encoded(record) for record, _ in entries])
-        sender.put(runs, raw, number, maybe_stored)
+        sender.put(runs, raw, number, stored_after)
 
     def _encoded(self, record: Record) -> bytes:
         """As this broker wants it: room for its address, and for a checksum where it keeps one."""
@@ -163,8 +179,8 @@ class SendBack:
                 return
         if self._sender is not None:
             self._sender.received([header], now_ms)
-            for number, outcome in self._sender.outcomes():
-                self._settle(number, outcome)
+            for outcome in self._sender.outcomes():
+                self._settle(self._sender, outcome)
 
     def _topic_made(self, topic: str) -> None:
         if self._making.pop(topic, None) is not None:
@@ -180,24 +196,27 @@ class SendBack:
         self._waiting = deque(each for each in self._waiting if each not in lost)
         self._outcomes += [(tag, error) for _, tag in lost]
 
-    def _settle(self, number: int, outcome: messages.Appended | PenstockError) -> None:
-        entries = self._frames[number]
-        if isinstance(outcome, ConnectError):
+    def _settle(self, sender: RecordSender, outcome: Outcome) -> None:
+        number, result, stored_after = outcome
+        if isinstance(result, ConnectError):
             # it is for another run of the broker: the frame waits until that one is found
+            self._floors += [stored_after] if stored_after >= 0 else []
             if self._run == self.aim.run:
                 self._run = "gone"
             return
-        del self._frames[number]
-        error = outcome if isinstance(outcome, PenstockError) else None
-        if error is not None and len(entries) > 1:
+        entries = self._frames.pop(number)
+        error = result if isinstance(result, PenstockError) else None
+        if isinstance(error, OffsetOutOfRange):
+            # nobody can say whether it is stored: twice is better than never
+            self._put_frame(sender, entries)
+        elif error is not None and len(entries) > 1:
             # which of them was meant is not said
             for entry in entries:
-                self._frame += 1
-                self._frames[self._frame] = [entry]
-                assert self._sender is not None
-                self._put(self._sender, self._frame, [entry])
-            return
-        self._outcomes += [(tag, error) for _, tag in entries]
+                self._put_frame(sender, [entry], stored_after)
+        else:
+            if isinstance(error, TopicNotFound):
+                self._made.discard(_real_topic(entries[0][0]))
+            self._outcomes += [(tag, error) for _, tag in entries]
 
 
 def _real_topic(record: Record) -> str:

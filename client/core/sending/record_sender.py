@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Hashable, Iterator, Sequence
 from hashlib import blake2b
-from typing import Any
+from typing import Any, NamedTuple
 
 from penstock.client.core.sending.busy_broker import BusyBroker
 from penstock.shared.errors import (
@@ -46,6 +46,15 @@ _FOR_NOW = (BrokerBusy, SegmentUnavailable, StoreUnavailable)
 _STORE_RETRY_MS = 200
 _SESSION_BITS = 32
 _EVER = 1 << 62
+
+
+class Outcome(NamedTuple):
+    """What became of a frame. One that is refused may be stored all the same, by a try whose answer
+    was lost: then it is not below the log offset `stored_after`; -1: it is not stored."""
+
+    tag: Any
+    result: Appended | PenstockError
+    stored_after: int = -1
 
 
 class _Frame:
@@ -77,7 +86,7 @@ class RecordSender:
         """
         self._run = run_id
         self._ack = ack
-        self._stored_after = self._log_end = stored_after
+        self.stored_after = self._log_end = stored_after
         digest = blake2b(f"{run_id}/{actor}".encode(), digest_size=8).digest()
         self._producer = int.from_bytes(digest) >> 2
         self._session = (generation << _SESSION_BITS) + 1
@@ -93,7 +102,7 @@ class RecordSender:
         self._busy = BusyBroker()
         # while the writer is busy: the first frame that it has not taken
         self._untaken = 0
-        self._outcomes: list[tuple[Any, Appended | PenstockError]] = []
+        self._outcomes: list[Outcome] = []
         self.waiting_bytes = 0
         # why the writer takes nothing at the moment
         self.trouble: PenstockError | None = None
@@ -107,15 +116,16 @@ class RecordSender:
         runs: Sequence[QueueRun],
         records: bytes,
         tag: Hashable,
-        maybe_stored: bool = False,
+        stored_after: int = -1,
     ) -> None:
         """Take a frame, whose outcome will bear the `tag`.
 
-        `maybe_stored`: an earlier life of the actor may have stored some of the very same records,
-        in whatever frames. The writer then stores the others, and answers for all.
+        Some of the very same records may be stored already, in whatever frames, at the log offset
+        `stored_after` or later: by an earlier life of the actor, or as parts of a frame that was
+        refused. The writer then stores the others, and answers for all. -1: none of them is.
         """
-        floor = self._stored_after if maybe_stored else -1
-        self._waiting.append(_Frame(tuple(runs), records, tag, maybe_stored, floor))
+        scattered = stored_after >= 0
+        self._waiting.append(_Frame(tuple(runs), records, tag, scattered, stored_after))
         self.waiting_bytes += len(records)
 
     @property
@@ -138,7 +148,7 @@ class RecordSender:
         floors = [frame.floor for frame in (*self._in_flight.values(), *self._waiting)]
         return min([self._log_end, *(floor for floor in floors if floor >= 0)])
 
-    def outcomes(self) -> list[tuple[Any, Appended | PenstockError]]:
+    def outcomes(self) -> list[Outcome]:
         """What has become known since the last call, in the order in which it did."""
         found, self._outcomes = self._outcomes, []
         return found
@@ -247,7 +257,8 @@ class RecordSender:
     def _settle(self, seq: int, outcome: Appended | PenstockError) -> None:
         frame = self._in_flight.pop(seq)
         self.waiting_bytes -= len(frame.records)
-        self._outcomes.append((frame.tag, outcome))
+        is_doubtful = frame.retry and isinstance(outcome, PenstockError)
+        self._outcomes.append(Outcome(frame.tag, outcome, frame.floor if is_doubtful else -1))
 
     def _welcome(self, answer: messages.Welcome, now_ms: int) -> None:
         if answer.session != self._session or self._untaken:
@@ -292,8 +303,8 @@ class RecordSender:
         self._probes.clear()
 
     def _fail_all(self, error: PenstockError) -> None:
-        self._outcomes += [(frame.tag, error) for frame in self._in_flight.values()]
-        self._outcomes += [(frame.tag, error) for frame in self._waiting]
+        for frame in (*self._in_flight.values(), *self._waiting):
+            self._outcomes.append(Outcome(frame.tag, error, frame.floor))
         self._in_flight.clear()
         self._waiting.clear()
         self.waiting_bytes = 0

@@ -16,13 +16,13 @@ from penstock.client.core.sending.record_sender import RecordSender
 from penstock.shared.formats.delay_levels import SCHEDULE_TOPIC
 from penstock.shared.formats.properties import decode_properties, encode_properties
 from penstock.shared.formats.record import Record, pack_host
-from penstock.shared.messaging.delayed import Delay, recall_key, timer_due_ms
+from penstock.shared.messaging.delayed import Delay, delayed, recall_key, timer_due_ms
 from penstock.shared.messaging.delivered import Copy
 from penstock.shared.messaging.system_topics import TIMER_TOPIC
 from penstock.shared.queue.reader import QueueReader
 from penstock.shared.store.rocketmq_json import parse_fastjson
 from penstock.shared.store.topics import Topics, load_topics, save_topics
-from penstock.shared.wire.messages import DeleteTopic, UpdateTopic, encode
+from penstock.shared.wire.messages import CreateTopic, DeleteTopic, UpdateTopic, encode
 
 HOST = pack_host("127.0.0.1", 4711)
 Maker = Callable[..., Any]
@@ -107,6 +107,29 @@ def test_what_waits_for_a_name_that_no_topic_may_have_ends_nothing(
     # a store may have it all the same: it was another's
     assert it.actor._targets.place(Copy(b"%RETRY%" + raw, 0, b"")) is None
     assert not it.actor._targets.missing and list(it.actor._targets.lost().values()) == [1]
+
+
+def test_what_is_stored_comes_once_though_its_frame_is_refused_when_it_is_sent_again(
+    scene: Maker,
+) -> None:
+    it = scene()
+    it._say(encode(CreateTopic(8, "gone", 1)))
+    due_ms = it.now_ms + 300
+    key = it.send(Delay(out_ms=due_ms))
+    other = Record("gone", b"x", encode_properties({"UNIQ_KEY": "OTHER"}), born_host=HOST)
+    it.put(delayed(other, Delay(out_ms=due_ms)))
+    positions = it.broker.positions
+    it.until(lambda: positions["pending_delayed"] == 2, "the scheduler knows both")
+    it.broker.clock.advance(due_ms - it.now_ms)
+    wrote, actor = positions["wrote"], it.actor
+    it.others, others = [actor], it.others
+    it.until(lambda: positions["wrote"] > wrote, "the frame, which nobody flushes")
+    it.others, it.actor = others, None
+    it.crash_writer()
+    it._say(encode(DeleteTopic(9, "gone")))
+    it.actor = actor
+    assert [each.body.decode() for each in it.await_bodies(1)] == [key]
+    it.until(lambda: positions["undelivered"] == 1, "the other one, which has no topic")
 
 
 @pytest.mark.parametrize("seed", range(4))

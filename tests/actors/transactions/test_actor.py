@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from penstock.actors.writer import Writer
 from penstock.shared.formats.properties import decode_properties
 from penstock.shared.messaging.half import committed, op_records, parse_op
 from penstock.shared.messaging.system_topics import HALF_TOPIC, OP_TOPIC
 from penstock.shared.messaging.system_topics import TRANS_CHECK_MAX_TIME_TOPIC as GIVEN_UP
 from penstock.shared.store.transaction_progress import load_transaction_progress
-from penstock.shared.wire.messages import Refused, UpdateTopic, encode
+from penstock.shared.wire.messages import CreateTopic, DeleteTopic, Refused, UpdateTopic, encode
 from penstock.shared.wire.transaction_messages import CheckTransaction, Ended, Registered
 
 Scenes = Callable[..., Any]
@@ -123,6 +124,31 @@ def test_many_end_in_few_frames_each_as_it_was_said(scene: Scenes) -> None:
     assert visible == {}
     assert sorted(done(broker)) == [half.offset for half in halves]
     assert len(broker.queue(OP_TOPIC)) < 40
+
+
+def test_what_is_committed_is_there_once_though_its_frame_is_refused_when_it_is_sent_again(
+    scene: Scenes,
+) -> None:
+    it = scene()
+    it._say(encode(CreateTopic(8, "gone", 1)))
+    halves, positions = (it.half(), it.half(REAL_TOPIC="gone", REAL_QID="0")), it.broker.positions
+    it.dispatched()
+    wrote, producer = positions["wrote"], it.producer()
+    for half in halves:
+        producer.say(half, "commit")
+    it.others, others = [], it.others
+    it.until(lambda: positions["wrote"] > wrote, "the frame, which nobody flushes")
+    it.actor, actor, it.others = None, it.actor, others
+    it.broker.crash(it.writer)
+    it.writer = it.broker.start(Writer)
+    it._produce = it.broker.client(it.broker.run.endpoints.produce)
+    it._say(encode(DeleteTopic(9, "gone")))
+    it.actor = actor
+    answers = {answer.request: answer for answer in (producer.answer() for _ in halves)}
+    assert answers[1].outcome == "commit"
+    it.dispatched()
+    assert [each.body for each in it.queue("orders", 1)] == [b"body"]
+    assert it.queue("orders", 1)[0].physical_offset == answers[1].physical_offset
 
 
 def test_what_is_no_half_message_cannot_be_ended(scene: Scenes) -> None:

@@ -31,7 +31,7 @@ def drive(
         writer.work()
         while socket.poll(1):
             sender.received(socket.recv_multipart(), now_ms)
-        found.update(sender.outcomes())
+        found.update((each.tag, each.result) for each in sender.outcomes())
         broker.clock.advance(20)
     return found
 
@@ -59,7 +59,7 @@ def test_what_an_earlier_life_stored_is_found_and_a_new_writer_gets_the_rest(
     socket = broker.client(broker.run.endpoints.produce_ipc)
     second = RecordSender("", "scheduler", 2, "written", stored_after=0)
     for number in range(6):
-        second.put(runs, frames[number], number, maybe_stored=number < 4)
+        second.put(runs, frames[number], number, second.stored_after if number < 4 else -1)
     after = drive(broker, writer, socket, second, 6)
     offsets = [after[number].runs[0].queue_offset for number in range(6)]
     assert offsets == [0, 2, 4, 6, 8, 10]

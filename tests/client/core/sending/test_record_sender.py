@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule, run_state_machine_as_test
 
 from penstock.client.core.sending.record_sender import MAX_IN_FLIGHT, PAUSE_MS, RecordSender
-from penstock.shared.errors import ProtocolError, TopicNotFound
+from penstock.shared.errors import PenstockError, ProtocolError, TopicNotFound
 from penstock.shared.formats.properties import encode_properties
 from penstock.shared.formats.record import Record, encode_record
 from penstock.shared.wire import messages
@@ -58,7 +58,8 @@ class AnyLife(BreakingWire):
     @rule(count=st.sampled_from([1, 2, 40]))
     def frames_are_put(self, count: int) -> None:
         for number in range(self.put_next, min(len(self.work), self.put_next + count)):
-            self.sender.put(*frame_of(*self.work[number]), number, number < self.doubtful)
+            stored_after = self.sender.stored_after if number < self.doubtful else -1
+            self.sender.put(*frame_of(*self.work[number]), number, stored_after)
             self.doubtful = max(self.doubtful, number + 1)
             self.put_next = number + 1
 
@@ -77,7 +78,7 @@ class AnyLife(BreakingWire):
         self.wire.cut(arrived)
 
     def hear(self) -> None:
-        for number, outcome in self.sender.outcomes():
+        for number, outcome, _ in self.sender.outcomes():
             assert isinstance(outcome, Appended), outcome
             self.known[number] = outcome
 
@@ -137,7 +138,7 @@ def test_a_frame_that_is_refused_is_told_and_the_others_are_stored(
     for number, topic in enumerate("aba"):
         sender.put(*frame_of(topic, [f"k{number}"]), number)
     wire.heal(5)
-    found = dict(sender.outcomes())
+    found = {tag: result for tag, result, _ in sender.outcomes()}
     assert isinstance(found[1], TopicNotFound)
     assert isinstance(found[0], Appended) and isinstance(found[2], Appended)
     assert [each.key for each in wire.writer.log] == ["k0", "k2"] and not len(sender)
@@ -151,8 +152,10 @@ def test_what_the_writer_does_not_understand_is_told_of_everything(
     assert len(list(sender.outgoing(1000))) == 1
     answer = messages.refusal(ProtocolError("a header is no message of this protocol"), 0)
     sender.received([messages.encode(answer)], 1000)
-    ((tag, outcome),) = sender.outcomes()
-    assert tag == "tag" and outcome.what == "a header is no message of this protocol"
+    ((tag, outcome, stored_after),) = sender.outcomes()
+    assert tag == "tag" and stored_after == -1
+    assert isinstance(outcome, PenstockError)
+    assert outcome.what == "a header is no message of this protocol"
 
 
 def test_no_more_frames_than_the_window_are_on_their_way(make_wire: Callable[[], Any]) -> None:
@@ -177,4 +180,4 @@ def test_after_a_pause_retries_are_not_looked_for_in_what_others_stored_meanwhil
     wire.now_ms += PAUSE_MS + 1
     sender.put(*frame_of("a", ["k1"]), 1)
     wire.heal(3)
-    assert [tag for tag, _ in sender.outcomes()] == [0, 1] and sender.floor >= 5000
+    assert [each.tag for each in sender.outcomes()] == [0, 1] and sender.floor >= 5000

@@ -1,0 +1,127 @@
+"""What members give back: stored once, whatever happens to frames and their answers on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from penstock.client.core.groups.send_back import SendBack
+from penstock.shared.errors import ConnectError, OffsetOutOfRange, PenstockError, TopicNotFound
+from penstock.shared.formats.properties import encode_properties
+from penstock.shared.formats.record import Record
+from penstock.shared.wire import messages
+from penstock.shared.wire.messages import encode, refusal
+
+
+class Driven(SendBack):
+    """As the wire drives a producer core. Notes what it sends."""
+
+    def __init__(self) -> None:
+        super().__init__("CG/a")
+        self.said: list[Any] = []
+
+    def tick(self, now_ms: int) -> None:
+        pass
+
+    def outgoing(self, now_ms: int) -> Iterator[tuple[bytes, ...]]:
+        for parts in super().outgoing(now_ms):
+            self.said.append(messages.decode_produce_request(parts[0]))
+            yield parts
+
+    def sent(self, kind: type) -> list[Any]:
+        return [each for each in self.said if isinstance(each, kind)]
+
+
+def put(core: SendBack, topics: Sequence[str]) -> None:
+    for number, topic in enumerate(topics):
+        core.put(Record(topic, b"x", encode_properties({"UNIQ_KEY": f"k{number}"})), number)
+
+
+def stored_without_answer(wire: Any, core: Driven) -> int:
+    """What was put is stored in one frame, and its answer is lost; where the log ended before."""
+    wire.core = core
+    wire.writer.wrote = wire.writer.flushed = begin = 5000
+    for _ in range(2):
+        wire.now_ms += 1
+        wire.pump(1000)
+        wire.to_writer(wire.now, 1000)
+        wire.to_producer(1000)
+    wire.cut(0)
+    wire.writer.begin()  # the writer was replaced, and its answers are lost
+    assert len(wire.writer.log) == len(core)
+    return begin
+
+
+def keys(wire: Any) -> list[str]:
+    return [each.key for each in wire.writer.log]
+
+
+def test_a_frame_that_is_taken_apart_says_that_it_may_be_stored(
+    make_wire: Callable[[], Any],
+) -> None:
+    wire, core = make_wire(), Driven()
+    put(core, "aba")
+    begin = stored_without_answer(wire, core)
+    wire.writer.gone = {"b"}
+    wire.heal()
+    found = dict(core.outcomes())
+    assert (found[0], found[2], type(found[1])) == (None, None, TopicNotFound)
+    assert keys(wire) == ["k0", "k1", "k2"], "each once"
+    assert core.sent(messages.Hello)[-1].stored_after == begin, "and is not looked for in all"
+
+
+def test_what_is_for_another_run_may_be_stored_where_its_first_copy_may_be(
+    make_wire: Callable[[], Any],
+) -> None:
+    wire, core = make_wire(), Driven()
+    put(core, "ab")
+    begin = stored_without_answer(wire, core)
+    wire.connect()
+    for _ in range(20):  # the log's end is told again, and the frame has no answer yet
+        wire.now_ms += 100
+        wire.pump(1000)
+        wire.to_writer(wire.now, len(wire.now.up) - len(core.sent(messages.Append)) + 1)
+        wire.to_producer(1000)
+        if core.sent(messages.Append)[-1].retry:
+            break
+    gone = refusal(ConnectError("producers are served at another port", "tcp://x:1"), 0)
+    core.received([encode(gone)], wire.now_ms)
+    core.aim.run = "the next one"
+    wire.cut(0)
+    wire.heal()
+    assert dict(core.outcomes()) == {0: None, 1: None}
+    assert keys(wire) == ["k0", "k1"], "each once"
+    assert core.sent(messages.Hello)[-1].stored_after == begin
+
+
+def test_of_what_nobody_can_say_whether_it_is_stored_it_is_put_once_more(
+    make_wire: Callable[[], Any],
+) -> None:
+    """The message was not handled: twice is better than never."""
+    wire, core = make_wire(), Driven()
+    wire.core = core
+    put(core, "ab")
+    while not (sent := core.sent(messages.Append)):
+        wire.now_ms += 10
+        wire.pump(1000)
+        wire.to_writer(wire.now, len(wire.now.up) - len(core.sent(messages.Append)))
+        wire.to_producer(1000)
+    far = OffsetOutOfRange("more than 1 GiB was stored since", 0)
+    core.received([encode(refusal(far, sent[0].seq, sent[0].session))], wire.now_ms)
+    wire.cut(0)
+    wire.heal()
+    assert dict(core.outcomes()) == {0: None, 1: None} and keys(wire) == ["k0", "k1"]
+
+
+def test_a_topic_that_was_deleted_meanwhile_is_made_again(make_wire: Callable[[], Any]) -> None:
+    wire, core = make_wire(), Driven()
+    wire.core = core
+    found: list[PenstockError | None] = []
+    for gone in (set(), {"b"}, set()):
+        wire.writer.gone = gone
+        core.need_topic("b", 1)
+        put(core, "b")
+        wire.heal(10)
+        found += [error for _, error in core.outcomes()]
+    assert [type(each) for each in found] == [type(None), TopicNotFound, type(None)]
+    assert len(core.sent(messages.CreateTopic)) == 2
