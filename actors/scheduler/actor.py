@@ -2,8 +2,8 @@
 
 Owns:     `pending_delayed`, `delivered`, `undelivered`, `delay_floor`, `delay_sent`, `delay_over`;
           config/delayOffset.json; penstock/scheduler; penstock/timers/.
-Reads:    `queued`, `wrote`, `wrote_timestamp`, `dispatched`, `log_start`; the queues of
-          SCHEDULE_TOPIC_XXXX and rmq_sys_wheel_timer, and the log; config/topics.json.
+Reads:    `queued`, `wrote`, `wrote_timestamp`, `dispatched`, `log_start`, `run_began`; the queues
+          of SCHEDULE_TOPIC_XXXX and rmq_sys_wheel_timer, and the log; config/topics.json.
 Hears:    answers of the writer, whose client it is; the reput's doorbell.
 Notifies: nobody.
 On crash: the next one goes on at what was saved last, and sends all that its predecessor may have
@@ -131,7 +131,7 @@ class Scheduler(Actor):
         now_ms = self._now_ms()
         self._targets.look(monotonic_ms)
         done = self._hear(monotonic_ms)
-        if self._keeping.has_begun and not self._stage.stopping:
+        if self._keeping.has_begun and self._begin_run() and not self._stage.stopping:
             done += self._read_ahead(now_ms)
             done += self._put_due(now_ms, monotonic_ms)
         self._send(monotonic_ms)
@@ -139,6 +139,24 @@ class Scheduler(Actor):
         if not done:
             self._queues.rest(monotonic_ms)
         return done
+
+    def _begin_run(self) -> bool:
+        """Whether what is saved has been compared with the queues.
+
+        A power failure takes messages that were not flushed, of which some were delivered already.
+        Those that come in this run instead have their offsets, and must not be passed over.
+        """
+        progress, run_id = self._progress, self._stage.run.run_id
+        if progress.begun == run_id:
+            return True
+        log_end = self._positions["run_began"]
+        if self._queues.queued < log_end:
+            return False
+        for level in self._levels:
+            level.begin(log_end)
+        self._timers.begin(log_end)
+        progress.begun = run_id
+        return True
 
     def _now_ms(self) -> int:
         """Store times never go back, and neither does what is compared with them."""

@@ -39,6 +39,11 @@ class Level:
         slot = self._around.queues.queues(SCHEDULE_TOPIC).get(self.level - 1)
         return (0, 0) if slot is None else self._around.queues.range(slot)
 
+    def begin(self, log_end: int) -> None:
+        """A run begins, and the queue has all of the log up to there."""
+        end = self._around.end_before(SCHEDULE_TOPIC, self.level - 1, log_end)
+        self.next = self.done = min(self.done, end)
+
     def turn(self, now_ms: int, monotonic_ms: int) -> int:
         """Put some of what is due; how many. `now_ms` is the clock that stamps messages."""
         if self.due_ms > now_ms and self._doubted is None:

@@ -56,6 +56,8 @@ class Progress(msgspec.Struct):
     clean: bool = False
     boot: str = ""
     run: str = ""
+    # the last run whose queues have been compared with these offsets
+    begun: str = ""
     rolls: list[Roll] = []
     # one that is under way: what it is, and the minute up to which it is done
     rolling: Roll | None = None

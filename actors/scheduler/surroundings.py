@@ -120,6 +120,19 @@ class Surroundings(NamedTuple):
             with suppress(FileNotFoundError):
                 yield first, stop, base, self.queues.log.segment(base, size)
 
+    def end_before(self, topic: str, queue_id: int, log_offset: int) -> int:
+        """The first offset of a queue whose message is not before this log offset."""
+        slot = self.queues.queues(topic).get(queue_id)
+        low, high = (0, 0) if slot is None else self.queues.range(slot)
+        while slot is not None and low < high:
+            middle = (low + high) // 2
+            raw = self.queues.entries(slot, middle, middle + 1)
+            if queue_entry.ENTRY.unpack(raw)[0] < log_offset:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
     def queued(self) -> int:
         """The log offset up to which queues have what the log has."""
         return self.queues.queued

@@ -14,8 +14,8 @@ When an hour is near, what it holds is put into the files of its minutes: 40 day
 minutes, and a file for each would cost more than the timers in it. Which hours are split is not
 this file's business.
 
-The log is the truth: a record that stands here twice counts once, and what stands here is compared
-with its record before anything is done with it. So after a crash the last part is put here again.
+The log is the truth: what stands here twice counts once, and it is compared with its record before
+anything is done with it. So after a crash the last part is put here again.
 """
 
 from __future__ import annotations
@@ -142,11 +142,15 @@ class TimerFiles:
 
 
 def each_once(entries: Entries) -> Entries:
-    """The entries without those that name a record named before, in their order."""
+    """The entries without those that say again what one before said, in their order.
+
+    Two that name one place and differ are both kept: after a power failure another record may stand
+    there than did, and only the record says which of them is its own.
+    """
     at = entries["at"]
     if (at[1:] > at[:-1]).all():
         return entries  # as they stood in the queue, so none is there twice
-    order = np.argsort(at, kind="stable")
+    order = np.lexsort([entries[name] for name in ENTRY.names or ()])
     once = np.ones(len(at), np.bool_)
-    once[1:] = at[order][1:] != at[order][:-1]
+    once[1:] = entries[order][1:] != entries[order][:-1]
     return entries[np.sort(order[once])]

@@ -84,6 +84,11 @@ class Timers:
         self.calendar.start(max(-1, split_hour), progress.delivered_ms)
         self._load_recalls()
 
+    def begin(self, log_end: int) -> None:
+        """A run begins, and the queue has all of the log up to there."""
+        end = self._around.end_before(TIMER_TOPIC, 0, log_end)
+        self.indexed, self._known = min(self.indexed, end), min(self._known, end)
+
     @property
     def pending(self) -> int:
         """About how many have no outcome yet."""

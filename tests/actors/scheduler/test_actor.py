@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from penstock.actors.scheduler.keeping import DOCUMENT_MS
 from penstock.actors.scheduler.progress import ProgressFile
@@ -130,6 +131,28 @@ def test_what_is_stored_comes_once_though_its_frame_is_refused_when_it_is_sent_a
     it.actor = actor
     assert [each.body.decode() for each in it.await_bodies(1)] == [key]
     it.until(lambda: positions["undelivered"] == 1, "the other one, which has no topic")
+
+
+@pytest.mark.parametrize("sent", ["before", "after"])
+def test_offsets_ahead_of_their_queues_pass_over_nothing(scene: Maker, sent: str) -> None:
+    """A power failure takes what was not flushed, of messages that were delivered already. What
+    comes then has their offsets; some may have come before the scheduler looks."""
+    it = scene()
+    it.broker.crash(it.actor)
+    it.actor = None
+    file = ProgressFile(it.broker.paths.scheduler, it.broker.paths.delay_offsets)
+    kept, _ = file.load()
+    file.save(replace(kept, levels={1: 3}, indexed=3, synced=3, run="a", boot="b", begun="a"))
+    file.close()
+    if sent == "after":
+        it.start()
+    by_level = [it.send(Delay(1)) for _ in range(5)]
+    timed = [it.send(Delay(out_ms=it.now_ms + 5000)) for _ in range(5)]
+    if sent == "before":
+        positions = it.broker.positions
+        it.until(lambda: positions["queued"] == positions["wrote"], "the queues")
+        it.start()
+    assert [each.body.decode() for each in it.await_bodies(10)] == by_level + timed
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -74,6 +74,15 @@ def test_files_hold_each_timer_once_in_its_minute(
     assert not len(files.load(99))
 
 
+def test_a_timer_is_not_hidden_by_one_that_named_its_place_before(tmp_path: Path) -> None:
+    """A power failure may take a record whose timer is on disk; the next one gets its place."""
+    files = TimerFiles(tmp_path / "timers")
+    rows = [(5, 400, 200, MESSAGE), (9, 0, 200, MESSAGE), (6, 400, 200, MESSAGE), (6, 400, 9, 0)]
+    for _ in range(2):
+        files.append(np.array(rows, ENTRY))
+    assert files.load(0).tolist() == rows
+
+
 def test_an_entry_that_was_cut_off_is_written_over(tmp_path: Path) -> None:
     files = TimerFiles(tmp_path / "timers")
     files.append(np.array([(5, 1, 1, 0)], ENTRY))

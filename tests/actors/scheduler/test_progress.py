@@ -79,6 +79,7 @@ def test_the_slot_has_room_for_the_most_rolls() -> None:
         *([1 << 50] * 4),
         boot="b" * 36,
         run="r" * 16,
+        begun="r" * 16,
         rolls=[Roll(1 << 50, 1 << 50)] * 32,
         documents=["d" * 32] * 2,
     )
