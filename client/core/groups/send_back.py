@@ -19,10 +19,12 @@ from msgspec.structs import replace
 from penstock.client.core.aim import Aim
 from penstock.client.core.sending.record_sender import Outcome, RecordSender
 from penstock.shared.errors import (
+    BrokerBusy,
     ConnectError,
     InvalidArgument,
     OffsetOutOfRange,
     PenstockError,
+    StoreUnavailable,
     TopicNotFound,
 )
 from penstock.shared.formats.properties import REAL_TOPIC, decode_properties
@@ -191,6 +193,8 @@ class SendBack:
         if isinstance(error, InvalidArgument):
             self._topic_made(topic)  # it is there, with more queues
             return
+        if isinstance(error, BrokerBusy | StoreUnavailable):
+            return  # for now: it is asked for again
         del self._making[topic]
         lost = [each for each in self._waiting if _real_topic(each[0]) == topic]
         self._waiting = deque(each for each in self._waiting if each not in lost)

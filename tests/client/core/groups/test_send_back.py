@@ -6,7 +6,13 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from penstock.client.core.groups.send_back import SendBack
-from penstock.shared.errors import ConnectError, OffsetOutOfRange, PenstockError, TopicNotFound
+from penstock.shared.errors import (
+    ConnectError,
+    OffsetOutOfRange,
+    PenstockError,
+    StoreUnavailable,
+    TopicNotFound,
+)
 from penstock.shared.formats.properties import encode_properties
 from penstock.shared.formats.record import Record
 from penstock.shared.wire import messages
@@ -125,3 +131,23 @@ def test_a_topic_that_was_deleted_meanwhile_is_made_again(make_wire: Callable[[]
         found += [error for _, error in core.outcomes()]
     assert [type(each) for each in found] == [type(None), TopicNotFound, type(None)]
     assert len(core.sent(messages.CreateTopic)) == 2
+
+
+def test_what_waits_for_a_topic_that_cannot_be_made_now_goes_when_it_can(
+    make_wire: Callable[[], Any],
+) -> None:
+    """Its handler is not called meanwhile: tries that never reach the broker would use up all."""
+    wire, core = make_wire(), Driven()
+    wire.core = core
+    core.need_topic("a", 1)
+    put(core, "a")
+    full = StoreUnavailable("the disk is full", "97% of it are used")
+    for request in range(1, 4):
+        while len(core.sent(messages.CreateTopic)) < request:
+            wire.now_ms += 100
+            wire.pump(1000)
+        wire.now.up.clear()
+        core.received([encode(refusal(full, core.sent(messages.CreateTopic)[-1].request))], 0)
+        assert core.outcomes() == [] and len(core) == 1
+    wire.heal(30)
+    assert core.outcomes() == [(0, None)] and keys(wire) == ["k0"]
