@@ -4,8 +4,9 @@
     otherwise, or at level -1                   -> %DLQ%group, queue 0, at once
 
 It is another record of the same message: body, hosts, times and UNIQ_KEY stay. ORIGIN_MESSAGE_ID is
-the first record's id and RETRY_TOPIC its topic, however often it comes. Where the broker knows a
-message that is sent twice by its whole record, nothing here may depend on a clock.
+the first record's id and RETRY_TOPIC its topic, however often it comes. The broker knows a record
+that is sent twice by all of it, and looks for none without a UNIQ_KEY. So nothing here may depend
+on a clock, and a message that has no key gets its first id as one.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from penstock.shared.formats.properties import (
     DELAY,
     REAL_QID,
     REAL_TOPIC,
+    UNIQ_KEY,
     WAIT,
     decode_properties,
     encode_properties,
@@ -76,6 +78,7 @@ def retried(
     for name in _OF_ITS_WAY:
         kept.pop(name, None)
     kept.setdefault(RETRY_TOPIC, record.topic)
+    kept.setdefault(UNIQ_KEY, first_id)
     kept |= {WAIT: "false", ORIGIN_MESSAGE_ID: first_id}
     if told := printable(reason):
         kept[RETRY_REASON] = told
@@ -107,6 +110,7 @@ def resent(record: Record, group: str) -> Record:
         kept.pop(name, None)
     kept.setdefault(RETRY_TOPIC, record.topic)
     kept.setdefault(ORIGIN_MESSAGE_ID, offset_message_id(record.store_host, record.physical_offset))
+    kept.setdefault(UNIQ_KEY, kept[ORIGIN_MESSAGE_ID])
     return replace(
         record,
         topic=retry_topic(group),

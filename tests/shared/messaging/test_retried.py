@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from penstock.shared.formats.message_id import offset_message_id
 from penstock.shared.formats.properties import decode_properties, encode_properties
@@ -14,12 +15,17 @@ from penstock.shared.formats.record import Record
 from penstock.shared.messaging.retried import (
     MAX_REASON_CHARACTERS,
     printable,
+    resent,
     retried,
     shown_topic,
 )
 from penstock.shared.names import MAX_PROPERTIES_BYTES
 
 Maker = Callable[..., Record]
+
+
+def resend(record: Record) -> Record:
+    return resent(record, "CG")
 
 
 def properties(record: Record) -> dict[str, str]:
@@ -43,6 +49,18 @@ def test_the_first_retry_waits_level_3_and_names_where_it_came_from(make_record:
     assert (again.body, again.born_timestamp_ms, again.born_host) == (
         *(first.body, first.born_timestamp_ms, first.born_host),
     )
+
+
+@pytest.mark.parametrize("give_back", [lambda r: retried(r, "CG", max_times=1), resend])
+def test_what_has_no_unique_key_gets_its_first_id_as_one(
+    make_record: Maker, give_back: Callable[[Record], Record]
+) -> None:
+    """By it a record is found that was stored and whose answer was lost."""
+    first = make_record(properties=b"", physical_offset=4711)
+    again = give_back(first)
+    first_id = offset_message_id(first.store_host, 4711)
+    assert properties(again)["UNIQ_KEY"] == properties(again)["ORIGIN_MESSAGE_ID"] == first_id
+    assert properties(give_back(replace(again, physical_offset=9)))["UNIQ_KEY"] == first_id
 
 
 def test_each_retry_waits_a_level_longer_until_it_is_a_dead_letter(make_record: Maker) -> None:
