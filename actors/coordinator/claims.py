@@ -19,6 +19,9 @@ from penstock.shared.wire.group_messages import HeldClaim
 
 Queue = tuple[str, int]  # of a group: topic, queue id
 NONE = -1
+# A claim of which nothing is known is not believed with an epoch this far past all: epochs are
+# counted up to 1 << 62 by clients and this process alike, and one word must not use them up.
+MOST_AHEAD = 1 << 40
 
 
 class Seat:
@@ -94,7 +97,7 @@ class Claims:
         It has no offset yet; the client's next commit says it. One that was forgotten with its
         topic or group is not believed: its offsets are of what was deleted.
         """
-        if held.epoch < self._known_epochs:
+        if not self._known_epochs <= held.epoch < self._next_epoch + MOST_AHEAD:
             return False
         queue = held.topic, held.queue_id
         seat = self._seat(group, queue)

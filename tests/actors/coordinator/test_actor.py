@@ -699,6 +699,19 @@ def test_bad_requests_are_refused_with_the_reason_and_hurt_nobody(
     assert isinstance(first.join(), words.Joined), "who is there stays"
 
 
+@pytest.mark.parametrize("epoch", [(1 << 62) - 1, 1 << 61, 1 << 48])
+def test_no_members_word_uses_up_the_epochs(
+    coordinator: Callable[..., Started], epoch: int
+) -> None:
+    """A claim that nobody knows is believed: its epoch says what all later ones have."""
+    broker, actor, member = coordinator()
+    first = member("a")
+    lost = first.join(held=(words.HeldClaim(TOPIC, 3, epoch),)).lost
+    assert [each.epoch for each in lost] == [epoch]
+    (got,) = first.claim(0).queues
+    assert got.epoch < 1 << 32 and first.commit((0, 7, got.epoch)).lost == ()
+
+
 def test_a_broadcasting_member_claims_nothing(coordinator: Callable[..., Started]) -> None:
     _, _, member = coordinator()
     first = member("a")
