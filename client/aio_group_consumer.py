@@ -127,8 +127,13 @@ class GroupConsumer(GroupMember, GroupControl):
             error = next((each.exception() for each in done if each.exception()), None)
         finally:
             self.stop()
-            await asyncio.wait(crew, timeout=CLOSE_S)
-            await self.close()
+            try:
+                await asyncio.wait(crew, timeout=CLOSE_S)
+                await self.close()
+            finally:
+                # where the task is cancelled once more: others are to have its queues all the same
+                if self._loop is not None:
+                    self._loop.begin_to_leave()
         if error is not None:
             raise error
 
@@ -184,12 +189,15 @@ class GroupConsumer(GroupMember, GroupControl):
         if not self._is_open:
             return
         loop = self.loop
-        if self._blocks is not None:
-            await asyncio.to_thread(self._blocks.finish)
-        with loop.lock:
-            loop.listeners.discard(self._tell)
-        self._take_back()
-        await asyncio.to_thread(loop.drain, timeout)
+        try:
+            if self._blocks is not None:
+                await asyncio.to_thread(self._blocks.finish)
+            with loop.lock:
+                loop.listeners.discard(self._tell)
+            self._take_back()
+            await asyncio.to_thread(loop.drain, timeout)
+        finally:
+            loop.begin_to_leave()
         await asyncio.to_thread(loop.stop)
         if self._blocks is not None:
             await asyncio.to_thread(self._blocks.close)

@@ -123,9 +123,12 @@ class GroupConsumer(GroupMember, GroupControl):
                 self.loop.changed.wait_for(lambda: self._stopping or crew.error is not None)
         finally:
             self.stop()
-            # a second Ctrl-C leaves at once; what handlers still do is handled again by others
-            crew.join(CLOSE_S)
-            self.close()
+            try:
+                crew.join(CLOSE_S)
+                self.close()
+            finally:
+                # a second Ctrl-C leaves at once; what handlers still do is handled again by others
+                self.loop.begin_to_leave()
         if crew.error is not None:
             raise crew.error
 
@@ -181,11 +184,13 @@ class GroupConsumer(GroupMember, GroupControl):
         self._stopping = True
         if not self._is_open:
             return
-        if self._blocks is not None:
-            self._blocks.finish()
-        self._take_back()
-        self.loop.drain(timeout)
-        self.loop.stop()
+        try:
+            if self._blocks is not None:
+                self._blocks.finish()
+            self._take_back()
+            self.loop.drain(timeout)
+        finally:
+            self.loop.stop()
         if self._blocks is not None:
             self._blocks.close()
         if self._replies is not None:

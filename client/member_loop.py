@@ -189,11 +189,12 @@ class MemberLoop:
 
     def stop(self) -> None:
         """Release everything, say good-bye, end the thread."""
-        self._begin_to_leave()
+        self.begin_to_leave()
         if self._thread.is_alive() and threading.current_thread() is not self._thread:
             self._thread.join()
 
-    def _begin_to_leave(self) -> None:
+    def begin_to_leave(self) -> None:
+        """As `stop`, and waits for nothing: the thread ends by itself."""
         with self.lock:
             if not self.closing:
                 self.closing = True
@@ -219,7 +220,7 @@ class MemberLoop:
             while not self.core.membership.left:
                 self._turn()
                 if self.abandoned:
-                    self._begin_to_leave()
+                    self.begin_to_leave()
                 if self.closing:
                     now_ms = self.now_ms()
                     until_ms = until_ms if until_ms >= 0 else now_ms + LEAVE_MS

@@ -73,6 +73,41 @@ def test_handlers_are_coroutines_that_run_beside_each_other(broker: Any, topic: 
     assert 1 < most <= 8
 
 
+def test_a_member_whose_task_is_cancelled_once_more_while_it_ends_leaves_its_group(
+    broker: Any, topic: str
+) -> None:
+    """A handler that does not end is waited for, until somebody waits no longer."""
+
+    async def main() -> tuple[GroupConsumer, set[bytes]]:
+        mine = {"store": broker.store, "group": topic, "topics": topic, "start": "first"}
+        consumer, begun, found = GroupConsumer(**mine), asyncio.Event(), set()
+
+        async def hang(message: Any) -> None:
+            begun.set()
+            await asyncio.Event().wait()
+
+        await consumer.__aenter__()
+        running = asyncio.create_task(consumer.run(hang, workers=1))
+        await begun.wait()
+        while not running.done():
+            running.cancel()
+            await asyncio.sleep(0)
+
+        async def inherit() -> None:
+            async with GroupConsumer(**mine) as heir:
+                async for message in heir:
+                    found.add(message.body)
+                    message.ack()
+                    if len(found) == 20:
+                        return
+
+        await asyncio.wait_for(inherit(), WAIT_S)
+        return consumer, found
+
+    _, found = asyncio.run(main())
+    assert found == {*numbers()}
+
+
 def test_by_hand(broker: Any, topic: str) -> None:
     async def main(count: int) -> list[bytes]:
         found: list[bytes] = []

@@ -361,7 +361,7 @@ class MemberCore:
 
     def close(self) -> None:
         """Hand out nothing more. Each queue is released when nobody works on it any more."""
-        self.closing = True
+        self.closing = self.membership.closing = True
         for queue in self.queues.values():
             queue.dropped = True
 

@@ -87,7 +87,8 @@ class Membership:
         self._gained: dict[Queue, int] = {}
         self._lost: list[Queue] = []
         self.refused: PenstockError | None = None
-        self.left = self.leaving = False
+        # one that closes claims nothing more, and leaves when its last handlers have ended
+        self.left = self.leaving = self.closing = False
         # queue -> the epoch of the last claim that was given up
         self._given_up: dict[Queue, int] = {}
         # the answered commits of each queue
@@ -240,7 +241,7 @@ class Membership:
     @property
     def _lacks(self) -> set[Queue]:
         """Queues to be claimed; who broadcasts to all of a group needs no claims."""
-        if self.options.model == "broadcasting":
+        if self.options.model == "broadcasting" or self.closing:
             return set()
         return self.wanted - self.claims.keys()
 

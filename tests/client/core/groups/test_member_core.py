@@ -402,6 +402,23 @@ def test_a_queue_waits_for_the_handler_that_has_it_before_it_goes(world: World) 
     assert second.core.offsets[TOPIC, 2] == 2
 
 
+def test_a_member_that_closes_takes_back_no_queue_that_it_has_released(world: World) -> None:
+    """Its last handlers may take long, and until it has left the others leave it its part."""
+    first, second = joined(world, "a", "b")
+    world.reader.append(0, 1)
+    first.exchange(world, 6000)
+    handful = first.take(6000)
+    assert handful is not None and handful.queue.queue_id == 0
+    first.core.close()
+    owners: list[set[int]] = []
+    for now_ms in range(6100, 30_000, 100):
+        for member in (first, second):
+            member.exchange(world, now_ms)
+        owners.append({q for q, (owner, _) in world.coordinator.owners.items() if owner == "a"})
+    assert owners[-1] == {0} and owners == sorted(owners, key=len, reverse=True)
+    assert world.coordinator.epoch == 4, "nobody has claimed anything"
+
+
 def test_a_message_in_hand_for_too_long_comes_again(world: World) -> None:
     (member,) = joined(world, "a")
     world.reader.append(0, 1)
