@@ -43,7 +43,8 @@ from penstock.shared.wire.group_messages import Commit, Release
 AGAIN_MS = 5000
 # How long a queue that goes to another member waits for handlers that run. An orderly one waits as
 # long as they take: the next owner must not begin before they have ended.
-HANDOVER_MS = 1000
+# One with messages on their way back waits longer: the next owner would be given them too.
+HANDOVER_MS, SENT_BACK_MS = 1000, 10_000
 DEFAULT_RETRIES = 16
 DEFAULT_CONSUME_TIMEOUT_MS = 15 * 60_000
 
@@ -273,7 +274,8 @@ class MemberCore:
             since = self._leaving_since.setdefault(name, now_ms)
             queue.dropped = True
             patient = self.options.orderly or self.closing
-            if queue.is_idle or not patient and now_ms - since >= HANDOVER_MS:
+            wait_ms = SENT_BACK_MS if queue.is_sent_back else HANDOVER_MS
+            if queue.is_idle or not patient and now_ms - since >= wait_ms:
                 free[name] = queue.committable
         if free:
             self.membership.release(free)

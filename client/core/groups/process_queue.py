@@ -191,6 +191,11 @@ class ProcessQueue:
         """Whether nothing of it is in anybody's hands."""
         return not self._in_hand
 
+    @property
+    def is_sent_back(self) -> bool:
+        """Whether something of it is on its way back to the broker."""
+        return any(each.given_ms == NOBODY_MS for each in self._in_hand)
+
     def held_since(self, before_ms: int) -> list[Handful]:
         """Those in hand that were handed out before that time."""
         return [each for each in self._in_hand if each.given_ms < before_ms]

@@ -18,7 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from hypothesis.stateful import run_state_machine_as_test as run
 
 from penstock.client.core.groups.assigned_core import AssignedCore
-from penstock.client.core.groups.member_core import Back, MemberCore, Settings
+from penstock.client.core.groups.member_core import SENT_BACK_MS, Back, MemberCore, Settings
 from penstock.client.core.groups.membership import MemberOptions
 from penstock.client.core.groups.process_queue import Handful
 from penstock.client.core.groups.strategies import Averagely
@@ -400,6 +400,39 @@ def test_a_queue_waits_for_the_handler_that_has_it_before_it_goes(world: World) 
         for member in (second, first):
             member.exchange(world, now_ms)
     assert second.core.offsets[TOPIC, 2] == 2
+
+
+class SlowWriter(Writer):
+    """Takes nothing until it is told to."""
+
+    takes = False
+
+    def answer(self, parts: tuple[bytes, ...]) -> bytes | None:
+        is_append = isinstance(messages.decode_produce_request(parts[0]), messages.Append)
+        return super().answer(parts) if self.takes or not is_append else None
+
+
+@pytest.mark.parametrize("ms", [5000, 60_000])
+def test_a_queue_waits_for_what_is_on_its_way_back_before_it_goes(world: World, ms: int) -> None:
+    """Else the next owner would be given it too. But a disk may be full for hours."""
+    world.writer = writer = SlowWriter()
+    (first,) = joined(world, "a")
+    world.reader.append(2, 1)
+    first.exchange(world, 6000)
+    handful = first.take(6000)
+    assert handful is not None and handful.queue.queue_id == 2
+    first.core.back(handful, Back(handful.start, 0, "no"), 6000)
+    second = Member("b", False, 6000)
+    for now_ms in range(6100, 6000 + ms, 100):
+        for member in (second, first):
+            member.exchange(world, now_ms)
+    assert ((TOPIC, 2) in second.core.queues) == (ms > SENT_BACK_MS)
+    writer.takes = True
+    for now_ms in range(6000 + ms, 12_000 + ms, 100):
+        for member in (second, first):
+            member.exchange(world, now_ms)
+    again = second.take(12_000 + ms)
+    assert (again is None) == (ms < SENT_BACK_MS) and len(writer.stored) == 1
 
 
 def test_a_member_that_closes_takes_back_no_queue_that_it_has_released(world: World) -> None:
