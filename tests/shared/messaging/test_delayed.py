@@ -143,8 +143,9 @@ def test_a_record_that_names_no_place_is_not_delivered() -> None:
 
 
 def test_by_the_level_of_its_own_property_a_record_waits_or_does_not() -> None:
-    ready = Record("t", b"x", b"DELAY\x010\x02")
-    assert delayed(ready) is ready
+    for level in ("0", "-1", "²", "٣", "9" * 5000, "soon"):
+        ready = Record("t", b"x", encode_properties({"DELAY": level}))
+        assert delayed(ready) is ready, "no plain number is no level"
     waits = delayed(Record("t", b"x", b"DELAY\x0199\x02TIMER_OUT_MS\x015\x02", queue_id=2))
     assert waits.queue_id == 17
     assert decode_properties(waits.properties) == {
