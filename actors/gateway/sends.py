@@ -91,7 +91,7 @@ class Sends:
         # what waits for a topic that is being made
         self._making: dict[str, list[tuple[Call, Callable[[TopicConfig], None]]]] = {}
         # of topics, to the writer
-        self._questions = Questions("writer")
+        self._questions = Questions("writer", messages.decode_produce_request)
         self.socket: Any = dial(
             stage.context, stage.run.endpoints.produce_ipc, PRODUCE_ANSWER_BYTES
         )

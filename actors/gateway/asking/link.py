@@ -10,7 +10,7 @@ from typing import Any
 
 import zmq
 
-from penstock.actors.gateway.asking.questions import Make, Questions, Then
+from penstock.actors.gateway.asking.questions import Make, Questions, Reads, Then
 from penstock.shared.process.actor import Stage
 from penstock.shared.wire.messages import Refused, error_from_refusal
 from penstock.shared.wire.sockets import dial
@@ -32,10 +32,11 @@ class Link:
     """A socket, and what was asked over it."""
 
     def __init__(
-        self, stage: Stage, whom: str, endpoint: str, decode: Decode, pushed: Pushed
+        self, stage: Stage, whom: str, endpoint: str, reads: Reads, decode: Decode, pushed: Pushed
     ) -> None:
+        """`reads` is how the other one decodes a question, `decode` is for its answers."""
         self._decode, self._pushed = decode, pushed
-        self._questions = Questions(whom, TIMEOUT_MS)
+        self._questions = Questions(whom, reads, TIMEOUT_MS)
         self.socket: Any = dial(stage.context, endpoint)
 
     def ask(self, make: Make, then: Then, now_ms: int, last_of: Hashable = None) -> None:

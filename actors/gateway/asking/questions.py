@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Hashable, Iterator
 from typing import Any, NamedTuple
 
-from penstock.shared.errors import BrokerTimeout, InvalidArgument
+from penstock.shared.errors import BrokerTimeout, InvalidArgument, ProtocolError
 from penstock.shared.wire.messages import WireMessage, encode
 
 AGAIN_MS = 1000
@@ -22,6 +22,8 @@ AGAIN_MS = 1000
 _LOOK_MS = 100
 
 Make = Callable[[int], WireMessage]
+# How the other actor reads what it is asked. Raises ProtocolError.
+Reads = Callable[[bytes], Any]
 Then = Callable[[Any], None]
 
 
@@ -45,9 +47,9 @@ class _Question:
 class Questions:
     """Questions to one actor, by their numbers."""
 
-    def __init__(self, whom: str, timeout_ms: float = float("inf")) -> None:
+    def __init__(self, whom: str, reads: Reads, timeout_ms: float = float("inf")) -> None:
         """`whom` is said of what has no answer after `timeout_ms`."""
-        self._whom, self._timeout_ms = whom, timeout_ms
+        self._whom, self._reads, self._timeout_ms = whom, reads, timeout_ms
         self._number = 0
         self._asked: dict[int, _Question] = {}
         self._unsaid: deque[int] = deque()
@@ -62,16 +64,21 @@ class Questions:
         """Ask what `make` makes with a number; `then` gets the answer, or a PenstockError.
 
         `last_of` names that of which only the last word counts: with the answer to this one, those
-        have theirs who asked the same before. What cannot be encoded, as clients' bodies have
-        numbers of any size, is not asked: `then` has its error at once, and all else stays.
+        have theirs who asked the same before. What the other actor could not read, as clients send
+        names and numbers of any size, is not asked, for it would have no answer: `then` has its
+        error at once, and all else stays.
         """
         try:
             header = encode(make(self._number + 1))
-        except (OverflowError, RecursionError) as error:
-            what = "a number of the request is too large"
-            if isinstance(error, RecursionError):
-                what = "the request is nested too deeply"
-            then(InvalidArgument(what, str(error)))
+            self._reads(header)
+        except OverflowError as error:
+            then(InvalidArgument("a number of the request is too large", str(error)))
+            return
+        except RecursionError as error:
+            then(InvalidArgument("the request is nested too deeply", str(error)))
+            return
+        except ProtocolError as error:
+            then(InvalidArgument("a value of the request is not one that may be", error.value))
             return
         self._number += 1
         waiting = [_Waits(then, now_ms + self._timeout_ms)]

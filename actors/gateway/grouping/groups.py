@@ -71,8 +71,11 @@ class Groups:
         self._answer, self._tell, self._wake = answer, changed, wake
         self._run_id = stage.run.run_id
         self.members = Members()
-        endpoint, decode = stage.run.endpoints.group_ipc, words.decode_group_answer
-        self._link = Link(stage, "coordinator", endpoint, decode, self._changed)
+        endpoint = stage.run.endpoints.group_ipc
+        self._link = Link(
+            stage, "coordinator", endpoint, words.decode_group_request, words.decode_group_answer,
+            self._changed,
+        )  # fmt: skip
         self._wanted: list[_Wanted] = []
         self._again_ms = self._look_ms = 0
         self._now_ms = stage.clock.monotonic_ms()

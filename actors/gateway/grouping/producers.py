@@ -43,8 +43,9 @@ class Producers:
         self._report = stage.report
         endpoint = stage.run.endpoints.transaction_ipc
         self._link = Link(
-            stage, "transactions actor", endpoint, words.decode_transaction_answer, self._asked
-        )
+            stage, "transactions actor", endpoint, words.decode_transaction_request,
+            words.decode_transaction_answer, self._asked,
+        )  # fmt: skip
         # group -> its producers, the next to be asked first
         self._groups: dict[str, OrderedDict[Connection, None]] = {}
         self._of: dict[Connection, set[str]] = {}

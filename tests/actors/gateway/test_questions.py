@@ -20,7 +20,7 @@ TIMEOUT_MS = 2500
 
 class _Asker:
     def __init__(self) -> None:
-        self.questions = Questions("coordinator", TIMEOUT_MS)
+        self.questions = Questions("coordinator", words.decode_group_request, TIMEOUT_MS)
         self.heard: list[tuple[int, object]] = []
 
     def commit(self, offset: int, now_ms: int, queue: int = 0) -> None:
@@ -103,8 +103,20 @@ def test_each_is_late_after_its_own_time() -> None:
     assert asker.said(TIMEOUT_MS + 5000) == []
 
 
+def test_what_the_other_one_could_not_read_is_refused_at_once_and_not_said() -> None:
+    asker, heard = _Asker(), list[object]()
+    for make in (
+        partial(words.Leave, group="", client_id="c"),
+        partial(words.Claim, group="g", client_id="c", topic="t", queue_ids=(-1,)),
+        partial(words.ResetOffsets, group="g", topic="t", offsets={0: 1 << 62}),
+    ):
+        asker.questions.ask(make, heard.append, 0)
+    assert [type(each) for each in heard] == [InvalidArgument] * 3
+    assert asker.said(0) == [] and not len(asker.questions)
+
+
 def test_of_two_that_are_late_the_first_may_ask_the_second_again() -> None:
-    questions, heard = Questions("coordinator", TIMEOUT_MS), list[int]()
+    questions, heard = Questions("coordinator", words.decode_group_request, TIMEOUT_MS), list[int]()
     make = partial(words.Leave, group="g", client_id="c")
 
     def again(_: object) -> None:
