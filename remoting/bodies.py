@@ -139,10 +139,10 @@ class QueueData(msgspec.Struct, frozen=True, rename="camel"):
     """How many queues of a topic a broker has, from 0 on."""
 
     broker_name: str
-    perm: int
-    read_queue_nums: int
-    topic_sys_flag: int
-    write_queue_nums: int
+    perm: Int32
+    read_queue_nums: Int32
+    topic_sys_flag: Int32
+    write_queue_nums: Int32
 
 
 class TopicRoute(msgspec.Struct, frozen=True, rename="camel"):

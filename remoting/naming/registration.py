@@ -13,8 +13,9 @@ import zlib
 from collections.abc import Mapping
 
 import msgspec
+from msgspec.structs import replace
 
-from penstock.remoting.command import MAX_FRAME_BYTES
+from penstock.remoting.command import MAX_FRAME_BYTES, Int32
 from penstock.remoting.naming.words import DataVersion
 from penstock.shared.errors import ProtocolError
 from penstock.shared.messaging.topic_rules import TopicConfig
@@ -35,12 +36,12 @@ class Registration(msgspec.Struct, frozen=True):
 
 
 class _Topic(msgspec.Struct, frozen=True, rename="camel"):
-    read_queue_nums: int = 16
-    write_queue_nums: int = 16
-    perm: int = 6
+    read_queue_nums: Int32 = 16
+    write_queue_nums: Int32 = 16
+    perm: Int32 = 6
     order: bool = False
     topic_filter_type: str = "SINGLE_TAG"
-    topic_sys_flag: int = 0
+    topic_sys_flag: Int32 = 0
     attributes: dict[str, str] | None = None
 
 
@@ -65,23 +66,23 @@ def decode_registration(body: bytes | memoryview, is_compressed: bool, sender: i
         if sender < _FIRST_WITH_A_BODY:
             document = {"topicConfigSerializeWrapper": document}
         wrapper = msgspec.convert(document, _Body, strict=False).topic_config_serialize_wrapper
+        table = wrapper.topic_config_table or {}
+        # Python's reader takes half a character; no list of topics could be written with one
+        "".join(table).encode()
     except (msgspec.MsgspecError, ValueError, RecursionError, struct.error, zlib.error) as error:
         raise ProtocolError("a broker's registration cannot be read", str(error)[:200]) from None
-    table = wrapper.topic_config_table or {}
-    return Registration(
-        {
-            name: TopicConfig(
-                each.read_queue_nums,
-                each.write_queue_nums,
-                each.perm,
-                each.order,
-                each.attributes or {},
-                each.topic_filter_type,
-                each.topic_sys_flag,
-            )
-            for name, each in table.items()
-        },
-        wrapper.data_version,
+    return Registration({name: _config(each) for name, each in table.items()}, wrapper.data_version)
+
+
+def _config(said: _Topic) -> TopicConfig:
+    return TopicConfig(
+        said.read_queue_nums,
+        said.write_queue_nums,
+        said.perm,
+        said.order,
+        said.attributes or {},
+        said.topic_filter_type,
+        said.topic_sys_flag,
     )
 
 
@@ -99,7 +100,9 @@ def _decode_lines(body: bytes) -> Registration:
         raw, at = _piece(data, at)
         name, read, write, perm, kind, *rest = raw.decode().split(" ", 5)
         attributes = msgspec.json.decode(rest[0], type=dict[str, str]) if rest and rest[0] else {}
-        topics[name] = TopicConfig(int(read), int(write), int(perm), False, attributes, kind)
+        said = {"readQueueNums": read, "writeQueueNums": write, "perm": perm}
+        topic = msgspec.convert(said, _Topic, strict=False)
+        topics[name] = _config(replace(topic, attributes=attributes, topic_filter_type=kind))
     return Registration(topics, version)
 
 

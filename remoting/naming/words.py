@@ -8,6 +8,7 @@ import msgspec
 
 from penstock.remoting.bodies import QueueData
 from penstock.remoting.codes import Request
+from penstock.remoting.command import Int64
 
 _EXPIRY_MS = 120_000
 
@@ -19,12 +20,12 @@ class RegisterFields(msgspec.Struct, frozen=True, rename="camel"):
     broker_name: str
     broker_addr: str
     cluster_name: str
-    broker_id: int
+    broker_id: Int64
     ha_server_addr: str = ""
-    heartbeat_timeout_millis: int = _EXPIRY_MS
+    heartbeat_timeout_millis: Int64 = _EXPIRY_MS
     enable_acting_master: bool | None = None
     compressed: bool = False
-    body_crc32: int = 0
+    body_crc32: Int64 = 0
     zone_name: str | msgspec.UnsetType = msgspec.field(name="__ZONE_NAME", default=msgspec.UNSET)
 
 
@@ -41,7 +42,7 @@ class BrokerFields(msgspec.Struct, frozen=True, rename="camel"):
     broker_name: str
     broker_addr: str
     cluster_name: str
-    broker_id: int
+    broker_id: Int64
 
 
 class MembersFields(msgspec.Struct, frozen=True, rename="camel"):
@@ -126,9 +127,9 @@ FIELDS: Mapping[int, type[msgspec.Struct]] = {
 class DataVersion(msgspec.Struct, frozen=True, rename="camel"):
     """Which state of its topics a broker has registered."""
 
-    counter: int = 0
-    state_version: int = 0
-    timestamp: int = 0
+    counter: Int64 = 0
+    state_version: Int64 = 0
+    timestamp: Int64 = 0
 
 
 class QueueDatas(msgspec.Struct, frozen=True, rename="camel"):

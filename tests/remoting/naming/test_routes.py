@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import struct
 import zlib
 
@@ -217,6 +218,21 @@ def test_bytes_of_no_meaning_are_refused(is_compressed: bool, data: bytes) -> No
             decode_registration(raw, is_compressed, 479)
         except ProtocolError:
             continue
+
+
+@pytest.mark.parametrize("key", ["perm", "readQueueNums", "writeQueueNums", "topicSysFlag"])
+def test_a_registration_holds_nothing_that_a_route_could_not_be_written_with(key: str) -> None:
+    for name, number in (("t", 1 << 31), ("t", 1 << 64), ("\ud800", 4)):
+        wrapper = {"topicConfigTable": {name: {key: number}}}
+        raw = json.dumps({"topicConfigSerializeWrapper": wrapper}).encode()
+        with pytest.raises(ProtocolError):
+            decode_registration(raw, False, 479)
+    version = b'{"counter":1}'
+    for line in (f"t {1 << 31} 4 6 SINGLE_TAG".encode(), b"t \xc2\xb2 4 6 SINGLE_TAG"):
+        pieces = struct.pack(">i", len(version)), version, struct.pack(">ii", 1, len(line)), line
+        raw = b"".join(pieces)
+        with pytest.raises(ProtocolError):
+            decode_registration(zlib.compress(raw), True, 479)
 
 
 def test_a_small_body_does_not_become_a_large_one() -> None:
