@@ -159,10 +159,14 @@ def encode_command(command: Command) -> bytes:
 def encode_head(command: Command, body_bytes: int) -> bytes:
     """All of a frame before a body of this size, which may go out from where it lies.
 
-    A code beyond 16 bits does not fit a binary header: such a command has the other one.
+    A code beyond 16 bits does not fit a binary header, nor does a very long key:
+    such a command has the other one. Raises ProtocolError for what fits neither.
     """
     is_binary = command.is_binary and -(1 << 15) <= command.code < 1 << 15
+    is_binary = is_binary and all(len(key) < 1 << 13 for key in command.fields)
     header = _encode_binary(command) if is_binary else _encode_json(command)
+    if len(header) > _HEADER_LENGTH:
+        raise _bad(f"a header is longer than {_HEADER_LENGTH} bytes", f"{len(header)} bytes")
     word = len(header) | (_BINARY if is_binary else 0)
     return (
         LENGTH.pack(LENGTH.size + len(header) + body_bytes) + word.to_bytes(LENGTH.size, "big")

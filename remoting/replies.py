@@ -12,6 +12,9 @@ from penstock.remoting.command import RESPONSE_FLAG, Command
 from penstock.remoting.fields import write_fields
 from penstock.shared.errors import PenstockError
 
+# Words about a name of 16 MiB would not fit a frame.
+MOST_REMARK_CHARACTERS = 4096
+
 
 class Reply(NamedTuple):
     """An answer: a code, fields as a struct or as texts, a body, and words where it is refused."""
@@ -36,6 +39,6 @@ def response(request: Command, reply: Reply) -> Command:
         write_fields(fields) if isinstance(fields, msgspec.Struct) else dict(fields or {}),
         reply.body,
         RESPONSE_FLAG,
-        reply.remark,
+        reply.remark[:MOST_REMARK_CHARACTERS],
         is_binary=request.is_binary,
     )

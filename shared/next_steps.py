@@ -20,7 +20,7 @@ from os.path import commonprefix
 from pathlib import Path
 
 from penstock.shared.errors import QueueNotFound, TopicNotFound
-from penstock.shared.names import MAX_QUEUES_PER_TOPIC, is_group_topic
+from penstock.shared.names import MAX_QUEUES_PER_TOPIC, MAX_RETRY_TOPIC_BYTES, is_group_topic
 
 # How many near names a hint tells; twice as many where no name is near.
 _TOLD = 3
@@ -33,6 +33,8 @@ def nearest(name: str, known: Iterable[str]) -> list[str]:
     """Those of the known names that somebody may have meant, the nearest first; a few at most."""
     import difflib  # a client that makes no mistake starts sooner without
 
+    if len(name) > MAX_RETRY_TOPIC_BYTES:
+        return []  # nothing has such a name, and each comparison would read all of it
     names = sorted(known)
     first = max(0, bisect(names, name) - _LOOKED_AT // 2)
     around = names[first : first + _LOOKED_AT]

@@ -176,3 +176,12 @@ def test_a_frame_with_some_other_bytes_is_a_command_or_a_protocol_error(
 def test_a_header_that_is_none_is_a_protocol_error(text: bytes) -> None:
     with pytest.raises(ProtocolError):
         decode_command(len(text).to_bytes(4, "big") + text)
+
+
+def test_what_does_not_fit_a_header_goes_in_the_other_form_or_not_at_all() -> None:
+    long = Command(1, 2, {"k" * 40_000: "v"}, is_binary=True)
+    found = decode_command(encode_command(long)[4:])
+    assert found.fields == long.fields and not found.is_binary
+    for is_binary, text in ((False, "\x01" * (3 << 20)), (True, "x" * (17 << 20))):
+        with pytest.raises(ProtocolError):
+            encode_command(Command(1, 2, {"k": text}, is_binary=is_binary))

@@ -88,3 +88,7 @@ def test_a_file_of_a_store_leads_to_the_store() -> None:
         assert store_of(Path("/stores/one") / inside) == Path("/stores/one")
     assert rebuild("/stores/one/consumequeue/orders/0").endswith("store rebuild /stores/one")
     assert verify(None).endswith("store verify STORE")
+
+
+def test_a_name_that_nothing_may_have_is_compared_with_nothing() -> None:
+    assert nearest("x" * 256, ["x" * 255]) == []

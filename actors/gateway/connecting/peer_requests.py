@@ -42,10 +42,10 @@ class PeerRequests:
         then: Then,
         now_ms: int,
     ) -> None:
-        """Ask; `then` gets the answer, or the error."""
+        """Ask; `then` gets the answer or the error. Raises ProtocolError for what fits no frame."""
         self._number = self._number % 0x7FFFFFFF + 1
-        self._asked[self._number] = _Asked(connection, then, now_ms + TIMEOUT_MS)
         self._send(connection, Command(code, self._number, fields, body))
+        self._asked[self._number] = _Asked(connection, then, now_ms + TIMEOUT_MS)
 
     def tell(
         self,

@@ -180,6 +180,8 @@ def test_a_delayed_message_comes_when_its_time_has_come(gateway: Any, peer: Any)
             for topic in ("RMQ_SYS_TRANS_OP_HALF_TOPIC", "SCHEDULE_TOPIC_XXXX")
         ],
         (Request.HEART_BEAT, {}, b"{", Response.SYSTEM_ERROR),
+        # a name whose error would not fit a frame, and with which nothing may be compared
+        (Request.GET_ROUTEINFO_BY_TOPIC, {"topic": "\x01" * (2 << 20)}, b"", 17),
     ],
 )
 def test_what_cannot_be_served_is_answered_and_the_connection_stays(
