@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from penstock.actors.gateway.calls import Call, Reply, refusal, response
+from penstock.actors.gateway.calls import Call, Reply, response
 from penstock.actors.gateway.connecting.connection import Connection
 from penstock.actors.gateway.connecting.connections import Connections
 from penstock.actors.gateway.connecting.peer_requests import PeerRequests
@@ -29,9 +29,9 @@ from penstock.actors.gateway.queries import Queries
 from penstock.actors.gateway.rates import Rates
 from penstock.actors.gateway.sends import Sends
 from penstock.actors.gateway.services import Services
+from penstock.actors.gateway.serving import Serving
 from penstock.actors.gateway.topics import TopicTable
 from penstock.remoting.codes import Request
-from penstock.shared.errors import PenstockError
 from penstock.shared.files.certificates import server_tls
 from penstock.shared.memory.run_directory import ask_to_clean
 from penstock.shared.process.actor import QUIET_TICK_MS, TICK_MS, Actor, Stage
@@ -49,15 +49,20 @@ class Gateway(Actor):
         stage = self._stage
         self._topics = TopicTable(stage.config, stage.positions)
         self._topics.look()
-        self._sends = Sends(stage, self._topics, self._answer, self._answer_frame)
+        serving = self._serving = Serving(self._answer, self._failed)
+        self._sends = Sends(stage, self._topics, serving, self._answer, self._answer_frame)
         self._queues = QueueReader(stage.config, stage.run, stage.positions)
         # what producers have an answer for lies below this
         acknowledged = "flushed" if stage.config.sync_flush else "wrote"
-        self._pulls = Pulls(self._queues, self._topics, stage.positions, acknowledged, self._answer)
+        self._pulls = Pulls(
+            self._queues, self._topics, stage.positions, acknowledged, serving, self._answer
+        )
         self._queries = Queries(stage, self._queues, self._answer)
-        self._requests = PeerRequests(lambda to, command: self._connections.answer(to, command))
-        self._producers = Producers(stage, self._requests)
-        self._groups = Groups(stage, self._answer, self._group_changed, self._pulls.wake)
+        self._requests = PeerRequests(
+            lambda to, command: self._connections.answer(to, command), serving.later
+        )
+        self._producers = Producers(stage, self._requests, serving)
+        self._groups = Groups(stage, serving, self._answer, self._group_changed, self._pulls.wake)
         self._names = OwnNames(stage.config, self._address(), self._topics, stage.report)
         self._rates = Rates(
             lambda: self._queues.message_count, lambda: self._pulls.given,
@@ -191,12 +196,16 @@ class Gateway(Actor):
             self._requests.heard(call.connection, command)
             return
         processor = PROCESSORS.get(command.code)
-        try:
+
+        def serve() -> None:
             reply = processor(self._services, call) if processor else unsupported(command.code)
-        except PenstockError as error:
-            reply = refusal(error)
-        if reply is not None:
-            self._answer(call, reply)
+            if reply is not None:
+                self._answer(call, reply)
+
+        self._serving.do(call, serve)
+
+    def _failed(self, call: Call, error: Exception) -> None:
+        self._connections.fail(call.connection, error, call.command.code, self._stage.report)
 
     def _answer(self, call: Call, reply: Reply) -> None:
         if call.then is not None:

@@ -9,16 +9,17 @@ does not match its filter is passed over once. What a held one commits was commi
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from penstock.actors.gateway.calls import Call, Reply, refusal
 from penstock.actors.gateway.connecting.connection import Connection
+from penstock.actors.gateway.serving import Serving
 from penstock.actors.gateway.topics import TopicTable
 from penstock.remoting.codes import Response
 from penstock.remoting.fields import PULL_WAITS, PullAnswer, PullFields
-from penstock.shared.errors import PenstockError
 from penstock.shared.filters.message_filter import Filter
 from penstock.shared.memory.positions import Positions
 from penstock.shared.queue.found_records import FoundRecords, piece_of
@@ -57,11 +58,12 @@ class Pulls:
         topics: TopicTable,
         positions: Positions,
         acknowledged: str,
+        serving: Serving,
         answer: Callable[[Call, Reply], None],
     ) -> None:
         """`acknowledged` is the position up to which producers have answers."""
         self._queues, self._topics, self._positions = queues, topics, positions
-        self._acknowledged, self._answer = acknowledged, answer
+        self._acknowledged, self._serving, self._answer = acknowledged, serving, answer
         # messages, by this process
         self.given = 0
         # (topic, queue) -> those that wait for it
@@ -110,7 +112,7 @@ class Pulls:
             for pull in held:
                 if pull.fields.queue_offset == end and now_ms < pull.until_ms:
                     rest.append(pull)
-                elif (again := self._try(pull, now_ms)) is not None:
+                elif again := self._serving.do(pull.call, partial(self._try, pull, now_ms)):
                     rest.append(again)
             done += len(held) - len(rest)
             if rest:
@@ -150,9 +152,6 @@ class Pulls:
             if isinstance(error, QueueDeleted):
                 return pull
             self._answer(pull.call, refusal(unreadable(pull.fields.topic, error)))
-            return None
-        except PenstockError as error:
-            self._answer(pull.call, refusal(error))
             return None
         if isinstance(found, _Pull):
             return found

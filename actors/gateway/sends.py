@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -22,6 +23,7 @@ import zmq
 from penstock.actors.gateway.asking.questions import AGAIN_MS, Make, Questions, Then
 from penstock.actors.gateway.calls import Call, Reply, refusal
 from penstock.actors.gateway.connecting.connection import Connection
+from penstock.actors.gateway.serving import Serving
 from penstock.actors.gateway.topics import TopicTable
 from penstock.actors.gateway.waiting import Plain, Waiting, places_of, send_of
 from penstock.client.core.sending.record_sender import RecordSender
@@ -73,12 +75,13 @@ class Sends:
         self,
         stage: Stage,
         topics: TopicTable,
+        serving: Serving,
         answer: Callable[[Call, Reply], None],
         answer_frame: Callable[[Connection, bytes], None],
     ) -> None:
         config = self._config = stage.config
         self._clock, self._topics = stage.clock, topics
-        self._answer, self._answer_frame = answer, answer_frame
+        self._serving, self._answer, self._answer_frame = serving, answer, answer_frame
         self._run_id = stage.run.run_id
         self._sender = RecordSender(stage.run.run_id, "gateway", stage.generation, ack="")
         host = pack_host(config.broker_ip, 0)
@@ -166,7 +169,7 @@ class Sends:
 
     def ask(self, make: Make, then: Then) -> None:
         """Ask the writer of a topic: see Questions.ask."""
-        self._questions.ask(make, then, self._clock.monotonic_ms())
+        self._questions.ask(make, self._serving.later(then), self._clock.monotonic_ms())
 
     def _sent(self, call: Call, fields: SendFields, queue_id: int, is_batch: bool) -> Sent:
         body, host = bytes(call.command.body), call.connection.host
@@ -290,16 +293,13 @@ class Sends:
         self._topics.look()
         config = self._topics.get(topic)
         for call, put in waiting:
-            try:
-                if isinstance(answer, PenstockError) or config is None:
-                    raise (
-                        answer
-                        if isinstance(answer, PenstockError)
-                        else TopicNotFound("there is no topic of this name", topic)
-                    )
-                put(config)
-            except PenstockError as refused:
-                self._answer(call, refusal(refused))
+            if isinstance(answer, PenstockError):
+                self._answer(call, refusal(answer))
+            elif config is None:
+                missing = TopicNotFound("there is no topic of this name", topic)
+                self._answer(call, refusal(missing))
+            else:
+                self._serving.do(call, partial(put, config))
 
     # --- outcomes ---
 

@@ -37,6 +37,8 @@ ORIGIN_MESSAGE_ID = "ORIGIN_MESSAGE_ID"
 RETRY_REASON = "RETRY_REASON"
 MAX_REASON_CHARACTERS = 512
 
+# A record has four bytes for it, and a client may say any number of what it sends.
+_MOST_TIMES = (1 << 31) - 1
 # The level of the first retry. With each further one it is the next level.
 FIRST_LEVEL = 3
 NEVER_AGAIN = -1
@@ -94,7 +96,7 @@ def retried(
         topic=topic,
         queue_id=queue_id,
         properties=_fitting(kept),
-        reconsume_times=times + 1,
+        reconsume_times=min(times + 1, _MOST_TIMES),
         queue_offset=0,
         physical_offset=0,
         store_timestamp_ms=0,

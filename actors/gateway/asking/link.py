@@ -32,16 +32,24 @@ class Link:
     """A socket, and what was asked over it."""
 
     def __init__(
-        self, stage: Stage, whom: str, endpoint: str, reads: Reads, decode: Decode, pushed: Pushed
+        self,
+        stage: Stage,
+        whom: str,
+        endpoint: str,
+        reads: Reads,
+        decode: Decode,
+        pushed: Pushed,
+        later: Callable[[Then], Then],
     ) -> None:
-        """`reads` is how the other one decodes a question, `decode` is for its answers."""
-        self._decode, self._pushed = decode, pushed
+        """`reads` is how the other one decodes a question, `decode` is for its answers, and `later`
+        has what is done with one done in the name of whoever asks now."""
+        self._decode, self._pushed, self._later = decode, pushed, later
         self._questions = Questions(whom, reads, TIMEOUT_MS)
         self.socket: Any = dial(stage.context, endpoint)
 
     def ask(self, make: Make, then: Then, now_ms: int, last_of: Hashable = None) -> None:
         """See Questions.ask."""
-        self._questions.ask(make, then, now_ms, last_of)
+        self._questions.ask(make, self._later(then), now_ms, last_of)
         self._send(now_ms)
 
     def _send(self, now_ms: int) -> None:

@@ -28,8 +28,13 @@ class _Asked(NamedTuple):
 class PeerRequests:
     """Requests on their way to peers."""
 
-    def __init__(self, send: Callable[[Connection, Command], None]) -> None:
-        self._send = send
+    def __init__(
+        self,
+        send: Callable[[Connection, Command], None],
+        later: Callable[[Then], Then] = lambda then: then,
+    ) -> None:
+        """`later` has what is done with an answer done in the name of whoever asks now."""
+        self._send, self._later = send, later
         self._asked: dict[int, _Asked] = {}
         self._number = 0
 
@@ -45,7 +50,7 @@ class PeerRequests:
         """Ask; `then` gets the answer or the error. Raises ProtocolError for what fits no frame."""
         self._number = self._number % 0x7FFFFFFF + 1
         self._send(connection, Command(code, self._number, fields, body))
-        self._asked[self._number] = _Asked(connection, then, now_ms + TIMEOUT_MS)
+        self._asked[self._number] = _Asked(connection, self._later(then), now_ms + TIMEOUT_MS)
 
     def tell(
         self,

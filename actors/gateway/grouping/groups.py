@@ -24,6 +24,7 @@ from penstock.actors.gateway.asking.link import Link
 from penstock.actors.gateway.calls import Call, Reply, refusal
 from penstock.actors.gateway.connecting.connection import Connection
 from penstock.actors.gateway.grouping.members import Claim, Member, Members, Queue
+from penstock.actors.gateway.serving import Serving
 from penstock.remoting.bodies import Heartbeat
 from penstock.remoting.codes import Response
 from penstock.remoting.fields import OffsetAnswer, QueryOffsetFields, UpdateOffsetFields
@@ -62,19 +63,21 @@ class Groups:
     def __init__(
         self,
         stage: Stage,
+        serving: Serving,
         answer: Callable[[Call, Reply], None],
         changed: Callable[[str], None],
         wake: Callable[[str], None],
     ) -> None:
         """`changed` is told of groups whose members have changed; `wake` has their pulls answered,
         so that members pull at once what they go on with."""
-        self._answer, self._tell, self._wake = answer, changed, wake
+        self._serving, self._answer = serving, answer
+        self._tell, self._wake = changed, wake
         self._run_id = stage.run.run_id
         self.members = Members()
         endpoint = stage.run.endpoints.group_ipc
         self._link = Link(
             stage, "coordinator", endpoint, words.decode_group_request, words.decode_group_answer,
-            self._changed,
+            self._changed, serving.later,
         )  # fmt: skip
         self._wanted: list[_Wanted] = []
         self._again_ms = self._look_ms = 0
@@ -98,7 +101,7 @@ class Groups:
             self._again_ms = now_ms + AGAIN_MS
             wanted, self._wanted = self._wanted, []
             for each in wanted:
-                self._claim_for(each)
+                self._serving.do(each.call, partial(self._claim_for, each))
         return done
 
     def _look(self, now_ms: int) -> None:

@@ -19,6 +19,7 @@ from penstock.actors.gateway.asking.link import Link
 from penstock.actors.gateway.asking.questions import Then
 from penstock.actors.gateway.connecting.connection import Connection
 from penstock.actors.gateway.connecting.peer_requests import PeerRequests
+from penstock.actors.gateway.serving import Serving
 from penstock.remoting.codes import Request
 from penstock.remoting.fields import CheckTransactionFields, EndTransactionFields, write_fields
 from penstock.shared.formats.message_id import offset_message_id
@@ -38,13 +39,13 @@ MOST_GROUPS = 64
 class Producers:
     """The producers of all connections, and the gateway's connection to the transactions actor."""
 
-    def __init__(self, stage: Stage, requests: PeerRequests) -> None:
+    def __init__(self, stage: Stage, requests: PeerRequests, serving: Serving) -> None:
         self._requests, self._run_id = requests, stage.run.run_id
         self._report = stage.report
         endpoint = stage.run.endpoints.transaction_ipc
         self._link = Link(
             stage, "transactions actor", endpoint, words.decode_transaction_request,
-            words.decode_transaction_answer, self._asked,
+            words.decode_transaction_answer, self._asked, serving.later,
         )  # fmt: skip
         # group -> its producers, the next to be asked first
         self._groups: dict[str, OrderedDict[Connection, None]] = {}

@@ -1,0 +1,46 @@
+"""In whose name something is done: a request's, at once and when others have answered it.
+
+Nothing that a client sends ends more than its own connection, however late it fails: what a request
+leaves to be done when an actor, a disk or another client has answered is done in its name as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeVar
+
+from penstock.actors.gateway.calls import Call, Reply, refusal
+from penstock.shared.errors import PenstockError
+
+Then = Callable[[Any], None]
+_Found = TypeVar("_Found")
+
+
+class Serving:
+    """Which request is at work."""
+
+    def __init__(
+        self, answer: Callable[[Call, Reply], None], fail: Callable[[Call, Exception], None]
+    ) -> None:
+        """`answer` is for what is refused; `fail` for a slip, and ends the connection."""
+        self._answer, self._fail = answer, fail
+        self._call: Call | None = None
+
+    def do(self, call: Call, work: Callable[[], _Found]) -> _Found | None:
+        """Do this in the name of a request; None where it was refused or has failed."""
+        before, self._call = self._call, call
+        try:
+            return work()
+        except PenstockError as error:
+            self._answer(call, refusal(error))
+        except Exception as error:
+            self._fail(call, error)
+        finally:
+            self._call = before
+        return None
+
+    def later(self, then: Then) -> Then:
+        """The same when something is answered, in the name of the request that is at work now."""
+        call = self._call
+        return then if call is None else lambda answer: self.do(call, partial(then, answer))
