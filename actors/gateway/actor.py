@@ -55,8 +55,9 @@ class Gateway(Actor):
         # what producers have an answer for lies below this
         acknowledged = "flushed" if stage.config.sync_flush else "wrote"
         self._pulls = Pulls(
-            self._queues, self._topics, stage.positions, acknowledged, serving, self._answer
-        )
+            self._queues, self._topics, stage.positions, acknowledged, serving, self._answer,
+            stage.clock.monotonic_ms,
+        )  # fmt: skip
         self._queries = Queries(stage, self._queues, self._answer)
         self._requests = PeerRequests(
             lambda to, command: self._connections.answer(to, command), serving.later

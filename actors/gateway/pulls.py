@@ -36,6 +36,9 @@ MOST_WAIT_MS = 60_000
 CATCH_UP_MS = 1000
 # A client that has pulled is about to pull again, and counts as one that waits until then.
 LATELY_MS = 1000
+# What a turn may take for all filters that look at properties; each has a share however many there
+# are, and its client is told how far it is.
+FILTERS_MS, SHARE_MS = 5, 1
 
 Read = tuple[Response, str, PullAnswer, memoryview | bytes]
 
@@ -60,8 +63,11 @@ class Pulls:
         acknowledged: str,
         serving: Serving,
         answer: Callable[[Call, Reply], None],
+        clock_ms: Callable[[], int],
     ) -> None:
-        """`acknowledged` is the position up to which producers have answers."""
+        """`acknowledged` is the position up to which producers have answers; `clock_ms` is
+        monotonic, and goes on in the middle of a turn."""
+        self._clock_ms = clock_ms
         self._queues, self._topics, self._positions = queues, topics, positions
         self._acknowledged, self._serving, self._answer = acknowledged, serving, answer
         # messages, by this process
@@ -71,6 +77,10 @@ class Pulls:
         self._queued = -1
         self._due_ms = 0
         self._pulled_ms = -LATELY_MS
+        # of the topics, at the last look
+        self._version = -1
+        # what is left of this turn for filters
+        self._turn_ms, self._left_ms = 0, FILTERS_MS
 
     def awaited(self, now_ms: int) -> int:
         """How many queues are waited for; 1 for a client that has pulled a moment ago."""
@@ -84,12 +94,6 @@ class Pulls:
     def take(self, call: Call, fields: PullFields, chosen: Filter | None) -> None:
         """Answer a pull, or hold it. Raises PenstockError."""
         self._pulled_ms = call.now_ms
-        config = self._topics.routed(fields.topic)
-        queue_id = fields.queue_id
-        if not 0 <= queue_id < config.read_queues:
-            raise self._topics.no_such_queue(fields.topic, queue_id, config.read_queues)
-        if not config.is_readable:
-            raise self._topics.not_readable(fields.topic, config)
         wait_ms = fields.suspend_timeout_millis if fields.sys_flag & PULL_WAITS else 0
         until_ms = call.now_ms + max(0, min(wait_ms, MOST_WAIT_MS))
         pull = _Pull(call, fields, chosen, until_ms, self._positions[self._acknowledged])
@@ -97,11 +101,13 @@ class Pulls:
             self._hold(rest)
 
     def work(self, now_ms: int) -> int:
-        """Look again at those that are held, where queues have grown or time is over."""
+        """Look again at those that are held, where queues have grown, topics have changed, or time
+        is over."""
         queued = self._positions["queued"]
-        if queued == self._queued and now_ms < self._due_ms:
+        has_changed = self._topics.version != self._version
+        if queued == self._queued and now_ms < self._due_ms and not has_changed:
             return 0
-        is_due, self._queued = now_ms >= self._due_ms, queued
+        is_due, self._queued, self._version = now_ms >= self._due_ms, queued, self._topics.version
         if is_due:
             self._due_ms = now_ms + CATCH_UP_MS // 10
         done = 0
@@ -110,7 +116,8 @@ class Pulls:
             end = self._queues.range(slot)[1] if slot is not None else 0
             rest = []
             for pull in held:
-                if pull.fields.queue_offset == end and now_ms < pull.until_ms:
+                is_at_end = pull.fields.queue_offset == end
+                if is_at_end and now_ms < pull.until_ms and not has_changed:
                     rest.append(pull)
                 elif again := self._serving.do(pull.call, partial(self._try, pull, now_ms)):
                     rest.append(again)
@@ -160,8 +167,10 @@ class Pulls:
         return None
 
     def _read(self, pull: _Pull, is_last: bool, now_ms: int) -> Read | _Pull:
-        """What to answer, by RocketMQ's table; or the pull, where it goes on waiting."""
+        """What to answer, by RocketMQ's table; or the pull, where it goes on waiting. Raises
+        PenstockError where nobody may pull there."""
         fields, queues = pull.fields, self._queues
+        self._topics.check_pull(fields.topic, fields.queue_id)
         slot = queues.queues(fields.topic).get(fields.queue_id)
         offset = fields.queue_offset
         low, high = queues.range(slot) if slot is not None else (0, 0)
@@ -185,7 +194,7 @@ class Pulls:
         if whole > offset:
             words = "MESSAGE_WAS_REMOVING"
             return Response.PULL_RETRY_IMMEDIATELY, words, PullAnswer(whole, low, high), b""
-        found, after = self._records(pull, slot, offset, high)
+        found, after = self._records(pull, slot, offset, high, now_ms)
         if found.size:
             answer, body = PullAnswer(after, low, high), bytes(piece_of([found]))
             self.given += after - offset if pull.filter is None else _count(body)
@@ -196,7 +205,9 @@ class Pulls:
         words = "NO_MATCHED_MESSAGE"
         return Response.PULL_RETRY_IMMEDIATELY, words, PullAnswer(after, low, high), b""
 
-    def _records(self, pull: _Pull, slot: int, offset: int, high: int) -> tuple[FoundRecords, int]:
+    def _records(
+        self, pull: _Pull, slot: int, offset: int, high: int, now_ms: int
+    ) -> tuple[FoundRecords, int]:
         fields = pull.fields
         most = max(1, min(fields.max_msg_nums, MOST_MESSAGES))
         wanted = fields.max_msg_bytes if fields.max_msg_bytes is not None else DEFAULT_BYTES
@@ -204,7 +215,15 @@ class Pulls:
         if pull.filter is None:
             return self._queues.read(slot, offset, size, most)
         stop = min(high, offset + LOOK_ENTRIES)
-        return read_matching(self._queues, slot, offset, stop, size, pull.filter, most=most)
+        if now_ms != self._turn_ms:
+            self._turn_ms, self._left_ms = now_ms, FILTERS_MS
+        began_ms, share_ms = self._clock_ms(), max(SHARE_MS, self._left_ms)
+        found = read_matching(
+            self._queues, slot, offset, stop, size, pull.filter,
+            lambda: self._clock_ms() - began_ms < share_ms, most,
+        )  # fmt: skip
+        self._left_ms -= self._clock_ms() - began_ms
+        return found
 
 
 def _count(records: bytes) -> int:

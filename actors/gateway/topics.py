@@ -101,7 +101,15 @@ class TopicTable:
     def no_such_queue(self, topic: str, queue_id: int, queues: int) -> QueueNotFound:
         return no_such_queue(topic, queue_id, queues, self._paths.root)
 
-    def not_readable(self, topic: str, config: TopicConfig) -> NoPermission:
+    def check_pull(self, topic: str, queue_id: int) -> None:
+        """Raises TopicNotFound, QueueNotFound, NoPermission where nobody may pull."""
+        config = self.routed(topic)
+        if not 0 <= queue_id < config.read_queues:
+            raise self.no_such_queue(topic, queue_id, config.read_queues)
+        if not config.is_readable:
+            raise self._not_readable(topic, config)
+
+    def _not_readable(self, topic: str, config: TopicConfig) -> NoPermission:
         return NoPermission(
             "the topic cannot be read",
             f"{topic} has permission {config.perm}, without the bit 4, to read",

@@ -196,6 +196,57 @@ def test_a_held_pull_is_said_to_wait_until_its_client_has_gone(
     await_pulls(0)
 
 
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        ({"perm": 2}, Response.NO_PERMISSION),
+        ({"readQueueNums": 1, "writeQueueNums": 1}, Response.INVALID_PARAMETER),
+        (None, Response.TOPIC_NOT_EXIST),
+    ],
+)
+def test_a_held_pull_is_refused_when_its_topic_changes(
+    peer: Any, topic: str, change: dict[str, object] | None, code: int
+) -> None:
+    asker, operator = peer(), peer()
+    wanted = {"sysFlag": HAS_SUBSCRIPTION | WAITS, "suspendTimeoutMillis": 60_000}
+    number = asker.send(Request.PULL_MESSAGE, pull_fields(topic, 1, 3, **wanted))
+    # what is sent later by the same client is answered first: so the pull is held by now
+    assert answer_of(asker, Request.GET_BROKER_CLUSTER_INFO).code == Response.SUCCESS
+    fields: dict[str, object] = {"topic": topic, "readQueueNums": 2, "writeQueueNums": 2, "perm": 6}
+    request = Request.UPDATE_AND_CREATE_TOPIC if change else Request.DELETE_TOPIC_IN_BROKER
+    if change and "writeQueueNums" in change:  # a topic shrinks by those that are written first
+        shrunk = fields | {"writeQueueNums": 1}
+        assert operator.ask(request, shrunk).code == Response.SUCCESS
+    answer = operator.ask(request, fields | (change or {}))
+    assert answer.code == Response.SUCCESS, answer.remark
+    refused = asker.hear()  # which waits for less than the pull would
+    assert (refused.opaque, refused.code) == (number, code)
+
+
+def test_a_slow_filter_is_given_a_moment_and_then_told_how_far_it_is(
+    gateway: Any, peer: Any, topic: str
+) -> None:
+    count = 2000
+    with Producer(gateway.produce) as producer:
+        sent = [producer.send(topic, b"x", queue=0, properties={"a": "1"}) for _ in range(count)]
+        for each in sent:
+            each.result(WAIT_S)
+    asker, until = peer(), time.monotonic() + HANG_S
+    queue = {"topic": topic, "queueId": 0}
+    while asker.ask(Request.GET_MAX_OFFSET, queue).fields["offset"] != str(count + 3):
+        assert time.monotonic() < until
+    # some 600 comparisons, which take about as many microseconds for each message
+    slow = {"expressionType": "SQL92", "subscription": " OR ".join(["a BETWEEN 2 AND 3"] * 370)}
+    offset, answers = 0, 0
+    while offset < count + 3:
+        answer = asker.ask(Request.PULL_MESSAGE, pull_fields(topic, 0, offset, **slow))
+        assert answer.code == Response.PULL_RETRY_IMMEDIATELY
+        assert int(answer.fields["nextBeginOffset"]) > offset
+        offset, answers = int(answer.fields["nextBeginOffset"]), answers + 1
+    # a file of the queue has 1000 entries, and a look ends there
+    assert answers > 3, "all others waited for looks through whole files"
+
+
 def test_a_held_pull_is_answered_when_its_time_is_over(peer: Any, topic: str) -> None:
     wanted = {"sysFlag": HAS_SUBSCRIPTION | WAITS, "suspendTimeoutMillis": 300}
     began = time.monotonic()
