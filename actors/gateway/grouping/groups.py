@@ -37,6 +37,8 @@ from penstock.shared.errors import (
 from penstock.shared.process.actor import Stage
 from penstock.shared.wire import group_messages as words
 
+# A member of which heartbeats have said nothing for this long has left, as in RocketMQ.
+FORGOTTEN_MS = 120_000
 HANDOVER_MS = 1000
 # How long one waits for a queue that another one has; a client waits for 3 s.
 WAIT_MS = 2000
@@ -106,7 +108,8 @@ class Groups:
 
     def _look(self, now_ms: int) -> None:
         for member in list(self.members):
-            if member.leave_ms and now_ms >= member.leave_ms:
+            is_forgotten = now_ms - member.heard_ms > FORGOTTEN_MS
+            if is_forgotten or member.leave_ms and now_ms >= member.leave_ms:
                 self.leave(member)
             elif now_ms >= member.join_ms:
                 self._join(member, _nobody)
@@ -127,8 +130,15 @@ class Groups:
                 self._answer(call, refusal(refused[0]) if refused else Reply(HEARD))
 
         for each in groups:
-            member = self.members.put(each.group_name, body.client_id, call.connection)
-            member.take(each)
+            before = self.members.of(call.connection, each.group_name)
+            try:
+                member = self.members.put(each.group_name, body.client_id, call.connection)
+            except InvalidArgument as error:
+                joined(error)
+                continue
+            if before is not None and before is not member:
+                self.leave(before)  # its client has another name now
+            member.take(each, call.now_ms)
             self._join(member, joined)
         return None if groups else Reply(HEARD)
 
@@ -144,7 +154,8 @@ class Groups:
                     self._lose(member, held)
             then(answer)
 
-        self._link.ask(partial(member.join, run_id=self._run_id), joined, self._now_ms)
+        make = partial(member.join, run_id=self._run_id)
+        self._link.ask(make, joined, self._now_ms, last_of=member.name)
 
     def keep_order(self, member: Member) -> None:
         """A member locks queues: it keeps them through a silence."""
@@ -160,7 +171,7 @@ class Groups:
     def leave(self, member: Member) -> None:
         self.members.remove(member)
         make = partial(words.Leave, group=member.group, client_id=member.client_id)
-        self._link.ask(make, _nobody, self._now_ms)
+        self._link.ask(make, _nobody, self._now_ms, last_of=member.name)
 
     def gone(self, connection: Connection) -> None:
         """A connection has ended, and with it the memberships that it has."""
@@ -173,8 +184,10 @@ class Groups:
         def listed(answer: Any) -> None:
             if isinstance(answer, words.GroupInfo):
                 then([each.client_id for each in answer.members])
-            else:
-                then(answer if isinstance(answer, PenstockError) else list(answer.members))
+            elif isinstance(answer, words.Joined):
+                then(list(answer.members))
+            else:  # an error, or it has left meanwhile
+                then(answer if isinstance(answer, PenstockError) else [])
 
         member = self.members.of(connection, group)
         if member is not None:
@@ -216,8 +229,10 @@ class Groups:
 
         def claimed(answer: Any) -> None:
             if isinstance(answer, words.Claimed):
+                # its client may have come by another connection meanwhile, and be another member
+                owner = self.members.get(member.group, member.client_id) or member
                 for each in answer.queues:
-                    member.claims[topic, each.queue_id] = Claim(each.epoch, self._now_ms)
+                    owner.claims[topic, each.queue_id] = Claim(each.epoch, self._now_ms)
             elif isinstance(answer, UnknownMember):
                 member.join_ms = 0
             then(answer)

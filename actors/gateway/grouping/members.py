@@ -13,6 +13,8 @@ from collections.abc import Iterable, Iterator
 
 from penstock.actors.gateway.connecting.connection import Connection
 from penstock.remoting.bodies import ConsumerBody
+from penstock.shared.errors import InvalidArgument
+from penstock.shared.names import check_group
 from penstock.shared.wire.group_messages import (
     HeldClaim,
     Join,
@@ -24,6 +26,7 @@ from penstock.shared.wire.group_messages import (
 Queue = tuple[str, int]  # topic, queue id
 
 SESSION_MS = 30_000
+MAX_CLIENT_CHARACTERS = 255
 # A member that keeps a queue commits in it every 5 s, if not sooner.
 PROBATION_MS = 7000
 # What is pulled or committed this soon after a change may be a member's last word of a queue.
@@ -60,13 +63,21 @@ class Member:
         self.claims: dict[Queue, Claim] = {}
         # queues whose offset an operator has set: the next pull is told so
         self.moved: set[Queue] = set()
+        # when a heartbeat named it
+        self.heard_ms = 0
         # when the coordinator is to hear it again; and when it leaves, unless it comes back: 0
         # where it does not
         self.join_ms = self.leave_ms = 0
         self.retry_max_times, self.retry_queue_nums = 16, 1
 
-    def take(self, said: ConsumerBody) -> None:
+    @property
+    def name(self) -> tuple[str, str]:
+        """Of its joins and its leaving the last word counts: no older one brings it back."""
+        return self.group, self.client_id
+
+    def take(self, said: ConsumerBody, now_ms: int) -> None:
         """What a heartbeat says."""
+        self.heard_ms = now_ms
         self.model, self.start = said.model, said.start
         self.subscriptions = {
             each.topic: SubscriptionData(
@@ -94,6 +105,14 @@ class Member:
             run=run_id,
             retry_topic=self.model == "clustering",
         )
+
+
+def _check(group: str, client_id: str) -> None:
+    """Raises InvalidArgument for what no coordinator takes, however often it is said."""
+    check_group(group)
+    if not 0 < len(client_id) <= MAX_CLIENT_CHARACTERS:
+        what = f"a client's id has 1 to {MAX_CLIENT_CHARACTERS} characters"
+        raise InvalidArgument(what, repr(client_id[:80]))
 
 
 class Members:
@@ -124,9 +143,10 @@ class Members:
         return list(self._by_connection.get(connection, {}).values())
 
     def put(self, group: str, client_id: str, connection: Connection) -> Member:
-        """The member, on the connection by which it was heard last."""
+        """The member, on the connection by which it was heard last. Raises InvalidArgument."""
         member = self.get(group, client_id)
         if member is None:
+            _check(group, client_id)
             member = Member(group, client_id, connection)
             self._groups.setdefault(group, {})[client_id] = member
         elif member.connection is not connection:

@@ -1,0 +1,175 @@
+"""Who is a member, as a coordinator hears it: nobody who has gone, and none for another."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+import zmq
+
+from penstock.actors.gateway.asking.questions import AGAIN_MS
+from penstock.actors.gateway.calls import Call, Reply
+from penstock.actors.gateway.connecting.connection import Connection
+from penstock.actors.gateway.grouping.groups import FORGOTTEN_MS, Groups
+from penstock.actors.gateway.serving import Serving
+from penstock.remoting.bodies import ConsumerBody, Heartbeat, SubscriptionBody
+from penstock.remoting.codes import Response
+from penstock.remoting.command import Command
+from penstock.remoting.fields import QueryOffsetFields
+from penstock.shared.clock import ManualClock
+from penstock.shared.process.actor import Stage
+from penstock.shared.wire import group_messages as words
+from penstock.shared.wire.messages import encode
+
+Connect = Callable[[], Connection]
+HANG_S = 60
+QUERY = QueryOffsetFields("g", "t", 0)
+
+
+class Coordinator:
+    """Hears what the gateway's groups say, and answers when the test says so."""
+
+    def __init__(self, tmp_path: Any) -> None:
+        self.context = zmq.Context[Any]()
+        self._socket = self.context.socket(zmq.ROUTER)
+        endpoint = f"ipc://{tmp_path}/group"
+        self._socket.bind(endpoint)
+        self.now_ms = 0
+        self.answered: list[Reply] = []
+        run = SimpleNamespace(run_id="r", endpoints=SimpleNamespace(group_ipc=endpoint))
+        stage = SimpleNamespace(run=run, context=self.context, clock=ManualClock())
+        serving = Serving(lambda call, reply: self.answered.append(reply), self._fail)
+        self.groups = Groups(
+            cast(Stage, stage), serving, lambda call, reply: self.answered.append(reply),
+            lambda group: None, lambda group: None,
+        )  # fmt: skip
+        self._peer = b""
+
+    def _fail(self, call: Call, error: Exception) -> None:
+        raise error
+
+    def hear(self, kind: type) -> Any:
+        """The next that is said, of this kind; joins that are repeated are passed over."""
+        until = time.monotonic() + HANG_S
+        while True:
+            self.groups.work(self.now_ms)
+            if not self._socket.poll(10):  # the connection is being made
+                assert time.monotonic() < until, f"no {kind.__name__} is said"
+                continue
+            self._peer, header = self._socket.recv_multipart()
+            request = words.decode_group_request(header)
+            if isinstance(request, kind):
+                return request
+
+    def hears_nothing_more(self) -> None:
+        """By the same socket a question comes after all that was said before it."""
+        self.groups.work(self.now_ms)
+        self.groups.describe("last", lambda answer: None)
+        assert self._socket.poll(1000 * HANG_S)
+        _, header = self._socket.recv_multipart()
+        assert isinstance(words.decode_group_request(header), words.DescribeGroup)
+
+    def say(self, answer: Any) -> None:
+        self._socket.send_multipart((self._peer, encode(answer)))
+        until = time.monotonic() + HANG_S
+        while not self.groups.work(self.now_ms):
+            assert time.monotonic() < until
+
+    def close(self) -> None:
+        self.groups.close()
+        self._socket.close(linger=0)
+        self.context.term()
+
+
+@pytest.fixture
+def coordinator(tmp_path: Any) -> Iterator[Coordinator]:
+    found = Coordinator(tmp_path)
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def connect() -> Iterator[Callable[[], Connection]]:
+    pairs: list[tuple[socket.socket, socket.socket]] = []
+
+    def one() -> Connection:
+        pairs.append(socket.socketpair())
+        return Connection(pairs[-1][0], ("127.0.0.1", len(pairs)), 0)
+
+    yield one
+    for each in pairs:
+        each[0].close()
+        each[1].close()
+
+
+def beat(coordinator: Coordinator, by: Connection, client: str = "c", **more: Any) -> Call:
+    call = Call(by, Command(34, 1), coordinator.now_ms)
+    consumer = ConsumerBody("g", subscription_data_set=[SubscriptionBody("t", **more)])
+    coordinator.groups.heartbeat(call, Heartbeat(client, None, [consumer]))
+    return call
+
+
+def joined(request: words.Join) -> words.Joined:
+    return words.Joined(
+        request.request, "g", 1, (request.client_id,), (), 60_000, "b", 16, 1, 60_000
+    )
+
+
+def test_who_has_left_is_not_joined_again(coordinator: Coordinator, connect: Connect) -> None:
+    by = connect()
+    beat(coordinator, by)
+    coordinator.hear(words.Join)  # and that coordinator dies before it has answered
+    coordinator.groups.gone(by)
+    left = coordinator.hear(words.Leave)
+    coordinator.say(words.Left(left.request, "g"))
+    coordinator.now_ms += AGAIN_MS + 1
+    coordinator.hears_nothing_more()
+
+
+def test_a_connection_is_one_member_of_a_group(coordinator: Coordinator, connect: Connect) -> None:
+    by = connect()
+    beat(coordinator, by, "first")
+    beat(coordinator, by, "second")
+    assert coordinator.hear(words.Leave).client_id == "first"
+    assert [each.client_id for each in coordinator.groups.members] == ["second"]
+    coordinator.groups.gone(by)
+    assert [*coordinator.groups.members] == []
+
+
+def test_who_cannot_join_is_no_member(coordinator: Coordinator, connect: Connect) -> None:
+    beat(coordinator, connect(), "")
+    assert [*coordinator.groups.members] == []
+    assert [each.code for each in coordinator.answered] == [Response.INVALID_PARAMETER]
+
+
+def test_who_says_nothing_of_a_group_any_more_leaves_it(
+    coordinator: Coordinator, connect: Connect
+) -> None:
+    """As in RocketMQ: its connection may live on, for a producer of the same client."""
+    beat(coordinator, connect())
+    coordinator.say(joined(coordinator.hear(words.Join)))
+    coordinator.now_ms += FORGOTTEN_MS - 1
+    coordinator.groups.work(coordinator.now_ms)
+    assert len([*coordinator.groups.members]) == 1
+    coordinator.now_ms += 200
+    coordinator.hear(words.Leave)
+    assert [*coordinator.groups.members] == []
+
+
+def test_a_queue_is_given_to_the_member_that_its_client_is_by_then(
+    coordinator: Coordinator, connect: Connect
+) -> None:
+    before, after = connect(), connect()
+    call = beat(coordinator, before)
+    coordinator.say(joined(coordinator.hear(words.Join)))
+    coordinator.groups.query(call, QUERY, lambda: 0)
+    claim = coordinator.hear(words.Claim)
+    coordinator.groups.gone(before)
+    beat(coordinator, after)
+    coordinator.say(words.Claimed(claim.request, "g", "t", (words.ClaimedQueue(0, 5, 9),), ()))
+    member = coordinator.groups.members.get("g", "c")
+    assert member is not None and [*member.claims] == [("t", 0)]
