@@ -21,6 +21,7 @@ from penstock.actors.gateway.connecting.connections import Connections
 from penstock.actors.gateway.connecting.peer_requests import PeerRequests
 from penstock.actors.gateway.grouping.groups import Groups
 from penstock.actors.gateway.grouping.producers import Producers
+from penstock.actors.gateway.long_requests import LongRequests, Serve
 from penstock.actors.gateway.naming.own import OwnNames
 from penstock.actors.gateway.naming.registration import Registrations
 from penstock.actors.gateway.processors import PROCESSORS, unsupported
@@ -32,6 +33,7 @@ from penstock.actors.gateway.services import Services
 from penstock.actors.gateway.serving import Serving
 from penstock.actors.gateway.topics import TopicTable
 from penstock.remoting.codes import Request
+from penstock.shared.errors import ProtocolError
 from penstock.shared.files.certificates import server_tls
 from penstock.shared.memory.run_directory import ask_to_clean
 from penstock.shared.process.actor import QUIET_TICK_MS, TICK_MS, Actor, Stage
@@ -59,6 +61,7 @@ class Gateway(Actor):
             stage.clock.monotonic_ms,
         )  # fmt: skip
         self._queries = Queries(stage, self._queues, self._answer)
+        self._long_requests = LongRequests(self._answered_by)
         self._requests = PeerRequests(
             lambda to, command: self._connections.answer(to, command), serving.later
         )
@@ -82,6 +85,7 @@ class Gateway(Actor):
             requests=self._requests,
             rates=self._rates,
             queries=self._queries,
+            long_requests=self._long_requests,
             names=self._names,
             positions=stage.positions,
             answer=self._answer,
@@ -89,6 +93,10 @@ class Gateway(Actor):
             started_ms=stage.run.started_ms,
             clean=partial(ask_to_clean, stage.run),
         )
+        self._listen()
+
+    def _listen(self) -> None:
+        stage = self._stage
         own = {name: stage.listening[at] for name, at in _served(stage).items()}
         tls = server_tls(stage.config)
         self._connections = Connections(own, self._closed, self._gone, tls)
@@ -155,7 +163,7 @@ class Gateway(Actor):
         self._rates.work(now_ms, self._clock.now_ms())
         done += self._groups.work(now_ms) + self._pulls.work(now_ms) + self._sends.work(now_ms)
         done += self._producers.work(now_ms)
-        found = self._queries.work()
+        found = self._queries.work() + self._long_requests.work()
         # All else that is left over is with the kernel, or comes with an answer: a turn that looked
         # for more at once would find nothing, for each message.
         self._more = taken > 0 or found > 0
@@ -198,12 +206,14 @@ class Gateway(Actor):
             return
         processor = PROCESSORS.get(command.code)
 
-        def serve() -> None:
-            reply = processor(self._services, call) if processor else unsupported(command.code)
-            if reply is not None:
-                self._answer(call, reply)
+        if processor is None:
+            self._answer(call, unsupported(command.code))
+        else:
+            self._answered_by(call, partial(processor, self._services, call))
 
-        self._serving.do(call, serve)
+    def _answered_by(self, call: Call, serve: Serve) -> None:
+        if (reply := self._serving.do(call, serve)) is not None:
+            self._answer(call, reply)
 
     def _failed(self, call: Call, error: Exception) -> None:
         self._connections.fail(call.connection, error, call.command.code, self._stage.report)
@@ -212,7 +222,10 @@ class Gateway(Actor):
         if call.then is not None:
             call.then(reply)
         elif not call.command.is_oneway:
-            self._connections.answer(call.connection, response(call.command, reply))
+            try:
+                self._connections.answer(call.connection, response(call.command, reply))
+            except ProtocolError as error:
+                self._connections.close(call.connection, f"asked for too much: {error}")
 
     def _answer_frame(self, connection: Connection, frame: bytes) -> None:
         self._connections.answer_frame(connection, frame)

@@ -9,6 +9,7 @@ from penstock.actors.gateway.calls import Call, Reply
 from penstock.actors.gateway.connecting.peer_requests import PeerRequests
 from penstock.actors.gateway.grouping.groups import Groups
 from penstock.actors.gateway.grouping.producers import Producers
+from penstock.actors.gateway.long_requests import LongRequests
 from penstock.actors.gateway.naming.own import OwnNames
 from penstock.actors.gateway.pulls import Pulls
 from penstock.actors.gateway.queries import Queries
@@ -38,6 +39,7 @@ class Services:
     requests: PeerRequests
     rates: Rates
     queries: Queries
+    long_requests: LongRequests
     names: OwnNames
     positions: Positions
     answer: Callable[[Call, Reply], None]

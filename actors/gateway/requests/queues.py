@@ -39,9 +39,8 @@ def pull(services: Services, call: Call) -> Reply | None:
     if fields.queue_offset < 0:
         raise InvalidArgument("a pull names an offset below 0", fields.queue_offset)
     member = services.groups.members.of(call.connection, fields.consumer_group)
-    queue = fields.topic, fields.queue_id
     if fields.sys_flag & PULL_HAS_SUBSCRIPTION:
-        chosen = filter_of(services, fields.expression_type, fields.subscription)
+        kind, expression = fields.expression_type, fields.subscription
     else:
         known = member.subscriptions.get(fields.topic) if member is not None else None
         if known is None:
@@ -52,16 +51,30 @@ def pull(services: Services, call: Call) -> Reply | None:
         if known.version < fields.sub_version:
             remark = "this client's last heartbeat has an older subscription"
             return Reply(code=Response.SUBSCRIPTION_NOT_LATEST, remark=remark)
-        chosen = filter_of(services, known.expression_type, known.expression)
+        kind, expression = known.expression_type, known.expression
+
+    def serve() -> None:
+        _pull_by(services, call, fields, member, filter_of(services, kind, expression))
+
+    if services.filters.costs(kind, expression):
+        services.long_requests.add(call, serve)
+    else:
+        serve()
+    return None
+
+
+def _pull_by(
+    services: Services, call: Call, fields: PullFields, member: Member | None, chosen: Filter | None
+) -> None:
+    queue = fields.topic, fields.queue_id
     if member is not None:
         if queue in member.moved:
             _take_moved(services, call, fields, member)
-            return None
+            return
         services.groups.pulled(member, queue)
         if fields.sys_flag & PULL_COMMITS:
             services.groups.commit(member, queue, fields.commit_offset, lambda answer: None)
     services.pulls.take(call, fields, chosen)
-    return None
 
 
 def filter_of(services: Services, kind: str, expression: str) -> Filter | None:

@@ -27,12 +27,21 @@ from penstock.shared.errors import InvalidArgument, NoPermission, PenstockError
 from penstock.shared.names import RETRY_PREFIX
 
 
-def check_config(services: Services, call: Call) -> Reply:
+def check_config(services: Services, call: Call) -> Reply | None:
     """Whether a subscription can be served. Raises FilterError."""
     wanted = read_body(call.command.body, ClientConfigBody).subscription_data
-    if wanted is not None:
-        filter_of(services, wanted.expression_type or "TAG", wanted.sub_string)
-    return Reply()
+    if wanted is None:
+        return Reply()
+    kind, expression = wanted.expression_type or "TAG", wanted.sub_string
+
+    def serve() -> Reply:
+        filter_of(services, kind, expression)
+        return Reply()
+
+    if services.filters.costs(kind, expression):
+        services.long_requests.add(call, serve)
+        return None
+    return serve()
 
 
 def assign(services: Services, call: Call) -> Reply | None:

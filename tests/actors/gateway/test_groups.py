@@ -13,6 +13,7 @@ import pytest
 from penstock.client import GroupConsumer, Producer
 from penstock.client.group_admin import GroupAdmin
 from penstock.remoting.codes import Request, Response
+from penstock.remoting.command import RESPONSE_FLAG, Command, encode_command
 from penstock.shared.formats.record import Record, decode_record
 
 WAIT_S = 20
@@ -247,6 +248,18 @@ def test_a_slow_filter_is_given_a_moment_and_then_told_how_far_it_is(
     assert answers > 3, "all others waited for looks through whole files"
 
 
+def test_long_filters_are_parsed_between_the_requests_of_others(peer: Any, topic: str) -> None:
+    asker, filters = peer(), 20
+    for number in range(filters):
+        text = " OR ".join(["a BETWEEN 2 AND 3"] * 350) + f" OR a = {number}"
+        said = {"expressionType": "SQL92", "subscription": text}
+        asker.send(Request.PULL_MESSAGE, pull_fields(topic, 0, 0, **said))
+    short = asker.send(Request.GET_BROKER_CLUSTER_INFO)
+    answers = [asker.hear() for _ in range(filters + 1)]
+    assert {each.code for each in answers} == {0, Response.PULL_RETRY_IMMEDIATELY}
+    assert answers[-1].opaque != short, "what needs no filter waited for all of them"
+
+
 def test_a_held_pull_is_answered_when_its_time_is_over(peer: Any, topic: str) -> None:
     wanted = {"sysFlag": HAS_SUBSCRIPTION | WAITS, "suspendTimeoutMillis": 300}
     began = time.monotonic()
@@ -355,6 +368,19 @@ def test_members_are_told_of_each_other_and_of_one_that_has_gone(peer: Any, topi
         assert time.monotonic() < until
     answer = answer_of(one, Request.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": "nobody"})
     assert answer.code == Response.SYSTEM_ERROR
+
+
+def test_an_answer_that_fits_no_frame_costs_whoever_asked_for_it(peer: Any, topic: str) -> None:
+    joined, asker = member(peer, "big@1", "big", topic), peer()
+    asker.send(Request.GET_CONSUMER_RUNNING_INFO, {"consumerGroup": "big", "clientId": "big@1"})
+    while (asked := joined.hear()).code != Request.GET_CONSUMER_RUNNING_INFO:
+        pass
+    # as text of JSON each of these takes six bytes
+    fields = {"x": "\x01" * (3 << 20)}
+    answer = Command(0, asked.opaque, fields, flag=RESPONSE_FLAG, is_binary=True)
+    joined.socket.sendall(encode_command(answer))
+    assert asker.is_closed()
+    assert answer_of(joined, Request.GET_BROKER_CLUSTER_INFO).code == Response.SUCCESS
 
 
 def test_a_lock_is_one_members_until_it_is_given_back(peer: Any, topic: str) -> None:
