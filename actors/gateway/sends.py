@@ -93,6 +93,7 @@ class Sends:
         self._waiting_bytes = 0
         # what waits for a topic that is being made
         self._making: dict[str, list[tuple[Call, Callable[[TopicConfig], None]]]] = {}
+        self._making_bytes = 0
         # of topics, to the writer
         self._questions = Questions("writer", messages.decode_produce_request)
         self.socket: Any = dial(
@@ -101,7 +102,8 @@ class Sends:
 
     @property
     def has_room(self) -> bool:
-        return self._waiting_bytes + self._sender.waiting_bytes < MOST_WAITING_BYTES
+        waiting_bytes = self._waiting_bytes + self._making_bytes
+        return waiting_bytes + self._sender.waiting_bytes < MOST_WAITING_BYTES
 
     @property
     def is_idle(self) -> bool:
@@ -158,6 +160,7 @@ class Sends:
         if config is not None:
             put(config)
             return
+        self._making_bytes += _kept_bytes(call)
         if topic in self._making:
             self._making[topic].append((call, put))
             return
@@ -293,6 +296,7 @@ class Sends:
         self._topics.look()
         config = self._topics.get(topic)
         for call, put in waiting:
+            self._making_bytes -= _kept_bytes(call)
             if isinstance(answer, PenstockError):
                 self._answer(call, refusal(answer))
             elif config is None:
@@ -350,3 +354,9 @@ class Sends:
 
     def close(self) -> None:
         self.socket.close(linger=0)
+
+
+def _kept_bytes(call: Call) -> int:
+    """Of memory, while a request waits for its topic."""
+    command = call.command
+    return len(command.body) + sum(map(len, command.fields.values()))
