@@ -19,12 +19,19 @@ from penstock.remoting.bodies import (
 )
 from penstock.remoting.codes import Response
 from penstock.remoting.fields import GroupFields, UnregisterFields, read_fields
-from penstock.shared.errors import PenstockError
-from penstock.shared.wire.group_messages import Claimed
+from penstock.shared.errors import InvalidArgument, PenstockError
+from penstock.shared.wire.group_messages import MAX_CLAIMS, Claimed
+
+# Of one client. Each of its groups, and each topic of what it locks, is a question to the
+# coordinator, and all other clients wait while they are asked.
+MOST_GROUPS = 1000
 
 
 def heartbeat(services: Services, call: Call) -> Reply | None:
     body, command = read_body(call.command.body, Heartbeat), call.command
+    if (count := len(body.consumer_data_set or [])) > MOST_GROUPS:
+        what = f"a client is a member of more than {MOST_GROUPS} groups"
+        raise InvalidArgument(what, count, "run more clients")
     call.connection.client = Client(body.client_id, command.language, command.version, call.now_ms)
     groups = [each.group_name for each in body.producer_data_set or []]
     services.producers.heard(call.connection, body.client_id, groups)
@@ -61,6 +68,9 @@ def lock(services: Services, call: Call) -> Reply | None:
     member = services.groups.members.get(body.consumer_group, body.client_id)
     if member is None or not body.mq_set:
         return Reply(body=write_body(Locked([])))
+    if len(body.mq_set) > MAX_CLAIMS:
+        what = f"more than {MAX_CLAIMS} queues are to be locked at once"
+        raise InvalidArgument(what, len(body.mq_set), "lock fewer at a time")
     services.groups.keep_order(member)
     by_topic: dict[str, list[QueueBody]] = {}
     for each in body.mq_set:

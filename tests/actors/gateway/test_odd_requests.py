@@ -271,3 +271,18 @@ def test_a_level_or_a_count_that_is_no_number_of_javas_ends_nobody(watcher: Any,
         raw = frame(Request.CONSUMER_SEND_MSG_BACK, back, b"", False)
         assert answer_to(sender, raw).code == Response.SUCCESS
     assert watcher.ask(Request.GET_BROKER_CLUSTER_INFO).code == Response.SUCCESS
+
+
+def test_one_request_asks_for_no_more_than_others_can_wait_for(watcher: Any, peer: Any) -> None:
+    asker = peer()
+    groups = [{"groupName": f"G{number}", "subscriptionDataSet": []} for number in range(50_000)]
+    beat = json.dumps({"clientID": "many@1", "consumerDataSet": groups}).encode()
+    answer = answer_to(asker, frame(Request.HEART_BEAT, {}, beat, False))
+    assert answer.code == Response.INVALID_PARAMETER, answer.remark
+    one = json.dumps({"clientID": "many@1", "consumerDataSet": groups[:1]}).encode()
+    assert answer_to(asker, frame(Request.HEART_BEAT, {}, one, False)).code == Response.SUCCESS
+    queues = [QUEUE | {"topic": f"T{number}"} for number in range(50_000)]
+    wanted = {"clientId": "many@1", "consumerGroup": "G0", "mqSet": queues}
+    raw = frame(Request.LOCK_BATCH_MQ, {}, json.dumps(wanted).encode(), False)
+    answer = answer_to(asker, raw)
+    assert answer.code == Response.INVALID_PARAMETER, answer.remark
