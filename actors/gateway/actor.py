@@ -33,7 +33,6 @@ from penstock.actors.gateway.services import Services
 from penstock.actors.gateway.serving import Serving
 from penstock.actors.gateway.topics import TopicTable
 from penstock.remoting.codes import Request
-from penstock.shared.errors import ProtocolError
 from penstock.shared.files.certificates import server_tls
 from penstock.shared.memory.run_directory import ask_to_clean
 from penstock.shared.process.actor import QUIET_TICK_MS, TICK_MS, Actor, Stage
@@ -63,7 +62,7 @@ class Gateway(Actor):
         self._queries = Queries(stage, self._queues, self._answer)
         self._long_requests = LongRequests(self._answered_by)
         self._requests = PeerRequests(
-            lambda to, command: self._connections.answer(to, command), serving.later
+            lambda to, command: self._connections.send(to, command), serving.later
         )
         self._producers = Producers(stage, self._requests, serving)
         self._groups = Groups(stage, serving, self._answer, self._group_changed, self._pulls.wake)
@@ -222,10 +221,7 @@ class Gateway(Actor):
         if call.then is not None:
             call.then(reply)
         elif not call.command.is_oneway:
-            try:
-                self._connections.answer(call.connection, response(call.command, reply))
-            except ProtocolError as error:
-                self._connections.close(call.connection, f"asked for too much: {error}")
+            self._connections.answer(call.connection, response(call.command, reply))
 
     def _answer_frame(self, connection: Connection, frame: bytes) -> None:
         self._connections.answer_frame(connection, frame)

@@ -125,7 +125,15 @@ class Connections:
             return None
 
     def answer(self, connection: Connection, command: Command) -> None:
-        """Have this sent at the end of the turn."""
+        """Have this answer sent at the end of the turn; one that fits no frame ends the connection
+        of whoever asked for it."""
+        try:
+            self.send(connection, command)
+        except ProtocolError as error:
+            self.close(connection, f"asked for too much: {error}")
+
+    def send(self, connection: Connection, command: Command) -> None:
+        """Have this sent at the end of the turn. Raises ProtocolError for what fits no frame."""
         self.answer_frame(connection, encode_head(command, len(command.body)), command.body)
 
     def answer_frame(

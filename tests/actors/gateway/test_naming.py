@@ -145,6 +145,18 @@ def test_a_registration_that_is_bent_is_refused(connect: Any) -> None:
     assert answer.code == Response.INVALID_PARAMETER
 
 
+def test_an_answer_that_fits_no_frame_ends_its_connection_and_no_name_server(connect: Any) -> None:
+    master, slave = connect(), connect()
+    # in an answer of JSON each of these takes six bytes
+    said = BROKER | {"haServerAddr": "\x01" * (3 << 20)}
+    answer = master.ask(Request.REGISTER_BROKER, said, encode_registration(TOPICS), is_binary=True)
+    assert answer.code == Response.SUCCESS, answer.remark
+    said = BROKER | {"brokerAddr": "10.0.0.9:10912", "brokerId": 1}
+    slave.send(Request.REGISTER_BROKER, said, encode_registration(TOPICS))
+    assert slave.is_closed()
+    assert master.ask(Request.GET_BROKER_CLUSTER_INFO).code == Response.SUCCESS
+
+
 def test_settings_outlive_a_name_server_and_an_unknown_code_does_not_end_it(
     tmp_path: Path, new_peer: Callable[[str], Any], lone_name_server: Callable[..., Any]
 ) -> None:
