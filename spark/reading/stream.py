@@ -38,9 +38,9 @@ from penstock.spark.reading.durable import Durable
 from penstock.spark.reading.options import Options, duration_ms
 from penstock.spark.reading.queues import Queue
 from penstock.spark.reading.rows import how_of
-from penstock.spark.reading.shares import share
 from penstock.spark.reading.task import read_partition
 from penstock.spark.reading.views import StoreView, View, open_view
+from penstock.spark.shares import share
 
 VERSION = 1
 # How long a store that was not stopped in order may have shorter queues than were read: a start

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.spark.reading.shares import share
+from penstock.spark.shares import share
 
 QUEUES = st.dictionaries(
     st.integers(0, 9), st.tuples(st.integers(0, 50), st.integers(0, 1 << 40)), max_size=6
