@@ -10,7 +10,8 @@ import zmq
 
 from penstock.client.aio_link import Link
 from penstock.client.broker_address import Store, check_one
-from penstock.client.consumer import BOTH_NAMED_HINT, unframed
+from penstock.client.consume_link import unframed
+from penstock.client.consumer import BOTH_NAMED_HINT
 from penstock.client.consumer_state import ConsumerState
 from penstock.client.core.arguments import check_timeout
 from penstock.client.core.consumer_core import ConsumerCore

@@ -10,38 +10,36 @@ run. By endpoint, whoever listens there is the broker.
 
 A client that has met its broker waits for it to come back, as long as its timeout allows; a new one
 does not wait, unless it is told to: with `wait_for_broker_ms`. `meet` may block, so the asyncio
-clients call it in a thread.
+clients call it in a thread. What talks is imported by whoever connects: a program that only names a
+client does not wait for it.
 """
 
 from __future__ import annotations
 
 import os
-import socket
 import time
 from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import zmq
 from msgspec.structs import replace
 
 from penstock import __version__
 from penstock.client.core.aim import Aim
-from penstock.client.local_address import local_address
 from penstock.shared.errors import BrokerTimeout, ConnectError, InvalidArgument, WrongStore
 from penstock.shared.layout import StorePaths
 from penstock.shared.linux import check_linux
-from penstock.shared.next_steps import quoted
-from penstock.shared.wire.ask_broker import NobodyThere, ask_broker, meet_broker
 from penstock.shared.wire.endpoint import at_port, parse_endpoint
 from penstock.shared.wire.introduction import ENDPOINT_OF, PROTOCOL, Greeted, Serves
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     # imported late where it runs: most clients never look into a store's files
     from penstock.shared.memory.run_directory import Run
 
 # The pause between two tries to find a broker, and between two looks for a new run.
 AGAIN_MS = 100
+_LOOPBACK = bytes((127, 0, 0, 1))
 Store = str | os.PathLike[str]
 
 
@@ -88,7 +86,9 @@ class BrokerAddress:
     def local_ip(self) -> bytes:
         """The address of this machine that its messages name: 4 or 16 bytes."""
         if self._store is not None:
-            return socket.inet_aton("127.0.0.1")
+            return _LOOPBACK
+        from penstock.client.local_address import local_address
+
         return local_address(self.endpoint)
 
     def give(self, aim: Aim) -> None:
@@ -120,6 +120,8 @@ class BrokerAddress:
         """
         before = self.endpoint
         if self.moved(now_ms):
+            import zmq
+
             # what ZeroMQ has given up it has forgotten, and says ENOENT
             with suppress(zmq.ZMQError):
                 dialed.disconnect(before)
@@ -127,6 +129,8 @@ class BrokerAddress:
             self.give(aim)
 
     def _meet(self) -> Greeted:
+        from penstock.shared.wire.ask_broker import ask_broker, meet_broker
+
         if self._store is None:
             broker, self.endpoint = meet_broker(self.endpoint, self._timeout_ms)
             return self._judge(broker)
@@ -145,6 +149,8 @@ class BrokerAddress:
 
     def _may_come(self, error: ConnectError) -> bool:
         """Whether that may be another thing once a broker has started."""
+        from penstock.shared.wire.ask_broker import NobodyThere
+
         if isinstance(error, NobodyThere | BrokerTimeout):
             return True
         if self._store is None:
@@ -172,6 +178,8 @@ class BrokerAddress:
                 f"pip install penstock=={broker.version}",
             )
         if self._store is not None and broker.run_id != self.run_id:
+            from penstock.shared.next_steps import quoted
+
             raise WrongStore(
                 "the broker there runs on another store than the one that was named",
                 f"{self.endpoint} runs on {broker.store}, and not on {self._store}",
@@ -208,6 +216,8 @@ def check_store(store: object) -> None:
 def _path(store: Store) -> Path:
     """The store as it is now: the working directory may change later."""
     check_store(store)
+    from pathlib import Path
+
     return Path(store).expanduser().absolute()
 
 

@@ -12,9 +12,10 @@ import warnings
 import weakref
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from penstock.client.lost_connection import LostConnection
+if TYPE_CHECKING:
+    from penstock.client.lost_connection import LostConnection
 
 
 def closer(

@@ -8,37 +8,27 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterator
-from typing import TypeVar
-
-import zmq
+from typing import TYPE_CHECKING, TypeVar
 
 from penstock.client.broker_address import BrokerAddress, Store, check_one
-from penstock.client.closing import closer
 from penstock.client.consumer_state import ConsumerState
 from penstock.client.core.arguments import check_timeout
 from penstock.client.core.consumer_core import ConsumerCore
-from penstock.client.core.message import Message, longest_answer_bytes
+from penstock.client.core.message import Message
 from penstock.client.core.selection import choose
 from penstock.client.core.start import Start
-from penstock.client.lost_connection import LostConnection
 from penstock.shared.clock import Clock, SystemClock
 from penstock.shared.errors import StoreUnavailable
 from penstock.shared.formats.compression import MAX_BODY_BYTES
-from penstock.shared.wire.sockets import dial
+
+if TYPE_CHECKING:
+    from penstock.client.consume_link import ConsumeLink
 
 # For a caller who wrote Consumer("orders", store=...): the first argument is the endpoint.
 BOTH_NAMED_HINT = (
     "name one of them. A consumer's topic has its own name: Consumer(store=..., topic=...)"
 )
 _T = TypeVar("_T")
-
-# A shorter frame is copied: to keep ZeroMQ's frame alive costs more memory than the copy.
-_LONG_FRAME_BYTES = 64 << 10
-
-
-def unframed(parts: list[zmq.Frame]) -> list[bytes | memoryview]:
-    """The contents of frames: a copy of a short one, of a long one a view that keeps it alive."""
-    return [part.buffer if len(part) >= _LONG_FRAME_BYTES else part.bytes for part in parts]
 
 
 class Consumer(ConsumerState):
@@ -104,13 +94,12 @@ class Consumer(ConsumerState):
         # of what has come those that `bodies` has not given
         self._bodies: Iterator[bytes | Message] = iter(())
         self._pid = os.getpid()
-        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads=1)
-        self._socket: zmq.Socket[bytes] = dial(
-            self._context, self._address.endpoint, longest_answer_bytes(max_body_bytes)
-        )
-        self._lost = LostConnection(self._socket)
+        from penstock.client.consume_link import ConsumeLink
+
         name = f"consumer of {topic} at {self._address.name}"
-        self._close = closer(self, name, self._lost, self._socket, self._context)
+        self._link: ConsumeLink = ConsumeLink(
+            self, name, self._core, self._address, max_body_bytes, self._clock
+        )
 
     def __iter__(self) -> Iterator[Message]:
         while True:
@@ -143,7 +132,7 @@ class Consumer(ConsumerState):
         return self._poll(timeout, self._core.take)
 
     def _poll(self, timeout: float | None, take: Callable[[], list[_T]]) -> list[_T]:
-        if self._socket.closed:
+        if self._link.is_closed:
             raise StoreUnavailable(
                 "the consumer is closed", None, "make another one: Consumer(endpoint, topic)"
             )
@@ -158,7 +147,7 @@ class Consumer(ConsumerState):
         while True:
             now_ms = self._clock.monotonic_ms()
             # first of all the next request leaves: the broker works while the caller looks at these
-            self._exchange(now_ms)
+            self._link.exchange(now_ms)
             batch = take()
             if batch or self._core.finished:
                 return batch
@@ -166,40 +155,11 @@ class Consumer(ConsumerState):
             if left_ms <= 0:
                 return []
             if not self._core.ready:
-                self._wait(int(min(left_ms, max(1, self._core.wait_ms(now_ms)))))
-
-    def _wait(self, wait_ms: int) -> None:
-        """Until an answer comes, or a connection is lost."""
-        if not self._core.is_waiting_long:
-            self._socket.poll(wait_ms)
-            return
-        ready, _, _ = zmq.select([self._socket, self._lost.events], [], [], wait_ms / 1000)
-        if self._lost.events in ready and self._lost.take(self._clock.monotonic_ms()):
-            self._core.connection_lost()
-
-    def _exchange(self, now_ms: int) -> None:
-        """Take what has come in, and ask for more."""
-        if self._core.aim.away:
-            self._address.follow(self._socket, self._core.aim, now_ms)
-            if self._lost.dial_again(self._address.endpoint, now_ms):
-                self._core.given_up(int(self._socket.maxmsgsize))
-        while True:
-            try:
-                answer = self._socket.recv_multipart(zmq.NOBLOCK, copy=False)
-            except zmq.Again:
-                break
-            self._core.received(unframed(answer), now_ms)
-            if self._core.has_unread:
-                self._core.fetched(self._core.fetch(now_ms))
-        for parts in self._core.outgoing(now_ms):
-            try:
-                self._socket.send_multipart(parts, zmq.NOBLOCK)
-            except zmq.Again:
-                self._core.not_connected(now_ms)
+                self._link.wait(int(min(left_ms, max(1, self._core.wait_ms(now_ms)))))
 
     def close(self) -> None:
         """Disconnect."""
-        self._close()
+        self._link.close()
 
     def __enter__(self) -> Consumer:
         return self

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import warnings
 from collections.abc import Iterable
-from typing import Unpack
+from typing import TYPE_CHECKING, Unpack
 
 from penstock.client.broker_address import BrokerAddress, Store
 from penstock.client.core.arguments import check_timeout
@@ -28,16 +28,18 @@ from penstock.client.core.sending.selectors import Selector, queue_choice
 from penstock.client.producer_options import ProducerOptions
 from penstock.client.replying import Replying
 from penstock.client.requesting import Requesting
-from penstock.client.send_loop import SendLoop
 from penstock.client.topic_calls import TopicCalls
 from penstock.client.transacting import Transacting
-from penstock.client.transaction_loop import Listener
 from penstock.client.where import Where
 from penstock.shared.clock import Clock
 from penstock.shared.errors import StoreUnavailable
 from penstock.shared.loops.active import PlainSender, SendLock
 from penstock.shared.loops.forms import FRAME_BYTES, NO_ROOM
 from penstock.shared.loops.producer_clock import ProducerClock
+
+if TYPE_CHECKING:
+    from penstock.client.send_loop import SendLoop
+    from penstock.client.transaction_loop import Listener
 
 __all__ = ["BatchMessage", "Producer", "Receipt", "SendFuture"]
 
@@ -102,6 +104,9 @@ class Producer(TopicCalls, Requesting, Replying[SendFuture], Transacting):
         plain = PlainSender(intake, self._lock, self._now_ms, MAX_WAITING_BYTES)
         # looked up once: each send would make another bound method
         self._try_send = plain.try_send
+        # ZeroMQ comes with it, and is not waited for by a program that only names this class
+        from penstock.client.send_loop import SendLoop
+
         self._loop = SendLoop(self._core, self._settled, address, timeout_ms, self._clock)
         self._loop.start()
         self._begin_transactions(group, on_check)

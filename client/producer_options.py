@@ -12,7 +12,6 @@ from penstock.client.core.sending.frame_ring import FrameRing
 from penstock.client.core.sending.packing import Packer
 from penstock.client.core.sending.producer_core import ProducerCore
 from penstock.client.core.sending.queue_faults import QueueFaults
-from penstock.client.local_address import is_loopback
 from penstock.shared.formats.compression import check_compression
 from penstock.shared.formats.message_id import key_origin
 
@@ -49,6 +48,8 @@ class ProducerOptions(NamedTuple):
 
     def core(self, address: BrokerAddress, settled: Condition, now_ms: int) -> ProducerCore:
         """For a broker that was met; may look up a name. `settled` is the core's lock."""
+        from penstock.client.local_address import is_loopback
+
         ip = address.local_ip()
         encoder = Encoder(ip, key_origin(ip, now_ms), self.compression, self.compress_over_bytes)
         packer = Packer(encoder, FrameRing(self.ring and is_loopback(ip)))

@@ -7,7 +7,7 @@ what is asked is in core/topic_requests.py, so the two differ in how they wait.
 from __future__ import annotations
 
 import threading
-from typing import TypeVar, Unpack
+from typing import TYPE_CHECKING, TypeVar, Unpack
 
 from penstock.client.core.arguments import check_timeout
 from penstock.client.core.sending.producer_core import ProducerCore
@@ -19,9 +19,11 @@ from penstock.client.core.topic_requests import (
     describe_request,
     update_request,
 )
-from penstock.client.send_loop import SendLoop
 from penstock.shared.errors import PenstockError
 from penstock.shared.wire.messages import ListTopics, Routed, TopicDescribed, TopicList
+
+if TYPE_CHECKING:
+    from penstock.client.send_loop import SendLoop
 
 _Answer = TypeVar("_Answer", Routed, TopicList, TopicDescribed)
 

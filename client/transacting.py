@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import logging
 import os
-import socket
 import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Unpack
@@ -26,18 +25,15 @@ from penstock.client.core.sending.encoding import BatchMessage, Body
 from penstock.client.core.sending.frames import Receipt
 from penstock.client.core.sending.producer_core import ProducerCore
 from penstock.client.core.sending.selectors import SelectedBy
-from penstock.client.core.transactions import (
-    CommittedMessage,
-    OpenTransaction,
-    TransactionCore,
-    half_form,
-)
-from penstock.client.send_loop import SendLoop
-from penstock.client.transaction_loop import Listener, TransactionLoop
 from penstock.client.where import Where
 from penstock.shared.clock import Clock
 from penstock.shared.errors import InvalidArgument, PenstockError
 from penstock.shared.messaging.half import HalfForm
+
+if TYPE_CHECKING:
+    from penstock.client.core.transactions import CommittedMessage, OpenTransaction
+    from penstock.client.send_loop import SendLoop
+    from penstock.client.transaction_loop import Listener, TransactionLoop
 
 _log = logging.getLogger("penstock")
 
@@ -85,7 +81,11 @@ class Transacting:
         transaction takes longer than the broker's transaction_time_out_ms (6 s). Raises
         InvalidArgument.
         """
-        return Transaction(self, topic, half_form(in_group(self._talks).group, check_after_s))
+        # imported here and below: most producers have no transactions
+        from penstock.client.core.transactions import OpenTransaction, half_form
+
+        form = half_form(in_group(self._talks).group, check_after_s)
+        return Transaction(self, OpenTransaction(topic, form))
 
     def begin(self, topic: str, *, check_after_s: int | None = None) -> Transaction:
         """The same, to be ended by hand: by `commit` or `rollback`."""
@@ -125,8 +125,8 @@ class Transaction:
     Each message ends by itself: what cannot be told of one is asked for that one.
     """
 
-    def __init__(self, producer: Transacting, topic: str, form: HalfForm) -> None:
-        self._producer, self._open = producer, OpenTransaction(topic, form)
+    def __init__(self, producer: Transacting, opened: OpenTransaction) -> None:
+        self._producer, self._open = producer, opened
 
     def send(
         self,
@@ -188,6 +188,11 @@ def open_loop(
                 'name one: Producer(group="shop", ...)',
             )
         return None
+    import socket
+
+    from penstock.client.core.transactions import TransactionCore
+    from penstock.client.transaction_loop import TransactionLoop
+
     name, client_id = str(where.name), f"{socket.gethostname()}@{os.getpid()}"
     core = TransactionCore(name, group, client_id, timeout_ms, on_check is not None)
     found = where.arguments("transactions")

@@ -7,7 +7,6 @@ import re
 from typing import Any
 
 from penstock.client.broker_address import Store, as_seen_from, check_one, check_store, not_served
-from penstock.shared.wire.ask_broker import ask_broker
 from penstock.shared.wire.endpoint import parse_endpoint
 from penstock.shared.wire.introduction import ENDPOINT_OF, Greeted, Serves
 
@@ -60,6 +59,8 @@ class Where:
         if self.endpoint is None:
             return {"store": self.store}
         if self._broker is None:
+            from penstock.shared.wire.ask_broker import ask_broker
+
             self._broker = ask_broker(self.endpoint, TIMEOUT_MS)
         if serves == self._broker.serves:
             return {"endpoint": self.endpoint}

@@ -13,7 +13,6 @@ answers, 5 for a damaged store, 1 otherwise.
 from __future__ import annotations
 
 import errno
-import json
 from typing import Any
 
 # Resource exhaustion in this process (memory, descriptors). It says nothing about the file that was
@@ -206,6 +205,8 @@ class OffsetsMoved(PenstockError):
 
     @property
     def offsets(self) -> dict[str, dict[int, int]]:
+        import json  # few programs ever have this error
+
         found = json.loads(str(self.value))
         return {
             topic: {int(queue): int(offset) for queue, offset in queues.items()}

@@ -33,7 +33,6 @@ import errno
 import os
 import random
 import re
-import signal
 import stat
 import time
 from typing import NamedTuple
@@ -287,6 +286,8 @@ def _firings(handle: int) -> list[bytes] | None:
 
 def _fail(fault: Fault, name: str) -> None:
     """Do what the point is armed with. Returns after a delay, and once a stop is continued."""
+    import signal
+
     # By signals and not by an exit: no handler, no `finally` and no buffer of this process may do
     # anything after it, as nothing does after kill -9.
     if fault.action == "crash":

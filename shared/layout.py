@@ -18,10 +18,13 @@ Pure functions on paths: nothing here opens a file.
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from penstock.shared.errors import InvalidArgument
 from penstock.shared.names import check_topic, is_stored_topic
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 PAGE_BYTES = 4096
 SEGMENT_NAME_DIGITS = 20
@@ -50,6 +53,8 @@ class StorePaths:
     """Where things are in one store directory."""
 
     def __init__(self, root: Path | str) -> None:
+        from pathlib import Path  # for its sizes this file is imported by those who have no store
+
         self.root = Path(root)
         self.commit_log = self.root / "commitlog"
         self.consume_queue = self.root / "consumequeue"

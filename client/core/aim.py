@@ -8,7 +8,6 @@ is what another store's broker has said in its place. Pure.
 from __future__ import annotations
 
 from penstock.shared.errors import WrongStore
-from penstock.shared.next_steps import quoted
 from penstock.shared.wire.messages import ConsumeAnswer, ProduceAnswer, Refused
 
 
@@ -25,6 +24,8 @@ class Aim:
     def heard(self, answer: ProduceAnswer | ConsumeAnswer) -> bool:
         """Somebody has answered: whether it was the broker that is meant."""
         if isinstance(answer, Refused) and answer.status == WrongStore.status:
+            from penstock.shared.next_steps import quoted
+
             self.elsewhere = WrongStore(
                 answer.what,
                 f"{answer.value}, and not on {self.store}",

@@ -36,7 +36,6 @@ from penstock.client.core.timeouts import Repeats, answer_too_long, silent
 from penstock.shared.errors import PenstockError, ProtocolError, QueueNotFound
 from penstock.shared.formats.compression import MAX_BODY_BYTES
 from penstock.shared.names import check_topic
-from penstock.shared.next_steps import no_such_queue, no_such_topic
 from penstock.shared.wire import messages
 from penstock.shared.wire.messages import encode, error_from_refusal
 
@@ -251,6 +250,8 @@ class ConsumerCore:
             self._pulled(answer, records)
 
     def _begin(self, answer: messages.Described) -> None:
+        from penstock.shared.next_steps import no_such_queue, no_such_topic
+
         if not answer.exists and (self.starts or not self._follow):
             raise no_such_topic(self.topic, answer.hint)
         if self.starts:

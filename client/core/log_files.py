@@ -15,7 +15,6 @@ import os
 import sys
 from collections.abc import Iterator
 from operator import itemgetter
-from pathlib import Path
 
 from penstock.shared.errors import ProtocolError, StoreUnavailable
 from penstock.shared.layout import StorePaths, segment_name
@@ -39,7 +38,7 @@ class LogFiles:
         self._not_before_ms = 0
         # the run of the last answer, and its log's directory
         self._run_id: str | None = None
-        self._directory = Path()
+        self._directory = ""
 
     def usable(self, now_ms: int) -> bool:
         """Whether to ask where records are, instead of for them."""
@@ -58,7 +57,7 @@ class LogFiles:
         size = _check(answer, ranges)
         try:
             if answer.run_id != self._run_id:
-                self._directory = StorePaths(find_store(answer.run_id)).commit_log
+                self._directory = os.fspath(StorePaths(find_store(answer.run_id)).commit_log)
                 self._run_id = answer.run_id
             return self._read(answer, ranges, size)
         except StoreUnavailable as error:
@@ -79,7 +78,7 @@ class LogFiles:
             for start, stop in RANGE.iter_unpack(part):
                 wanted.append((start, whole[at : at + stop - start]))
                 at += stop - start
-            path = self._directory / segment_name(base)
+            path = os.path.join(self._directory, segment_name(base))
             handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
             try:
                 for start, views in _runs(wanted):

@@ -7,7 +7,6 @@ stored: callers pass positions in.
 
 from __future__ import annotations
 
-import ipaddress
 from functools import lru_cache
 
 import msgspec
@@ -64,12 +63,16 @@ def pack_host(address: str, port: int) -> bytes:
 
     The port has 4 bytes, as in RocketMQ. Raises ValueError for a name: nothing is resolved here.
     """
+    import ipaddress  # whoever makes no text of a host need not wait for it
+
     return ipaddress.ip_address(address).packed + port.to_bytes(4, "big")
 
 
 @lru_cache(maxsize=4096)
 def host_text(raw: bytes) -> str:
     """A stored host as text: `10.1.2.3:54321`, `[2001:db8::1]:1`. Cached: few hosts write a log."""
+    import ipaddress
+
     address = ipaddress.ip_address(raw[:-4])
     port = int.from_bytes(raw[-4:], "big", signed=True)
     return f"[{address}]:{port}" if address.version == 6 else f"{address}:{port}"

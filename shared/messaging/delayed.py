@@ -14,7 +14,7 @@ sender whose clock is slow has its message no earlier for it.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec.structs import replace
 
@@ -29,8 +29,10 @@ from penstock.shared.formats.properties import (
     find_property,
     whole_number,
 )
-from penstock.shared.formats.record import Record
 from penstock.shared.messaging.system_topics import TIMER_TOPIC
+
+if TYPE_CHECKING:
+    from penstock.shared.formats.record import Record
 
 TIMER_OUT_MS, TIMER_DELAY_MS, TIMER_DELAY_SEC = "TIMER_OUT_MS", "TIMER_DELAY_MS", "TIMER_DELAY_SEC"
 TIMER_DELIVER_MS, TIMER_ROLL_TIMES = "TIMER_DELIVER_MS", "TIMER_ROLL_TIMES"

@@ -14,7 +14,7 @@ copy that may have been stored before can be compared with what is there.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec.structs import replace
 
@@ -29,7 +29,6 @@ from penstock.shared.formats.properties import (
     encode_properties,
     whole_number,
 )
-from penstock.shared.formats.record import Record
 from penstock.shared.formats.record_crc import with_prop_crc_room
 from penstock.shared.formats.record_layout import (
     SYS_TRANSACTION_COMMIT,
@@ -41,6 +40,10 @@ from penstock.shared.messaging.system_topics import (
     OP_TOPIC,
     TRANS_CHECK_MAX_TIME_TOPIC,
 )
+
+if TYPE_CHECKING:
+    # imported late where it runs: a producer needs the form of a half message alone
+    from penstock.shared.formats.record import Record
 
 # RocketMQ's names of properties.
 TRAN_MSG = "TRAN_MSG"
@@ -196,6 +199,8 @@ def op_records(
 
     `host` is the broker's. Each takes one of the `unique_keys`.
     """
+    from penstock.shared.formats.record import Record
+
     return [
         Record(
             OP_TOPIC,

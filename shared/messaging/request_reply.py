@@ -12,7 +12,6 @@ either side. Pure.
 from __future__ import annotations
 
 import os
-import socket
 import uuid
 from collections.abc import Mapping
 
@@ -36,6 +35,8 @@ def reply_topic(cluster: str = DEFAULT_CLUSTER) -> str:
 
 def new_client_id(ip: bytes) -> str:
     """A requester's id, unlike any other's: as RocketMQ's, but with chance for its nanoseconds."""
+    import socket  # most clients make no request
+
     text = socket.inet_ntop(socket.AF_INET if len(ip) == 4 else socket.AF_INET6, ip)
     return f"{text}@{os.getpid()}#{os.urandom(8).hex()}"
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from typing import NamedTuple
-from urllib.parse import urlsplit
 
 from penstock.shared.errors import InvalidArgument
 
@@ -83,6 +82,8 @@ def _ipc(endpoint: str, path: str) -> Address:
 
 
 def _tcp(endpoint: str) -> Address:
+    from urllib.parse import urlsplit  # a client by store has no use for it
+
     try:
         parts = urlsplit(endpoint)
         host, port = parts.hostname or "", parts.port

@@ -1,8 +1,9 @@
-"""What a program waits for when it imports the client: ZeroMQ, msgspec, and little else."""
+"""What a program waits for when it imports the client: msgspec, and little else."""
 
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 
@@ -42,6 +43,35 @@ LATER = {
 )
 def test_a_client_imports_nothing_large(module: str, later: set[str]) -> None:
     assert imported_by(f"from {module} import *") & later == set()
+
+
+# What talks to a broker and what words an error, each imported when that is to be done.
+ONCE_USED = {
+    "zmq",
+    "socket",
+    "selectors",
+    "pathlib",
+    "urllib.parse",
+    "ipaddress",
+    "json",
+    "shlex",
+    "signal",
+    "penstock.client.core.transactions",
+    "penstock.shared.next_steps",
+    "penstock.shared.wire.ask_broker",
+}
+# Cython makes the last two, for the compiled loops.
+PACKAGES = re.compile(r"penstock|msgspec|typing_extensions|isal|_cython_\w+|cython_runtime")
+ROOMS = {"filters", "formats", "loops", "memory", "messaging", "wire"}
+
+
+def test_naming_producer_and_consumer_imports_no_sockets_and_nothing_of_a_broker() -> None:
+    found = imported_by("from penstock.client import Producer, Consumer") - imported_by("pass")
+    assert found & (LATER | ONCE_USED) == set()
+    packages = {each.partition(".")[0] for each in found} - sys.stdlib_module_names
+    assert [each for each in packages if not PACKAGES.fullmatch(each)] == []
+    in_rooms = [each.split(".") for each in found if each.startswith("penstock.shared.")]
+    assert {each[2] for each in in_rooms if len(each) > 3} <= ROOMS
 
 
 def test_an_actor_that_needs_the_core_imports_no_client() -> None:

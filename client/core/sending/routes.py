@@ -22,7 +22,6 @@ from penstock.client.core.sending.selectors import SelectedBy
 from penstock.shared.errors import PenstockError, TopicNotFound
 from penstock.shared.formats.java_hash import shard_queue
 from penstock.shared.loops.forms import Draft
-from penstock.shared.next_steps import no_such_queue
 from penstock.shared.wire import messages
 from penstock.shared.wire.messages import encode
 
@@ -129,6 +128,8 @@ class Routes:
             return queue.queue(topic, count)
         if queue is not None:
             if not 0 <= queue < count:
+                from penstock.shared.next_steps import no_such_queue
+
                 raise no_such_queue(topic, queue, count, self.aim.store)
             return queue
         if shard is not None:
