@@ -13,10 +13,11 @@ from penstock.cli.completing import group_names, topic_names
 from penstock.cli.endpoints import broker_of, broker_options
 from penstock.cli.option_types import QUEUE_ID, timeout_option
 from penstock.cli.output import (
-    output_option,
     print_json,
     print_table,
+    print_text,
     progress,
+    rows_alone,
     rows_option,
     shown_bytes,
 )
@@ -75,17 +76,20 @@ Examples:
 @click.argument("group", shell_complete=group_names)
 @timeout_option
 @broker_options
-@output_option
+@rows_option
 def describe(
     group: str, timeout: float, store: Path | None, endpoint: str | None, output: str
 ) -> None:
-    """Members, queues, offsets and lag of GROUP, and its settings."""
+    """Members, queues, offsets and lag of GROUP, and its settings.
+
+    With -o csv and -o plain only the members; `penstock groups lag` has the queues.
+    """
     info = _info(group, store, endpoint, timeout)
     if output == "json":
         print_json(_as_json(info))
         return
-    click.echo(f"group {group}: {_counted(len(info.members), 'member')}")
-    if info.members:
+    print_text(f"group {group}: {_counted(len(info.members), 'member')}")
+    if info.members or rows_alone():
         print_table(
             ("member", "address", "model", "seen", "subscribes to"),
             [
@@ -99,6 +103,8 @@ def describe(
                 for member in info.members
             ],
         )
+    if rows_alone():
+        return
     _print_queues(info.queues)
     click.echo(" ".join(f"{key}={_word(value)}" for key, value in info.settings.items()))
 
@@ -147,7 +153,7 @@ Examples:
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @timeout_option
 @broker_options
-@output_option
+@rows_option
 def reset(
     group: str,
     topic: str,
@@ -236,7 +242,7 @@ def _print_queues(queues: tuple[QueueInfo, ...]) -> None:
             _told(queue.offset),
             queue.max_offset,
             _told(_lag(queue)),
-            shown_bytes(queue.lag_bytes) if queue.lag_bytes >= 0 else UNKNOWN,
+            _told(queue.lag_bytes) if rows_alone() else _shown_bytes(queue.lag_bytes),
             f"{queue.lag_ms / 1000:.1f}" if queue.lag_ms >= 0 else UNKNOWN,
             queue.owner,
         )
@@ -310,6 +316,10 @@ def _known(number: int) -> int | None:
 
 def _told(number: int) -> int | str:
     return UNKNOWN if number < 0 else number
+
+
+def _shown_bytes(count: int) -> str:
+    return UNKNOWN if count < 0 else shown_bytes(count)
 
 
 def _word(value: bool | int) -> str:

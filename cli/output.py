@@ -40,7 +40,7 @@ output_option = click.option(
     help="How to print: a table, or one JSON object per line.",
 )
 
-# for commands that print one table and nothing else
+# for commands that list rows; what else they tell people is a `print_text`
 rows_option = click.option(
     "-o",
     "--output",
@@ -78,20 +78,41 @@ def print_json(row: object) -> None:
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """Rows under headings; numbers to the right. None shows as nothing."""
-    shown = list(rows)
-    ctx = click.get_current_context(silent=True)
-    form = "" if ctx is None else ctx.meta.get(_FORM, "")
+    form = _table_form()
     if form == "csv":
-        for row in ([name or "current" for name in columns], *shown):
-            print_csv(row)
+        print_csv([name or "current" for name in columns])
+    if form:
+        for row in rows:
+            print_row(row)
         return
-    if form == "plain":
-        for row in shown:
-            sys.stdout.write("\t".join(cells_of(row)) + "\n")
-        return
+    shown = list(rows)
     layout = lay_out(columns, shown, room())
     print_head(layout)
     print_rows(layout, shown)
+
+
+def print_row(row: Sequence[object]) -> None:
+    """One more row of csv or plain, whose table has been printed."""
+    if _table_form() == "csv":
+        print_csv(row)
+    else:
+        sys.stdout.write("\t".join(cells_of(row)) + "\n")
+
+
+def print_text(text: str) -> None:
+    """A line beside a table, for people: csv and plain have rows alone."""
+    if not rows_alone():
+        click.echo(text)
+
+
+def rows_alone() -> bool:
+    """Whether csv or plain is asked for."""
+    return bool(_table_form())
+
+
+def _table_form() -> str:
+    ctx = click.get_current_context(silent=True)
+    return "" if ctx is None else ctx.meta.get(_FORM, "")
 
 
 def print_csv(row: Sequence[object]) -> None:
@@ -147,7 +168,8 @@ def shown_bytes(count: float) -> str:
 
 
 def shortened(text: str, characters: int = 60) -> str:
-    return text if len(text) <= characters else text[: characters - 3] + "..."
+    """The beginning of a text, for a table; csv and plain have all of it."""
+    return text if rows_alone() or len(text) <= characters else text[: characters - 3] + "..."
 
 
 def few(lines: Iterable[str]) -> Iterator[str]:

@@ -14,10 +14,11 @@ from penstock.cli.endpoints import broker_of, broker_options
 from penstock.cli.index_options import index_options
 from penstock.cli.option_types import COUNT, timeout_option
 from penstock.cli.output import (
-    output_option,
     print_json,
     print_table,
     progress,
+    rows_alone,
+    rows_option,
     shortened,
     shown_time,
 )
@@ -42,7 +43,7 @@ def query() -> None:
 
 def _options(command: Callable[..., Any]) -> Callable[..., Any]:
     """What all three have: where to look, how long to wait, and how to print."""
-    return timeout_option(broker_options(index_options(output_option(command))))
+    return timeout_option(broker_options(index_options(rows_option(command))))
 
 
 @query.command(
@@ -207,7 +208,7 @@ def _print(found: Iterable[Message], output: str) -> None:
     if output == "json":
         for fields in rows:
             print_json(fields)
-    elif rows:
+    elif rows or rows_alone():
         columns = ("queue", "offset", "stored", "tags", "keys", "message id", "body")
         print_table(columns, [[*_shown(fields), _body(fields)] for fields in rows])
 

@@ -9,7 +9,7 @@ import click
 
 from penstock.cli.endpoints import store_of
 from penstock.cli.option_types import store_option
-from penstock.cli.output import few, output_option, print_json, print_table
+from penstock.cli.output import few, print_json, print_table, print_text, rows_alone, rows_option
 from penstock.cli.suggestions import Group
 
 
@@ -26,7 +26,7 @@ Examples:
 """
 )
 @store_option
-@output_option
+@rows_option
 def show(store: Path | None, output: str) -> None:
     """Show the last starts that were not clean, oldest first. Needs no broker."""
     from penstock.shared.layout import StorePaths
@@ -38,7 +38,7 @@ def show(store: Path | None, output: str) -> None:
         for row in rows:
             print_json(row)
         return
-    if not rows:
+    if not rows and not rows_alone():
         click.echo(f"{paths.root}: no start has had to recover anything")
         return
     print_table(
@@ -62,5 +62,5 @@ def show(store: Path | None, output: str) -> None:
             for row in rows
         ],
     )
-    for line in few(f"damaged: {damage}" for damage in rows[-1].found.quarantined):
-        click.echo(line)
+    for line in few(f"damaged: {damage}" for row in rows[-1:] for damage in row.found.quarantined):
+        print_text(line)

@@ -16,9 +16,10 @@ from penstock.cli.endpoints import served, store_of
 from penstock.cli.option_types import store_option
 from penstock.cli.output import (
     MOST_LISTED,
-    output_option,
     print_json,
     print_table,
+    rows_alone,
+    rows_option,
     shown_bytes,
     shown_time,
 )
@@ -50,12 +51,13 @@ Examples:
 @store_option
 @click.option("--all", "whole", is_flag=True, help="Every word of the broker's shared memory too.")
 @click.option("--pid", "who", metavar="ACTOR", help="Only this one's pid; supervisor is one too.")
-@output_option
+@rows_option
 def status(store: Path | None, whole: bool, who: str | None, output: str) -> None:
     """Show a broker's actors, how far each got, and how fast.
 
     The third column is how many bytes of the log a stage has still to do. Rates are of the moment.
-    With -o json there is everything, and of rates what they are counted from. Exits with 3 when no
+    With -o json there is everything, and of rates what they are counted from; with -o csv and
+    -o plain only the actors. Exits with 3 when no
     broker runs on the store.
     """
     from penstock.shared.process.broker_status import read_status
@@ -67,6 +69,9 @@ def status(store: Path | None, whole: bool, who: str | None, output: str) -> Non
         return
     if output == "json":
         print_json({**found, **_counted(root)})
+        return
+    if rows_alone():
+        _print_actors(found, whole)
         return
     first = _look(root)
     time.sleep(LOOK_S)
@@ -107,8 +112,22 @@ def _counted(store: Path) -> dict[str, Any]:
     return {"messages": look.messages, "monotonic_s": round(look.at_s, 3)}
 
 
+def _print_actors(found: dict[str, Any], whole: bool) -> None:
+    """Those that this broker has not, as it is configured, are a part of the whole only."""
+    print_table(
+        ("actor", "state", "pid", "restarts", "heartbeat ms", "log offset", "behind"),
+        [
+            (
+                *(a["name"], a["state"], a["pid"], a["restarts"], a["heartbeat_age_ms"]),
+                *_stage(a["name"], found["positions"]),
+            )
+            for a in found["actors"]
+            if whole or a["state"] != "off"
+        ],
+    )
+
+
 def _print(found: dict[str, Any], first: Look, last: Look, whole: bool) -> None:
-    """Actors that this broker has not, as it is configured, are a part of the whole only."""
     positions, retention = found["positions"], found["retention"]
     since = shown_time(found["started_ms"])
     click.echo(f"store        {found['store']}")
@@ -120,17 +139,7 @@ def _print(found: dict[str, Any], first: Look, last: Look, whole: bool) -> None:
     held = f"; its clock has jumped: see penstock clean --help ({held_ms} ms)" if held_ms else ""
     click.echo(f"disk         {retention['disk_used_percent']} % full; {retention['state']}{held}")
     click.echo()
-    print_table(
-        ("actor", "state", "pid", "restarts", "heartbeat ms", "log offset", "behind"),
-        [
-            (
-                *(a["name"], a["state"], a["pid"], a["restarts"], a["heartbeat_age_ms"]),
-                *_stage(a["name"], positions),
-            )
-            for a in found["actors"]
-            if whole or a["state"] != "off"
-        ],
-    )
+    _print_actors(found, whole)
     over_s = last.at_s - first.at_s
     click.echo(
         f"{(last.messages - first.messages) / over_s:,.0f} messages/s, "

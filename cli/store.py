@@ -8,6 +8,7 @@ The commands that change a store are in `store_changes`.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,9 +20,12 @@ from penstock.cli.output import (
     MOST_LISTED,
     output_option,
     print_json,
+    print_row,
     print_table,
     printable,
     progress,
+    rows_alone,
+    rows_option,
     shortened,
     shown_time,
 )
@@ -159,7 +163,7 @@ def verify(
 @click.option("--offset", type=click.IntRange(0, (1 << 62) - 1), help="The first queue offset.")
 @click.option("--max", "limit", type=COUNT, help="How many at most.")
 @click.option("--body", is_flag=True, help="Show the bodies too.")
-@output_option
+@rows_option
 @click.pass_context
 def inspect(
     ctx: click.Context,
@@ -173,7 +177,7 @@ def inspect(
 ) -> None:
     """List the records of a store, in log order.
 
-    A table shows the first 20 unless --max is given; JSON shows all of them.
+    A table shows the first 20 unless --max is given; other forms show all of them.
 
     \b
     Examples:
@@ -189,10 +193,11 @@ def inspect(
     if offset is not None and (topic is None or queue_id is None):
         raise click.UsageError("--offset counts within one queue: give --topic and --queue too")
     stop_when_unread()
-    table = output == "table"
+    table = output == "table" and not rows_alone()
     rows: list[dict[str, Any]] = []
     shown = more = damaged = 0
     upto = limit or (TABLE_ROWS if table else None)
+    show = _printer(output, body, rows)
     with StoreDirectory(directory) as opened:
         for position, found, size, record, reason in select(opened, topic, queue_id, offset or 0):
             if found is Kind.DAMAGED:
@@ -206,13 +211,12 @@ def inspect(
                 more += 1
             else:
                 shown += 1
-                fields = row(decode_record(record), with_body=body)
-                rows.append(fields) if table else print_json(fields)
+                show(row(decode_record(record), with_body=body))
         unclean = opened.is_unclean
     if damaged > MOST_LISTED:
         click.echo(f"damaged: {damaged - MOST_LISTED} more", err=True)
     if table:
-        _print_records(rows, body)
+        print_table(_columns(body), [_cells(fields, body) for fields in rows])
     if more:
         click.echo(f"{more} more; --max N shows more of them, -o json all", err=True)
     if damaged and not unclean:
@@ -228,27 +232,31 @@ def _print_damage(opened: StoreDirectory, position: int, size: int, reason: str)
     )
 
 
-def _print_records(rows: list[dict[str, Any]], with_body: bool) -> None:
+def _printer(
+    output: str, with_body: bool, rows: list[dict[str, Any]]
+) -> Callable[[dict[str, Any]], None]:
+    """What shows a record: those of a table are put into `rows`, for its widths follow from all."""
+    if output == "json":
+        return print_json
+    if not rows_alone():
+        return rows.append
+    print_table(_columns(with_body), [])
+    return lambda fields: print_row(_cells(fields, with_body))
+
+
+def _columns(with_body: bool) -> list[str]:
     columns = ["topic", "queue", "offset", "log offset", "size", "stored", "tags", "keys"]
-    lines = [
-        [
-            fields["topic"],
-            fields["queue_id"],
-            fields["queue_offset"],
-            fields["physical_offset"],
-            fields["size"],
-            shown_time(fields["store_timestamp_ms"]),
-            fields["tags"],
-            fields["keys"],
-        ]
-        for fields in rows
-    ]
+    return [*columns, "body"] if with_body else columns
+
+
+def _cells(fields: dict[str, Any], with_body: bool) -> list[Any]:
+    names = ("topic", "queue_id", "queue_offset", "physical_offset", "size")
+    cells = [fields[name] for name in names]
+    cells += [shown_time(fields["store_timestamp_ms"]), fields["tags"], fields["keys"]]
     if with_body:
-        columns.append("body")
-        for line, fields in zip(lines, rows, strict=True):
-            text = fields["body"]
-            line.append(f"{fields['body_size']} bytes" if text is None else shortened(text))
-    print_table(columns, lines)
+        text = fields["body"]
+        cells.append(f"{fields['body_size']} bytes" if text is None else shortened(text))
+    return cells
 
 
 def print_report(report: Any) -> None:

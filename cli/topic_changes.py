@@ -12,7 +12,14 @@ from msgspec import structs
 from penstock.cli.completing import topic_names
 from penstock.cli.endpoints import broker_of, broker_options
 from penstock.cli.option_types import QUEUES, Seconds, timeout_option
-from penstock.cli.output import output_option, print_json, print_table, progress
+from penstock.cli.output import (
+    output_option,
+    print_json,
+    print_table,
+    print_text,
+    progress,
+    rows_option,
+)
 from penstock.shared.wire.messages import TopicDescribed
 
 _LETTERS = (("r", 4), ("w", 2), ("i", 1))
@@ -89,11 +96,14 @@ Examples:
 @click.argument("topic", shell_complete=topic_names)
 @timeout_option
 @broker_options
-@output_option
+@rows_option
 def describe(
     topic: str, timeout: float, store: Path | None, endpoint: str | None, output: str
 ) -> None:
-    """What is set of a topic, and what each of its queues holds."""
+    """What is set of a topic, and what each of its queues holds.
+
+    With -o csv and -o plain only the queues.
+    """
     with _asking(store, endpoint, timeout, "asking") as (producer, admin):
         config = producer.describe_topic(topic, timeout)
         held = {queue.queue_id: queue for queue in admin.queues(topic).queues}
@@ -107,7 +117,7 @@ def describe(
         queues = [dict(zip(names, row, strict=True)) for row in rows]
         print_json(setting_row(config) | {"queues": queues})
         return
-    click.echo(describe_line(config))
+    print_text(describe_line(config))
     print_table(("queue", "use", "min offset", "max offset", "messages"), rows)
 
 

@@ -12,6 +12,7 @@ import stat
 import subprocess
 import sys
 import tarfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ import pytest
 
 from penstock.cli.cheat import CHEATS
 from penstock.cli.main import penstock as command
-from penstock.client import Producer
+from penstock.client import GroupConsumer, Producer
 
 COMMAND = [sys.executable, "-m", "penstock.cli.main"]
 Run = Callable[..., subprocess.CompletedProcess[str]]
@@ -99,6 +100,47 @@ def test_rows_are_printed_as_json_lines_csv_and_plain(run: Run) -> None:
     assert "seen\t2\t2\trw" in run("topics", "ls", "-o", "plain").stdout.splitlines()
     told = run("consume", "nowhere", "-o", "jsonl", code=1).stderr
     assert json.loads(told)["error"]["status"] == "TOPIC_NOT_EXIST"
+
+
+def rows_of(run: Run, *words: str) -> list[dict[str, str]]:
+    """The rows that a command lists: as csv, and the same cells as plain."""
+    rows = list(csv.DictReader(io.StringIO(run(*words, "-o", "csv").stdout)))
+    assert not any(None in row or None in row.values() for row in rows), "lines beside the rows"
+    plain = run(*words, "-o", "plain").stdout.splitlines()
+    assert [line.count("\t") + 1 for line in plain] == [len(row) for row in rows]
+    return rows
+
+
+def test_what_lists_rows_has_them_alone_and_whole_in_csv_and_plain(broker: Any, run: Run) -> None:
+    with Producer(broker.produce) as producer:
+        producer.create_topic("rows", 2)
+        body = "long " * 40
+        receipt = producer.send("rows", body.encode(), keys="a-key", queue=1).result(60)
+    store = str(broker.store)
+    assert [row["queue"] for row in rows_of(run, "topics", "describe", "rows")] == ["0", "1"]
+    for question in (("key", "rows", "a-key"), ("id", receipt.message_id)):
+        assert [row["body"] for row in rows_of(run, "query", *question)] == [body]
+    assert run("query", "key", "rows", "none", "-o", "plain", code=1).stdout == ""
+    inspected = rows_of(run, "store", "inspect", store, "--topic", "rows", "--body")
+    assert [(row["queue"], row["body"]) for row in inspected] == [("1", body)]
+    assert len(rows_of(run, "store", "inspect", store, "--topic", "seen")) == 20
+    assert {"writer", "reader"} <= {row["actor"] for row in rows_of(run, "status")}
+    assert rows_of(run, "recovery", "show") == []
+
+
+def test_members_and_offsets_of_a_group_are_rows(broker: Any, run: Run) -> None:
+    with GroupConsumer(store=broker.store, group="rows", topics="seen", start="first") as member:
+        until = time.monotonic() + 60
+        while not member.poll(1):
+            assert time.monotonic() < until
+        members = rows_of(run, "groups", "describe", "rows")
+        assert [row["subscribes to"] for row in members] == ["seen, %RETRY%rows"]
+        lags = rows_of(run, "groups", "lag", "rows")
+        assert [re.fullmatch(r"[0-9]+|unknown", row["bytes"]) is None for row in lags] == [
+            False
+        ] * 2
+    moved = rows_of(run, "groups", "reset", "rows", "seen", "--to", "earliest", "--dry-run")
+    assert [row["after"] for row in moved] == ["0", "0"]
 
 
 def test_the_commands_of_cheat_exist_and_name_a_topic_that_there_is(run: Run) -> None:
