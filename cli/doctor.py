@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from penstock.cli.output import print_json, print_table, rows_option
+from penstock.cli.output import print_json, print_table, print_text, rows_option
 from penstock.cli.settings import config_option, set_option
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def doctor(
     """
     import os
 
-    from penstock.maintenance.machine_checks import PROBLEM
+    from penstock.maintenance.machine_checks import PROBLEM, WARNING
     from penstock.shared.config_sources import load_config
 
     config = load_config(file, dict(settings), os.environ).config
@@ -53,6 +53,8 @@ def doctor(
     else:
         columns = ("what", "is", "found", "what to do")
         print_table(columns, [(row.name, row.state, row.found, row.remedy) for row in rows])
+        count = {state: sum(row.state == state for row in rows) for state in (PROBLEM, WARNING)}
+        print_text(f"problems: {count[PROBLEM]}, warnings: {count[WARNING]}")
     if any(row.state == PROBLEM for row in rows):
         raise click.exceptions.Exit(1)
 

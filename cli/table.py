@@ -15,8 +15,10 @@ from collections.abc import Iterable, Iterator, Sequence
 
 _GAP = "  "
 _INDENT = " " * 4
-# With this many rows the longest cells are exceptions, and do not decide a column's width.
+# With this many rows the longest quarter of the cells are exceptions, and do not decide a column's
+# width, unless that is narrow anyhow.
 _MANY = 8
+_NARROW = 20
 
 
 def printable(text: str) -> str:
@@ -84,7 +86,10 @@ def lay_out(columns: Sequence[str], rows: Iterable[Sequence[object]], room: int 
     layout = Layout(columns, [max(sizes, default=0) for sizes in by_size], numeric, room)
     if layout.is_split and len(shown) >= _MANY:
         # the few rows that have a long cell are not to cost all others a line
-        usual = [sizes[len(sizes) * 9 // 10] for sizes in by_size]
+        usual = [
+            sizes[-1] if sizes[-1] <= _NARROW else sizes[(len(sizes) - 1) * 3 // 4]
+            for sizes in by_size
+        ]
         layout = Layout(columns, usual, numeric, room)
     return layout
 

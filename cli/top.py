@@ -1,13 +1,14 @@
 """`penstock top`: what the monitor's page shows, live in a terminal. Asks no actor anything.
 
 It looks with the monitor's eyes at the same shared memory and files, so it needs no monitor, and
-works while actors are frozen. A frame fits 80 columns and 24 lines.
+works while actors are frozen. A frame fits the terminal; elsewhere 80 columns and 24 lines.
 """
 
 from __future__ import annotations
 
 import os
 import select
+import shutil
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -20,12 +21,15 @@ import click
 from penstock.cli.endpoints import store_of
 from penstock.cli.option_types import Finite, store_option
 from penstock.cli.output import json_line, shown_bytes
+from penstock.cli.signals import end_in_order
 from penstock.cli.table import cells_of, lay_out, printable
 
 if TYPE_CHECKING:
     from penstock.actors.monitor import History, Reading
 
 WIDTH, LINES = 80, 24
+# However high the terminal is: each costs a look at its queues.
+MOST_GROUPS = 50
 # Between the two looks that rates come from, where there is one frame only.
 LOOK_S = 0.5
 UNKNOWN = "unknown"
@@ -49,12 +53,14 @@ Examples:
     "-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True,
     help="json: one look, as an object.",
 )  # fmt: skip
-def top(store: Path | None, every: float, output: str) -> None:
+@click.pass_context
+def top(ctx: click.Context, store: Path | None, every: float, output: str) -> None:
     """Watch a broker: its actors, how far each is, rates, and the groups with most to do.
 
     q or Ctrl-C ends it. Without a terminal there is one frame. What cannot be read is unknown, and
     never 0. Exits with 3 when no broker runs on the store.
     """
+    end_in_order(ctx)  # a terminal that is left on the other screen, without echo, is of no use
     with _watching(store_of(store)) as (reading, history):
         if output == "json" or not sys.stdout.isatty():
             _look(reading, history)
@@ -67,7 +73,8 @@ def top(store: Path | None, every: float, output: str) -> None:
 
 
 def _live(reading: Reading, history: History, every: float, keys: int | None) -> None:
-    """Frame after frame, until q. Raises ConnectError where the broker ends."""
+    """Frame after frame, as large as the terminal is by then, until q. Raises ConnectError where
+    the broker ends."""
     from penstock.shared.memory.run_directory import running
     from penstock.shared.process.find_broker import find_running
 
@@ -77,13 +84,22 @@ def _live(reading: Reading, history: History, every: float, keys: int | None) ->
                 find_running(reading.paths.root)  # says what has become of it
                 return
             reading.release_deleted()  # a segment that is mapped keeps its room on the disk
-            lines = _frame(_look(reading, history))
-            text = "".join(f"{line}{_END_OF_LINE}\r\n" for line in lines)
+            columns, rows = shutil.get_terminal_size((WIDTH, LINES))
+            rows = max(rows, 2)
+            lines = _frame(_look(reading, history, rows), columns, rows)
+            lines[0] = _with_key(lines[0], columns)
+            text = "".join(f"{_END_OF_LINE}{line}\r\n" for line in lines)
             _draw(f"{_HOME}{text}{_BELOW}")
             if _quits(keys, every):
                 return
     except KeyboardInterrupt:  # how one ends what shows itself until then
         return
+
+
+def _with_key(line: str, columns: int) -> str:
+    """A frame's first line, with how to end it on the right where there is room."""
+    key = "q ends"
+    return line if len(line) + 2 + len(key) > columns else f"{line:<{columns - len(key)}}{key}"
 
 
 def _draw(text: str) -> None:
@@ -139,7 +155,7 @@ def _screen() -> Iterator[int | None]:
             termios.tcsetattr(keys, termios.TCSADRAIN, before)
 
 
-def _look(reading: Reading, history: History) -> dict[str, Any]:
+def _look(reading: Reading, history: History, most_groups: int = 5) -> dict[str, Any]:
     from penstock.actors.monitor import at_once, list_groups, overview, page_of
     from penstock.shared.errors import PenstockError
 
@@ -149,14 +165,17 @@ def _look(reading: Reading, history: History) -> dict[str, Any]:
     history.sample(reading.positions, messages, now_ms, wall_ms)
     found = overview(reading, history)
     try:
-        most = list_groups(reading, page_of({"order": "lag", "rows": "5"}))
+        most = list_groups(
+            reading, page_of({"order": "lag", "rows": str(min(most_groups, MOST_GROUPS))})
+        )
         found["most_lag"] = at_once(most)["rows"]
     except (PenstockError, OSError):
         found["most_lag"] = None
     return found
 
 
-def _frame(found: dict[str, Any]) -> list[str]:
+def _frame(found: dict[str, Any], width: int = WIDTH, height: int = LINES) -> list[str]:
+    """At most this many columns, and a line less: the cursor is below the last one."""
     rates = found["rates"] or {}
     wrong = "; ".join(found["problems"])
     lines = [
@@ -175,19 +194,19 @@ def _frame(found: dict[str, Any]) -> list[str]:
     if found["most_lag"] is None:
         lines += ["", "groups: unknown"]
     elif found["most_lag"]:
-        # a blank line and the heading come before them, and the cursor is below the last line
-        most = found["most_lag"][: max(0, LINES - 1 - len(lines) - 2)]
+        # a blank line and the heading come before them
+        most = found["most_lag"][: max(0, height - 1 - len(lines) - 2)]
         groups = [(g["group"], _count(g["lag"]), _ms(g["lag_ms"])) for g in most]
         lines += ["", *_table(("group", "lag", "oldest"), groups)]
-    return [line[:WIDTH] for line in map(printable, lines)]
+    return [line[:width] for line in map(printable, lines[: height - 1])]
 
 
 def _actor(actor: dict[str, Any]) -> tuple[object, ...]:
-    place: tuple[object, ...] = ("", "", "")
+    place: tuple[object, ...] = (None, None, None)
     if actor["position"]:
         place = (actor["at"], _bytes(actor["behind_bytes"]), _ms(actor["behind_ms"]))
     moved = _ms(actor["heartbeat_age_ms"])
-    life = actor["state"], actor["pid"] or "", max(0, actor["restarts"])
+    life = actor["state"], actor["pid"] or None, max(0, actor["restarts"])
     return actor["name"], *life, moved, *place
 
 

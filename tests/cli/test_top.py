@@ -7,6 +7,7 @@ import os
 import pty
 import re
 import select
+import signal
 import subprocess
 import sys
 import termios
@@ -32,13 +33,16 @@ def command(*arguments: str | Path) -> list[str]:
 class Terminal:
     """`top` in a terminal of its own."""
 
-    def __init__(self, store: Path) -> None:
+    def __init__(self, store: Path, columns: int, lines: int) -> None:
         self.ours, theirs = pty.openpty()
+        termios.tcsetwinsize(theirs, (lines, columns))
         self.before = termios.tcgetattr(self.ours)
         self.process = subprocess.Popen(
             command("--store", store, "--every", "0.2"),
             stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True,
             preexec_fn=lambda: _take(theirs),
+            # readline, which pytest imports, has put a size into the environment of its children
+            env={k: v for k, v in os.environ.items() if k not in ("COLUMNS", "LINES")},
         )  # fmt: skip
         os.close(theirs)
         self.came = b""
@@ -68,11 +72,35 @@ def _take(terminal: int) -> None:
     fcntl.ioctl(terminal, termios.TIOCSCTTY, 0)
 
 
-@pytest.fixture
-def terminal(broker: Any) -> Iterator[Terminal]:
-    found = Terminal(broker.store)
+@pytest.fixture(params=[(80, 24)], ids=["80x24"])
+def terminal(broker: Any, request: pytest.FixtureRequest) -> Iterator[Terminal]:
+    found = Terminal(broker.store, *request.param)
     yield found
     found.close()
+
+
+def lines_of(came: bytes) -> list[bytes]:
+    return [line.rstrip(b"\r") for line in ANSI.sub(b"", came).split(b"\n")]
+
+
+@pytest.mark.parametrize("terminal", [(60, 14), (200, 60)], ids=str, indirect=True)
+def test_a_frame_is_no_larger_than_its_terminal(
+    terminal: Terminal, request: pytest.FixtureRequest
+) -> None:
+    columns, height = request.node.callspec.params["terminal"]
+    terminal.until(b"\x1b[J")
+    frame = terminal.came.split(b"\x1b[H")[1].partition(b"\x1b[J")[0]
+    lines = lines_of(frame)
+    assert len(lines) <= height and max(map(len, lines)) <= columns
+    assert columns < 80 or len(lines[0]) == columns and lines[0].endswith(b"q ends")
+
+
+def test_a_signal_that_ends_it_leaves_the_terminal_as_it_was(terminal: Terminal) -> None:
+    terminal.until(b"cleaner")
+    terminal.process.terminate()
+    terminal.until(b"\x1b[?1049l")
+    assert terminal.process.wait(WAIT_S) == 128 + signal.SIGTERM
+    assert termios.tcgetattr(terminal.ours) == terminal.before
 
 
 @pytest.mark.parametrize("key", [b"q", b"\x03"])
@@ -81,8 +109,7 @@ def test_it_shows_every_actor_and_a_key_ends_it_with_the_terminal_as_it_was(
 ) -> None:
     terminal.until(b"cleaner")
     terminal.until(b"transactions")
-    lines = ANSI.sub(b"", terminal.came).split(b"\r\n")
-    assert max(map(len, lines)) <= 80
+    assert max(map(len, lines_of(terminal.came))) <= 80
     os.write(terminal.ours, key)
     terminal.until(b"\x1b[?1049l")
     assert terminal.process.wait(WAIT_S) == 0

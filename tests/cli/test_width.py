@@ -92,6 +92,16 @@ def test_a_brokers_lines_have_their_time(broker_in: Callable[..., Any], tmp_path
     assert [line for line in lines if not re.fullmatch(stamp, line)] == []
 
 
+def test_a_few_long_cells_cost_the_other_rows_no_line() -> None:
+    rows = [(f"port remoting_{number}", "fine", "is free") for number in range(12)]
+    rows[3] = ("port remoting_vip", "warning", "a broker of this machine has it, " * 2)
+    rows[7] = rows[8] = ("disk", "fine", "x" * 60)
+    layout = lay_out(("what", "is", "found"), rows, 60)
+    lines = {row[0]: list(layout.row(cells_of(row))) for row in rows}
+    assert {name for name, shown in lines.items() if len(shown) > 1} == {rows[3][0], "disk"}
+    assert lines["port remoting_vip"][0].split() == ["port", "remoting_vip", "warning"]
+
+
 @given(
     st.lists(
         st.tuples(st.text(max_size=90), st.integers(), st.text("ab c", max_size=50)), max_size=12
