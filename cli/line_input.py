@@ -52,8 +52,12 @@ class LineInput:
         while chunk := self._read():
             parts.append(chunk)
             if self.bytes_read > self._most_bytes():
-                raise too_large(self.bytes_read, self._most_bytes(), and_more=True)
+                raise too_large(self.bytes_read, self._most_bytes(), not self._has_ended())
         yield b"".join(parts)
+
+    def _has_ended(self) -> bool:
+        """Whether nothing comes any more, as far as that is known without waiting."""
+        return bool(select.select([self._descriptor], [], [], 0)[0]) and not self._read()
 
     def _read(self) -> bytes:
         ready = select.select([self._descriptor], [], [], 0)[0]
