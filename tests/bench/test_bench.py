@@ -96,8 +96,10 @@ def test_latency_explains_where_messages_that_came_alone_have_been(stack: Stack)
     (result,) = _bench("latency", *shape, "--explain", "--store", str(stack.store))
     stages = {stage["stage"]: stage for stage in result["details"]["stages"]}
     assert {"sent", "wrote", "answered", "received"} <= {*stages}
-    order = [stages[name]["at_p50_us"] for name in ("sent", "wrote", "answered", "received")]
-    assert order == sorted(order) and order[0] >= 0
+    # the answer and the message go to two threads, and either may be there first
+    for last in ("answered", "received"):
+        order = [stages[name]["at_p50_us"] for name in ("sent", "wrote", last)]
+        assert order == sorted(order) and order[0] >= 0
     for stage in stages.values():
         assert 0 < stage["messages"] <= result["messages"]
         assert stage["at_p50_us"] <= stage["at_p99_us"] <= result["details"]["max_ms"] * 1000 + 1
