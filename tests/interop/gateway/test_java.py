@@ -222,8 +222,8 @@ class Program:
 
     def pull(self) -> None:
         found = self.client.ask(
-            "assigned", group=self.named("itself"), topic=self.topic, until=25, at_ms=0,
-            **{"from": [[2, 5], [3, 0]]},
+            "assigned", group=self.named("itself"), topic=self.topic, until=30, at_ms=0,
+            queues=[2, 3],
         )  # fmt: skip
         # which message is at an offset is as it came: see the receipts
         self.said["pull"] = sorted(row[:2] for row in found["read"]), found["places"]

@@ -96,20 +96,16 @@ final class Asking {
         consumer.setNamesrvAddr(nameServer);
         consumer.setInstanceName(instance + "-assigned");
         consumer.setAutoCommit(false);
+        consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.start();
         try {
-            Map<MessageQueue, Long> begin = new LinkedHashMap<>();
-            JSONArray named = order.getJSONArray("from");
-            for (int i = 0; i < named.size(); i++) {
-                JSONArray each = named.getJSONArray(i);
-                begin.put(
-                    new MessageQueue(order.getString("topic"), broker, each.getIntValue(0)),
-                    each.getLong(1));
+            // From their beginnings, and not by `seek`: pulls have left by then, and what they bring
+            // is kept or lost as the client's threads happen to run.
+            List<MessageQueue> queues = new ArrayList<>();
+            for (Object queue : order.getJSONArray("queues")) {
+                queues.add(new MessageQueue(order.getString("topic"), broker, (Integer) queue));
             }
-            consumer.assign(new ArrayList<>(begin.keySet()));
-            for (Map.Entry<MessageQueue, Long> each : begin.entrySet()) {
-                consumer.seek(each.getKey(), each.getValue());
-            }
+            consumer.assign(queues);
             List<List<Object>> read = new ArrayList<>();
             long endMs = System.currentTimeMillis() + TIMEOUT_MS;
             while (read.size() < order.getIntValue("until") && System.currentTimeMillis() < endMs) {
@@ -121,7 +117,7 @@ final class Asking {
             Map<String, Object> said = new LinkedHashMap<>();
             said.put("read", read);
             Map<String, Object> places = new TreeMap<>();
-            for (MessageQueue queue : begin.keySet()) {
+            for (MessageQueue queue : queues) {
                 places.put(String.valueOf(queue.getQueueId()), List.of(
                     committed(consumer, queue),
                     consumer.offsetForTimestamp(queue, order.getLongValue("at_ms"))));
