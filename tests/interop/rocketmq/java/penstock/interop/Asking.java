@@ -5,7 +5,6 @@
 // they were, what it has committed, and where the queue's first message of the time `at_ms` is.
 package penstock.interop;
 
-import com.alibaba.fastjson.JSONArray;
 import com.alibaba.fastjson.JSONObject;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
