@@ -3,7 +3,7 @@
 The twins of what `compiled` has under these names; `active` chooses what a process uses. A peer may
 send millions of parts of no bytes in one message, and Python would make an object of each. What is
 no whole request wakes nobody, so a sleeping actor's memory is looked at in between, and nothing
-else of it is touched: a turn of the whole actor costs thirty times as much.
+else of it is touched, as a turn of the whole actor would.
 ZeroMQ is imported where it is used: most processes that load this have no sockets.
 """
 
