@@ -1,0 +1,44 @@
+"""A consumer's side of its socket: a wait that is long ends when the connection does."""
+
+from __future__ import annotations
+
+import time
+
+import zmq
+
+from penstock.client.broker_address import BrokerAddress
+from penstock.client.consume_link import ConsumeLink
+from penstock.client.core.consumer_core import ConsumerCore
+from penstock.client.core.timeouts import REPEAT_MS
+from penstock.shared.clock import SystemClock
+from penstock.shared.formats.compression import MAX_BODY_BYTES
+
+LONG_MS = 60_000
+
+
+class Owner:
+    """Whoever has the link."""
+
+
+def test_a_consumer_that_waits_long_asks_soon_when_its_connection_is_lost() -> None:
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    reader = context.socket(zmq.ROUTER)
+    port = reader.bind_to_random_port("tcp://127.0.0.1")
+    endpoint = f"tcp://127.0.0.1:{port}"
+    core = ConsumerCore(endpoint, "orders", 0, timeout_ms=10 * LONG_MS, hears_losses=True)
+    address = BrokerAddress("consumers", endpoint, None, LONG_MS, 0)
+    owner = Owner()
+    link = ConsumeLink(owner, "a consumer", core, address, MAX_BODY_BYTES, SystemClock())
+    now_ms, deadline = 0, time.monotonic() + LONG_MS / 1000
+    while not reader.poll(10):  # it could not be sent as long as there was no connection
+        assert time.monotonic() < deadline
+        now_ms += REPEAT_MS
+        link.exchange(now_ms)
+    link.exchange(now_ms + 2 * REPEAT_MS)
+    assert core.is_waiting_long, "it has asked again, and was not answered"
+    reader.close(linger=0)
+    began = time.monotonic()
+    link.wait(LONG_MS)
+    assert not core.is_waiting_long and time.monotonic() - began < LONG_MS / 2000
+    link.close()
+    context.term()
