@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import gc
 import os
-import select
 import signal
 import socket
 import traceback
@@ -26,6 +25,7 @@ from penstock.shared.clock import Clock, SystemClock
 from penstock.shared.config import Config
 from penstock.shared.errors import PenstockError, StoreUnavailable
 from penstock.shared.faults import crash_point
+from penstock.shared.files.readable import is_readable
 from penstock.shared.memory.positions import STATES
 from penstock.shared.memory.process_state import is_stopped
 from penstock.shared.memory.roster import ACTORS, row_of, start_order, stop_order
@@ -392,6 +392,5 @@ class Supervisor:
 
     def _sleep(self, timeout_ms: int) -> None:
         """Until a signal comes (a child's end is one), or the time is over."""
-        ready, _, _ = select.select([self._woken], [], [], timeout_ms / 1000)
-        if ready:
+        if is_readable(self._woken.fileno(), timeout_ms / 1000):
             self._woken.recv(4096)

@@ -23,6 +23,7 @@ import click
 from penstock.cli.endpoints import store_of
 from penstock.cli.option_types import Seconds, store_option
 from penstock.shared.errors import BrokerTimeout, ConnectError, StoreUnavailable
+from penstock.shared.files.readable import is_readable
 from penstock.shared.layout import StorePaths
 from penstock.shared.next_steps import quoted
 
@@ -145,7 +146,7 @@ def _ask_to_stop(paths: StorePaths, timeout_s: float) -> int:
         if find_running(paths.root).supervisor_pid != pid:
             raise ConnectError("another broker has just been started on the store", paths.root)
         signal.pidfd_send_signal(broker, signal.SIGTERM)
-        if not select.select([broker], [], [], timeout_s)[0]:
+        if not is_readable(broker, timeout_s):
             raise BrokerTimeout(
                 "the broker has not ended yet",
                 f"pid {pid}, {timeout_s:g} s",

@@ -8,10 +8,10 @@ dropped: it may be half a line.
 from __future__ import annotations
 
 import os
-import select
 from collections.abc import Callable, Iterator
 
 from penstock.client.core.sending.encoding import too_large
+from penstock.shared.files.readable import is_readable
 
 _CHUNK_BYTES = 256 << 10
 # How long to wait for input before `idle` is called.
@@ -57,13 +57,12 @@ class LineInput:
 
     def _has_ended(self) -> bool:
         """Whether nothing comes any more, as far as that is known without waiting."""
-        return bool(select.select([self._descriptor], [], [], 0)[0]) and not self._read()
+        return is_readable(self._descriptor, 0) and not self._read()
 
     def _read(self) -> bytes:
-        ready = select.select([self._descriptor], [], [], 0)[0]
-        while not ready:
+        wait_s: float | None = 0
+        while not is_readable(self._descriptor, wait_s):
             wait_s = _IDLE_S if self._idle() else None
-            ready = select.select([self._descriptor], [], [], wait_s)[0]
         chunk = os.read(self._descriptor, _CHUNK_BYTES)
         self.bytes_read += len(chunk)
         return chunk

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import io
 import os
-import select
 import sys
 from typing import Any
 
 from penstock.shared.errors import PenstockError
+from penstock.shared.files.readable import wait_until_writable
 
 # whether the command ends when its reader has gone; commands that print without end ask for it
 _stops = False
@@ -40,7 +40,7 @@ class _Output(io.FileIO):
     def write(self, data: Any, /) -> int:
         try:
             while (done := super().write(data)) is None:  # another process made it so
-                select.select([], [self], [])
+                wait_until_writable(self.fileno())
             return done
         except BrokenPipeError:
             if _stops:

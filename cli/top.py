@@ -7,7 +7,6 @@ works while actors are frozen. A frame fits the terminal; elsewhere 80 columns a
 from __future__ import annotations
 
 import os
-import select
 import shutil
 import sys
 import time
@@ -23,6 +22,7 @@ from penstock.cli.option_types import Finite, store_option
 from penstock.cli.output import json_line, shown_bytes
 from penstock.cli.signals import end_in_order
 from penstock.cli.table import cells_of, lay_out, printable
+from penstock.shared.files.readable import is_readable
 
 if TYPE_CHECKING:
     from penstock.actors.monitor import History, Reading
@@ -111,8 +111,10 @@ def _draw(text: str) -> None:
 
 def _quits(keys: int | None, seconds: float) -> bool:
     """Wait for the next frame; whether q was pressed meanwhile."""
-    ready, _, _ = select.select([] if keys is None else [keys], [], [], seconds)
-    return bool(ready) and os.read(ready[0], 64) in (b"q", b"Q", b"")
+    if keys is None:
+        time.sleep(seconds)
+        return False
+    return is_readable(keys, seconds) and os.read(keys, 64) in (b"q", b"Q", b"")
 
 
 @contextmanager
