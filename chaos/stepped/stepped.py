@@ -124,14 +124,14 @@ class SteppedBroker:
         self._close_store()
 
     def _leave(self, name: str) -> None:
-        """An actor's memory is dropped; nothing of its `close` is done."""
+        """An actor's memory is dropped; nothing of its `close` is done. What the kernel would take
+        with a process goes too: descriptors, and the thread of its pulse."""
         self._actors.pop(name, None)
-        stage = self._stages.pop(name)
-        stage.bus.close()
-        os.close(stage._membership)
+        self._stages.pop(name).close()
 
     def _close_store(self) -> None:
         self.store.listeners.close()
+        self.store.positions.close()
         os.close(self.store.lock)
 
 

@@ -53,15 +53,17 @@ class QueueTable:
     """
 
     def __init__(self, path: Path, writable: bool = False) -> None:
-        # stays open: `add` allocates through it
-        self._handle = os.open(path, os.O_RDWR if writable else os.O_RDONLY)
+        handle = os.open(path, os.O_RDWR if writable else os.O_RDONLY)
+        self._handle = -1
         try:
-            size = os.fstat(self._handle).st_size
+            size = os.fstat(handle).st_size
             access = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
-            self._map = mmap.mmap(self._handle, size, mmap.MAP_SHARED, access)
-        except BaseException:
-            os.close(self._handle)
-            raise
+            self._map = mmap.mmap(handle, size, mmap.MAP_SHARED, access)
+            if writable:  # `add` allocates through it
+                self._handle, handle = handle, -1
+        finally:
+            if handle >= 0:
+                os.close(handle)
         self._view = memoryview(self._map)
         self._words = self._view.cast("Q")
         self.capacity = size // SLOT_BYTES
@@ -131,7 +133,8 @@ class QueueTable:
         self._words.release()
         self._view.release()
         self._map.close()
-        os.close(self._handle)
+        if self._handle >= 0:
+            os.close(self._handle)
 
 
 def create_queue_table(path: Path, max_queues: int) -> None:

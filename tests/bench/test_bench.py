@@ -114,7 +114,7 @@ def test_pipeline_tells_how_far_queues_are_behind_and_what_memory_is_used(stack:
     details = result["details"]
     lags = ("reput_behind_flushed", "reput_behind_committed", "flushed_behind_wrote")
     for lag in (details[name] for name in lags):
-        assert lag["looks"] > 20 and 0 <= lag["p50_ms"] <= lag["p99_ms"] <= lag["max_ms"]
+        assert lag["looks"] and 0 <= lag["p50_ms"] <= lag["p99_ms"] <= lag["max_ms"]
     assert details["flushed_behind_wrote"]["max_ms"] > 0
     assert 2 <= len(details["memory_mib"]) <= MOST_TOLD
     for look in details["memory_mib"]:
