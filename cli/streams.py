@@ -15,7 +15,6 @@ import sys
 from typing import Any
 
 from penstock.shared.errors import PenstockError
-from penstock.shared.files.readable import wait_until_writable
 
 # whether the command ends when its reader has gone; commands that print without end ask for it
 _stops = False
@@ -40,6 +39,9 @@ class _Output(io.FileIO):
     def write(self, data: Any, /) -> int:
         try:
             while (done := super().write(data)) is None:  # another process made it so
+                # not sooner: `--help` imports next to nothing
+                from penstock.shared.files.readable import wait_until_writable
+
                 wait_until_writable(self.fileno())
             return done
         except BrokenPipeError:
