@@ -211,7 +211,8 @@ class _Walk:
         """After the walk: what has no slot is damage, and of what was missing some has come."""
         self._order.finish()
         self._first |= self._order.begun_again
-        wrong = [self._misplaced(each) for each in self._order.left_out + self._order.overtaken]
+        found = self._order.left_out + self._order.overtaken + self._stood_at_ends()
+        wrong = [self._misplaced(each) for each in found]
         self.ranges = sorted(self.ranges + wrong, key=lambda each: each.damage.position)
         self._room = [each.damage.size for each in self.ranges]
         for queue, gaps in self._gaps.items():
@@ -222,20 +223,39 @@ class _Walk:
                 if max(gap.low, low) < min(gap.high, high)
             ]
 
+    def _stood_at_ends(self) -> list[_Placed]:
+        """Records that come last of their queues and name taken slots. They may be the first ones
+        of topics that were made again, unless an entry at its queue's end leads to them."""
+        found = []
+        for queue in self._store.queues() if self._order.undecided else ():
+            key = queue.topic, queue.queue_id
+            tail = set(self._order.tails.get(key, ())).intersection(self._order.undecided)
+            at = max(self._order.ends.get(key, 0), queue.first_slot)
+            if tail and at < queue.max_offset:
+                stood = set(queue.entries(at, queue.max_offset)["offset"].tolist())
+                found += [each for each in tail if each.position in stood]
+        return found
+
     def take_ends(self, known: Mapping[str, QueueEnd]) -> None:
-        """Queues that are known to have gone on have lost what is missing after their last one."""
+        """Queues that are known to have gone on have lost what is missing after their last one. So
+        have those whose last records name wrong slots."""
         named: dict[tuple[str, int], tuple[int, int]] = {}
         for each in self.ranges:
             for topic, queue_id, slot in each.lost:
                 here = slot + 1, each.damage.position - 1
                 named[topic, queue_id] = max(here, named.get((topic, queue_id), here))
-        for name, end in known.items():
+        nameless = {each.damage.position for each in self.ranges if not each.lost}
+        ends = dict.fromkeys(self._order.tails, 0)
+        for name, known_end in known.items():
             topic, _, number = name.rpartition("/")
-            queue = (topic, int(number))
+            ends[topic, int(number)] = known_end.end
+        for queue, end in ends.items():
             # of one that has nothing here all has expired
-            last = self._next.get(queue, named.get(queue, (end.end, -1)))
+            last = self._next.get(queue, named.get(queue, (end, -1)))
             lost = max(last, named.get(queue, last))
-            for (slot, past), stop in ((last, lost[0]), (lost, end.end)):
+            misplaced = {each.position for each in self._order.tails.get(queue, ())} & nameless
+            end = max(end, lost[0] + len(misplaced))
+            for (slot, past), stop in ((last, lost[0]), (lost, end)):
                 if slot < stop:
                     gap = _Gap(slot, stop, past, sys.maxsize)
                     self._gaps.setdefault(queue, []).append(gap)

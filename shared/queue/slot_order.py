@@ -13,7 +13,10 @@ order along the log, in which each record of a queue follows the one before it b
 A record that goes back to a slot that is taken is therefore doubted until the next of its queue has
 come. Where two that name one slot stand next to each other, the second has it if nothing leads up
 to the first. Else it may be the first or the second that is of another queue: then the caller may
-know, or the first stays. Bytes and files stay out: what a record is, the caller says.
+know, or the first stays. One without a slot was counted when it was stored, all the same: those
+that nothing of their queue follows are `tails`, and whoever finds a queue's end by the log adds
+them, or their offsets would be given again. Bytes and files stay out: what a record is, the caller
+says.
 """
 
 from __future__ import annotations
@@ -65,6 +68,8 @@ class SlotOrder(Generic[Queue, Record]):
         self.left_out: list[Record] = []
         self.overtaken: list[Record] = []
         self.undecided: list[Record] = []
+        # of these those of each queue that came after the record at its end
+        self.tails: dict[Queue, list[Record]] = {}
 
     def end(self, queue: Queue, slot: int) -> int:
         """The highest slot of a queue plus one; `slot` where nothing is known of it yet."""
@@ -92,6 +97,7 @@ class SlotOrder(Generic[Queue, Record]):
         landed = self._land(queue, slot)
         too_far = slot - self.end(queue, slot) > room
         if too_far and not self._leaps_rightly(queue, slot, record, count):
+            self.tails.setdefault(queue, []).append(record)
             return landed, False
         # expired is what is older, so what began again before it is here from its slot 0 on
         falls_back = queue in self._alone and 0 < slot < self.ends[queue] - 1
@@ -125,6 +131,12 @@ class SlotOrder(Generic[Queue, Record]):
         if slot > end or slot and expected is None:
             ahead[slot] = record
         self._fill(queue, slot, slot + count)
+        if slot + count > end:
+            self.tails.pop(queue, None)
+        elif not has_slot:
+            self.tails.setdefault(queue, []).append(record)
+        elif accepted is not None and accepted in self.tails.get(queue, ()):
+            self.tails[queue].remove(accepted)
         self.ends[queue] = max(end, slot + count)
         self._next[queue] = slot + count
         return accepted, has_slot

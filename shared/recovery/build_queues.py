@@ -4,7 +4,7 @@ A message that damage took keeps its slot, with an entry that points to the dama
 does it. Where nobody knows what was there, the entry points to the next record of its queue, and
 readers see that it is not what they asked for. A record whose queue offset cannot be is left out
 and named, for no checksum covers that number: no log had room for this many messages before it, or
-the slot is another message's (slot_order.py).
+the slot is another message's (slot_order.py). At a queue's end it counts, for it had an offset.
 """
 
 from __future__ import annotations
@@ -299,23 +299,35 @@ class QueueBuilder:
         self.done.lost += len(entries) // ENTRY.size
 
     def _keep_lost_tails(self) -> None:
-        """The last messages of a queue may be lost: their old entries say where it goes on."""
-        for queue in self._store.queues() if self._damaged else ():
+        """The last messages of a queue may be lost, or name slots that others have: their old
+        entries say where it goes on. Without these the log tells how many named a wrong slot."""
+        tails = {
+            key: {ENTRY.unpack(entry)[0]: entry for _, entry in tail}
+            for key, tail in self._order.tails.items()
+        }
+        for queue in self._store.queues() if self._damaged or tails else ():
             key = (queue.topic.encode(), queue.queue_id)
             if self._only is not None and key not in self._only:
                 continue
             # A queue without a record in the log has no end here, and gets nothing: its old files,
             # or `reach`, say where it goes on.
-            at = max(self.ends.get(key, queue.max_offset), queue.first_slot)
+            at, tail = max(self.ends.get(key, queue.max_offset), queue.first_slot), tails.get(key)
             for row in queue.entries(at, queue.max_offset) if at < queue.max_offset else ():
                 offset, size, code = row.item()
-                index = bisect_right(self._damaged, (offset, sys.maxsize)) - 1
+                is_misplaced = tail is not None and tail.pop(offset, None) is not None
                 # This one was not lost to damage. What follows it stays out too, whatever it names:
                 # a queue must not have a gap.
-                if index < 0 or offset >= self._damaged[index][1]:
+                if not is_misplaced and not self._is_damaged(offset):
                     break
                 self._fill(key, at, ENTRY.pack(offset, size, code))
                 at += 1
+        # they lead to what names another slot, and readers see that
+        for key, tail in tails.items():
+            self._fill(key, self.ends[key], b"".join(tail.values()))
+
+    def _is_damaged(self, offset: int) -> bool:
+        index = bisect_right(self._damaged, (offset, sys.maxsize)) - 1
+        return index >= 0 and offset < self._damaged[index][1]
 
     def reach(self, key: Queue, known: QueueEnd, files_hold: int) -> None:
         """Let a queue go on where it is known to have ended: what is missing is lost.

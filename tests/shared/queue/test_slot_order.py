@@ -62,6 +62,28 @@ def test_a_record_has_the_slot_that_it_names_or_another_one_has_it(
     assert order.ends == {"q": max(slots) + 1}
 
 
+@pytest.mark.parametrize(
+    ("slots", "tail"),
+    [
+        ([0, 1, 2, 0], [3]),
+        ([0, 1, 2, 1, 0], [3, 4]),
+        ([0, 1, 2, 2], [3]),
+        ([0, 1, 2, 0, 4], []),  # the slot before the last one is missing: it was counted
+        ([0, 1, 2, 0, 1], []),  # the topic was made again
+        ([0, 1, 2, 0, 1, 9], []),
+        ([0, 1, 2, 99], [3]),
+    ],
+)
+def test_what_comes_without_a_slot_at_a_queue_s_end_is_counted(
+    slots: list[int], tail: list[int]
+) -> None:
+    order = Order()
+    for number, slot in enumerate(slots):
+        order.take("q", slot, number, room=50)
+    order.finish()
+    assert order.tails.get("q", []) == tail
+
+
 def test_what_is_known_of_a_slot_decides_between_two_next_to_each_other() -> None:
     order = Order(is_known=lambda queue, slot, record: (queue, slot, record) == ("q", 6, 2))
     assert _walk(order, [5, 6, 6, 7]) == {5: 0, 6: 2, 7: 3}

@@ -3,12 +3,14 @@ gets them in the place of other messages, and each of the others stays where it 
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from penstock.chaos.stepped.replay import settle
+from penstock.maintenance.rebuild import rebuild_store
 from penstock.maintenance.repair import repair_store
 from penstock.maintenance.verify import verify_store
 from penstock.shared.clock import SystemClock
@@ -54,6 +56,11 @@ def _repair(store: Any) -> None:
     settle(store.paths.root, store.config)
 
 
+def _rebuild(store: Any) -> None:
+    rebuild_store(store.paths, store.config, SystemClock(), queues=True, index=False)
+    settle(store.paths.root, store.config)
+
+
 @pytest.fixture
 def eight_each(stopped_store: Callable[..., Any], twelve: list[Record]) -> Any:
     """Killed: two queues with eight messages each, all dispatched, and nothing that vouches for
@@ -87,3 +94,25 @@ def test_entries_that_were_there_tell_which_of_two_records_is_wrong(
             assert f"the record at {position}" in capfd.readouterr().err
         if after != "another start":
             _repair(eight_each)
+
+
+@pytest.mark.parametrize("mend", [_rebuild, _repair])
+@pytest.mark.parametrize("queues", ["there", "gone"])
+@pytest.mark.parametrize("named", [0, 3, 6, 1 << 40])
+@pytest.mark.parametrize("number", [14, 15])
+def test_no_offset_is_given_again_where_the_last_of_a_queue_names_another_slot(
+    eight_each: Any, mend: Callable[[Any], None], queues: str, named: int, number: int
+) -> None:
+    """Nothing comes after it in the log, and no list says how many messages its queue had."""
+    whole, ends = _served(eight_each)
+    del whole["orders", number % 2, 7]
+    log, at = eight_each.log(), eight_each.starts()[number] + AT_QUEUE_OFFSET
+    log[at : at + 8] = named.to_bytes(8, "big")
+    eight_each.write_log(log)
+    if queues == "gone":
+        shutil.rmtree(eight_each.paths.consume_queue)
+    for _ in range(2):
+        mend(eight_each)
+        assert _served(eight_each) == (whole, ends)
+    if mend is _repair and queues == "there":
+        assert verify_store(eight_each.paths.root).problems == []
