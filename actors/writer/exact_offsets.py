@@ -42,7 +42,9 @@ from penstock.shared.messaging.offsets_record import (
     read_body,
 )
 from penstock.shared.messaging.system_topics import OFFSETS_TOPIC
+from penstock.shared.next_steps import look_at
 from penstock.shared.process.actor import Stage
+from penstock.shared.process.retry import Retry
 from penstock.shared.queue.open_files import ConsumeQueueFiles
 from penstock.shared.store.saved_offsets import Offsets, SavedOffsets, load_offsets, save_offsets
 
@@ -73,8 +75,11 @@ class ExactOffsets:
         self._offsets: Offsets = {}
         self._count = 0
         self._next = 0  # queue offset of the next record of the topic
+        self._found = 0  # queue offset of the next one when this began
         self._loading: Iterator[None] | None = None
-        self._damaged: PenstockError | None = None
+        self._retry = Retry(stage.clock)
+        # why the values are not known, until they are found after all
+        self._refusal: PenstockError | None = None
         # since the values were saved: records, and when and where in the log the first one came
         self._records = self._first_ms = self._unsaved = 0
         # values on their way to the file, and their log offset, which the disk has to have first
@@ -82,37 +87,55 @@ class ExactOffsets:
 
     def begin(self, next_offset: int) -> None:
         """Find the values, of which the last one has the offset before this in its queue."""
+        self._found = next_offset
         if next_offset or self._file.exists():
-            self._loading = self._load(next_offset)
+            self._loading = self._load()
         else:
             self._publish()
 
     def turn(self) -> int:
         """A step of finding or saving the values; how much was done."""
         if self._loading is not None:
-            try:
-                next(self._loading)
-            except StopIteration:
-                self._loading = None
-            except (OSError, StoreDamaged) as error:
-                self._loading = None
-                what = "the offsets of groups that work exactly once cannot be read"
-                self._damaged = StoreDamaged(what, error, getattr(error, "hint", ""))
-                self._report(f"{what}: {error}")
-            return 1
+            return self._find()
         if self._saving is not None:
             return self._save(*self._saving)
-        if self._records and not self._damaged:
+        if self._records and not self._refusal:
             waited_ms = self._clock.monotonic_ms() - self._first_ms
             if self._records >= SAVE_RECORDS or waited_ms >= SAVE_MS:
                 self.prepare_to_save(self._positions["wrote"])
         return 0
 
+    def _find(self) -> int:
+        """A step of finding the values. What a disk refuses, which may be full, is tried again."""
+        if self._loading is None or self._retry.waits:
+            return 0
+        what = "the offsets of groups that work exactly once cannot be read"
+        try:
+            next(self._loading)
+        except StopIteration:
+            self._loading = None
+            if self._refusal is not None:
+                self._report("the offsets of groups that work exactly once are read")
+            self._refusal = None
+        except StoreDamaged as error:
+            self._loading = None
+            self._refusal = StoreDamaged(what, error, error.hint)
+            self._report(f"{what}: {error}")
+        except OSError as error:
+            self._loading = self._load()
+            self._retry.put_off()
+            if self._refusal is None:
+                self._report(f"{what}: {error}; trying again")
+            self._refusal = StoreUnavailable(what, error, look_at(self._file))
+        return 1
+
     # --- frames ---
 
     def check(self, move: OffsetsMove) -> None:
         """Whether a frame may be stored now. Raises OffsetsMoved; BrokerBusy while the values are
-        being found, StoreDamaged where they cannot be, StoreUnavailable for too many of them."""
+        being found, StoreDamaged or StoreUnavailable where they cannot be, or are too many."""
+        if self._refusal is not None:
+            raise self._refusal
         if self._loading is not None:
             raise BrokerBusy(
                 "the offsets of groups that work exactly once are being read",
@@ -120,8 +143,6 @@ class ExactOffsets:
                 "the block is not stored, end it again later",
                 retry_after_ms=LOADING_MS,
             )
-        if self._damaged is not None:
-            raise self._damaged
         new, told, length = 0, dict[str, dict[int, int]](), 0
         group = self._offsets.get(move.group, {})
         for topic, queues in move.topics.items():
@@ -174,9 +195,10 @@ class ExactOffsets:
 
     # --- after a start ---
 
-    def _load(self, next_offset: int) -> Iterator[None]:
+    def _load(self) -> Iterator[None]:
         saved = load_offsets(self._file)
-        self._offsets, self._next = saved.offsets, min(saved.queue_offset, next_offset)
+        self._offsets, self._next = saved.offsets, min(saved.queue_offset, self._found)
+        self._records = 0
         self._count = sum(
             len(queues) for group in saved.offsets.values() for queues in group.values()
         )
@@ -236,7 +258,7 @@ class ExactOffsets:
 
     def close(self) -> None:
         """Save what the disk has by now, so that the next start has little to read."""
-        if self._loading is None and self._damaged is None and self._records:
+        if self._loading is None and self._refusal is None and self._records:
             self.prepare_to_save(self._positions["wrote"])
         if self._saving is not None:
             self._save(*self._saving)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 from collections.abc import Callable
 from typing import Any
 
@@ -20,6 +21,7 @@ from penstock.shared.formats.properties import encode_properties
 from penstock.shared.formats.record import Record, encode_record, pack_host
 from penstock.shared.messaging.offsets_record import ANY, NONE, begin_of, move_of
 from penstock.shared.messaging.system_topics import OFFSETS_TOPIC
+from penstock.shared.process.retry import RETRY_MS
 from penstock.shared.store.saved_offsets import SavedOffsets, save_offsets
 from penstock.shared.wire.messages import Appended, QueueRun, Refused, Route, encode
 
@@ -348,3 +350,33 @@ def test_values_outlive_their_records_and_a_log_that_ends_below_what_was_saved(
     assert isinstance(bench.send(one("a", 40, 50)), Appended)
     bench.restart()
     assert present(bench.send_when_read(one("b", 40, 60))) == {"in": {0: 50}}
+
+
+def test_a_disk_that_was_full_when_a_writer_began_keeps_no_block_out_afterwards(
+    pipeline: Callable[..., Any], client: Callable[..., Any]
+) -> None:
+    """The log ends below what was saved, so that is saved again. The limit on file sizes stands for
+    the disk."""
+    broker = pipeline()
+    saved = SavedOffsets(9, 5000, {"g": {"in": {0: 40}}})
+    save_offsets(broker.paths.exact_offsets, msgspec.json.encode(saved))
+    broker.allocate(2)
+    writer = broker.start(Writer)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10, before[1]))
+    try:
+        writer.work()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    producer = client(broker, writer)
+    producer.ask(encode(Route(7, OFFSETS_TOPIC, True)))
+    producer.hello(0)
+    (refused,) = producer.append_runs(*one("a", 40, 50))
+    assert isinstance(refused, Refused) and refused.status == "SERVICE_NOT_AVAILABLE"
+    assert "File too large" in refused.value
+    broker.clock.advance(RETRY_MS)
+    for _ in range(5):
+        writer.work()
+    producer.hello(0)
+    assert present(producer.append_runs(*one("a", 0, 50))[0]) == {"in": {0: 40}}
+    assert isinstance(producer.append_runs(*one("b", 40, 50))[0], Appended)
