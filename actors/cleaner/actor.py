@@ -203,10 +203,14 @@ class Cleaner(Actor):
         if self._config.expire_archived_only:
             needed = min(needed, self._archived_to())
         bases = range(self._log_start, needed - self._segment_bytes + 1, self._segment_bytes)
-        times = []
+        times: list[int] = []
         for base in bases[:most]:
             path = self._paths.commit_log / segment_name(base)
-            times.append(path.stat().st_mtime_ns // 1_000_000)
+            try:
+                times.append(path.stat().st_mtime_ns // 1_000_000)
+            except FileNotFoundError:
+                # somebody has removed it: it goes with the one before, and keeps none from going
+                times.append(times[-1] if times else 0)
         return times
 
     def _archived_to(self) -> int:

@@ -524,6 +524,19 @@ def test_a_file_that_cannot_be_deleted_is_told_and_tried_again_later(
     assert it.broker.positions["clean_error"] == 0
 
 
+@pytest.mark.parametrize("missing", [0, 1])
+def test_a_segment_that_somebody_has_removed_keeps_no_other_from_going(
+    store: Callable[..., Store], missing: int
+) -> None:
+    it = store()
+    it.fill(3)
+    it.age(2)
+    (it.broker.paths.commit_log / segment_name(missing * SEGMENT_BYTES)).unlink()
+    it.run(it.cleaner())
+    assert it.segments()[0] == it.broker.positions["log_start"] == 3 * SEGMENT_BYTES
+    assert it.broker.positions["clean_error"] == 0
+
+
 def test_a_queue_that_cannot_be_read_keeps_no_other_from_expiring(
     store: Callable[..., Store],
 ) -> None:
