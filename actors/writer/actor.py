@@ -357,7 +357,8 @@ class Writer(Actor):
             except OSError as error:
                 if error.errno in RESOURCE_EXHAUSTED:
                     raise  # of this process, not of the disk: the next one has it again
-                self._turn_away(frame.peer, frame.request, segment_missing(str(error), self._paths))
+                missing = segment_missing(error.errno or 0, str(error), self._paths)
+                self._turn_away(frame.peer, frame.request, missing)
                 return
             if frame.move is not None:
                 self._exact.will_move(self._end.wrote)

@@ -7,10 +7,11 @@ import os
 from penstock.actors.writer.send_queue import BUSY_RETRY_MS
 from penstock.shared.errors import BrokerBusy, PenstockError, SegmentUnavailable, StoreUnavailable
 from penstock.shared.files.disk_space import describe_disk
+from penstock.shared.files.durable import NO_ROOM
 from penstock.shared.layout import StorePaths
 from penstock.shared.log.damage import read_only_error
 from penstock.shared.memory.positions import Positions
-from penstock.shared.next_steps import quoted
+from penstock.shared.next_steps import look_at, quoted
 
 # How long a frame waits for a segment, or for room in the pool.
 ALLOCATE_TIMEOUT_MS = 5000
@@ -41,11 +42,15 @@ def commit_failed(positions: Positions, paths: StorePaths) -> StoreUnavailable:
     )
 
 
-def segment_missing(why: str, paths: StorePaths) -> SegmentUnavailable:
+def segment_missing(number: int, why: str, paths: StorePaths) -> SegmentUnavailable:
+    """`number` is the error's; 0 where the segment is late, and nobody has said why."""
+    todo = look_at(paths.commit_log)
+    if number in (0, *NO_ROOM):
+        todo = "free disk space"
     return SegmentUnavailable(
         "the next commit log segment cannot be made or opened",
         f"{why}; {describe_disk(paths.commit_log)}",
-        "the message is not stored; free disk space and send it again",
+        f"the message is not stored; {todo}; then send it again",
     )
 
 
@@ -64,7 +69,7 @@ def no_room(
     why = "it is full" if fast else f"none within {ALLOCATE_TIMEOUT_MS} ms"
     if no_segment:
         number = positions["allocate_error"]
-        return segment_missing(os.strerror(number) if number else why, paths)
+        return segment_missing(number, os.strerror(number) if number else why, paths)
     if positions["commit_error"]:
         return commit_failed(positions, paths)
     return BrokerBusy(

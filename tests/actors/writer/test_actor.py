@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -338,6 +339,26 @@ def test_without_a_segment_a_frame_is_refused_at_once_and_ends_its_session(
     producer.hello()
     (answer,) = producer.append([b"b"])
     assert isinstance(answer, Appended)
+
+
+@pytest.mark.parametrize(
+    ("number", "todo"),
+    [
+        (errno.ENOSPC, "free disk space"),
+        (errno.EDQUOT, "free disk space"),
+        (errno.EACCES, "who may write there: ls -ld"),
+        (errno.EROFS, "who may write there: ls -ld"),
+    ],
+)
+def test_what_to_do_about_a_missing_segment_fits_what_has_refused_it(
+    pipeline: Callable[..., Any], client: Callable[..., Any], number: int, todo: str
+) -> None:
+    broker = pipeline()
+    producer = client(broker, broker.start(Writer))
+    broker.positions.initialise("allocate_error", number)
+    (refused,) = producer.append([b"a"])
+    assert isinstance(refused, Refused) and os.strerror(number) in refused.value
+    assert todo in refused.hint and refused.hint.endswith("send it again")
 
 
 def test_a_frame_waits_for_a_segment_that_is_late(
