@@ -112,7 +112,7 @@ class Writer(Actor):
         self._inlet.tend(self._retries.size_bytes + self._unread.size_bytes)
         done = self._release(now_ms)
         if self._waiting is not None:
-            self._store(self._waiting)
+            self._store_waiting(self._waiting)
             done += self._waiting is None
         self._held.note(self._is_blocked(), now_ms)
         while done < FRAMES_AT_ONCE and self._may_receive():
@@ -339,6 +339,16 @@ class Writer(Actor):
             self._turn_away(frame.peer, request, error)
         except PenstockError as error:
             self._refuse(frame.peer, request.seq, error, request.session)
+
+    def _store_waiting(self, frame: CheckedFrame) -> None:
+        """Store a frame that has waited, unless the store has become read-only meanwhile."""
+        try:
+            check_writable(self._positions, self._paths)
+        except PenstockError as error:
+            self._waiting = None
+            self._turn_away(frame.peer, frame.request, error)
+            return
+        self._store(frame)
 
     def _store(self, frame: CheckedFrame) -> None:
         """Store a checked frame and see to its answer, or keep it while there is no room."""

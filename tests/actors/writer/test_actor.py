@@ -378,6 +378,23 @@ def test_a_frame_waits_for_a_segment_that_is_late(
     assert isinstance(answer, Appended)
 
 
+def test_a_frame_that_has_waited_is_not_stored_after_a_failed_flush(
+    pipeline: Callable[..., Any], client: Callable[..., Any]
+) -> None:
+    """The allocator or the committer may make room after that."""
+    broker = pipeline()
+    writer = broker.start(Writer)
+    producer = client(broker, writer)
+    producer.append([b"a"], answers=0)
+    while not broker.positions["append_wanted"]:
+        writer.work()
+    broker.positions.initialise("flush_error", errno.EIO)
+    broker.allocate(1)
+    (refused,) = producer.answers(1)
+    assert isinstance(refused, Refused) and "read-only" in refused.what
+    assert broker.positions["wrote"] == 0
+
+
 def test_a_stopping_writer_takes_nothing_new_and_answers_what_it_has(
     pipeline: Callable[..., Any], work: Callable[..., None], client: Callable[..., Any]
 ) -> None:
