@@ -30,7 +30,7 @@ from __future__ import annotations
 
 from penstock.shared.errors import StoreDamaged
 from penstock.shared.faults import crash_point
-from penstock.shared.files.durable import FlushFailed
+from penstock.shared.files.durable import FlushFailed, unfinished_files
 from penstock.shared.formats.delay_levels import parse_delay_levels
 from penstock.shared.formats.index_chains import Entries
 from penstock.shared.formats.queue_entry import ENTRY
@@ -80,7 +80,7 @@ class Reput(Actor):
 
     def start(self) -> None:
         config, run = self._stage.config, self._stage.run
-        for growing in self._paths.staging.iterdir():
+        for growing in unfinished_files(self._paths.staging):
             if not growing.name.startswith("commitlog-"):  # those are the allocator's
                 growing.unlink()
         self._dispatched = self._positions["dispatched"]

@@ -22,7 +22,7 @@ import os
 from penstock.actors.allocator.warm_segment import WarmSegment
 from penstock.shared.faults import crash_point
 from penstock.shared.files.disk_space import lacking_room
-from penstock.shared.files.durable import make_file
+from penstock.shared.files.durable import make_file, unfinished_files
 from penstock.shared.files.segments import segment_bases
 from penstock.shared.layout import StorePaths, segment_name
 from penstock.shared.process.actor import QUIET_TICK_MS, TICK_MS, Actor, Stage
@@ -50,8 +50,9 @@ class Allocator(Actor):
 
     def start(self) -> None:
         self._allocated = self._positions["allocated"]
-        for growing in self._paths.staging.glob("commitlog-*"):
-            growing.unlink()
+        for growing in unfinished_files(self._paths.staging):
+            if growing.name.startswith("commitlog-"):
+                growing.unlink()
         for base in segment_bases(self._paths.commit_log, self._segment_bytes):
             if base >= self._allocated:
                 (self._paths.commit_log / segment_name(base)).unlink()

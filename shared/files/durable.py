@@ -135,6 +135,11 @@ def make_files(staging: Path, wanted: Sequence[NewFile], size: int, *, sparse: b
                 os.unlink(path)
 
 
+def unfinished_files(staging: Path) -> list[Path]:
+    """What processes that died have left there. A directory is nobody's of Penstock."""
+    return [path for path in staging.iterdir() if path.is_symlink() or not path.is_dir()]
+
+
 @contextmanager
 def opened(path: str, flags: int) -> Iterator[int]:
     """A file's descriptor, until the block is left. A file that is made is for its owner only.

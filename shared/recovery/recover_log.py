@@ -31,7 +31,7 @@ import msgspec
 
 from penstock.shared.errors import StoreDamaged
 from penstock.shared.faults import crash_point
-from penstock.shared.files.durable import drop_empty_last, sync_directory
+from penstock.shared.files.durable import drop_empty_last, sync_directory, unfinished_files
 from penstock.shared.formats.checkpoint import Checkpoint
 from penstock.shared.layout import StorePaths, segment_name
 from penstock.shared.log.damage import Damage, joined, load_quarantine
@@ -309,7 +309,7 @@ def _cut(
 def _remove_leftovers(paths: StorePaths) -> None:
     """Remove what nobody reads: files that were never finished. The lock is held, so nobody is at
     work on one."""
-    for leftover in paths.staging.iterdir():
+    for leftover in unfinished_files(paths.staging):
         leftover.unlink()
     remove_rebuild(paths)
 

@@ -311,8 +311,10 @@ def test_a_new_reput_removes_its_predecessors_half_made_files_and_nobody_elses(
     other = broker.paths.staging / f"commitlog-{segment_name(0)}-4712"
     for path in (own, other):
         path.write_bytes(b"half")
+    foreign = broker.paths.staging / "0-mine"
+    foreign.mkdir()
     broker.start(Reput)
-    assert not own.exists() and other.exists()
+    assert not own.exists() and other.exists() and foreign.exists()
 
 
 def test_bytes_that_are_no_record_end_it_and_are_named(

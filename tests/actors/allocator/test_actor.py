@@ -76,12 +76,14 @@ def test_a_successor_goes_on_behind_what_is_there_and_removes_what_is_half_made(
     half.write_bytes(b"half")
     other = broker.paths.staging / f"0-{segment_name(0)}-4712"
     other.write_bytes(b"the reput's")
+    foreign = broker.paths.staging / "commitlog-mine"
+    foreign.mkdir()
     broker.append()
     second = broker.start(Allocator)
     assert broker.positions["allocated"] == SEGMENT_BYTES
     work(second)
     assert broker.positions["allocated"] == 2 * SEGMENT_BYTES
-    assert not half.exists() and other.exists()
+    assert not half.exists() and other.exists() and foreign.exists()
 
 
 def test_a_successor_makes_again_what_nobody_counted_for_its_name_may_not_be_durable(

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from penstock.chaos.stepped.replay import settle
 from penstock.shared.config import Config
 from penstock.shared.errors import StoreDamaged
 from penstock.shared.files.durable import make_directory
@@ -452,6 +453,19 @@ def test_half_made_files_go(stopped_store: Callable[..., Any], twelve: list[Reco
     (store.paths.staging / "commitlog-00-1").write_bytes(b"x")
     store.recover()
     assert list(store.paths.staging.iterdir()) == []
+
+
+def test_a_directory_among_half_made_files_stays_and_fails_no_start(
+    stopped_store: Callable[..., Any], twelve: list[Record]
+) -> None:
+    store = stopped_store(twelve, unclean=True)
+    foreign = store.paths.staging / "commitlog-mine"
+    foreign.mkdir()
+    (foreign / "notes.txt").write_text("mine")
+    (store.paths.staging / "link").symlink_to(foreign)
+    settle(store.paths.root, store.config)
+    assert list(store.paths.staging.iterdir()) == [foreign]
+    assert (foreign / "notes.txt").read_text() == "mine"
 
 
 def test_queues_without_a_log_are_not_believed(
