@@ -9,6 +9,7 @@ from penstock.shared.formats.record_layout import HEAD_BYTES, store_timestamp_ms
 from penstock.shared.index.directory import index_files, index_geometry
 from penstock.shared.index.index_file import IndexFile, IndexFiles, StoredMs
 from penstock.shared.layout import StorePaths
+from penstock.shared.next_steps import rebuild_index
 from penstock.shared.recovery.build_index import index_log
 from penstock.shared.recovery.recover_log import Recovered
 from penstock.shared.store.checkpoint_file import load_checkpoint
@@ -95,7 +96,7 @@ def _catch_up(store: StoreDirectory, files: IndexFiles, recovered: Recovered) ->
     if stop - start > CATCH_UP_BYTES:
         return (
             f"{stop - start} bytes of the log, from offset {start} on, are not in the index: "
-            f"queries by key find nothing there until: penstock store rebuild {store.paths.root}"
+            f"queries by key find nothing there until: {rebuild_index(store.paths.root)}"
         )
     files.cut(start, _stored_ms(store))
     index_log(store, files, start, stop)
