@@ -11,7 +11,7 @@ from pathlib import Path
 from penstock.maintenance.verify_report import Findings
 from penstock.shared.files.segments import shown
 from penstock.shared.formats.index_layout import HEADER, ITEM
-from penstock.shared.index.directory import index_files, read_index_header
+from penstock.shared.index.directory import begun_index_files, read_index_header
 
 
 def check_index_files(directory: Path, log_end: int, unclean: bool, findings: Findings) -> None:
@@ -20,7 +20,7 @@ def check_index_files(directory: Path, log_end: int, unclean: bool, findings: Fi
     `log_end` is the log offset that the walk has come to. One finding for each file: where one word
     is wrong, the others say little.
     """
-    for path in index_files(directory):
+    for path in begun_index_files(directory):
         reason, at = _complaint(path, log_end, unclean)
         if reason:
             findings.report("index-header", (shown(path), at), None, reason)

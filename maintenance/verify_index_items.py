@@ -20,7 +20,7 @@ from penstock.shared.files.segments import shown
 from penstock.shared.formats.index_chains import SLOT_DTYPE, Entries, KeyBatch, put
 from penstock.shared.formats.index_layout import ITEM, Geometry, IndexHeader
 from penstock.shared.formats.record_outline import Outline, record_keys
-from penstock.shared.index.directory import index_files
+from penstock.shared.index.directory import begun_index_files
 from penstock.shared.index.index_file import IndexFile
 
 # Keys, or items, that are compared at once: enough for numpy to pay, little enough to be in memory.
@@ -64,7 +64,7 @@ class IndexCheck:
     def _open(self, directory: Path) -> None:
         """Map the files that can be read. All headers are read here, before the log is walked."""
         slots, items = self._geometry
-        for path in index_files(directory):
+        for path in begun_index_files(directory):
             if (length := path.lstat().st_size) != self._geometry.file_bytes:
                 detail = (
                     f"{length} bytes, where one of {slots} slots and {items} items has "

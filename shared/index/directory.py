@@ -38,13 +38,17 @@ def index_files(directory: Path) -> list[Path]:
     ]
 
 
-def check_index_sizes(directory: Path, geometry: Geometry) -> None:
-    """Raise StoreDamaged for a file of another length than the geometry's; the last one may be
-    empty, as a RocketMQ leaves one that died making it."""
+def begun_index_files(directory: Path) -> list[Path]:
+    """The same without a last one that is empty, as a RocketMQ leaves one that died making it: a
+    start removes it."""
     paths = index_files(directory)
-    for path in paths:
-        if (size := path.stat().st_size) or path != paths[-1]:
-            check_index_size(path, size, geometry)
+    return paths[:-1] if paths and not paths[-1].lstat().st_size else paths
+
+
+def check_index_sizes(directory: Path, geometry: Geometry) -> None:
+    """Raise StoreDamaged for a file of another length than the geometry's."""
+    for path in begun_index_files(directory):
+        check_index_size(path, path.stat().st_size, geometry)
 
 
 def check_index_size(path: Path, size: int, geometry: Geometry) -> None:

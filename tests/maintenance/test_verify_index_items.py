@@ -55,6 +55,17 @@ def test_nothing_is_wrong_with_an_index_that_the_log_gives(indexed: Callable[...
     assert report.ok and report.problems == [] and report.notes == []
 
 
+def test_an_empty_last_file_is_as_a_crash_leaves_it_and_one_before_others_is_not(
+    indexed: Callable[..., Path],
+) -> None:
+    root = indexed()
+    (root / "index" / "29991231235959999").touch()
+    assert verify_store(root).problems == _verify(root).problems == []
+    (root / "index" / "00000000000000000").touch()
+    found = {(each.kind, each.file) for each in _verify(root).problems}
+    assert found >= {("index-size", str(root / "index" / "00000000000000000"))}
+
+
 @pytest.mark.parametrize(
     ("at", "raw", "kinds"),
     [
