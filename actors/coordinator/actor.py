@@ -41,14 +41,7 @@ from penstock.shared.layout import StorePaths
 from penstock.shared.messaging.system_topics import retry_topic
 from penstock.shared.process.actor import QUIET_TICK_MS, Actor, Stage
 from penstock.shared.process.reception import Reception
-from penstock.shared.progress.group_journal import (
-    Entry,
-    Gone,
-    Head,
-    MemberRow,
-    Row,
-    TopicGone,
-)
+from penstock.shared.progress.group_journal import Entry, Gone, Head, MemberRow, Row, TopicGone
 from penstock.shared.queue.lag import Lag
 from penstock.shared.queue.reader import QueueReader
 from penstock.shared.wire import group_messages as words
@@ -301,6 +294,8 @@ class Coordinator(Actor):
             connection = known.connection
         else:
             connection = self._connections.of(frame)
+            if known is not None and connection < 0 <= known.connection:
+                return  # its connection has ended, and the member has come by the next one since
         answer = self._requests.join(request, peer, connection, now_ms)
         if known is None:
             self._members.groups[request.group].members[request.client_id].address = _address(frame)

@@ -5,8 +5,10 @@
 A queue has one owner or none. Each claim has an epoch that no other claim has, and an offset moves
 only by the owner, with the claim's epoch. One that was released is over, whatever is heard of it
 later. So what a member says that was taken for dead, and whose queue another one has, changes
-nothing. Every change is noted as the row that it leads to, for the journal; a claim becomes valid
-when that is written, which is not this file's work.
+nothing. What an ended connection has left may be read after words of the next one; commits are
+numbered, and one with a lower number than the last changes nothing either. Every change is noted as
+the row that it leads to, for the journal; a claim becomes valid when that is written, which is not
+this file's work.
 """
 
 from __future__ import annotations
@@ -29,13 +31,15 @@ class Seat:
     was released.
 
     `since_ms` is when its owner was given it, by the caller's monotonic clock; NONE where nobody
-    knows: no journal says it.
+    knows: no journal says it. `number` is that of the claim's last commit. No journal says that
+    either: an earlier commit was sent to the coordinator before, and ended with its sockets.
     """
 
-    __slots__ = ("epoch", "offset", "owner", "since_ms")
+    __slots__ = ("epoch", "number", "offset", "owner", "since_ms")
 
     def __init__(self, offset: int = NONE, epoch: int = 0, owner: str = "") -> None:
         self.offset, self.epoch, self.owner, self.since_ms = offset, epoch, owner, NONE
+        self.number = 0
 
 
 class Given(NamedTuple):
@@ -70,6 +74,7 @@ class Claims:
             return None
         if not seat.owner:
             seat.owner, seat.epoch, seat.since_ms = client, self._next_epoch, now_ms
+            seat.number = 0
             self._next_epoch += 1
             self._owned.setdefault((group, client), set()).add(queue)
             self._note(group, queue, seat)
@@ -139,11 +144,17 @@ class Claims:
 
     # --- offsets ---
 
-    def commit(self, group: str, client: str, queue: Queue, offset: int, epoch: int) -> bool:
-        """Whether it counts: the claim of this epoch is the client's."""
+    def commit(
+        self, group: str, client: str, queue: Queue, offset: int, epoch: int, number: int
+    ) -> bool:
+        """Whether the claim of this epoch is the client's. The commit counts then, unless one of
+        this claim with a higher number has come: an offset may go back, but not to an old word."""
         seat = self._own(group, client, queue, epoch)
         if seat is None:
             return False
+        if number < seat.number:
+            return True
+        seat.number = number
         if seat.offset != offset:
             seat.offset = offset
             self._note(group, queue, seat)

@@ -292,6 +292,7 @@ class MemberRequests:
                 (each.topic, each.queue_id),
                 each.offset,
                 each.epoch,
+                request.request,
             )
         ]
         return Committed(request.request, request.group, tuple(lost))
@@ -304,7 +305,8 @@ class MemberRequests:
         for each in request.commits:
             queue = each.topic, each.queue_id
             if each.offset >= 0:
-                self._claims.commit(group, client, queue, each.offset, each.epoch)
+                number = request.request
+                self._claims.commit(group, client, queue, each.offset, each.epoch, number)
             if self._claims.release(group, client, queue, each.epoch):
                 freed.append(queue)
             else:

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
+import zmq
 
 from penstock.actors.coordinator import Coordinator, group_files, notifications
 from penstock.actors.coordinator.membership import GRACE_MS, ORDERLY_KEEP_MS
@@ -273,6 +274,31 @@ def test_a_member_that_comes_back_at_once_has_never_been_away(
     assert back.claim(0).queues == got[:1]
     # what it did not name is another's by right, and its own only by a new claim
     assert back.claim(1).queues[0].epoch > got[1].epoch
+
+
+def test_what_an_ended_connection_has_left_sets_no_offset_back_and_takes_no_queue_away(
+    coordinator: Callable[..., Started],
+) -> None:
+    """It may be read after words of the next connection: sockets are read in turns."""
+    broker, actor, member = coordinator()
+    first, back = member("a"), member("a")
+    got = first.own()
+    late = first._number + 1
+    back._number = late
+    held = (words.HeldClaim(TOPIC, 0, got.epoch),)
+    back.join(held=held)
+    assert back.commit((0, 8, got.epoch)).lost == ()
+    assert first.commit((0, 5, got.epoch)).lost == () and first._number == late
+    seat = actor._claims.seat(GROUP, (TOPIC, 0))
+    assert seat.offset == 8
+    assert back.commit((0, 2, got.epoch)).lost == () and seat.offset == 2, "its own word counts"
+    subscriptions = (words.SubscriptionData(TOPIC, "TAG", "*", 1),)
+    join = words.Join(late, GROUP, "a", subscriptions, SESSION_MS)
+    # a frame of a connection that is no more says nothing of it
+    actor._join(b"ended", zmq.Frame(), join, broker.clock.monotonic_ms())
+    assert seat.owner == "a"
+    broker.clock.advance(GRACE_MS)
+    assert back.join(held=held).members == ("a",) and seat.owner == "a"
 
 
 def test_a_silent_member_is_none_after_its_session_and_an_orderly_one_keeps_its_queues(

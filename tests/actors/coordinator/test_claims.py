@@ -59,6 +59,8 @@ class ClaimsMachine(RuleBasedStateMachine):
         self.released: set[int] = set()
         # claims that clients believe they have, rightly or not
         self.believed: list[tuple[str, str, HeldClaim]] = []
+        # epoch -> number of the last commit that this coordinator has of it
+        self.numbers: dict[int, int] = {}
 
     def write(self) -> None:
         """As the actor does before it answers."""
@@ -84,17 +86,18 @@ class ClaimsMachine(RuleBasedStateMachine):
         else:
             assert found.epoch == owner[1]
 
-    @rule(data=st.data(), offset=OFFSETS)
-    def commit(self, data: Any, offset: int) -> None:
+    @rule(data=st.data(), offset=OFFSETS, number=st.integers(1, 4))
+    def commit(self, data: Any, offset: int, number: int) -> None:
         if not self.believed:
             return
         group, client, held = data.draw(st.sampled_from(self.believed))
         queue = held.topic, held.queue_id
-        counts = self.claims.commit(group, client, queue, offset, held.epoch)
+        is_own = self.claims.commit(group, client, queue, offset, held.epoch, number)
         self.write()
-        assert counts == (self.owners.get((group, queue)) == (client, held.epoch))
-        if counts:
+        assert is_own == (self.owners.get((group, queue)) == (client, held.epoch))
+        if is_own and number >= self.numbers.get(held.epoch, 0):
             self.offsets[group, queue] = offset
+            self.numbers[held.epoch] = number
 
     @rule(data=st.data())
     def release(self, data: Any) -> None:
@@ -165,6 +168,7 @@ class ClaimsMachine(RuleBasedStateMachine):
     def kill(self) -> None:
         """Another process, which has the journal alone."""
         self.claims = restored(self.raw)
+        self.numbers = {}
 
     @rule()
     def compact(self) -> None:
@@ -227,7 +231,7 @@ def test_a_kill_at_any_byte_of_the_journal_loses_nothing_that_was_answered(
         if what == "claim":
             claims.claim("g", client, queue, offset)
         elif what == "commit":
-            claims.commit("g", client, queue, offset, epoch)
+            claims.commit("g", client, queue, offset, epoch, len(states))
         else:
             claims.release("g", client, queue, epoch)
         entries: list[Entry] = claims.changes()
@@ -256,7 +260,7 @@ def test_a_claim_of_a_lost_journal_is_believed_and_one_that_was_forgotten_is_not
     old = HeldClaim("orders", 0, 41)
     claims = Claims()
     assert claims.take_over("g", "a", old), "nothing is known: the journal is gone"
-    assert claims.commit("g", "a", ("orders", 0), 5, 41)
+    assert claims.commit("g", "a", ("orders", 0), 5, 41, 1)
     claims.forget_topic("orders")
     assert not claims.take_over("g", "a", old)
     raw = encode_journal(Head((), claims.next_epoch), claims.rows())
@@ -271,10 +275,10 @@ def test_a_claim_that_was_released_is_not_given_back_to_a_join_that_still_names_
     claims = Claims()
     given = claims.claim("g", "a", ("orders", 0), 5)
     assert given is not None
-    assert claims.commit("g", "a", ("orders", 0), 8, given.epoch)
+    assert claims.commit("g", "a", ("orders", 0), 8, given.epoch, 2)
     assert claims.release("g", "a", ("orders", 0), given.epoch)
     assert not claims.hold("g", "a", HeldClaim("orders", 0, given.epoch))
     # a commit from before, which comes once more
-    assert not claims.commit("g", "a", ("orders", 0), 7, given.epoch)
+    assert not claims.commit("g", "a", ("orders", 0), 7, given.epoch, 1)
     again = claims.claim("g", "b", ("orders", 0))
     assert again is not None and again.offset == 8 and again.epoch > given.epoch
