@@ -2,6 +2,7 @@
 
     times a group has given it back < maximum   -> %RETRY%group, after the delay of a level
     otherwise, or at level -1                   -> %DLQ%group, queue 0, at once
+    its properties leave no room for a retry's  -> the same, and RETRY_REASON says so
 
 It is another record of the same message: body, hosts, times and UNIQ_KEY stay. ORIGIN_MESSAGE_ID is
 the first record's id and RETRY_TOPIC its topic, however often it comes. The broker knows a record
@@ -25,7 +26,7 @@ from penstock.shared.formats.properties import (
     encode_properties,
 )
 from penstock.shared.formats.record import Record
-from penstock.shared.formats.record_crc import PROP_CRC
+from penstock.shared.formats.record_crc import PROP_CRC, PROP_CRC_BYTES
 from penstock.shared.messaging.delayed import TIMER_PROPERTIES
 from penstock.shared.messaging.half import TRAN_MSG
 from penstock.shared.messaging.system_topics import dlq_topic, retry_topic
@@ -36,6 +37,11 @@ ORIGIN_MESSAGE_ID = "ORIGIN_MESSAGE_ID"
 # Why a handler gave the message back the last time; Penstock's own.
 RETRY_REASON = "RETRY_REASON"
 MAX_REASON_CHARACTERS = 512
+
+# What records on the way to the next retry add to its properties at most, beside the name of its
+# topic: REAL_TOPIC, REAL_QID, the scheduler's times, and a checksum.
+_ROOM_FOR_DELAY = 200
+_NO_ROOM = "its properties leave no room for those of a retry"
 
 # A record has four bytes for it, and a client may say any number of what it sends.
 _MOST_TIMES = (1 << 31) - 1
@@ -84,18 +90,19 @@ def retried(
     kept |= {WAIT: "false", ORIGIN_MESSAGE_ID: first_id}
     if told := printable(reason):
         kept[RETRY_REASON] = told
-    if is_spent(times, max_times, level):
-        topic, queue_id, kept[DELAY] = dlq_topic(group), 0, "0"
-    else:
-        topic, queue_id, kept[DELAY] = (
-            *(retry_topic(group), retry_queue),
-            str(retry_level(times, level)),
-        )
+    topic, queue_id, raw = retry_topic(group), retry_queue, None
+    if not is_spent(times, max_times, level):
+        most = MAX_PROPERTIES_BYTES - _ROOM_FOR_DELAY - len(topic.encode())
+        raw = _fitting(kept | {DELAY: str(retry_level(times, level))}, most)
+        if raw is None:
+            kept[RETRY_REASON] = printable(f"{_NO_ROOM}; {reason}" if reason else _NO_ROOM)
+    if raw is None:
+        topic, queue_id, raw = dlq_topic(group), 0, _of_dead_letter(kept | {DELAY: "0"}, record)
     return replace(
         record,
         topic=topic,
         queue_id=queue_id,
-        properties=_fitting(kept),
+        properties=raw,
         reconsume_times=min(times + 1, _MOST_TIMES),
         queue_offset=0,
         physical_offset=0,
@@ -138,10 +145,25 @@ def printable(reason: str) -> str:
     return line if len(line) <= MAX_REASON_CHARACTERS else line[: MAX_REASON_CHARACTERS - 3] + "..."
 
 
-def _fitting(properties: dict[str, str]) -> bytes:
-    """Encoded; a message whose properties are nearly full loses the reason, and not its retry."""
+def _fitting(properties: dict[str, str], most_bytes: int) -> bytes | None:
+    """Encoded; one that is nearly full loses the reason. None where that is not enough."""
     raw = encode_properties(properties)
-    # what a delayed record adds to it: REAL_TOPIC and REAL_QID
-    if len(raw) > MAX_PROPERTIES_BYTES - 300 and RETRY_REASON in properties:
+    if len(raw) > most_bytes and RETRY_REASON in properties:
         raw = encode_properties({k: v for k, v in properties.items() if k != RETRY_REASON})
+    return raw if len(raw) <= most_bytes else None
+
+
+def _of_dead_letter(kept: dict[str, str], record: Record) -> bytes:
+    """What fits of a dead letter's properties. The longest of the sender's are left out first, and
+    the reason names them: a message that nobody can store would come again and again for ever."""
+    most = MAX_PROPERTIES_BYTES - PROP_CRC_BYTES
+    if (whole := _fitting(kept, most)) is not None:
+        return whole
+    first_id = offset_message_id(record.store_host, record.physical_offset)
+    needed = {RETRY_TOPIC: record.topic, ORIGIN_MESSAGE_ID: first_id, UNIQ_KEY: first_id}
+    left_out: list[str] = []
+    while len(raw := encode_properties(needed | kept)) > most:
+        longest = max(kept.keys() - {RETRY_REASON}, key=lambda each: (len(kept[each]), each))
+        left_out.append(f"{longest[:40]} ({len(kept.pop(longest))} characters)")
+        kept[RETRY_REASON] = printable(f"{_NO_ROOM}; left out: {', '.join(left_out)}")
     return raw

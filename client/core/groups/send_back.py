@@ -24,6 +24,7 @@ from penstock.shared.errors import (
     InvalidArgument,
     OffsetOutOfRange,
     PenstockError,
+    PropertiesTooLarge,
     StoreUnavailable,
     TopicNotFound,
 )
@@ -32,6 +33,7 @@ from penstock.shared.formats.record import Record, encode_record
 from penstock.shared.formats.record_crc import PROP_CRC_ROOM
 from penstock.shared.wire import messages
 from penstock.shared.wire.messages import QueueRun, encode, error_from_refusal
+from penstock.shared.wire.produce_rules import check_properties_size
 
 # Of one frame: what waits while others are on their way goes out together.
 FRAME_BYTES = 64 << 10
@@ -110,10 +112,18 @@ class SendBack:
         return self._sender
 
     def _pack(self, sender: RecordSender) -> None:
-        entries, size = [self._waiting.popleft()], 0
-        while self._waiting and (size := size + len(entries[-1][0].body) + 512) < FRAME_BYTES:
-            entries.append(self._waiting.popleft())
-        self._put_frame(sender, entries)
+        entries, size = [], 0
+        while self._waiting and size < FRAME_BYTES:
+            record, tag = self._waiting.popleft()
+            try:
+                check_properties_size(len(self._properties(record)))
+            except PropertiesTooLarge as error:
+                self._outcomes.append((tag, error))  # else all that wait after it would for ever
+                continue
+            entries.append((record, tag))
+            size += len(record.body) + 512
+        if entries:
+            self._put_frame(sender, entries)
 
     def _put_frame(
         self, sender: RecordSender, entries: list[tuple[Record, Any]], stored_after: int = -1
@@ -135,15 +145,17 @@ class SendBack:
 
     def _encoded(self, record: Record) -> bytes:
         """As this broker wants it: room for its address, and for a checksum where it keeps one."""
-        shape = self._shape
-        assert shape is not None, "frames are packed once the broker has said how"
-        room = PROP_CRC_ROOM if shape.prop_crc else b""
+        assert self._shape is not None, "frames are packed once the broker has said how"
+        host = bytes(self._shape.store_host_bytes)
+        return encode_record(replace(record, properties=self._properties(record), store_host=host))
+
+    def _properties(self, record: Record) -> bytes:
+        assert self._shape is not None
+        room = PROP_CRC_ROOM if self._shape.prop_crc else b""
         properties = record.properties
         if room and properties and not properties.endswith(b"\x02"):
             properties += b"\x02"
-        return encode_record(
-            replace(record, properties=properties + room, store_host=bytes(shape.store_host_bytes))
-        )
+        return properties + room
 
     def not_connected(self, now_ms: int) -> None:
         self.aim.away = True

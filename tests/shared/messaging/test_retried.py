@@ -12,6 +12,8 @@ from msgspec.structs import replace
 from penstock.shared.formats.message_id import offset_message_id
 from penstock.shared.formats.properties import decode_properties, encode_properties
 from penstock.shared.formats.record import Record
+from penstock.shared.formats.record_crc import PROP_CRC_BYTES
+from penstock.shared.messaging.delayed import delayed
 from penstock.shared.messaging.retried import (
     MAX_REASON_CHARACTERS,
     printable,
@@ -108,6 +110,41 @@ def test_a_message_with_full_properties_loses_the_reason_and_not_its_retry(
     found = properties(retried(make_record(properties=full), "CG", max_times=16, reason="y" * 400))
     assert "RETRY_REASON" not in found
     assert found["RETRY_TOPIC"] == "orders"
+
+
+def full(size: int, **others: str) -> bytes:
+    """Properties of exactly this size."""
+    raw = encode_properties({"note": "x", **others})
+    return encode_properties({"note": "x" * (1 + size - len(raw)), **others})
+
+
+@pytest.mark.parametrize("free", range(0, 600, 25))
+def test_what_leaves_no_room_for_a_retry_is_a_dead_letter_that_says_so(
+    make_record: Maker, free: int
+) -> None:
+    """No record of it could be stored, so its handler would be called again for ever."""
+    raw = full(MAX_PROPERTIES_BYTES - free, UNIQ_KEY="K", TAGS="t")
+    group = "G" * 255
+    again = retried(make_record(properties=raw), group, max_times=16, reason="bad order")
+    waits, found = delayed(again), properties(again)
+    assert len(waits.properties) <= MAX_PROPERTIES_BYTES - PROP_CRC_BYTES
+    assert (found["UNIQ_KEY"], found["TAGS"], found["RETRY_TOPIC"]) == ("K", "t", "orders")
+    if waits.topic == f"%DLQ%{group}":
+        assert "note" in found or found["RETRY_REASON"].startswith("its properties leave no room")
+        assert "note" in found or "note (" in found["RETRY_REASON"]
+    else:
+        assert len(found["note"]) > 30_000, "a retry has all that its sender said"
+
+
+def test_a_dead_letter_is_stored_whatever_its_properties_are_full_of(make_record: Maker) -> None:
+    for name in ("UNIQ_KEY", "ORIGIN_MESSAGE_ID", "RETRY_TOPIC", "KEYS"):
+        raw = encode_properties({name: "x" * 32_700})
+        dead = retried(make_record(properties=raw, physical_offset=77), "CG", max_times=0)
+        found, first_id = properties(dead), offset_message_id(make_record().store_host, 77)
+        assert len(dead.properties) <= MAX_PROPERTIES_BYTES - PROP_CRC_BYTES
+        assert (found["UNIQ_KEY"], found["RETRY_TOPIC"]) == (first_id, "orders")
+        assert found["ORIGIN_MESSAGE_ID"] == first_id
+        assert f"{name} (32700 characters)" in found["RETRY_REASON"]
 
 
 def test_of_its_own_retries_a_group_is_shown_where_they_came_from() -> None:

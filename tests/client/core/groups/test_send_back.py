@@ -10,11 +10,13 @@ from penstock.shared.errors import (
     ConnectError,
     OffsetOutOfRange,
     PenstockError,
+    PropertiesTooLarge,
     StoreUnavailable,
     TopicNotFound,
 )
 from penstock.shared.formats.properties import encode_properties
 from penstock.shared.formats.record import Record
+from penstock.shared.names import MAX_PROPERTIES_BYTES
 from penstock.shared.wire import messages
 from penstock.shared.wire.messages import encode, refusal
 
@@ -151,3 +153,17 @@ def test_what_waits_for_a_topic_that_cannot_be_made_now_goes_when_it_can(
         assert core.outcomes() == [] and len(core) == 1
     wire.heal(30)
     assert core.outcomes() == [(0, None)] and keys(wire) == ["k0"]
+
+
+def test_a_record_that_nobody_can_store_has_its_outcome_and_holds_no_other_up(
+    make_wire: Callable[[], Any],
+) -> None:
+    wire, core = make_wire(), Driven()
+    wire.core = core
+    put(core, "a")
+    core.put(Record("a", b"x", bytes(MAX_PROPERTIES_BYTES + 1)), "full")
+    core.put(Record("a", b"x", encode_properties({"UNIQ_KEY": "k1"})), 1)
+    wire.heal()
+    found = dict(core.outcomes())
+    assert isinstance(found.pop("full"), PropertiesTooLarge)
+    assert found == {0: None, 1: None} and keys(wire) == ["k0", "k1"] and not len(core)
