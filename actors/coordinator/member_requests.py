@@ -27,6 +27,7 @@ from penstock.shared.errors import (
 from penstock.shared.names import check_group, check_topic
 from penstock.shared.next_steps import did_you_mean, verify
 from penstock.shared.wire.group_messages import (
+    MAX_CLAIMS,
     Beat,
     Beaten,
     Claim,
@@ -198,7 +199,8 @@ class MemberRequests:
         """Have the table say what the member has, by what it says that it has; what it has not.
 
         On a new connection it names all: a claim that it does not name is one it never heard of, or
-        another process's of the same id. On a known one an answer may be on its way.
+        another process's of the same id. On a known one an answer may be on its way. What a full
+        request has no room to name stays: its member claims it once more.
         """
         group, client = request.group, request.client_id
         lost = []
@@ -208,7 +210,7 @@ class MemberRequests:
             room = self._claims.count < MAX_SEATS
             if not (is_new and room and self._take_over(group, client, held)):
                 lost.append(held)
-        if is_new:
+        if is_new and len(request.held) < MAX_CLAIMS:
             named = {(held.topic, held.queue_id) for held in request.held}
             self._tell.freed(group, self._claims.release_all(group, client, but=named))
         return tuple(lost)

@@ -61,10 +61,11 @@ class Join(WireMessage, frozen=True):
     `start` says where a queue begins of which the group has no offset: "member" decides by itself,
     and is given an offset of -1; `start_timestamp_ms` is Unix time, for the rule "timestamp".
     `held` are the member's claims, which a coordinator that does not know them takes over where
-    nobody else has them. `orderly` members keep their claims through a silence until the lock
-    expires, as RocketMQ's do. With `retry_topic` the group's topic of retries is made at once, as
-    RocketMQ's clients expect; else whoever has a message come again has it made, and most groups
-    need none.
+    nobody else has them. Where there are more than MAX_CLAIMS, the member claims the others again:
+    one that is still its own has the epoch that it had. `orderly` members keep their claims through
+    a silence until the lock expires, as RocketMQ's do. With `retry_topic` the group's topic of
+    retries is made at once, as RocketMQ's clients expect; else whoever has a message come again has
+    it made, and most groups need none.
     """
 
     request: Number

@@ -16,6 +16,7 @@ from penstock.remoting.bodies import ConsumerBody
 from penstock.shared.errors import InvalidArgument
 from penstock.shared.names import check_group
 from penstock.shared.wire.group_messages import (
+    MAX_CLAIMS,
     HeldClaim,
     Join,
     Model,
@@ -101,7 +102,7 @@ class Member:
             self.model,
             self.start,
             orderly=self.orderly,
-            held=tuple(held),
+            held=tuple(held[:MAX_CLAIMS]),
             run=run_id,
             retry_topic=self.model == "clustering",
         )

@@ -89,6 +89,8 @@ class Membership:
         self.refused: PenstockError | None = None
         # one that closes claims nothing more, and leaves when its last handlers have ended
         self.left = self.leaving = self.closing = False
+        # claims that the last join had no room to name: they are asked for once more instead
+        self._unnamed: set[Queue] = set()
         # queue -> the epoch of the last claim that was given up
         self._given_up: dict[Queue, int] = {}
         # the answered commits of each queue
@@ -133,7 +135,7 @@ class Membership:
     def commit(self, offsets: Mapping[Queue, int]) -> None:
         """Say how far queues are done. One that is not the member's is left out."""
         if (entries := self._entries(offsets)) and not self._asked.has(Commit):
-            self._asked.ask(Commit, *self._own, entries)
+            self._asked.ask(Commit, *self._own, entries[:MAX_CLAIMS])
 
     def assign(self, queues: Mapping[str, frozenset[int]] | None) -> None:
         """Have these queues of these topics instead of a part of them; None: divide again."""
@@ -144,12 +146,13 @@ class Membership:
 
     def release(self, offsets: Mapping[Queue, int]) -> None:
         """Commit these (-1: nothing to say) and give them up."""
-        if entries := self._entries(offsets):
-            self._asked.ask(Release, *self._own, entries)
-            for each in entries:
-                name = each.topic, each.queue_id
-                self.claims.pop(name, None)
-                self._given_up[name] = each.epoch
+        entries = self._entries(offsets)
+        for start in range(0, len(entries), MAX_CLAIMS):
+            self._asked.ask(Release, *self._own, entries[start : start + MAX_CLAIMS])
+        for each in entries:
+            name = each.topic, each.queue_id
+            self.claims.pop(name, None)
+            self._given_up[name] = each.epoch
 
     def leave(self) -> None:
         """Say good-bye, after all releases. `left` says when that is answered."""
@@ -167,7 +170,7 @@ class Membership:
             for queue, offset in offsets.items()
             if queue in self.claims
         ]
-        return tuple(found[:MAX_CLAIMS])
+        return tuple(found)
 
     def outgoing(self, now_ms: int) -> list[tuple[bytes, ...]]:
         """What is to be sent now."""
@@ -225,25 +228,19 @@ class Membership:
             self._asked.ask(Beat, *self._own, self.joined.version, len(self.claims))
             return
         held = tuple([HeldClaim(*queue, epoch) for queue, epoch in self.claims.items()])
+        self._unnamed = set(list(self.claims)[MAX_CLAIMS:])
         self._asked.ask(
-            Join,
-            *self._own,
-            options.subscriptions,
-            options.session_timeout_ms,
-            options.model,
-            options.start,
-            options.start_timestamp_ms,
-            options.orderly,
-            held[:MAX_CLAIMS],
+            Join, *self._own, options.subscriptions, options.session_timeout_ms, options.model,
+            options.start, options.start_timestamp_ms, options.orderly, held[:MAX_CLAIMS],
             self.aim.run,
-        )
+        )  # fmt: skip
 
     @property
     def _lacks(self) -> set[Queue]:
         """Queues to be claimed; who broadcasts to all of a group needs no claims."""
         if self.options.model == "broadcasting" or self.closing:
             return set()
-        return self.wanted - self.claims.keys()
+        return self.wanted - (self.claims.keys() - self._unnamed)
 
     def _claim(self, now_ms: int) -> None:
         by_topic: dict[str, list[int]] = {}
@@ -353,14 +350,18 @@ class Membership:
             name = answer.topic, queue.queue_id
             if queue.epoch <= self._given_up.get(name, 0):
                 continue
-            is_new = self.claims.get(name) != queue.epoch
+            self._unnamed.discard(name)
+            if self.claims.get(name) == queue.epoch:
+                continue
             self.claims[name] = queue.epoch
             if name not in self.wanted:
                 unwanted[name] = -1
-            elif is_new:
+            else:
                 self._gained[name] = self.committed[name] = queue.offset
         if unwanted:
             self.release(unwanted)
+        names = [(answer.topic, queue_id) for queue_id in answer.taken]
+        self._drop([HeldClaim(*name, self.claims.get(name, 0)) for name in names])
 
     def _decline(self, answer: Claimed) -> None:
         """A second copy of a request has given what the member may have released since, and what it
@@ -390,6 +391,7 @@ class Membership:
             name = each.topic, each.queue_id
             if self.claims.get(name) == each.epoch:
                 del self.claims[name]
+                self._unnamed.discard(name)
                 self._gained.pop(name, None)
                 self._lost.append(name)
                 self._claim_at_ms = 0

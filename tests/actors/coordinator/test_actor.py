@@ -12,7 +12,12 @@ import msgspec
 import pytest
 import zmq
 
-from penstock.actors.coordinator import Coordinator, group_files, notifications
+from penstock.actors.coordinator import (
+    Coordinator,
+    group_files,
+    member_requests,
+    notifications,
+)
 from penstock.actors.coordinator.membership import GRACE_MS, ORDERLY_KEEP_MS
 from penstock.actors.coordinator.notifications import GATHER_MS
 from penstock.actors.reput import Reput
@@ -274,6 +279,22 @@ def test_a_member_that_comes_back_at_once_has_never_been_away(
     assert back.claim(0).queues == got[:1]
     # what it did not name is another's by right, and its own only by a new claim
     assert back.claim(1).queues[0].epoch > got[1].epoch
+
+
+def test_what_a_full_join_does_not_name_stays_its_members(
+    coordinator: Callable[..., Started], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A member may have more claims than one request has room for."""
+    monkeypatch.setattr(member_requests, "MAX_CLAIMS", 2)
+    _, _, member = coordinator()
+    first, back, second = member("a"), member("a"), member("b")
+    first.join()
+    got = first.claim(0, 1, 2).queues
+    held = tuple(words.HeldClaim(TOPIC, each.queue_id, each.epoch) for each in got)
+    assert back.join(held=held[:2]).lost == ()
+    second.join()
+    assert second.claim(2).taken == (2,)
+    assert back.claim(2).queues == got[2:], "of the same epoch"
 
 
 def test_what_an_ended_connection_has_left_sets_no_offset_back_and_takes_no_queue_away(

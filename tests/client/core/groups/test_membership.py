@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+from penstock.client.core.groups import membership as core
 from penstock.client.core.groups.asked import REPEAT_MS
 from penstock.client.core.groups.membership import MemberOptions, Membership
 from penstock.client.core.groups.strategies import Averagely
@@ -249,3 +252,42 @@ def test_news_of_the_group_are_gone_by_without_a_word() -> None:
     assert asked(membership, 1004) == []
     membership.received([encode(more)], 1005)
     assert [type(each) for each in asked(membership, 1005)] == [wire.Claim], "it has come free"
+
+
+def test_what_no_request_has_room_for_is_said_in_several(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A member may have more claims than its join can name, and gives all of them up in the end."""
+    monkeypatch.setattr(core, "MAX_CLAIMS", 2)
+    membership = member()
+    joined(membership, 1000, queues=5)
+    while claims := [each for each in asked(membership, 9000) if isinstance(each, wire.Claim)]:
+        queues = tuple(wire.ClaimedQueue(at, 5, 10 + at) for at in claims[0].queue_ids)
+        given = wire.Claimed(claims[0].request, "g", "orders", queues, ())
+        membership.received([encode(given)], 1001)
+        membership._claim_at_ms = 0
+    assert membership.take_gained() == {("orders", at): 5 for at in range(5)}
+
+    membership.connection_lost()
+    (join,) = [each for each in asked(membership, 10_000) if isinstance(each, wire.Join)]
+    assert [each.queue_id for each in join.held] == [0, 1]
+    topics = (wire.TopicQueues("orders", 5),)
+    again = wire.Joined(join.request, "g", 1, ("a",), topics, 5000, "b", 16, 1, 900_000)
+    membership.received([encode(again)], 10_000)
+    # one is its own still, one was given anew after its silence, one is another member's
+    answers = {2: (2, 5, 12), 3: (3, 7, 99)}
+    seen: set[int] = set()
+    for now_ms in range(20_000, 60_000, 10_000):
+        for claim in [each for each in asked(membership, now_ms) if isinstance(each, wire.Claim)]:
+            seen |= set(claim.queue_ids)
+            mine = tuple(wire.ClaimedQueue(*answers[at]) for at in claim.queue_ids if at in answers)
+            taken = tuple(at for at in claim.queue_ids if at not in answers)
+            told = wire.Claimed(claim.request, "g", "orders", mine, taken)
+            membership.received([encode(told)], now_ms)
+    assert seen == {2, 3, 4}
+    assert membership.take_gained() == {("orders", 3): 7}
+    assert membership.take_lost() == [("orders", 4)]
+
+    membership.release({("orders", at): 9 for at in range(4)})
+    releases = [each for each in asked(membership, 70_000) if isinstance(each, wire.Release)]
+    said = [(each.queue_id, each.offset) for release in releases for each in release.commits]
+    assert sorted(said) == [(at, 9) for at in range(4)]
+    assert max(len(each.commits) for each in releases) == 2
