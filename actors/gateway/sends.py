@@ -37,7 +37,14 @@ from penstock.remoting.sends import (
     sent_message,
     with_dead_letters,
 )
-from penstock.shared.errors import PUT_OK, GroupNotFound, NoPermission, PenstockError, TopicNotFound
+from penstock.shared.errors import (
+    PUT_OK,
+    BrokerBusy,
+    GroupNotFound,
+    NoPermission,
+    PenstockError,
+    TopicNotFound,
+)
 from penstock.shared.formats.message_id import (
     key_number,
     key_origin,
@@ -63,6 +70,10 @@ MOST_IN_FRAME = 1000
 FEW_IN_FLIGHT = 2
 # Beyond this no client is read from until some of it is stored.
 MOST_WAITING_BYTES = 32 << 20
+# How long a message waits for its topic to be made. RocketMQ's clients wait for 3 s as a rule.
+MOST_MAKING_MS = 5000
+# Between two looks for those that have waited too long.
+_LOOK_MS = 100
 # an int: an enum's `&` makes another enum
 _POLLIN = int(zmq.POLLIN)
 _TRACED = {"MSG_REGION": REGION, "TRACE_ON": "true"}
@@ -93,7 +104,7 @@ class Sends:
         self._waiting_bytes = 0
         # what waits for a topic that is being made
         self._making: dict[str, list[tuple[Call, Callable[[TopicConfig], None]]]] = {}
-        self._making_bytes = 0
+        self._making_bytes = self._look_ms = 0
         # of topics, to the writer
         self._questions = Questions("writer", messages.decode_produce_request)
         self.socket: Any = dial(
@@ -211,6 +222,7 @@ class Sends:
             and (len(self._sender) < FEW_IN_FLIGHT or self._is_full)
         ):
             self._pack()
+        self._give_up(now_ms)
         self._ask(now_ms)
         for parts in self._sender.outgoing(now_ms):
             try:
@@ -289,6 +301,21 @@ class Sends:
                 self.socket.send(header, zmq.NOBLOCK)
             except zmq.Again:
                 break  # the writer is being replaced
+
+    def _give_up(self, now_ms: int) -> None:
+        """Refuse what has waited too long for its topic, which may be made all the same."""
+        if now_ms < self._look_ms:
+            return
+        self._look_ms = now_ms + _LOOK_MS
+        for topic, waiting in self._making.items():
+            late = 0
+            while late < len(waiting) and now_ms - waiting[late][0].now_ms >= MOST_MAKING_MS:
+                late += 1
+            for call, _ in waiting[:late]:
+                self._making_bytes -= _kept_bytes(call)
+                what = f"its topic has not been made within {MOST_MAKING_MS} ms"
+                self._answer(call, refusal(BrokerBusy(what, topic, "send it again")))
+            del waiting[:late]
 
     def _made(self, topic: str, answer: Any) -> None:
         """A topic is there for its first messages, or cannot be."""

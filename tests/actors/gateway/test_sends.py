@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
 import zmq
 
 from penstock.actors.gateway.calls import Call, Reply
 from penstock.actors.gateway.connecting.connection import Connection
-from penstock.actors.gateway.sends import MOST_WAITING_BYTES, Sends
+from penstock.actors.gateway.sends import MOST_MAKING_MS, MOST_WAITING_BYTES, Sends
 from penstock.actors.gateway.serving import Serving
 from penstock.actors.gateway.topics import TopicTable
 from penstock.remoting.codes import Response
@@ -30,46 +31,85 @@ HANG_S = 60
 FIELDS = SendFields("PG", "new", "TBW102", 4, 0, 0, 0, 0)
 
 
-def test_what_waits_for_its_topic_takes_room(
-    make_config: Callable[..., Config], tmp_path: Path
-) -> None:
+class Bench:
+    """Sends, with a writer that answers when the test says so."""
+
+    def __init__(self, config: Config, tmp_path: Path) -> None:
+        self._context = zmq.Context[Any]()
+        endpoints = SimpleNamespace(produce_ipc=f"ipc://{tmp_path}/writer")
+        self._writer = self._context.socket(zmq.ROUTER)
+        self._writer.bind(endpoints.produce_ipc)
+        stage = SimpleNamespace(
+            config=config, clock=ManualClock(), context=self._context, generation=1,
+            run=SimpleNamespace(run_id="r", endpoints=endpoints),
+        )  # fmt: skip
+        self.answered: list[Reply] = []
+        topics = TopicTable(config, cast(Positions, {"topic_changes": 0}))
+        serving = Serving(lambda call, reply: self.answered.append(reply), lambda call, error: None)
+        self.sends = Sends(
+            cast(Stage, stage), topics, serving, lambda call, reply: self.answered.append(reply),
+            lambda connection, frame: None,
+        )  # fmt: skip
+        self._pair = socket.socketpair()
+        self._by = Connection(self._pair[0], ("127.0.0.1", 1), 0)
+
+    def take(self, size: int, now_ms: int = 0) -> None:
+        call = Call(self._by, Command(10, 1, body=bytes(size)), now_ms)
+        self.sends.take(call, FIELDS, False)
+
+    def refuse_the_topic(self, now_ms: int = 0) -> None:
+        """What the writer says of it, and everybody who waits for it hears."""
+        until = time.monotonic() + HANG_S
+        while not self._writer.poll(10):
+            assert time.monotonic() < until
+            self.sends.work(now_ms)  # the connection is being made
+        peer, header = self._writer.recv_multipart()
+        asked = decode_produce_request(header)
+        assert isinstance(asked, Route)
+        no = refusal(NoPermission("no topic", "new"), asked.request)
+        self._writer.send_multipart((peer, encode(no)))
+        while self.sends._making:
+            assert time.monotonic() < until
+            self.sends.work(now_ms)
+
+    def close(self) -> None:
+        self.sends.close()
+        self._writer.close(linger=0)
+        self._context.term()
+        for each in self._pair:
+            each.close()
+
+
+@pytest.fixture
+def bench(make_config: Callable[..., Config], tmp_path: Path) -> Iterator[Bench]:
+    found = Bench(make_config(), tmp_path)
+    yield found
+    found.close()
+
+
+def test_what_waits_for_its_topic_takes_room(bench: Bench) -> None:
     """The writer may be away, and then a topic is not made for some time."""
-    config, context = make_config(), zmq.Context[Any]()
-    endpoints = SimpleNamespace(produce_ipc=f"ipc://{tmp_path}/writer")
-    writer = context.socket(zmq.ROUTER)
-    writer.bind(endpoints.produce_ipc)
-    stage = SimpleNamespace(
-        config=config, clock=ManualClock(), context=context, generation=1,
-        run=SimpleNamespace(run_id="r", endpoints=endpoints),
-    )  # fmt: skip
-    answered: list[Reply] = []
-    topics = TopicTable(config, cast(Positions, {"topic_changes": 0}))
-    serving = Serving(lambda call, reply: answered.append(reply), lambda call, error: None)
-    sends = Sends(
-        cast(Stage, stage), topics, serving, lambda call, reply: answered.append(reply),
-        lambda connection, frame: None,
-    )  # fmt: skip
     count = MOST_WAITING_BYTES >> 20
-    left, right = socket.socketpair()
-    with left, right:
-        body = bytes(1 << 20)
-        call = Call(Connection(left, ("127.0.0.1", 1), 0), Command(10, 1, body=body), 0)
-        for _ in range(count):
-            assert sends.has_room
-            sends.take(call, FIELDS, False)
-        assert not sends.has_room
-    until = time.monotonic() + HANG_S
-    while not writer.poll(10):
-        assert time.monotonic() < until
-        sends.work(0)  # the connection is being made
-    peer, header = writer.recv_multipart()
-    asked = decode_produce_request(header)
-    assert isinstance(asked, Route)
-    writer.send_multipart((peer, encode(refusal(NoPermission("no topic", "new"), asked.request))))
-    while not sends.has_room:
-        assert time.monotonic() < until
-        sends.work(0)
-    assert [each.code for each in answered] == [Response.NO_PERMISSION] * count
-    sends.close()
-    writer.close(linger=0)
-    context.term()
+    for _ in range(count):
+        assert bench.sends.has_room
+        bench.take(1 << 20)
+    assert not bench.sends.has_room
+    bench.refuse_the_topic()
+    assert bench.sends.has_room
+    assert [each.code for each in bench.answered] == [Response.NO_PERMISSION] * count
+
+
+def test_what_waits_for_its_topic_is_refused_before_its_client_gives_it_up(bench: Bench) -> None:
+    """Else all clients would wait with it, for what nobody waits for any more."""
+    for _ in range(MOST_WAITING_BYTES >> 20):
+        bench.take(1 << 20)
+    bench.sends.work(MOST_MAKING_MS - 1)
+    assert not bench.sends.has_room and not bench.answered
+    bench.take(1, MOST_MAKING_MS)
+    bench.sends.work(2 * MOST_MAKING_MS - 1)
+    assert bench.sends.has_room
+    assert {each.code for each in bench.answered} == {Response.SYSTEM_BUSY}
+    count = len(bench.answered)
+    assert count == MOST_WAITING_BYTES >> 20
+    bench.refuse_the_topic(2 * MOST_MAKING_MS - 1)
+    assert [each.code for each in bench.answered[count:]] == [Response.NO_PERMISSION]
