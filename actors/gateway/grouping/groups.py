@@ -159,6 +159,7 @@ class Groups:
 
     def keep_order(self, member: Member) -> None:
         """A member locks queues: it keeps them through a silence."""
+        member.locks(self._now_ms)
         if not member.orderly:
             member.orderly = True
             self._join(member, _nobody)
@@ -174,8 +175,8 @@ class Groups:
         self._link.ask(make, _nobody, self._now_ms, last_of=member.name)
 
     def gone(self, connection: Connection) -> None:
-        """A connection has ended, and with it the memberships that it has."""
-        for member in self.members.on(connection):
+        """A connection has ended, and with it the memberships that it has; locks last longer."""
+        for member in self.members.lost(connection, self._now_ms):
             self.leave(member)
 
     def list_members(self, connection: Connection, group: str, then: Callable[[Any], None]) -> None:

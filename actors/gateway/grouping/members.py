@@ -32,6 +32,9 @@ MAX_CLIENT_CHARACTERS = 255
 PROBATION_MS = 7000
 # What is pulled or committed this soon after a change may be a member's last word of a queue.
 LAST_WORD_MS = 2000
+# How long a lock outlives its last renewal; clients renew theirs every 20 s.
+# [RebalanceLockManager's REBALANCE_LOCK_MAX_LIVE_TIME]
+LOCKED_MS = 60_000
 
 
 class Claim:
@@ -69,6 +72,8 @@ class Member:
         # when the coordinator is to hear it again; and when it leaves, unless it comes back: 0
         # where it does not
         self.join_ms = self.leave_ms = 0
+        # when it has locked queues for the last time, and whether its connection has ended since
+        self.locked_ms, self.is_away = 0, False
         self.retry_max_times, self.retry_queue_nums = 16, 1
 
     @property
@@ -89,6 +94,12 @@ class Member:
             )
             for each in said.subscription_data_set
         }
+
+    def locks(self, now_ms: int) -> None:
+        """It has its queues from now on for as long as locks last, wherever it is."""
+        self.locked_ms = now_ms
+        if self.is_away:
+            self.leave_ms = now_ms + LOCKED_MS
 
     def join(self, number: int, run_id: str) -> Join:
         """The member as it joins."""
@@ -153,9 +164,22 @@ class Members:
         elif member.connection is not connection:
             self._leave_connection(member)
             member.connection = connection
-        member.leave_ms = 0
+        member.leave_ms, member.is_away = 0, False
         self._by_connection.setdefault(connection, {})[group] = member
         return member
+
+    def lost(self, connection: Connection, now_ms: int) -> list[Member]:
+        """A connection has ended: those that leave with it. One that has locked queues may be in
+        the middle of a message, and come back by another connection: it keeps them meanwhile."""
+        leaving = []
+        for member in self.on(connection):
+            until_ms = member.locked_ms + LOCKED_MS
+            if member.orderly and member.claims and not member.leave_ms and now_ms < until_ms:
+                member.leave_ms, member.is_away = until_ms, True
+                self._leave_connection(member)
+            else:
+                leaving.append(member)
+        return leaving
 
     def remove(self, member: Member) -> None:
         group = self._groups.get(member.group, {})

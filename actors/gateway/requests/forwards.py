@@ -31,7 +31,7 @@ def consume_directly(services: Services, call: Call) -> Reply | None:
 
 def _forward(services: Services, call: Call, fields: ClientFields, body: bytes) -> Reply | None:
     member = services.groups.members.get(fields.consumer_group, fields.client_id)
-    if member is None:
+    if member is None or member.is_away:
         remark = (
             f"no member {fields.client_id} of group {fields.consumer_group} is connected by "
             "RocketMQ's protocol"

@@ -15,6 +15,7 @@ from penstock.actors.gateway.asking.questions import AGAIN_MS
 from penstock.actors.gateway.calls import Call, Reply
 from penstock.actors.gateway.connecting.connection import Connection
 from penstock.actors.gateway.grouping.groups import FORGOTTEN_MS, Groups
+from penstock.actors.gateway.grouping.members import LOCKED_MS, Member
 from penstock.actors.gateway.serving import Serving
 from penstock.remoting.bodies import ConsumerBody, Heartbeat, SubscriptionBody
 from penstock.remoting.codes import Response
@@ -157,6 +158,55 @@ def test_who_says_nothing_of_a_group_any_more_leaves_it(
     assert len([*coordinator.groups.members]) == 1
     coordinator.now_ms += 200
     coordinator.hear(words.Leave)
+    assert [*coordinator.groups.members] == []
+
+
+def lock(coordinator: Coordinator, member: Member) -> None:
+    """What its gateway does when a member locks its queue."""
+    coordinator.groups.keep_order(member)
+    coordinator.groups.claim(member, "t", [0], lambda answer: None)
+    claim = coordinator.hear(words.Claim)
+    coordinator.say(words.Claimed(claim.request, "g", "t", (words.ClaimedQueue(0, 5, 9),), ()))
+
+
+def test_a_lock_outlives_its_connection_as_long_as_rocketmqs(
+    coordinator: Coordinator, connect: Connect
+) -> None:
+    """Its client may be in the middle of a message: the next one of that key is not to overtake."""
+    before, after = connect(), connect()
+    beat(coordinator, before)
+    coordinator.say(joined(coordinator.hear(words.Join)))
+    (member,) = coordinator.groups.members
+    lock(coordinator, member)
+    coordinator.groups.gone(before)
+    coordinator.now_ms += LOCKED_MS - 1
+    coordinator.groups.work(coordinator.now_ms)
+    assert [*coordinator.groups.members] == [member]
+
+    beat(coordinator, after)
+    while not (join := coordinator.hear(words.Join)).held:
+        pass
+    assert join.held == (words.HeldClaim("t", 0, 9),)
+    coordinator.say(joined(join))
+    lock(coordinator, member)
+    coordinator.groups.gone(after)
+    coordinator.groups.work(coordinator.now_ms)
+    assert [*coordinator.groups.members] == [member]
+    coordinator.now_ms += LOCKED_MS
+    assert coordinator.hear(words.Leave).client_id == "c"
+    assert [*coordinator.groups.members] == []
+
+
+def test_who_locks_and_says_that_it_leaves_has_gone_with_its_connection(
+    coordinator: Coordinator, connect: Connect
+) -> None:
+    by = connect()
+    beat(coordinator, by)
+    coordinator.say(joined(coordinator.hear(words.Join)))
+    (member,) = coordinator.groups.members
+    lock(coordinator, member)
+    coordinator.groups.part(member)
+    coordinator.groups.gone(by)
     assert [*coordinator.groups.members] == []
 
 
