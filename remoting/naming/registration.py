@@ -24,8 +24,12 @@ from penstock.shared.store.rocketmq_json import parse_fastjson
 # Before it, all of the body is what now is a part of it.
 _FIRST_WITH_A_BODY = 37
 _LENGTH = struct.Struct(">i")
-# What a frame's worth may become: lines of topics shrink to a tenth, so this is no real broker's.
-_MOST_BYTES = 8 * MAX_FRAME_BYTES
+# What a few bytes may become, and how much a broker may register: all clients wait while it is
+# read. As many topics as may be take some 0.3 s; brokers of RocketMQ have tens of thousands.
+_MOST_BYTES = MAX_FRAME_BYTES
+MOST_TOPICS = 65_536
+# Of JSON that is not JSON as Python knows it: it is gone through with a regular expression.
+_MOST_FASTJSON_BYTES = 4 << 20
 
 
 class Registration(msgspec.Struct, frozen=True):
@@ -61,17 +65,30 @@ def decode_registration(body: bytes | memoryview, is_compressed: bool, sender: i
     try:
         if is_compressed:
             return _decode_lines(bytes(body))
-        # integers may be keys here, of topics whose queues are mapped to others
-        document = parse_fastjson(bytes(body).decode())
-        if sender < _FIRST_WITH_A_BODY:
-            document = {"topicConfigSerializeWrapper": document}
-        wrapper = msgspec.convert(document, _Body, strict=False).topic_config_serialize_wrapper
+        wrapper = _decode_json(body, _Wrapper if sender < _FIRST_WITH_A_BODY else _Body)
         table = wrapper.topic_config_table or {}
+        _check_count(len(table))
         # Python's reader takes half a character; no list of topics could be written with one
         "".join(table).encode()
     except (msgspec.MsgspecError, ValueError, RecursionError, struct.error, zlib.error) as error:
         raise ProtocolError("a broker's registration cannot be read", str(error)[:200]) from None
     return Registration({name: _config(each) for name, each in table.items()}, wrapper.data_version)
+
+
+def _decode_json(body: bytes | memoryview, kind: type[_Body] | type[_Wrapper]) -> _Wrapper:
+    try:
+        found = msgspec.json.decode(body, type=kind, strict=False)
+    except msgspec.DecodeError:
+        if len(body) > _MOST_FASTJSON_BYTES:
+            raise
+        # integers may be keys here, of topics whose queues are mapped to others
+        found = msgspec.convert(parse_fastjson(bytes(body).decode()), kind, strict=False)
+    return found if isinstance(found, _Wrapper) else found.topic_config_serialize_wrapper
+
+
+def _check_count(count: int) -> None:
+    if count > MOST_TOPICS:
+        raise ValueError(f"it has {count} topics, and {MOST_TOPICS} are the most")
 
 
 def _config(said: _Topic) -> TopicConfig:
@@ -95,6 +112,7 @@ def _decode_lines(body: bytes) -> Registration:
     version = msgspec.json.decode(raw, type=DataVersion)
     (count,) = _LENGTH.unpack_from(data, at)
     at += _LENGTH.size
+    _check_count(count)
     topics = {}
     for _ in range(count):
         raw, at = _piece(data, at)

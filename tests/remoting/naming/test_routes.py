@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import struct
 import zlib
+from typing import Any
 
 import msgspec
 import pytest
@@ -12,7 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.remoting.bodies import QueueData
+from penstock.remoting.command import MAX_FRAME_BYTES
 from penstock.remoting.naming.registration import (
+    MOST_TOPICS,
     Registration,
     decode_registration,
     encode_registration,
@@ -235,6 +238,25 @@ def test_a_registration_holds_nothing_that_a_route_could_not_be_written_with(key
             decode_registration(zlib.compress(raw), True, 479)
 
 
-def test_a_small_body_does_not_become_a_large_one() -> None:
+@pytest.mark.parametrize("size", [MAX_FRAME_BYTES + 1, 1 << 28])
+def test_a_small_body_does_not_become_a_large_one(size: int) -> None:
     with pytest.raises(ProtocolError, match="more than"):
-        decode_registration(zlib.compress(bytes(1 << 28)), True, 479)
+        decode_registration(zlib.compress(bytes(size)), True, 479)
+
+
+def test_a_broker_has_as_many_topics_as_others_can_wait_for() -> None:
+    """Of lines as of JSON: a frame of a few MB held up all clients for 40 s, and took 2 GiB."""
+    for count in (MOST_TOPICS, MOST_TOPICS + 1):
+        lines = [b"%x 1 1 6 A" % number for number in range(count)]
+        raw = struct.pack(">i", 2) + b"{}" + struct.pack(">i", count)
+        raw += b"".join([struct.pack(">i", len(line)) + line for line in lines])
+        table: dict[str, Any] = {f"{number:x}": {} for number in range(count)}
+        body = json.dumps({"topicConfigSerializeWrapper": {"topicConfigTable": table}}).encode()
+        # and once more with a key that is a bare number
+        odd = body[:-1] + b', "mapped": {0: 0}}'
+        for said, is_compressed in ((zlib.compress(raw), True), (body, False), (odd, False)):
+            if count == MOST_TOPICS:
+                assert len(decode_registration(said, is_compressed, 479).topics) == count
+            else:
+                with pytest.raises(ProtocolError, match=f"{count} topics"):
+                    decode_registration(said, is_compressed, 479)
