@@ -38,7 +38,8 @@ def test_a_consumer_that_waits_long_asks_soon_when_its_connection_is_lost() -> N
     assert core.is_waiting_long, "it has asked again, and was not answered"
     reader.close(linger=0)
     began = time.monotonic()
-    link.wait(LONG_MS)
-    assert not core.is_waiting_long and time.monotonic() - began < LONG_MS / 2000
+    while core.is_waiting_long:  # what happened before, as that it was connected, ends a wait too
+        link.wait(LONG_MS)
+        assert time.monotonic() - began < LONG_MS / 2000
     link.close()
     context.term()
