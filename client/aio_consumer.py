@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Iterator
 from typing import TypeVar
 
 import zmq
+import zmq.asyncio
 
 from penstock.client.aio_link import Link
 from penstock.client.broker_address import Store, check_one
@@ -65,6 +66,7 @@ class Consumer(Link, ConsumerState):
             timeout_ms=timeout_ms,
             max_body_bytes=max_body_bytes,
             direct=direct,
+            hears_losses=True,
         )
         # of what has come those that `bodies` has not given
         self._bodies: Iterator[bytes | Message] = iter(())
@@ -91,7 +93,6 @@ class Consumer(Link, ConsumerState):
 
     async def _poll(self, timeout: float | None, take: Callable[[], list[_T]]) -> list[_T]:
         timeout = check_timeout(timeout)
-        socket = self._socket
         deadline_ms = None if timeout is None else self._clock.monotonic_ms() + timeout * 1000
         while True:
             now_ms = self._clock.monotonic_ms()
@@ -104,7 +105,19 @@ class Consumer(Link, ConsumerState):
                 return []
             if not self._core.ready:
                 wait_ms = min(left_ms, max(1, self._core.wait_ms(now_ms)))
-                await socket.poll(int(wait_ms))
+                await self._wait(int(wait_ms))
+
+    async def _wait(self, wait_ms: int) -> None:
+        """Until an answer comes, or a connection is lost."""
+        if not self._core.is_waiting_long:
+            await self._socket.poll(wait_ms)
+            return
+        lost, poller = self._lost, zmq.asyncio.Poller()
+        for each in (self._socket, lost.events):
+            poller.register(each, zmq.POLLIN)
+        ready = dict(await poller.poll(wait_ms))
+        if lost.events in ready and lost.take(self._clock.monotonic_ms()):
+            self._core.connection_lost()
 
     async def _exchange(self, now_ms: int) -> None:
         socket = self._socket

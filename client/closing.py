@@ -32,9 +32,11 @@ def closer(
 
 
 def _close(lost: LostConnection, socket: Any, context: Any) -> None:
-    lost.close()
-    # linger=0: nobody wants the answer to anything that is still to be sent
-    with suppress(RuntimeError):  # an event loop that is closed cannot be told
+    # an event loop that is closed cannot be told
+    with suppress(RuntimeError):
+        lost.close()
+    with suppress(RuntimeError):
+        # linger=0: nobody wants the answer to anything that is still to be sent
         socket.close(linger=0)
     context.term()
 

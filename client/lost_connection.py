@@ -25,20 +25,19 @@ class LostConnection:
     def __init__(self, dialed: Any) -> None:
         address = f"inproc://lost-connection-{next(_numbers)}"
         dialed.monitor(address, _EVENTS)
-        # says when something has happened; always a synchronous one
-        self.events: zmq.Socket[bytes] = zmq.Context.shadow(dialed.context.underlying).socket(
-            zmq.PAIR
-        )
+        # readable when something has happened; for whoever waits, so sync or asyncio as `dialed` is
+        self.events: Any = dialed.context.socket(zmq.PAIR)
         self.events.connect(address)
+        self._happened: zmq.Socket[bytes] = zmq.Socket.shadow(self.events.underlying)
         self._dialed = dialed
         self._since_ms = -1
 
     def take(self, now_ms: int) -> bool:
         """Take what has happened; whether a connection was lost."""
         is_lost = False
-        while self.events.poll(0):
+        while self._happened.poll(0):
             # 16 bits of event, 32 of value; then an endpoint
-            event = int.from_bytes(self.events.recv_multipart()[0][:2], sys.byteorder)
+            event = int.from_bytes(self._happened.recv_multipart()[0][:2], sys.byteorder)
             self._since_ms = now_ms if event == zmq.EVENT_DISCONNECTED else -1
             is_lost |= event == zmq.EVENT_DISCONNECTED
         return is_lost
