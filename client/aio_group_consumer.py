@@ -7,13 +7,13 @@ membership. Handlers are coroutines, and run in the event loop.
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any
 
 from penstock.client.aio_blocks import AioBlockOutputs
 from penstock.client.aio_group_replies import AioReplies
+from penstock.client.core import log
 from penstock.client.core.arguments import check_at_least, check_timeout
 from penstock.client.core.groups.member_core import Back
 from penstock.client.core.groups.process_queue import Handful
@@ -24,7 +24,6 @@ from penstock.client.group_message import Batch, GroupMessage
 from penstock.client.group_workers import judge_into, report
 from penstock.client.stop_signals import stop_signals
 
-_log = logging.getLogger("penstock")
 Handler = Callable[[Any], Awaitable[Any]]
 
 
@@ -147,7 +146,7 @@ class GroupConsumer(GroupMember, GroupControl):
             await handler(given if batch > 1 else given[0])
             place = handful.stop
         except Exception as error:
-            _log.warning("the handler of %r has failed", handful.messages[0], exc_info=error)
+            log().warning("the handler of %r has failed", handful.messages[0], exc_info=error)
             reason = f"{type(error).__name__}: {error}"
             verdicts.update({at: Back(at, 0, reason) for at in handful.unfinished})
             place = handful.stop

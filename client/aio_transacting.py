@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import logging
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Unpack
 
 from penstock.client.aio_send_loop import AioSendLoop
+from penstock.client.core import log
 from penstock.client.core.message import Message
 from penstock.client.core.send_options import MessageFields, whole_message
 from penstock.client.core.sending.encoding import BatchMessage, Body
@@ -33,7 +33,6 @@ from penstock.shared.messaging.half import HalfForm
 from penstock.shared.wire.transaction_messages import Ended, Outcome
 
 AioListener = Callable[[Message], Awaitable[Decision] | Decision]
-_log = logging.getLogger("penstock")
 
 
 class Transacting:
@@ -186,4 +185,4 @@ class Transaction:
         try:
             await self.rollback()
         except PenstockError as failed:  # the block's own error is the one to raise
-            _log.warning("a transaction could not be rolled back, and is asked for: %s", failed)
+            log().warning("a transaction could not be rolled back, and is asked for: %s", failed)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import inspect
-import logging
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from penstock.client.core import log
 from penstock.client.group_message import GroupMessage
 from penstock.shared.errors import InvalidArgument, InvalidMessage
 
-_log = logging.getLogger("penstock")
 _FORM = "it takes the message's object, the message itself (GroupMessage), or both"
 
 
@@ -31,7 +30,7 @@ class Handler(NamedTuple):
             try:
                 given[self.body] = message.decode(self.kind)
             except InvalidMessage as error:
-                _log.warning("%r is a dead letter: %s", message, error)
+                log().warning("%r is a dead letter: %s", message, error)
                 message.retry(level=-1, reason=str(error))
                 return None
         return given

@@ -11,12 +11,12 @@ file knows what a consumer has handed out by `Source` alone.
 
 from __future__ import annotations
 
-import logging
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, Unpack
 
 from penstock.client.block_producer import BlockProducer
+from penstock.client.core import log
 from penstock.client.core.arguments import check_text
 from penstock.client.core.blocks import Block, Input, Moves, Queue, Values
 from penstock.client.core.send_options import MessageFields, whole_message
@@ -31,8 +31,6 @@ from penstock.shared.errors import (
 from penstock.shared.messaging.offsets_record import NONE
 from penstock.shared.messaging.system_topics import OFFSETS_TOPIC
 from penstock.shared.names import check_group
-
-_log = logging.getLogger("penstock")
 
 # Told once: whether a block is stored.
 Tell = Callable[[bool], None]
@@ -124,7 +122,7 @@ class ExactlyOnce:
             return
         inputs = self._source.inputs()
         if inputs is None:
-            _log.info("group %s: what a block has read was taken back meanwhile", self._group)
+            log().info("group %s: what a block has read was taken back meanwhile", self._group)
             self.again()
             tell(False)
             return
@@ -170,7 +168,7 @@ class ExactlyOnce:
             tell(False)
             return
         if (passed := self._values.passed(inputs)) is not None:
-            _log.info("group %s: what a block has read is done: %s", self._group, passed)
+            log().info("group %s: what a block has read is done: %s", self._group, passed)
             self._source.go_on(passed, [parts])
             tell(False)
             return
@@ -184,7 +182,7 @@ class ExactlyOnce:
                 back = self._values.moved(inputs, error)
                 if back is None:
                     continue
-                _log.warning("group %s: nothing of a block is stored, %s", self._group, error)
+                log().warning("group %s: nothing of a block is stored, %s", self._group, error)
                 self._source.go_on(back, [parts])
                 tell(False)
                 return
@@ -201,7 +199,7 @@ class ExactlyOnce:
             try:
                 sent.future.result()
             except OffsetsMoved as error:
-                _log.warning("group %s: nothing of a block is stored, %s", self._group, error)
+                log().warning("group %s: nothing of a block is stored, %s", self._group, error)
                 self._take_back_refused()
                 return False
             except BaseException:
@@ -280,7 +278,9 @@ class ExactlyOnce:
         try:
             self.settle()
         except PenstockError as error:
-            _log.warning("group %s: whether a block is stored is not known: %s", self._group, error)
+            log().warning(
+                "group %s: whether a block is stored is not known: %s", self._group, error
+            )
 
     def close(self) -> None:
         """Every block has its outcome."""

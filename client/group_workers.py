@@ -6,18 +6,16 @@ handler takes long, hundreds where it does nothing, so that locks and threads co
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from penstock.client.core import log
 from penstock.client.core.groups.member_core import Back, MemberCore
 from penstock.client.core.groups.process_queue import Handful
 from penstock.client.group_message import Batch, GroupMessage, Judge
 from penstock.client.member_loop import MemberLoop
-
-_log = logging.getLogger("penstock")
 
 # What a handful is to take, and how large it may be.
 BUSY_S = 0.002
@@ -134,7 +132,7 @@ class Workers:
             report(self._source.loop, handful, place, verdicts)
 
     def _raised(self, error: Exception, message: Any) -> Back:
-        _log.warning("the handler of %r has failed", message, exc_info=error)
+        log().warning("the handler of %r has failed", message, exc_info=error)
         return Back(-1, 0, f"{type(error).__name__}: {error}")
 
 

@@ -7,7 +7,6 @@ from the core and report to it under `lock`; `changed` tells them that there may
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable, Container, Iterator, Sequence
 from copy import copy
@@ -18,6 +17,7 @@ import zmq
 
 from penstock.client import leaving
 from penstock.client.broker_address import BrokerAddress
+from penstock.client.core import log
 from penstock.client.core.aim import Aim
 from penstock.client.core.groups.assigned_core import AssignedCore
 from penstock.client.core.groups.member_core import MemberCore
@@ -27,8 +27,6 @@ from penstock.client.waker import Waker
 from penstock.shared.clock import Clock
 from penstock.shared.errors import ConnectError, PenstockError
 from penstock.shared.wire.sockets import PRODUCE_ANSWER_BYTES, dial
-
-_log = logging.getLogger("penstock")
 
 # How long a closing member waits for the coordinator to say good-bye.
 LEAVE_MS = 2000
@@ -229,7 +227,7 @@ class MemberLoop:
         except BaseException as error:
             with self.lock:
                 self.error = error
-            _log.exception("%r has failed", self)
+            log().exception("%r has failed", self)
         finally:
             self._end()
 
@@ -315,7 +313,7 @@ class MemberLoop:
         try:
             step()
         except ConnectError as error:
-            _log.warning("%r: %s", self, error)
+            log().warning("%r: %s", self, error)
         except PenstockError as error:
             with self.lock:
                 self.error = error

@@ -13,13 +13,13 @@ to. So the local commit stands before the word, and never the other way round.
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Unpack
 
 from penstock.client.broker_address import BrokerAddress
+from penstock.client.core import log
 from penstock.client.core.send_options import MessageFields, whole_message
 from penstock.client.core.sending.encoding import BatchMessage, Body
 from penstock.client.core.sending.frames import Receipt
@@ -28,14 +28,12 @@ from penstock.client.core.sending.selectors import SelectedBy
 from penstock.client.where import Where
 from penstock.shared.clock import Clock
 from penstock.shared.errors import InvalidArgument, PenstockError
-from penstock.shared.messaging.half import HalfForm
 
 if TYPE_CHECKING:
     from penstock.client.core.transactions import CommittedMessage, OpenTransaction
     from penstock.client.send_loop import SendLoop
     from penstock.client.transaction_loop import Listener, TransactionLoop
-
-_log = logging.getLogger("penstock")
+    from penstock.shared.messaging.half import HalfForm
 
 
 class Transacting:
@@ -172,7 +170,7 @@ class Transaction:
         try:
             self.rollback()
         except PenstockError as failed:  # the block's own error is the one to raise
-            _log.warning("a transaction could not be rolled back, and is asked for: %s", failed)
+            log().warning("a transaction could not be rolled back, and is asked for: %s", failed)
 
 
 def open_loop(

@@ -7,7 +7,6 @@ works.
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
 from collections.abc import Callable
@@ -16,6 +15,7 @@ from typing import Literal
 import zmq
 
 from penstock.client.broker_address import BrokerAddress
+from penstock.client.core import log
 from penstock.client.core.message import Message, longest_answer_bytes
 from penstock.client.core.transactions import HalfMessage, TransactionCore
 from penstock.client.lost_connection import LostConnection
@@ -31,7 +31,6 @@ Decision = Literal["commit", "rollback", "unknown"]
 Listener = Callable[[Message], Decision]
 Told = Callable[[Ended | PenstockError], None]
 DECISIONS = ("commit", "rollback", "unknown")
-_log = logging.getLogger("penstock")
 
 
 class TransactionLoop:
@@ -214,7 +213,7 @@ class TransactionLoop:
         try:
             return check_decision(self._listener(message))
         except Exception:
-            _log.exception("on_check failed for message %s; the broker asks again", message)
+            log().exception("on_check failed for message %s; the broker asks again", message)
             return "unknown"
 
 

@@ -12,7 +12,7 @@ from penstock.shared.wire.introduction import ENDPOINT_OF, Greeted, Serves
 
 _SCHEMES = ("tcp:", "ipc:")
 # A directory of such a name can be given as ./NAME, or as store="NAME".
-_LIKE_ENDPOINT = re.compile(r"[^/\\]+:[0-9]+|[a-z]+://.*")
+_LIKE_ENDPOINT = r"[^/\\]+:[0-9]+|[a-z]+://.*"
 # How long the broker may take to say who it is.
 TIMEOUT_MS = 30_000
 
@@ -43,7 +43,7 @@ class Where:
         check_one(endpoint, store)
         if store is not None:
             check_store(store)
-            if isinstance(target, str) and _LIKE_ENDPOINT.fullmatch(target):
+            if isinstance(target, str) and re.fullmatch(_LIKE_ENDPOINT, target):
                 parse_endpoint(target)  # raises: it lacks the tcp://
         if endpoint is not None:
             parse_endpoint(endpoint)

@@ -31,7 +31,6 @@ from __future__ import annotations
 
 import errno
 import os
-import random
 import re
 import stat
 import time
@@ -180,12 +179,12 @@ POINTS: dict[str, str] = {
     "spark.published": "the batch is published, Spark does not know it",
 }
 
-_FAULT = re.compile(
-    r"([a-z_.0-9]+(?:/[a-z-]+)?)=(crash|stop|(?:delay|upto):\d{1,6}|yes:\d{1,3}|error:E[A-Z0-9]+)(?:@(\d+))?(?:x(\d+))?"
+# Compiled when a point is armed: every client loads this file.
+_FAULT = (
+    r"([a-z_.0-9]+(?:/[a-z-]+)?)="
+    r"(crash|stop|(?:delay|upto):\d{1,6}|yes:\d{1,3}|error:E[A-Z0-9]+)(?:@(\d+))?(?:x(\d+))?"
 )
-
-
-_FIRING = re.compile(rb"[a-z_.0-9]+(?:/[a-z-]+)? \d+")
+_FIRING = rb"[a-z_.0-9]+(?:/[a-z-]+)? \d+"
 # The file is read as a whole at each firing, and a longer one is somebody else's.
 MAX_FIRED_BYTES = 1 << 20
 
@@ -231,8 +230,12 @@ class Faults:
             return 0
         # not counted and not limited: `times` and the file mean nothing for a question
         if fault.action == "yes":
+            import random  # clients load this file, and need it for nothing
+
             return random.random() * 100 < fault.argument
         if fault.action == "upto":
+            import random
+
             return random.randint(0, fault.argument)
         if self._may_fire(name, fault.times):
             _fail(fault, name)
@@ -281,7 +284,7 @@ def _firings(handle: int) -> list[bytes] | None:
     if not stat.S_ISREG(found.st_mode) or found.st_size > MAX_FIRED_BYTES:
         return None
     lines = os.pread(handle, found.st_size, 0).splitlines()
-    return lines if all(map(_FIRING.fullmatch, lines)) else None
+    return lines if all(re.fullmatch(_FIRING, line) for line in lines) else None
 
 
 def _fail(fault: Fault, name: str) -> None:
@@ -306,7 +309,7 @@ def parse_faults(text: str) -> dict[str, Fault]:
     """
     found: dict[str, Fault] = {}
     for word in text.split():
-        match = _FAULT.fullmatch(word)
+        match = re.fullmatch(_FAULT, word)
         if match is None:
             raise ConfigError(
                 "this is no fault of the form POINT=ACTION[@N][xM]",

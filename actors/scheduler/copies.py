@@ -13,8 +13,8 @@ from contextlib import suppress
 from typing import Any, Protocol
 
 from penstock.client.core.sending.record_sender import RecordSender
+from penstock.shared.formats.properties import LOST
 from penstock.shared.formats.record_layout import AT_FLAG, AT_QUEUE_ID
-from penstock.shared.formats.tombstone import LOST
 from penstock.shared.layout import StorePaths
 from penstock.shared.loops.forms import FRAME_BYTES
 from penstock.shared.messaging.delivered import Copy

@@ -13,11 +13,11 @@ records are: then they are fetched (log_files.py), and what is asked next waits 
 
 from __future__ import annotations
 
-import logging
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TypeVar
 
+from penstock.client.core import log
 from penstock.client.core.aim import Aim
 from penstock.client.core.arguments import check_at_least, check_bool, check_queues, check_text
 from penstock.client.core.log_files import LogFiles
@@ -38,8 +38,6 @@ from penstock.shared.formats.compression import MAX_BODY_BYTES
 from penstock.shared.names import check_topic
 from penstock.shared.wire import messages
 from penstock.shared.wire.messages import encode, error_from_refusal
-
-_log = logging.getLogger("penstock")
 
 PULL_BYTES = 1 << 20
 # While this much waits to be taken, no more is asked for: one answer in hand, one on its way.
@@ -290,7 +288,7 @@ class ConsumerCore:
             if cursor < part.min_offset:
                 self._skip(part.queue_id, cursor, part.min_offset)
             elif cursor > part.next_offset:
-                _log.warning(
+                log().warning(
                     "queue %d of %s ends at offset %d: going on there instead of at %d",
                     part.queue_id,
                     self.topic,
@@ -380,7 +378,7 @@ class ConsumerCore:
     def _skip(self, queue_id: int, cursor: int, min_offset: int) -> None:
         """Go on after messages that are gone, and log it the first time."""
         if not self.skipped:
-            _log.warning(
+            log().warning(
                 "messages of %s, queue %d, have expired: going on at offset %d instead of %d",
                 self.topic,
                 queue_id,
@@ -393,7 +391,7 @@ class ConsumerCore:
     def _without_lost(self, found: list[Message]) -> list[Message]:
         whole = without_tombstones(found)
         if (lost := len(found) - len(whole)) and not self.skipped:
-            _log.warning(
+            log().warning(
                 "messages of %s are lost: a repair of the store has found them damaged", self.topic
             )
         self.skipped += lost

@@ -10,12 +10,12 @@ by the socket, or the broker's own words about what is wrong.
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
 from collections.abc import Iterator
 from operator import itemgetter
 
+from penstock.client.core import log
 from penstock.shared.errors import ProtocolError, StoreUnavailable
 from penstock.shared.layout import StorePaths, segment_name
 from penstock.shared.loops.forms import RANGE
@@ -27,7 +27,6 @@ TRY_AGAIN_MS = 5000
 MAX_ANSWER_BYTES = 1 << 30
 # of one call of the kernel, which takes 1024
 _MOST_VIEWS = 1024
-_log = logging.getLogger("penstock")
 
 
 class LogFiles:
@@ -61,10 +60,10 @@ class LogFiles:
                 self._run_id = answer.run_id
             return self._read(answer, ranges, size)
         except StoreUnavailable as error:
-            _log.debug("records come by the socket: %s", error)
+            log().debug("records come by the socket: %s", error)
             self._wanted = False
         except OSError as error:
-            _log.debug("records come by the socket for a while: %s", error)
+            log().debug("records come by the socket for a while: %s", error)
             self._not_before_ms = now_ms + TRY_AGAIN_MS
         return None
 

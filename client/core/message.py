@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from penstock.shared.errors import StoreDamaged
 from penstock.shared.formats.compression import MAX_BODY_BYTES
-from penstock.shared.formats.tombstone import LOST_MARK, is_tombstone
+from penstock.shared.formats.properties import LOST_MARK, is_tombstone
 from penstock.shared.loops.active import Message, bodies, messages
 
 __all__ = ["Message", "Part", "longest_answer_bytes", "read_records", "split_records"]

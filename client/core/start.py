@@ -18,8 +18,8 @@ from penstock.shared.wire.messages import QueueRange
 
 # The first number that is ms since 1970, and no offset.
 LEAST_MS = 10**12
-_OFFSET = re.compile(r"[0-9]{1,20}")
-_AGO = re.compile(r"-([0-9]{1,15})(ms|s|m|h|d)")
+_OFFSET = r"[0-9]{1,20}"
+_AGO = r"-([0-9]{1,15})(ms|s|m|h|d)"
 _AGO_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
@@ -40,14 +40,14 @@ def parse_start(start: str | int | dt.datetime | StartAt, now_ms: int) -> StartA
         return start
     if isinstance(start, dt.datetime):
         return StartAt(at_ms=int(start.timestamp() * 1000))
-    if not isinstance(start, str) or _OFFSET.fullmatch(start):
+    if not isinstance(start, str) or re.fullmatch(_OFFSET, start):
         number = check_offset(int(start) if isinstance(start, str) else start)
         return StartAt(at_ms=number) if number >= LEAST_MS else StartAt(offset=number)
     if start == "earliest":
         return StartAt()
     if start == "latest":
         return StartAt(latest=True)
-    if ago := _AGO.fullmatch(start):
+    if ago := re.fullmatch(_AGO, start):
         return StartAt(at_ms=now_ms - int(ago[1]) * _AGO_MS[ago[2]])
     try:
         return StartAt(at_ms=int(dt.datetime.fromisoformat(start).timestamp() * 1000))

@@ -20,6 +20,10 @@ SHARDING_KEY = "__SHARDINGKEY"
 # Of a record that waits in one of RocketMQ's own topics: where it belongs.
 REAL_TOPIC = "REAL_TOPIC"
 REAL_QID = "REAL_QID"
+# Of a tombstone, which stands in the place of a message that is lost.
+LOST = "PENSTOCK_LOST"
+# A record without these bytes in its properties is not a tombstone, which saves decoding them.
+LOST_MARK = LOST.encode()
 
 # What a sender may not set as a property of its own: the client sets them from its arguments.
 RESERVED = frozenset({KEYS, TAGS, UNIQ_KEY, SHARDING_KEY, DELAY, WAIT, PROP_CRC})
@@ -98,3 +102,11 @@ def find_property(raw: bytes, key: bytes) -> bytes:
     value = raw[start:] if stop < 0 else raw[start:stop]
     # an empty value does not count, and then an earlier duplicate does
     return value or decode_properties(raw).get(key.decode(), "").encode()
+
+
+def is_tombstone(properties: Mapping[str, str]) -> bool:
+    """Whether a record with these properties stands in the place of a lost message.
+
+    A tombstone that had no room for the property cannot be told from an empty message.
+    """
+    return LOST in properties

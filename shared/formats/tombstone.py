@@ -9,12 +9,12 @@ Both have bodies of zeros. A body is as long as it must be for the record to end
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from penstock.shared.errors import StoreDamaged
 from penstock.shared.formats.delay_levels import SCHEDULE_TOPIC
-from penstock.shared.formats.properties import DELAY, REAL_QID, REAL_TOPIC, encode_properties
+from penstock.shared.formats.properties import DELAY, LOST, REAL_QID, REAL_TOPIC, encode_properties
 from penstock.shared.formats.record import Record, encode_record
 from penstock.shared.formats.record_layout import (
     BLANK,
@@ -24,11 +24,8 @@ from penstock.shared.formats.record_layout import (
 )
 from penstock.shared.layout import BLANK_HEADER_BYTES
 
-LOST = "PENSTOCK_LOST"
 # RocketMQ's largest message by default, so that nothing that reads records refuses a filler.
 MOST_FILLER_BYTES = 4 << 20
-# A record without these bytes in its properties is not a tombstone, which saves decoding them.
-LOST_MARK = LOST.encode()
 # A record without a topic is damage itself, so a filler's topic has a character at least.
 _LEAST_FILLER_BYTES = SMALLEST_RECORD_BYTES + 1
 
@@ -39,14 +36,6 @@ class LostMessage(NamedTuple):
     topic: str
     queue_id: int
     queue_offset: int
-
-
-def is_tombstone(properties: Mapping[str, str]) -> bool:
-    """Whether a record with these properties stands in the place of a lost message.
-
-    A tombstone that had no room for the property cannot be told from an empty message.
-    """
-    return LOST in properties
 
 
 def smallest_tombstone_bytes(lost: LostMessage) -> int:

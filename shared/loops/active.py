@@ -50,7 +50,7 @@ __all__ = [
 
 # Raised with every change of what the compiled module and its twin take, give or mean: an editable
 # install goes on with the module that it has compiled until somebody installs again.
-INTERFACE = 19
+INTERFACE = 20
 # "" and "0" are as if it were not set. It is read once, and inherited by the actors.
 VARIABLE = "PENSTOCK_PURE"
 
@@ -101,6 +101,8 @@ if why_pure:
     from penstock.shared.loops.pure.timers import delayed_copies, timer_entries
     from penstock.shared.loops.pure.walk import dispatch, record_starts
 else:
+    # Unpickling names a function of the twin, wherever the message was pickled.
+    from penstock.shared.loops import pure as _pure
     from penstock.shared.loops.compiled import (
         FrameOfRuns,
         FrameRun,
@@ -137,7 +139,4 @@ else:
         wall_ms,
     )
 
-    # Unpickling names a function of the twin, wherever the message was pickled.
-    from penstock.shared.loops.pure import message as _message
-
-    _message.chosen = Message
+    _pure.message_class = Message

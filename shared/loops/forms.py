@@ -24,7 +24,10 @@ from array import array
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from penstock.shared.formats.properties import DELAY
+from penstock.shared.formats.record_crc import PROP_CRC
 from penstock.shared.layout import CQ_ENTRY_BYTES
+from penstock.shared.messaging.delayed import TIMER_PROPERTIES
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -73,7 +76,14 @@ class Rows(NamedTuple):
 # name they are properties already.
 TextColumn = tuple[bytes, "Buffer", "Buffer"]
 
-# A message of RocketMQ's clients: opaque, whether it is one-way, topic, queue id, UNIQ_KEY, record.
+# A plain message of RocketMQ's clients is SEND_MESSAGE_V2 as Java writes it; whoever writes it
+# otherwise goes the general way.
+PLAIN_CODE, PLAIN_LEAD = 310, b'{"code":310,'
+# The properties that it is without: what the broker acts on, leaves out, or puts in itself.
+PLAIN_MEANT = TIMER_PROPERTIES | {DELAY, PROP_CRC, "TRAN_MSG", "POP_CK"}
+PLAIN_MEANT |= {"MSG_REGION", "TRACE_ON", "CLUSTER"}
+
+# What is made of one: opaque, whether it is one-way, topic, queue id, UNIQ_KEY, record.
 PlainSend = tuple[int, bool, str, int, str, bytes]
 
 

@@ -20,8 +20,7 @@ import msgspec
 
 from penstock.shared.errors import ConfigError, OffsetOutOfRange, StoreDamaged
 from penstock.shared.faults import crash_point
-from penstock.shared.formats.properties import decode_properties
-from penstock.shared.formats.tombstone import is_tombstone
+from penstock.shared.formats.properties import decode_properties, is_tombstone
 from penstock.shared.layout import StorePaths
 from penstock.shared.log.archived import Archived, load_archived, save_archived
 from penstock.shared.messaging.system_topics import WORTH_KEEPING

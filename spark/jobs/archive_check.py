@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from penstock.shared.errors import OffsetOutOfRange, StoreDamaged
-from penstock.shared.formats.tombstone import is_tombstone
+from penstock.shared.formats.properties import is_tombstone
 from penstock.shared.store.directory import StoreDirectory
 from penstock.spark.jobs.archive import holes_in
 from penstock.spark.jobs.archive_files import SCHEMA, stretches_of

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.client.producer import Producer
 from penstock.client.where import Where
-from penstock.shared.formats.properties import RESERVED
-from penstock.shared.formats.tombstone import LOST
+from penstock.shared.formats.properties import LOST, RESERVED
 from penstock.shared.messaging.delayed import TIMER_PROPERTIES
 from penstock.shared.names import check_topic
 

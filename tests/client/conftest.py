@@ -44,10 +44,9 @@ from penstock.shared.errors import (
     TopicNotFound,
 )
 from penstock.shared.formats.message_id import key_origin
-from penstock.shared.formats.properties import encode_properties
+from penstock.shared.formats.properties import LOST, encode_properties
 from penstock.shared.formats.record import Record, encode_record
 from penstock.shared.formats.record_outline import unique_key_of
-from penstock.shared.formats.tombstone import LOST
 from penstock.shared.layout import StorePaths, segment_name
 from penstock.shared.loops.active import check_frame
 from penstock.shared.loops.forms import NO_ROOM, RANGE

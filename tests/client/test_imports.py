@@ -9,6 +9,8 @@ import sys
 
 import pytest
 
+from penstock.shared.loops import active
+
 # large, or for what few clients do: those import it when they do it
 LATER = {
     "numpy",
@@ -22,6 +24,7 @@ LATER = {
     "lz4",
     "backports.zstd",
     "compression.zstd",
+    "logging",
     "tomllib",
     "difflib",
     "secrets",
@@ -38,7 +41,7 @@ LATER = {
     [
         ("penstock.client", LATER),
         ("penstock.errors", LATER | {"zmq"}),
-        ("penstock.client.aio", LATER - {"asyncio", "concurrent.futures"}),
+        ("penstock.client.aio", LATER - {"asyncio", "concurrent.futures", "logging"}),
     ],
 )
 def test_a_client_imports_nothing_large(module: str, later: set[str]) -> None:
@@ -48,6 +51,9 @@ def test_a_client_imports_nothing_large(module: str, later: set[str]) -> None:
 # What talks to a broker and what words an error, each imported when that is to be done.
 ONCE_USED = {
     "zmq",
+    "base64",
+    "mmap",
+    "random",
     "socket",
     "selectors",
     "pathlib",
@@ -72,6 +78,18 @@ def test_naming_producer_and_consumer_imports_no_sockets_and_nothing_of_a_broker
     assert [each for each in packages if not PACKAGES.fullmatch(each)] == []
     in_rooms = [each.split(".") for each in found if each.startswith("penstock.shared.")]
     assert {each[2] for each in in_rooms if len(each) > 3} <= ROOMS
+
+
+@pytest.mark.skipif(bool(active.why_pure), reason="there are no compiled loops here")
+def test_the_twin_of_the_compiled_loops_is_imported_when_they_first_want_it() -> None:
+    twin = "penstock.shared.loops.pure"
+    found = imported_by("from penstock.client import Producer, Consumer")
+    assert {each for each in found if each.startswith(twin)} == {twin}
+    wants = "from penstock.shared.loops.compiled import log_ranges; log_ranges(b'', 1, 0)"
+    assert {each for each in imported_by(wants) if each.startswith(twin)} == {
+        twin,
+        f"{twin}.ranges",
+    }
 
 
 def test_an_actor_that_needs_the_core_imports_no_client() -> None:

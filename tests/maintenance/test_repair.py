@@ -21,11 +21,11 @@ from penstock.shared.clock import SystemClock
 from penstock.shared.config import Config
 from penstock.shared.errors import ConfigError
 from penstock.shared.formats.checkpoint import Checkpoint, encode_checkpoint
-from penstock.shared.formats.properties import decode_properties
+from penstock.shared.formats.properties import LOST, decode_properties
 from penstock.shared.formats.record import Record, decode_record
 from penstock.shared.formats.record_check import Kind
 from penstock.shared.formats.record_layout import AT_QUEUE_OFFSET, store_timestamp_ms
-from penstock.shared.formats.tombstone import LOST, LostMessage, lay_out
+from penstock.shared.formats.tombstone import LostMessage, lay_out
 from penstock.shared.layout import segment_name
 from penstock.shared.memory.positions import Positions
 from penstock.shared.memory.run_directory import Run

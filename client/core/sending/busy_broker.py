@@ -5,8 +5,6 @@ Twice as long each time, and not by all producers together. Pure but for chance.
 
 from __future__ import annotations
 
-import random
-
 from penstock.shared.errors import BrokerBusy
 
 MAX_BACK_OFF_MS = 1000
@@ -27,6 +25,8 @@ class BusyBroker:
         self._back_off_ms = min(
             max(2 * self._back_off_ms, error.retry_after_ms, 1), MAX_BACK_OFF_MS
         )
+        import random  # few producers ever wait
+
         # producers that were turned away together do not come back together
         return self._back_off_ms + random.randrange(self._back_off_ms // 4 + 1)
 

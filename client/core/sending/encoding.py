@@ -10,7 +10,7 @@ import sys
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
@@ -33,7 +33,6 @@ from penstock.shared.formats.record_layout import HOST_V6_BYTES, SMALLEST_RECORD
 from penstock.shared.loops.active import KeyNumbers, RecordMaker, properties_of
 from penstock.shared.loops.forms import Draft, Rows
 from penstock.shared.messaging.delayed import TIMER_PROPERTIES, Delay
-from penstock.shared.messaging.half import HalfForm
 from penstock.shared.messaging.payload import (
     CONTENT_TYPE,
     JSON,
@@ -48,6 +47,8 @@ from penstock.shared.wire.produce_rules import check_batch, check_properties_siz
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
+    from penstock.shared.messaging.half import HalfForm
+
 # Where a compression is chosen it is for bodies from this size on. [compressMsgBodyOverHowmuch]
 COMPRESS_OVER_BYTES = 4096
 
@@ -56,7 +57,7 @@ BLANK_RECORD_BYTES = SMALLEST_RECORD_BYTES + HOST_V6_BYTES - 8 + 1
 
 Body = bytes | bytearray | memoryview | Payload
 # of a message that is stored in a topic of RocketMQ's own before it comes into its real one
-WaitingForm = Delay | HalfForm
+WaitingForm: TypeAlias = "Delay | HalfForm"
 # one text, in which blanks separate keys, or each key by itself
 Keys = str | list[str] | tuple[str, ...] | set[str] | frozenset[str] | None
 

@@ -7,11 +7,10 @@ counted. No sockets; the caller holds the producer's lock.
 
 from __future__ import annotations
 
-import logging
 from collections import Counter, deque
 from typing import NamedTuple, Protocol
 
-_log = logging.getLogger("penstock")
+from penstock.client.core import log
 
 # Failed futures that are kept in case somebody still asks; older ones count as never asked for.
 MOST_KEPT = 1000
@@ -44,7 +43,7 @@ class Lost(NamedTuple):
 
     def log(self, why: str) -> None:
         """Say it in one line."""
-        _log.error("%s, %s. The first error: %s", why, self, self.error)
+        log().error("%s, %s. The first error: %s", why, self, self.error)
 
     def exception(self) -> BaseException:
         """The first error; with a note when there are more."""

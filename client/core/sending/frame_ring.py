@@ -13,15 +13,18 @@ timed out too: the writer may still be reading it.
 
 from __future__ import annotations
 
-import logging
-import mmap
 import sys
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
+from penstock.client.core import log
 from penstock.shared.errors import RingUnavailable
 from penstock.shared.faults import crash_point
 from penstock.shared.memory.ring_space import RingSpace
 from penstock.shared.wire.messages import OpenRing, RingOpened, RingSpan, Welcome, encode
+
+if TYPE_CHECKING:
+    import mmap
 
 # A smaller frame costs as little through the socket.
 LEAST_FRAME_BYTES = 32 << 10
@@ -29,7 +32,6 @@ LEAST_FRAME_BYTES = 32 << 10
 ENOUGH_BYTES = 512 << 10
 # The pause after a refusal, or without an answer.
 ASK_AGAIN_MS = 5000
-_log = logging.getLogger("penstock")
 
 
 class FrameRing:
@@ -70,7 +72,7 @@ class FrameRing:
         try:
             found = take_ring(answer.run_id, answer.ring, answer.size, answer.token)
         except RingUnavailable as error:
-            _log.debug("frames go through the socket: %s", error)
+            log().debug("frames go through the socket: %s", error)
             self._wanted = self._offered = False
             return
         self._map, self._view = found, memoryview(found)

@@ -7,7 +7,6 @@ out only when somebody asks. No sockets, no threads of its own.
 
 from __future__ import annotations
 
-import logging
 import os
 from array import array
 from bisect import bisect_right
@@ -17,6 +16,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from penstock.client.core import log
 from penstock.client.core.arguments import check_timeout
 from penstock.client.core.delays import Recall, recall_handle
 from penstock.client.core.sending.encoding import Encoder, WaitingForm
@@ -28,8 +28,6 @@ from penstock.shared.loops.forms import Draft
 from penstock.shared.messaging.delayed import Delay
 from penstock.shared.notebook import as_table
 from penstock.shared.wire.messages import Appended, QueueRun, StoredRun
-
-_log = logging.getLogger("penstock")
 
 
 class Receipt(msgspec.Struct, frozen=True):
@@ -290,7 +288,7 @@ class SendFuture(Outcome):
                 callback(self)
             except Exception:
                 # other messages wait for this thread; the callback's caller is long gone
-                _log.exception("a callback of message %s failed", self.unique_key)
+                log().exception("a callback of message %s failed", self.unique_key)
 
 
 class DelayedFuture(SendFuture):

@@ -93,7 +93,7 @@ cdef inline bytes piece_of(Bytes at, Py_ssize_t size):
 
 
 cdef object twin_of(Message message):
-    return pure_message.Message(message.record, message.most)
+    return pure.message.Message(message.record, message.most)
 
 
 cdef object unusual(Message message, str field):

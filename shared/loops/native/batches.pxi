@@ -1,7 +1,6 @@
 # The items of a batch of RocketMQ's clients to records. Part of `compiled`; the twin is
 # `pure.batches`, to which goes what is not in order, and an item that has a checksum.
 
-from penstock.shared.loops.pure import batches as pure_batches
 from penstock.shared.formats.record_crc import PROP_CRC_ROOM
 
 cdef enum:
@@ -66,10 +65,10 @@ def batch_records(bytes raw, bytes common, bint prop_crc):
     cdef unsigned char *at
     cdef Parts parts
     if not is_whole(lead, common_bytes, &parts) or parts.size != common_bytes or parts.body_bytes:
-        return pure_batches.batch_records(raw, common, prop_crc)
+        return pure.batches.batch_records(raw, common, prop_crc)
     total = records_of(item, length, common_bytes, prop_crc, &count)
     if total < 0:
-        return pure_batches.batch_records(raw, common, prop_crc)
+        return pure.batches.batch_records(raw, common, prop_crc)
     # the topic with its own length before it
     name = common_bytes - PROPERTIES_LENGTH - parts.body_at
     made = PyBytes_FromStringAndSize(NULL, total)

@@ -1,8 +1,6 @@
 # Records to the columns of a table. Part of `compiled`; the twin is `pure.columns`, to which goes
 # what is not in order: a key that comes twice, bytes that are not UTF-8, a place outside.
 
-from penstock.shared.loops.pure import columns as pure_columns
-
 cdef enum:
     BETWEEN = 1
     AFTER = 2
@@ -91,7 +89,7 @@ def copy_bodies(raw_of, at_of, sizes_of, crcs_of, target_of):
         or at.buffer.len != sizes.buffer.len or at.buffer.len != crcs.buffer.len
         or not are_inside(<Bytes> at.buffer.buf, <Bytes> sizes.buffer.buf, count, raw.buffer.len)
     ):
-        return pure_columns.copy_bodies(raw_of, at_of, sizes_of, crcs_of, target_of)
+        return pure.columns.copy_bodies(raw_of, at_of, sizes_of, crcs_of, target_of)
     PyObject_GetBuffer(target_of, &target, PyBUF_CONTIG)
     try:
         into, left = <unsigned char *> target.buf, target.len
@@ -113,7 +111,7 @@ def copy_bodies(raw_of, at_of, sizes_of, crcs_of, target_of):
     finally:
         PyBuffer_Release(&target)
     if wrong == -2:
-        return pure_columns.copy_bodies(raw_of, at_of, sizes_of, crcs_of, target_of)
+        return pure.columns.copy_bodies(raw_of, at_of, sizes_of, crcs_of, target_of)
     return wrong
 
 
@@ -129,11 +127,11 @@ def cut_properties(raw_of, at_of, sizes_of, tuple names):
         at.buffer.len % 8 or at.buffer.len != sizes.buffer.len
         or not are_inside(<Bytes> at.buffer.buf, <Bytes> sizes.buffer.buf, count, raw.buffer.len)
     ):
-        return pure_columns.cut_properties(raw_of, at_of, sizes_of, names)
+        return pure.columns.cut_properties(raw_of, at_of, sizes_of, names)
     for number in range(count):
         memcpy(&size, <Bytes> sizes.buffer.buf + 8 * number, 8)
         if size > MOST_PIECES_BYTES - total:
-            return pure_columns.cut_properties(raw_of, at_of, sizes_of, names)
+            return pure.columns.cut_properties(raw_of, at_of, sizes_of, names)
         total += size
     # an entry takes four bytes, the last of a record three
     room = PyMem_RawMalloc((count + 1 + 2 * (total // 4 + count)) * sizeof(int32_t) + 2 * total + 1)
@@ -168,7 +166,7 @@ def cut_properties(raw_of, at_of, sizes_of, tuple names):
             )
     finally:
         PyMem_RawFree(room)
-    return pure_columns.cut_properties(raw_of, at_of, sizes_of, names)
+    return pure.columns.cut_properties(raw_of, at_of, sizes_of, names)
 
 
 cdef bint is_utf8(Bytes at, Py_ssize_t size):

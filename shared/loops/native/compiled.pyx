@@ -20,9 +20,9 @@ from cpython.mem cimport PyMem_RawFree, PyMem_RawMalloc, PyMem_RawRealloc
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 from libc.string cimport memchr, memcmp, memcpy, memset
 
-from penstock.shared.loops import forms
+from penstock.shared.loops import forms, pure
 
-INTERFACE = 19
+INTERFACE = 20
 
 cdef extern from "crc.h" nogil:
     void crc_begin(int portable)

@@ -76,7 +76,7 @@ cdef object copy_of(Bytes record, Delayed *it, int64_t due_ms, bint timed, int h
         memset(into + at + crc_lead_bytes, c"0", CRC_DIGITS)
         into[at + CRC_ROOM - 1] = 2
     topic = PyBytes_FromStringAndSize(<const char *> it.topic.at, it.topic.size)
-    return Copy(topic, queue, made)
+    return pure.timers.Copy(topic, queue, made)
 
 
 def delayed_copies(bytes timers, segment, int64_t base, shape, bint timed, recalled):
@@ -90,7 +90,7 @@ def delayed_copies(bytes timers, segment, int64_t base, shape, bint timed, recal
     cdef list found = []
     cdef Delayed it
     if PyBytes_GET_SIZE(timers) % TIMER_BYTES or base < 0 or host not in (HOST_V4, HOST_V6):
-        return pure_timers.delayed_copies(timers, segment, base, shape, timed, recalled)
+        return pure.timers.delayed_copies(timers, segment, base, shape, timed, recalled)
     for number in range(count):
         due_ms, place = <int64_t> little(at, 8), <int64_t> little(at + 8, 8)
         size = <uint32_t> little(at + 16, 4)
@@ -107,7 +107,7 @@ def delayed_copies(bytes timers, segment, int64_t base, shape, bint timed, recal
                     copy = copy_of(record, &it, due_ms, timed, host, crc)
         if copy is NotImplemented:
             one = timers[number * TIMER_BYTES : (number + 1) * TIMER_BYTES]
-            (copy,) = pure_timers.delayed_copies(one, segment, base, shape, timed, recalled)
+            (copy,) = pure.timers.delayed_copies(one, segment, base, shape, timed, recalled)
         found.append(copy)
         at += TIMER_BYTES
     return found

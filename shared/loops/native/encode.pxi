@@ -1,7 +1,6 @@
 # Make records of what a producer sends. Part of `compiled`; the twin is `pure.encode`, which
 # is asked about what does not fit here.
 
-from penstock.shared.loops.pure import encode as pure_encode
 from penstock.shared.formats.record_crc import PROP_CRC_ROOM
 
 cdef enum:
@@ -18,7 +17,7 @@ def properties_of(tags, keys, shard, bytes end):
         or not take_text(&texts[1], shard, 15)
         or not take_text(&texts[2], keys, 6)
     ):
-        return pure_encode.properties_of(tags, keys, shard, end)
+        return pure.encode.properties_of(tags, keys, shard, end)
     size += texts[0].room + texts[1].room + texts[2].room
     made = PyBytes_FromStringAndSize(NULL, size)
     at = <unsigned char *> PyBytes_AS_STRING(made)
@@ -38,7 +37,7 @@ cdef class RecordMaker:
     cdef Py_ssize_t key_lead, key_bytes
 
     def __init__(self, bytes born_host, origin, shape):
-        self.twin = pure_encode.RecordMaker(born_host, origin, shape)
+        self.twin = pure.encode.RecordMaker(born_host, origin, shape)
         self.born_host = born_host
         self.month_start_ms = origin.month_start_ms
         raw = b"UNIQ_KEY\x01" + origin.prefix.encode("ascii")

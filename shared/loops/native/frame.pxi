@@ -1,8 +1,6 @@
 # Frames of produced records: check them, and put them into the log, stamped. Part of
 # `compiled`; the twin is `pure.frame`, which refuses what looks wrong here, or lets it pass.
 
-from penstock.shared.loops.pure import frame as pure_frame
-
 
 def check_frame(
     frame,
@@ -57,7 +55,7 @@ def check_frame(
             return starts
     finally:
         PyBuffer_Release(&buffer)
-    return pure_frame.check_frame(frame, runs, max_record_bytes, max_body_bytes, shape)
+    return pure.frame.check_frame(frame, runs, max_record_bytes, max_body_bytes, shape)
 
 
 cdef inline bint names_reserved(Bytes properties, Py_ssize_t length) noexcept nogil:
@@ -109,7 +107,7 @@ def check_properties(frame, list starts, bint prop_crc):
     finally:
         PyBuffer_Release(&buffer)
     if not good:
-        pure_frame.check_properties(frame, starts, prop_crc)
+        pure.frame.check_properties(frame, starts, prop_crc)
 
 
 def put_stamped(target, frame, list starts, list queue_offsets, int64_t position, stamp):

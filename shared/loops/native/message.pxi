@@ -3,7 +3,8 @@
 #
 # A record may be anything: no field is read before is_exact() or the size says that it is there.
 
-from penstock.shared.loops.pure import message as pure_message
+from typing import Any
+
 from penstock.shared.formats.compression import MAX_BODY_BYTES
 from penstock.shared.formats.properties import KEYS, SHARDING_KEY, TAGS, UNIQ_KEY
 
@@ -43,7 +44,7 @@ cdef class Message:
         return repr(twin_of(self))
 
     def __reduce__(self):
-        return pure_message.remade, (bytes(self.record), self.most)
+        return pure.message.remade, (bytes(self.record), self.most)
 
     def __copy__(self):
         return self
@@ -109,12 +110,12 @@ cdef class Message:
                 self.taken_body = unusual(self, "body")
         return self.taken_body
 
-    def decode(self, kind=pure_message.Any):
+    def decode(self, kind=Any):
         """The object that was sent, of the type `kind`; see the twin."""
-        return pure_message.decoded(self, kind)
+        return pure.message.decoded(self, kind)
 
     def _repr_html_(self):
-        return pure_message.page_of(self)
+        return pure.message.page_of(self)
 
     @property
     def stored_body(self):
@@ -178,19 +179,19 @@ cdef class Message:
     @property
     def tags(self):
         """The tag that consumers choose by; None without one."""
-        return pure_message.text_of(self._raw_properties, TAGS)
+        return pure.message.text_of(self._raw_properties, TAGS)
 
     @property
     def keys(self):
         """The keys as one string; several are separated by a blank. None without any."""
-        return pure_message.text_of(self._raw_properties, KEYS)
+        return pure.message.text_of(self._raw_properties, KEYS)
 
     @property
     def unique_key(self):
         """The producer's id of the message."""
-        return pure_message.text_of(self._raw_properties, UNIQ_KEY)
+        return pure.message.text_of(self._raw_properties, UNIQ_KEY)
 
     @property
     def shard(self):
         """The sharding key: messages that share it are in one queue, in order."""
-        return pure_message.text_of(self._raw_properties, SHARDING_KEY)
+        return pure.message.text_of(self._raw_properties, SHARDING_KEY)

@@ -2,7 +2,6 @@
 # the twin is `pure.plain`, which says what is plain, and to which goes every frame whose header is
 # not of the form of header.pxi.
 
-from penstock.shared.loops.pure import plain as pure_plain
 from penstock.shared.names import TOPIC_CHARACTERS
 
 cdef enum:
@@ -18,8 +17,8 @@ for _character in TOPIC_CHARACTERS:
 # what may begin RETRY_PREFIX or DLQ_PREFIX
 of_plain_topics[<int> ord("%")] = 0
 
-cdef bytes _LEAD_310 = pure_plain.LEAD
-cdef list _MEANT_NAMES = sorted(name.encode() for name in pure_plain.MEANT)
+cdef bytes _LEAD_310 = forms.PLAIN_LEAD
+cdef list _MEANT_NAMES = sorted(name.encode() for name in forms.PLAIN_MEANT)
 cdef Span meant[16]
 cdef int meant_count = 0
 for _name in _MEANT_NAMES:
@@ -138,7 +137,7 @@ def plain_send(bytes frame, bytes born_host, bytes added, Py_ssize_t most_body):
         or not (fields[10].at == NULL or is_word(&fields[10], b"false", 5))
         or not (fields[12].at == NULL or is_word(&fields[12], b"false", 5))
     ):
-        return pure_plain.plain_send(frame, born_host, added, most_body)
+        return pure.plain.plain_send(frame, born_host, added, most_body)
     raw = unescape(&fields[8], text)
     sys_flag &= ~(<int64_t> V6_BITS)
     if (
@@ -147,7 +146,7 @@ def plain_send(bytes frame, bytes born_host, bytes added, Py_ssize_t most_body):
         or sys_flag & TRANSACTION
         or raw + more > MOST_PROPERTIES
     ):
-        return pure_plain.plain_send(frame, born_host, added, most_body)
+        return pure.plain.plain_send(frame, born_host, added, most_body)
     size = SMALLEST + body + fields[1].size + raw + more
     record = PyBytes_FromStringAndSize(NULL, size)
     at = <unsigned char *> PyBytes_AS_STRING(record)

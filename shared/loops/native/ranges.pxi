@@ -1,8 +1,6 @@
 # The reader's loops: queue entries to ranges of the log, and ranges to one piece. Part of
 # `compiled`; the twin is `pure.ranges`, to which goes what is not in order.
 
-from penstock.shared.loops.pure import ranges as pure_ranges
-
 cdef enum:
     BLANK_LENGTH = 0x7FFFFFFF
 
@@ -22,7 +20,7 @@ def log_ranges(bytes raw, max_bytes, segment_bytes):
     cdef int32_t length
     cdef Range *ranges
     if PyBytes_GET_SIZE(raw) % ENTRY_BYTES or segment <= 0:
-        return pure_ranges.log_ranges(raw, max_bytes, segment_bytes)
+        return pure.ranges.log_ranges(raw, max_bytes, segment_bytes)
     # an entry makes one range at most
     ranges = <Range *> PyMem_RawMalloc((len(raw) // ENTRY_BYTES + 1) * sizeof(Range))
     if ranges == NULL:
@@ -38,7 +36,7 @@ def log_ranges(bytes raw, max_bytes, segment_bytes):
                 if base < 0:
                     # an offset of damage, so large that the segment's end would overflow
                     if offset > MOST_OFFSET - segment:
-                        return pure_ranges.log_ranges(raw, max_bytes, segment_bytes)
+                        return pure.ranges.log_ranges(raw, max_bytes, segment_bytes)
                     base = offset - offset % segment
                     end = base + segment
                 if count == 0 or offset != ranges[count - 1].stop:
@@ -65,11 +63,11 @@ def gather(found):
     # segment before it is copied, since no offset that was read from a queue can be trusted.
     for _, _, packed in found:
         if PyBytes_GET_SIZE(packed) % sizeof(Range):
-            return pure_ranges.gather(found)
+            return pure.ranges.gather(found)
         for number in range(PyBytes_GET_SIZE(packed) // <Py_ssize_t> sizeof(Range)):
             memcpy(&one, PyBytes_AS_STRING(packed) + number * sizeof(Range), sizeof(Range))
             if one.start < 0 or one.stop < one.start or one.stop - one.start > MOST_OFFSET - size:
-                return pure_ranges.gather(found)
+                return pure.ranges.gather(found)
             size += one.stop - one.start
     made = PyBytes_FromStringAndSize(NULL, size)
     into = <unsigned char *> PyBytes_AS_STRING(made)
@@ -78,7 +76,7 @@ def gather(found):
         for number in range(PyBytes_GET_SIZE(packed) // <Py_ssize_t> sizeof(Range)):
             memcpy(&one, PyBytes_AS_STRING(packed) + number * sizeof(Range), sizeof(Range))
             if base < 0 or one.start < base or one.stop - base > segment.buffer.len:
-                return pure_ranges.gather(found)
+                return pure.ranges.gather(found)
             memcpy(into, <Bytes> segment.buffer.buf + (one.start - base), one.stop - one.start)
             into += one.stop - one.start
     return made

@@ -78,20 +78,20 @@ def join_properties(texts_of):
     cdef unsigned char *at
     cdef Bytes piece
     if not 0 < most <= MOST_COLUMNS:
-        return pure_encode.join_properties(texts_of)
+        return pure.encode.join_properties(texts_of)
     for which in range(most):
         name, ends, data = held[which]
         if ends.buffer.len % 4 or not ends.buffer.len or which and ends.buffer.len // 4 - 1 != rows:
-            return pure_encode.join_properties(texts_of)
+            return pure.encode.join_properties(texts_of)
         rows = ends.buffer.len // 4 - 1
         columns[which].ends, columns[which].data = <Bytes> ends.buffer.buf, <Bytes> data.buffer.buf
         columns[which].name = <Bytes> PyBytes_AS_STRING(name)
         columns[which].name_bytes = PyBytes_GET_SIZE(name)
         if not are_pieces(columns[which].ends, rows, data.buffer.len):
-            return pure_encode.join_properties(texts_of)
+            return pure.encode.join_properties(texts_of)
         size += data.buffer.len + rows * (PyBytes_GET_SIZE(name) + 2)
     if size > MOST_PIECES_BYTES:
-        return pure_encode.join_properties(texts_of)
+        return pure.encode.join_properties(texts_of)
     ends_made = PyBytes_FromStringAndSize(NULL, 4 * (rows + 1))
     made = PyBytes_FromStringAndSize(NULL, size)
     at = <unsigned char *> PyBytes_AS_STRING(made)

@@ -5,7 +5,6 @@
 from cpython.exc cimport PyErr_SetFromErrno
 from libc.stdlib cimport strtoll
 
-from penstock.shared.loops.pure import serving as pure_serving
 
 cdef extern from "serving.h" nogil:
     int wait_for(int source, int wait_ms)
@@ -23,9 +22,9 @@ cdef enum:
 def drop_parts(socket, int most):
     cdef size_t receive, get, size, underlying = socket.underlying
     cdef int more = 1, count = 0
-    receive, get = pure_serving.addresses()
+    receive, get = pure.serving.addresses()
     if not receive or not get:
-        return pure_serving.drop_parts(socket, most)
+        return pure.serving.drop_parts(socket, most)
     with nogil:
         while count < most:
             size = sizeof(more)

@@ -2,8 +2,6 @@
 # `compiled`; the twin is `pure.timers`, to which goes each record that is not plainly in order.
 
 from penstock.shared.loops.forms import MESSAGE, RECALL
-from penstock.shared.loops.pure import timers as pure_timers
-from penstock.shared.messaging.delivered import Copy
 from penstock.shared.names import MAX_TOPIC_BYTES
 
 cdef enum:
@@ -124,7 +122,7 @@ def timer_entries(bytes raw, segment, int64_t base, int64_t known, int64_t deliv
     cdef unsigned char *into
     cdef bytes one, found
     if PyBytes_GET_SIZE(raw) % ENTRY_BYTES or base < 0:
-        return pure_timers.timer_entries(raw, segment, base, known, delivered_ms)
+        return pure.timers.timer_entries(raw, segment, base, known, delivered_ms)
     found = PyBytes_FromStringAndSize(NULL, count * TIMER_BYTES)
     into = <unsigned char *> PyBytes_AS_STRING(found)
     for number in range(count):
@@ -141,7 +139,7 @@ def timer_entries(bytes raw, segment, int64_t base, int64_t known, int64_t deliv
                     into += TIMER_BYTES
             else:
                 one = raw[number * ENTRY_BYTES : (number + 1) * ENTRY_BYTES]
-                one = pure_timers.timer_entries(one, segment, base, number < known, delivered_ms)
+                one = pure.timers.timer_entries(one, segment, base, number < known, delivered_ms)
                 memcpy(into, PyBytes_AS_STRING(one), PyBytes_GET_SIZE(one))
                 into += PyBytes_GET_SIZE(one)
         at += ENTRY_BYTES

@@ -49,6 +49,7 @@ from penstock.shared.formats.record_layout import (
     body_span,
     fields_at,
 )
+from penstock.shared.loops import pure
 from penstock.shared.messaging.payload import decoded
 from penstock.shared.notebook import page_of
 
@@ -315,11 +316,7 @@ def remade(record: bytes, max_body_bytes: int) -> Any:
 
     Pickles name this function by its module, so neither may be renamed.
     """
-    return chosen(record, max_body_bytes)
-
-
-# What this process makes messages with: `active` puts the compiled class here where it chooses it.
-chosen: Any = Message
+    return (pure.message_class or Message)(record, max_body_bytes)
 
 
 def _short(value: object) -> str:

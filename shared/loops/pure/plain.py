@@ -15,8 +15,8 @@ from typing import Annotated
 import msgspec
 
 from penstock.shared.errors import InvalidArgument
-from penstock.shared.formats.properties import DELAY, UNIQ_KEY, decode_properties
-from penstock.shared.formats.record_crc import PROP_CRC, body_crc
+from penstock.shared.formats.properties import UNIQ_KEY, decode_properties
+from penstock.shared.formats.record_crc import body_crc
 from penstock.shared.formats.record_layout import (
     FIXED_HEAD,
     HOST_V4_BYTES,
@@ -26,8 +26,7 @@ from penstock.shared.formats.record_layout import (
     SYS_TRANSACTION_MASK,
     TAIL_HEAD,
 )
-from penstock.shared.loops.forms import PlainSend
-from penstock.shared.messaging.delayed import TIMER_PROPERTIES
+from penstock.shared.loops.forms import PLAIN_CODE, PLAIN_LEAD, PLAIN_MEANT, PlainSend
 from penstock.shared.names import (
     MAX_PROPERTIES_BYTES,
     MAX_TOPIC_BYTES,
@@ -35,14 +34,9 @@ from penstock.shared.names import (
     is_group_topic,
 )
 
-# SEND_MESSAGE_V2 as Java's clients write it; whoever writes it otherwise goes the general way.
-CODE, LEAD = 310, b'{"code":310,'
 ONEWAY_FLAG = 2
-# What the broker acts on, leaves out, or puts in itself.
-MEANT = TIMER_PROPERTIES | {DELAY, PROP_CRC, "TRAN_MSG", "POP_CK"}
-MEANT |= {"MSG_REGION", "TRACE_ON", "CLUSTER"}
 _LENGTH = struct.Struct(">i")
-_LEAD_END = _LENGTH.size + len(LEAD)
+_LEAD_END = _LENGTH.size + len(PLAIN_LEAD)
 _MOST_HEADER_BYTES = 2 * (_LENGTH.size + MAX_PROPERTIES_BYTES)  # a longer one is not of this kind
 _SIZE = struct.Struct(">H")
 # so that no number is too large for 31 or 63 bits
@@ -91,7 +85,7 @@ def plain_send(frame: bytes, born_host: bytes, added: bytes, most_body: int) -> 
 
     `added` is what the broker adds to its properties, and its body has at most `most_body` bytes.
     """
-    if frame[_LENGTH.size : _LEAD_END] != LEAD or len(born_host) != HOST_V4_BYTES:
+    if frame[_LENGTH.size : _LEAD_END] != PLAIN_LEAD or len(born_host) != HOST_V4_BYTES:
         return None
     body_at = _LENGTH.size + _LENGTH.unpack_from(frame)[0]  # the form of JSON is 0
     if not _LEAD_END < body_at <= min(len(frame), _MOST_HEADER_BYTES):
@@ -109,13 +103,13 @@ def plain_send(frame: bytes, born_host: bytes, added: bytes, most_body: int) -> 
     key = properties.get(UNIQ_KEY, "")
     body = frame[body_at:]
     if (
-        header.code != CODE  # a key may come twice
+        header.code != PLAIN_CODE  # a key may come twice
         or (header.flag or 0) & ~ONEWAY_FLAG  # a response, for example
         or name is None
         or not _are_numbers(fields)
         or not (fields.k == fields.m == "false")
         or not (key.isascii() and key.isalnum())
-        or not MEANT.isdisjoint(properties)
+        or not PLAIN_MEANT.isdisjoint(properties)
         # every entry counts once: it is written as it would be written again
         or not len(properties) == text.count("\x01") == text.count("\x02")
         or len(body) > most_body

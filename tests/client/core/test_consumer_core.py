@@ -32,8 +32,8 @@ from penstock.shared.errors import (
     StoreUnavailable,
     TopicNotFound,
 )
+from penstock.shared.formats.properties import LOST
 from penstock.shared.formats.record_layout import AT_BODY_V4, AT_QUEUE_ID
-from penstock.shared.formats.tombstone import LOST
 from penstock.shared.wire import messages
 from penstock.shared.wire.messages import encode, refusal
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from penstock.shared.errors import StoreDamaged
+from penstock.shared.formats.properties import LOST_MARK
 from penstock.shared.formats.record import decode_record
 from penstock.shared.formats.record_check import Kind, examine
 from penstock.shared.formats.record_layout import SMALLEST_RECORD_BYTES
 from penstock.shared.formats.tombstone import (
-    LOST_MARK,
     MOST_FILLER_BYTES,
     LostMessage,
     lay_out,

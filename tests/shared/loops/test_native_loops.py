@@ -14,6 +14,7 @@ import sys
 import zlib
 from array import array
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,7 +27,7 @@ from penstock.shared.formats.record import Record, encode_record, pack_host
 from penstock.shared.formats.record_crc import Checksum, complete_prop_crc, with_prop_crc_room
 from penstock.shared.formats.record_layout import BLANK, MAGIC_BLANK, SYS_TRANSACTION_MASK, Shape
 from penstock.shared.layout import MAX_QUEUE_OFFSET
-from penstock.shared.loops import active, forms
+from penstock.shared.loops import active, forms, pure
 from penstock.shared.loops.active import INTERFACE
 from penstock.shared.loops.forms import Stamp
 from penstock.shared.loops.pure import (
@@ -500,6 +501,13 @@ def chosen(**environment: str) -> str:
 def test_the_compiled_loops_are_used_unless_the_environment_says_no() -> None:
     assert chosen(PENSTOCK_PURE="") == chosen(PENSTOCK_PURE="0") == "penstock.shared.loops.compiled"
     assert chosen(PENSTOCK_PURE="1") == "penstock.shared.loops.pure.walk PENSTOCK_PURE is set"
+
+
+def test_every_module_of_the_twin_is_found_where_the_compiled_loops_look_for_it() -> None:
+    files = Path(pure.__file__).parent.glob("*.py")
+    for name in {path.stem for path in files} - {"__init__"}:
+        assert getattr(pure, name).__name__ == f"{pure.__name__}.{name}"
+    assert not hasattr(pure, "nothing")
 
 
 def test_compiled_loops_of_another_interface_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,13 +15,13 @@ from penstock.maintenance.repair import repair_store
 from penstock.maintenance.verify import verify_store
 from penstock.shared.clock import SystemClock
 from penstock.shared.errors import PenstockError
+from penstock.shared.formats.properties import LOST_MARK
 from penstock.shared.formats.record import Record
 from penstock.shared.formats.record_layout import (
     AT_BODY_V4,
     AT_QUEUE_ID,
     AT_QUEUE_OFFSET,
 )
-from penstock.shared.formats.tombstone import LOST_MARK
 from penstock.shared.store.directory import StoreDirectory
 
 # byte of a record, bit
