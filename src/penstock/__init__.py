@@ -11,20 +11,63 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from contextlib import AbstractContextManager
 
+    from penstock.client import (
+        Batch,
+        BatchMessage,
+        Connection,
+        Consumer,
+        GroupConsumer,
+        GroupMessage,
+        Message,
+        MessageQuery,
+        Producer,
+        Receipt,
+        SendFuture,
+        Sql,
+        at_random,
+        by_hash,
+    )
     from penstock.client.app import App
-    from penstock.client.connection import Connection
     from penstock.embedded import Broker
 
 __version__ = "0.1.0"
-__all__ = ["App", "connect", "open", "using"]
+__all__ = [
+    "App",
+    "Batch",
+    "BatchMessage",
+    "Connection",
+    "Consumer",
+    "GroupConsumer",
+    "GroupMessage",
+    "Message",
+    "MessageQuery",
+    "Producer",
+    "Receipt",
+    "SendFuture",
+    "Sql",
+    "at_random",
+    "by_hash",
+    "connect",
+    "open",
+    "using",
+]
 
 
 def __getattr__(name: str) -> object:
-    if name != "App":
+    """App, and the names of penstock.client: the same objects, imported when they are asked for, so
+    that importing penstock stays cheap."""
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from penstock.client.app import App  # importing penstock stays cheap
+    from importlib import import_module
 
-    return App
+    module = "penstock.client.app" if name == "App" else "penstock.client"
+    found: object = getattr(import_module(module), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
 
 
 def connect(

@@ -9,6 +9,8 @@ import sys
 
 import pytest
 
+import penstock
+import penstock.client
 from penstock.shared.loops import active
 
 # large, or for what few clients do: those import it when they do it
@@ -46,6 +48,20 @@ LATER = {
 )
 def test_a_client_imports_nothing_large(module: str, later: set[str]) -> None:
     assert imported_by(f"from {module} import *") & later == set()
+
+
+def test_importing_penstock_imports_nothing_else() -> None:
+    found = imported_by("import penstock") - imported_by("import __future__")
+    assert found == {"penstock"}
+
+
+def test_the_names_of_the_client_are_in_penstock_too_and_are_the_same_objects() -> None:
+    assert penstock.Producer is penstock.client.Producer
+    for name in penstock.client.__all__:
+        assert getattr(penstock, name) is getattr(penstock.client, name)
+        assert name in dir(penstock)
+    assert {*penstock.__all__} <= {*dir(penstock)}
+    assert not hasattr(penstock, "Nothing")
 
 
 # What talks to a broker and what words an error, each imported when that is to be done.
