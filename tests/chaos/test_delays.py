@@ -23,7 +23,7 @@ pytestmark = pytest.mark.takes(30)
 KILLS = int(os.environ.get("PENSTOCK_CHAOS_KILLS", "8"))
 
 
-@pytest.mark.timeout(240 + 10 * KILLS)
+@pytest.mark.timeout(300 + 10 * KILLS)
 def test_whoever_is_killed_delayed_messages_come_once_and_not_early(tmp_path: Path) -> None:
     seed = int(os.environ.get("PENSTOCK_CHAOS_SEED", "7"))
     print(f"\nPENSTOCK_CHAOS_SEED={seed} PENSTOCK_CHAOS_KILLS={KILLS}")

@@ -19,7 +19,7 @@ KILLS = int(os.environ.get("PENSTOCK_CHAOS_EXACTLY", "20"))
 
 
 @pytest.mark.takes(40)
-@pytest.mark.timeout(240 + 4 * KILLS)
+@pytest.mark.timeout(300 + 4 * KILLS)
 @pytest.mark.parametrize("flush", ["sync", "async"])
 def test_each_input_has_its_effect_once_whoever_is_killed(tmp_path: Path, flush: str) -> None:
     seed = int(os.environ.get("PENSTOCK_CHAOS_SEED", "7"))

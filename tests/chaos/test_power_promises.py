@@ -22,7 +22,7 @@ IMAGES = int(os.environ.get("PENSTOCK_CHAOS_IMAGES", "12"))
 
 
 @pytest.mark.skipif(not shutil.which("cc"), reason="needs a C compiler")
-@pytest.mark.timeout(180 + 5 * IMAGES)
+@pytest.mark.timeout(300 + 5 * IMAGES)
 def test_each_promise_holds_on_whatever_disk_a_power_failure_leaves(tmp_path: Path) -> None:
     seed = int(os.environ.get("PENSTOCK_CHAOS_SEED", "7"))
     print(f"\nPENSTOCK_CHAOS_SEED={seed} PENSTOCK_CHAOS_IMAGES={IMAGES}")

@@ -75,7 +75,6 @@ def scaling(broker: Any, producer: Producer, wanted: int, **options: Any) -> Any
         return TopicScaling(producer, admin, TOPIC, wanted, settle_s=0.5, **options).run()
 
 
-@pytest.mark.timeout(180)
 def test_a_topic_grows_and_shrinks_under_load_and_nothing_is_lost(broker: Any) -> None:
     with Producer(broker.produce) as producer:
         producer.create_topic(TOPIC, 4)

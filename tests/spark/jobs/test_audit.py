@@ -209,7 +209,6 @@ def test_a_hundred_planted_defects_of_ten_kinds_are_found(
     assert {row.kind for row in found} == kinds_of
 
 
-@pytest.mark.timeout(240)
 def test_spark_submit_runs_the_command(written: Path, tmp_path: Path) -> None:
     root = shutil.copytree(written, tmp_path / "store")
     damaged = plant(root, "body", next(each for each in places(root) if each.size > 300), DICE)

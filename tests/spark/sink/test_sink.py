@@ -123,7 +123,7 @@ def test_a_topic_is_not_overwritten(spark: SparkSession, broker: Any) -> None:
         writer.option("path", str(broker.store)).option("topic", "never").save()
 
 
-@pytest.mark.timeout(240 + 60 * KILLS)
+@pytest.mark.timeout(300 + 60 * KILLS)
 @pytest.mark.takes(40)
 def test_whatever_is_killed_a_streaming_query_stores_each_row_once(
     broker: Any, tmp_path: Path
