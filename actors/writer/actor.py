@@ -112,7 +112,7 @@ class Writer(Actor):
         self._inlet.tend(self._retries.size_bytes + self._unread.size_bytes)
         done = self._release(now_ms)
         if self._waiting is not None:
-            self._store_waiting(self._waiting)
+            self._commit(self._waiting)
             done += self._waiting is None
         self._held.note(self._is_blocked(), now_ms)
         while done < FRAMES_AT_ONCE and self._may_receive():
@@ -326,11 +326,11 @@ class Writer(Actor):
     # --- appending ---
 
     def _commit(self, frame: CheckedFrame) -> None:
-        """Store a checked frame whose turn it is, or say why not."""
-        request = frame.request
+        """Store a checked frame whose turn it is, or that has waited, or say why not."""
+        request, is_new, self._waiting = frame.request, frame is not self._waiting, None
         try:
             check_writable(self._positions, self._paths)
-            if len(frame.starts) > 1:
+            if is_new and len(frame.starts) > 1:
                 check_disk(self._positions, self._paths)
                 if frame.move is not None:
                     self._exact.check(frame.move)
@@ -340,19 +340,8 @@ class Writer(Actor):
         except PenstockError as error:
             self._refuse(frame.peer, request.seq, error, request.session)
 
-    def _store_waiting(self, frame: CheckedFrame) -> None:
-        """Store a frame that has waited, unless the store has become read-only meanwhile."""
-        try:
-            check_writable(self._positions, self._paths)
-        except PenstockError as error:
-            self._waiting = None
-            self._turn_away(frame.peer, frame.request, error)
-            return
-        self._store(frame)
-
     def _store(self, frame: CheckedFrame) -> None:
         """Store a checked frame and see to its answer, or keep it while there is no room."""
-        self._waiting = None
         if frame.topics != self._topics.version and (error := self._check.again(frame.runs)):
             self._reject(frame.peer, frame.request, error)
             return
@@ -367,8 +356,7 @@ class Writer(Actor):
             except OSError as error:
                 if error.errno in RESOURCE_EXHAUSTED:
                     raise  # of this process, not of the disk: the next one has it again
-                missing = segment_missing(error.errno or 0, str(error), self._paths)
-                self._turn_away(frame.peer, frame.request, missing)
+                self._turn_away(frame.peer, frame.request, segment_missing(error, self._paths))
                 return
             if frame.move is not None:
                 self._exact.will_move(self._end.wrote)

@@ -42,11 +42,10 @@ def commit_failed(positions: Positions, paths: StorePaths) -> StoreUnavailable:
     )
 
 
-def segment_missing(number: int, why: str, paths: StorePaths) -> SegmentUnavailable:
-    """`number` is the error's; 0 where the segment is late, and nobody has said why."""
-    todo = look_at(paths.commit_log)
-    if number in (0, *NO_ROOM):
-        todo = "free disk space"
+def segment_missing(why: OSError | str, paths: StorePaths) -> SegmentUnavailable:
+    """`why` is a text where the segment is late, and no error says why."""
+    is_full = isinstance(why, str) or why.errno in NO_ROOM
+    todo = "free disk space" if is_full else look_at(paths.commit_log)
     return SegmentUnavailable(
         "the next commit log segment cannot be made or opened",
         f"{why}; {describe_disk(paths.commit_log)}",
@@ -69,7 +68,7 @@ def no_room(
     why = "it is full" if fast else f"none within {ALLOCATE_TIMEOUT_MS} ms"
     if no_segment:
         number = positions["allocate_error"]
-        return segment_missing(number, os.strerror(number) if number else why, paths)
+        return segment_missing(OSError(number, os.strerror(number)) if number else why, paths)
     if positions["commit_error"]:
         return commit_failed(positions, paths)
     return BrokerBusy(
