@@ -35,7 +35,7 @@ from penstock.shared.files.durable import (
 )
 from penstock.shared.formats.tombstone import lay_out
 from penstock.shared.layout import StorePaths
-from penstock.shared.log.damage import save_quarantine
+from penstock.shared.log.damage import Damage, DamagedRanges, load_quarantine, save_quarantine
 from penstock.shared.memory.run_directory import Run
 from penstock.shared.queue.deleted_topics import load_living_queues
 from penstock.shared.queue.known_queues import (
@@ -44,7 +44,7 @@ from penstock.shared.queue.known_queues import (
     load_known_flush,
     replace_known_queues,
 )
-from penstock.shared.recovery.recover_log import recover_store
+from penstock.shared.recovery.recover_log import Recovered, recover_store
 from penstock.shared.store.directory import StoreDirectory
 from penstock.shared.store.survey import StoreSurvey
 
@@ -71,7 +71,8 @@ def plan_repair(paths: StorePaths, config: Config, progress: Progress | None = N
     Where files are wrong there may be more to do after them than this can see.
     """
     files = [step.text for step in plan_files(paths, config)]
-    return Repair(False, files, plan_ranges(paths, config, None, progress))
+    begun = load_quarantine(paths)
+    return Repair(False, files, plan_ranges(paths, config, None, progress, begun))
 
 
 def repair_store(
@@ -86,6 +87,7 @@ def repair_store(
     Until the last step quarantine.json names the damage, so a range that is replaced in part is not
     taken for whole.
     """
+    begun = load_quarantine(paths)
     make_directory(paths.staging)
     make_directory(paths.consume_queue)
     files = []
@@ -95,8 +97,8 @@ def repair_store(
     with StoreSurvey(paths, config) as survey:
         found = recover_store(survey, last_run)
     # from here on a start knows where the log was damaged, and does the queues after it again
-    save_quarantine(paths, found.quarantined, clock.now_ms())
-    ranges = plan_ranges(paths, config, found, progress)
+    save_quarantine(paths, _united(begun, found), clock.now_ms())
+    ranges = plan_ranges(paths, config, found, progress, begun)
     save_quarantine(paths, [each.damage for each in ranges], clock.now_ms())
     crash_point("repair.planned")
     for some in _groups(ranges):
@@ -113,6 +115,14 @@ def repair_store(
     _note_ends(paths)
     save_quarantine(paths, [], clock.now_ms())
     return done
+
+
+def _united(begun: Sequence[Damage], found: Recovered) -> list[Damage]:
+    """What is damaged, and what a repair that was killed has been at."""
+    known = DamagedRanges(begun)
+    new = [each for each in found.quarantined if not known.touches(each.position, each.size)]
+    begun = [each for each in begun if each.position >= found.log_start]
+    return sorted([*begun, *new], key=lambda each: each.position)
 
 
 def _note_ends(paths: StorePaths) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import sys
 from bisect import bisect_right
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,10 +21,11 @@ import numpy.typing as npt
 
 from penstock.shared.config import Config
 from penstock.shared.files.durable import opened
+from penstock.shared.formats.record import decode_record
 from penstock.shared.formats.record_check import Kind
 from penstock.shared.formats.record_layout import SMALLEST_RECORD_BYTES
 from penstock.shared.formats.record_outline import outline
-from penstock.shared.formats.tombstone import LostMessage, smallest_tombstone_bytes
+from penstock.shared.formats.tombstone import LostMessage, is_replacement, smallest_tombstone_bytes
 from penstock.shared.layout import StorePaths
 from penstock.shared.log.damage import (
     Damage,
@@ -54,11 +55,19 @@ class RangeRepair(msgspec.Struct):
 
 
 def plan_ranges(
-    paths: StorePaths, config: Config, found: Recovered | None, progress: Progress | None
+    paths: StorePaths,
+    config: Config,
+    found: Recovered | None,
+    progress: Progress | None,
+    begun: Sequence[Damage],
 ) -> list[RangeRepair]:
-    """Every damaged range in front of a whole record, or of the end that is known."""
+    """Every damaged range in front of a whole record, or of the end that is known.
+
+    Of those that are `begun`, by a repair that was killed, also what it has replaced already: a
+    range is one, with one copy of its bytes, whoever comes to its end.
+    """
     with StoreDirectory(paths.root) as store:
-        walk = _Walk(store, config, found)
+        walk = _Walk(store, config, found, begun)
         walk.run(progress)
         known_end = found.log_end if found is not None else _known_end(paths, store)
         if walk.end < known_end:
@@ -109,8 +118,16 @@ class _Placed(NamedTuple):
 class _Walk:
     """One pass over the log: its damage, and the slots that no record fills."""
 
-    def __init__(self, store: StoreDirectory, config: Config, found: Recovered | None) -> None:
+    def __init__(
+        self,
+        store: StoreDirectory,
+        config: Config,
+        found: Recovered | None,
+        begun: Sequence[Damage],
+    ) -> None:
         self._store = store
+        self._begun = DamagedRanges(begun)
+        self._replaced: dict[int, int] = {}  # by such a repair: position and size of its records
         # A start knows more than the bytes tell: where the log ends, and what was torn. What stands
         # past that end, a blank of another segment, say, is nothing that damage ends at.
         self._known_end = found.log_end if found is not None else sys.maxsize
@@ -131,13 +148,23 @@ class _Walk:
         self._room.append(damage.size)
 
     def _kept_in(self, damage: Damage) -> str:
-        """What has other bytes is of an earlier repair; or of this one, which was killed half way,
-        and then the half is kept beside the whole."""
+        """What has other bytes is of an earlier repair; but of this one, which was killed half way,
+        the newest file has them, and where it got to does not count."""
+        at, newest = damage.position, ""
+        while at in self._replaced:
+            at += self._replaced[at]
+        replaced = min(at - damage.position, damage.size)
 
         def has_it(path: Path) -> bool:
-            return path.stat().st_size == damage.size and path.read_bytes() == bytes_of(damage)
+            nonlocal newest
+            if path.stat().st_size != damage.size:
+                return False
+            has_rest = path.read_bytes()[replaced:] == bytes_of(damage)[replaced:]
+            newest = str(path) if has_rest else newest
+            return has_rest and not replaced
 
-        return str(place_aside(self._store.paths, f"{damage.position}.bin", has_it))
+        free = place_aside(self._store.paths, f"{damage.position}.bin", has_it)
+        return newest or str(free)
 
     def run(self, progress: Progress | None) -> None:
         start, total = self._store.log_start, sum(each.size for each in self._store.segments)
@@ -148,8 +175,11 @@ class _Walk:
             stop = min(position + size, self._known_end)
             # any bytes may name the segment's end: damage ends at a record, and not at a blank
             lost = found is Kind.DAMAGED or bool(pending) and found is Kind.BLANK
+            if found is Kind.RECORD and self._is_replaced(position, record):
+                self._replaced[position] = size
+                lost = True
             if lost or self._known.touches(position, stop - position):
-                known = self._known.before(stop - 1)
+                known = self._begun.at(position) or self._known.before(stop - 1)
                 why = reason or (known.reason if known is not None else "")
                 pending += damage_between(
                     self._store.paths, self._segment_bytes, position, stop, why
@@ -164,6 +194,9 @@ class _Walk:
             if progress:
                 progress(position - start, total)
         self._settle()
+
+    def _is_replaced(self, position: int, record: memoryview) -> bool:
+        return self._begun.at(position) is not None and is_replacement(decode_record(record))
 
     def _take(self, position: int, size: int, record: memoryview) -> None:
         fields = outline(record)

@@ -14,7 +14,14 @@ from typing import NamedTuple
 
 from penstock.shared.errors import StoreDamaged
 from penstock.shared.formats.delay_levels import SCHEDULE_TOPIC
-from penstock.shared.formats.properties import DELAY, LOST, REAL_QID, REAL_TOPIC, encode_properties
+from penstock.shared.formats.properties import (
+    DELAY,
+    LOST,
+    LOST_MARK,
+    REAL_QID,
+    REAL_TOPIC,
+    encode_properties,
+)
 from penstock.shared.formats.record import Record, encode_record
 from penstock.shared.formats.record_layout import (
     BLANK,
@@ -36,6 +43,12 @@ class LostMessage(NamedTuple):
     topic: str
     queue_id: int
     queue_offset: int
+
+
+def is_replacement(record: Record) -> bool:
+    """Whether a repair has put this record where it stands, as far as that can be told."""
+    is_filler = record.sys_flag == SYS_TRANSACTION_ROLLBACK and LOST.startswith(record.topic)
+    return LOST_MARK in record.properties or is_filler and not any(record.body)
 
 
 def smallest_tombstone_bytes(lost: LostMessage) -> int:

@@ -345,6 +345,51 @@ def test_a_repair_killed_anywhere_is_run_again(
     assert kept[f"{starts[9]}.bin"] == bytes(log[starts[9] : starts[10]])
 
 
+@pytest.mark.parametrize("unclean", [False, True])
+@pytest.mark.parametrize("point", ["repair.mid_range", "repair.replaced", "repair.rebuilt"])
+def test_a_repair_says_the_same_when_one_before_it_was_killed(
+    stopped_store: Callable[..., Any],
+    twelve: list[Record],
+    monkeypatch: pytest.MonkeyPatch,
+    point: str,
+    unclean: bool,
+) -> None:
+    """Of a range that is replaced in part the rest alone is damaged, and was said to be all."""
+    store = stopped_store(twelve, unclean=unclean)
+    starts, whole = store.starts(), _records(store.paths.root)
+    log = store.log()
+    for number in (2, 3, 4, 9):
+        log[starts[number] + 120] ^= 1
+    store.write_log(log)
+    planned = plan_repair(store.paths, store.config).ranges
+    assert [len(each.lost) for each in planned] == [3, 1]
+
+    def die(name: str) -> None:
+        if name == point:
+            raise KeyboardInterrupt
+
+    for _ in range(2):
+        with monkeypatch.context() as patched:
+            patched.setattr("penstock.maintenance.repair.crash_point", die)
+            with pytest.raises(KeyboardInterrupt):
+                _repair(store)
+        again = plan_repair(store.paths, store.config).ranges
+        assert [(each.lost, each.kept_in) for each in again] == [
+            (each.lost, each.kept_in) for each in planned
+        ]
+    done = _repair(store).ranges
+    assert [(each.lost, each.kept_in) for each in done] == [
+        (each.lost, each.kept_in) for each in planned
+    ]
+    kept = {path.name: path.read_bytes() for path in store.paths.quarantine.iterdir()}
+    assert kept == {
+        f"{starts[2]}.bin": bytes(log[starts[2] : starts[5]]),
+        f"{starts[9]}.bin": bytes(log[starts[9] : starts[10]]),
+    }
+    _assert_repaired(store, whole, {(0, 1), (1, 1), (0, 2), (1, 4)})
+    assert plan_repair(store.paths, store.config).ranges == []
+
+
 @pytest.mark.parametrize("records", [9, 12])
 def test_a_repair_ends_where_the_log_did_and_not_at_a_blank_of_another_segment(
     stopped_store: Callable[..., Any],
