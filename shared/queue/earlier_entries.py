@@ -156,16 +156,21 @@ class EarlierEntries:
             is_stand_in = claimed == (key, place.slot + 1) and not self._queues[key].at(
                 claimed.slot
             )
-            if not is_stand_in and any(
-                self._leads_to_its_own(key, place.slot + step) for step in (-1, 1)
-            ):
+            around = [(step, self._led_to(key, place.slot + step)) for step in (-1, 1)]
+            is_own = any(named == Place(key, place.slot + step) for step, named in around)
+            # Then it is a file of the claimed queue that stands here, and this its first entry.
+            goes_on = any(
+                named == Place(claimed.queue, claimed.slot + step) for step, named in around
+            )
+            if not is_stand_in and is_own and (not goes_on or key == claimed.queue):
                 return place
         return None
 
-    def _leads_to_its_own(self, key: Queue, slot: int) -> bool:
+    def _led_to(self, key: Queue, slot: int) -> Place | None:
+        """What the record names to which a slot's entry leads."""
         entry = self._queues[key].at(slot)
         position, size, _ = ENTRY.unpack(entry) if entry else (0, 0, 0)
-        return size > 0 and self._named(position, size) == Place(key, slot)
+        return self._named(position, size) if size > 0 else None
 
     @cached_property
     def _by_position(self) -> tuple[list[int], npt.NDArray[np.intp], npt.NDArray[np.int64]]:

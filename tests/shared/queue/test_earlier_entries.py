@@ -83,6 +83,15 @@ def test_entries_with_which_the_log_does_not_agree_are_no_witnesses() -> None:
     assert EarlierEntries((), lambda position, size: None).place(A, 3, _entry(7)) == Place(A, 3)
 
 
+def test_a_file_that_stands_in_another_queue_takes_no_record_there() -> None:
+    """Its first entry stands next to one that leads to its own; but its next goes on elsewhere."""
+    names = WHOLE | {800: Place(B, 9), 900: Place(B, 10)}
+    mixed = _earlier(names, a=[*ODD, 800, 900], b=EVEN)
+    assert mixed.place(B, 9, _entry(800)) == Place(B, 9)
+    bent = _earlier(WHOLE | {800: Place(B, 9), 900: Place(A, 10)}, a=[*ODD, 800, 900], b=EVEN)
+    assert bent.place(B, 9, _entry(800)) == Place(A, 9)
+
+
 def test_what_is_kept_is_read_again_unless_it_is_too_much(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
