@@ -303,7 +303,9 @@ class Supervisor:
     def _next_look_ms(self) -> int:
         """How long there is nothing to do, unless a child changes its state."""
         now_ms = self._clock.monotonic_ms()
-        due_ms = [now_ms + min(CHECK_MS, self._config.actor_stall_timeout_ms // 4)]
+        check_ms = max(1, min(CHECK_MS, self._config.actor_stall_timeout_ms // 4))
+        # when the actors look, too: the first one wakes the processor for the others
+        due_ms = [now_ms + check_ms - now_ms % check_ms]
         for child in self._children.values():
             if child.is_held or child.retired:
                 continue  # whatever was noted of it

@@ -24,13 +24,15 @@ from penstock import supervisor
 from penstock.client import Producer
 from penstock.remoting.codes import Request
 from penstock.remoting.command import Command, decode_command, encode_command
+from penstock.shared.clock import ManualClock
 from penstock.shared.config import Config
 from penstock.shared.layout import StorePaths
 from penstock.shared.memory.roster import ACTORS, ROSTER
 from penstock.shared.memory.run_directory import read_run, remove_run_directory
+from penstock.shared.process.actor import QUIET_TICK_MS
 from penstock.shared.process.broker_status import read_status
 from penstock.shared.store.checkpoint_file import load_checkpoint
-from penstock.supervisor import FAILURES_LIMIT
+from penstock.supervisor import CHECK_MS, FAILURES_LIMIT
 
 READY_TIMEOUT_S = 120
 SCRIPT = """\
@@ -161,6 +163,16 @@ def test_a_child_that_has_retired_is_looked_at_no_more(tmp_path: Path) -> None:
     for child in made._children.values():
         child.retired, child.stopped_since_ms = True, 1
     assert made._next_look_ms() > 0
+
+
+def test_it_looks_at_the_instants_at_which_actors_look(tmp_path: Path) -> None:
+    clock = ManualClock()
+    made = supervisor.Supervisor(Config(store_path_root_dir=str(tmp_path)), clock)
+    for child in made._children.values():
+        child.retired = True
+    for late_ms in (0, 1, CHECK_MS - 2):
+        clock.advance(late_ms)
+        assert (clock.monotonic_ms() + made._next_look_ms()) % QUIET_TICK_MS in (0, CHECK_MS)
 
 
 def test_an_actor_whose_heartbeat_stands_still_is_replaced(broker: Callable[..., Broker]) -> None:

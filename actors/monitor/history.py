@@ -52,8 +52,12 @@ class History:
         self._long_trail: deque[tuple[int, int]] = deque(maxlen=ROWS)
 
     def due_ms(self, monotonic_ms: int) -> int:
-        """In how many ms there is a row to write."""
-        return 0 if self._last is None else self._last.monotonic_ms + SAMPLE_MS - monotonic_ms
+        """In how many ms there is a row to write: at the whole second that is nearest to a second
+        after the last one, for that is when actors look that have nothing to do."""
+        if self._last is None:
+            return 0
+        due_ms = self._last.monotonic_ms + SAMPLE_MS + SAMPLE_MS // 2
+        return due_ms - due_ms % SAMPLE_MS - monotonic_ms
 
     def look(self, positions: Positions, monotonic_ms: int) -> bool:
         """Note where the log ends now, as often as lateness is to be known exactly; whether it has

@@ -228,7 +228,10 @@ class Ticks:
         self._quiet_from_ms = max(self._quiet_from_ms, now_ms + quiet_ms)
 
     def most_ms(self, now_ms: int) -> int:
-        return self._busy_ms if now_ms < self._quiet_from_ms else self._quiet_ms
+        if now_ms < self._quiet_from_ms:
+            return self._busy_ms
+        # At the same instants in all actors: the first one wakes the processor for the others.
+        return self._quiet_ms - now_ms % self._quiet_ms
 
 
 class Actor(Protocol):

@@ -55,3 +55,11 @@ def test_how_late_a_stage_was_before_the_first_look_is_not_known(writer: Positio
     history.look(writer, 6000)
     assert history.late_ms(1500, 6500) == 500
     assert history.late_ms(999, 6500) is None
+
+
+def test_a_row_is_due_at_the_second_at_which_actors_look(writer: Positions) -> None:
+    history = History()
+    assert history.due_ms(1234) == 0
+    for sampled_ms, due_ms in ((1234, 2000), (2000, 3000), (3003, 4000), (4700, 6000)):
+        history.sample(writer, 0, sampled_ms, sampled_ms)
+        assert sampled_ms + history.due_ms(sampled_ms) == due_ms
