@@ -42,7 +42,6 @@ __all__ = [
     "put_entries",
     "put_stamped",
     "record_starts",
-    "sleep_small",
     "timer_entries",
     "wall_ms",
     "why_pure",
@@ -50,7 +49,7 @@ __all__ = [
 
 # Raised with every change of what the compiled module and its twin take, give or mean: an editable
 # install goes on with the module that it has compiled until somebody installs again.
-INTERFACE = 20
+INTERFACE = 21
 # "" and "0" are as if it were not set. It is read once, and inherited by the actors.
 VARIABLE = "PENSTOCK_PURE"
 
@@ -97,7 +96,7 @@ if why_pure:
     from penstock.shared.loops.pure.ranges import gather, log_ranges
     from penstock.shared.loops.pure.sending import PlainSender, SendLock
     from penstock.shared.loops.pure.sends import FrameOfRuns, FrameRun, KeyNumbers, Outcome
-    from penstock.shared.loops.pure.serving import drop_parts, sleep_small
+    from penstock.shared.loops.pure.serving import drop_parts
     from penstock.shared.loops.pure.timers import delayed_copies, timer_entries
     from penstock.shared.loops.pure.walk import dispatch, record_starts
 else:
@@ -134,7 +133,6 @@ else:
         put_entries,
         put_stamped,
         record_starts,
-        sleep_small,
         timer_entries,
         wall_ms,
     )

@@ -24,7 +24,6 @@ from __future__ import annotations
 import ctypes
 import gc
 import importlib
-import mmap
 import os
 import select
 import signal
@@ -40,12 +39,12 @@ import zmq
 
 from penstock.shared.clock import Clock, SystemClock
 from penstock.shared.config import Config
-from penstock.shared.loops.active import sleep_small
 from penstock.shared.memory.positions import Positions
 from penstock.shared.memory.roster import row_of
 from penstock.shared.memory.run_directory import Run, join_run
 from penstock.shared.process.connection_limit import ConnectionLimit
 from penstock.shared.process.doorbells import Bus
+from penstock.shared.process.inflow import WORK_MS, wake_by_work
 from penstock.shared.process.inlet import Inlet
 from penstock.shared.process.log_line import log_line
 from penstock.shared.process.malloc_tuning import Heaps
@@ -55,9 +54,6 @@ from penstock.shared.process.pulse import Pulse
 # dozen actors that look ten times a second take a few percent of a processor for nothing. Work
 # that no bell has told of is a client's question, or done by the clock; nothing follows it.
 TICK_MS, QUIET_TICK_MS, QUIET_AFTER_MS, QUIET_AFTER_WORK_MS = 100, 1000, 1000, 100
-# In a longer sleep of an actor that serves clients memory is looked at this often: at a gigabyte a
-# second this is as much as docs/limits.md lets a connection have under way.
-MEMORY_LOOK_MS = 100
 # A deleted file takes room on the disk until the last who has it open closes it.
 RELEASE_MS = 1000
 # Heaps may keep this much for the next frames; what a flood took beyond that is given back.
@@ -113,9 +109,7 @@ class Stage:
         # Sockets that are asked before each sleep: a send takes what ZeroMQ had to say from the
         # descriptor.
         self._asked: list[zmq.Socket[bytes]] = []
-        # What clients send into, and this process's memory, where it serves any.
-        self._inlet: Inlet | None = None
-        self._statm = -1
+        self.has_clients = False
         self.listen(self.bus.bells)
         # In seconds; at most a quarter of the timeout, so that one late beat proves nothing.
         self.disk = Pulse(self.beat, min(PULSE_S, config.actor_stall_timeout_ms / 4000))
@@ -159,11 +153,6 @@ class Stage:
         for asked in self._asked:
             if int(asked.get(zmq.EVENTS)) & _POLLIN:
                 return [asked]
-        if self._inlet is not None and timeout_ms > MEMORY_LOOK_MS:
-            most_pages = self._inlet.calm_bytes // mmap.PAGESIZE
-            handle = self._epoll.fileno()
-            sleep_small(handle, self._statm, most_pages, timeout_ms, MEMORY_LOOK_MS)
-            timeout_ms = 0
         ready = self._epoll.poll(timeout_ms / 1000)
         self.positions.woke_ns = time.monotonic_ns()
         return [self._sources[handle] for handle, _ in ready]
@@ -193,18 +182,14 @@ class Stage:
             if str(number).strip("0") == "1":  # the first, the tenth, the hundredth ...
                 self.report(f"closed a connection that {what}; {number} so far")
 
-        if self._statm < 0:
-            self._statm = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
-        self._inlet = Inlet(socket, self.beat, closed, self.clock.monotonic_ms)
-        return self._inlet
+        self.has_clients = True
+        return Inlet(socket, self.beat, closed, self.clock.monotonic_ms)
 
     def close(self) -> None:
         """Release all of it. The actor has closed its sockets: ZeroMQ would wait for them here."""
         # no beat may come once the page is unmapped
         self.disk.end()
         self._epoll.close()
-        if self._statm >= 0:
-            os.close(self._statm)
         self.bus.close()
         self.context.term()
         self.positions.close()
@@ -366,6 +351,8 @@ def run_actor(
     stage.beat()
     actor = build(stage)
     actor.start()
+    if stage.has_clients:
+        wake_by_work(WORK_MS)
     # A start is ready when all actors have said so; what takes long in start() comes before it.
     stage.positions.begin_work(generation)
     deadline_ms = 0
@@ -396,5 +383,7 @@ def run_actor(
             wait_ms = min(wait_ms, 10) if stage.stopping else wait_ms
             if woken.fileno() in stage.sleep(wait_ms):
                 woken.recv(64)
+    # no signal is to cut short the wait for what is still to be sent
+    wake_by_work(0)
     actor.close()
     stage.close()

@@ -11,6 +11,9 @@ many bytes have come by each TCP connection, less those of requests that were ta
 
 Then the connection with the most that was not taken is closed.
 
+Nobody hears of what is no whole request, but ZeroMQ's thread works to receive it: so an actor takes
+a turn, and looks, each time that its process has worked for WORK_MS, asleep or not.
+
 Unless memory has grown, a look reads one short file of the kernel. That does not show what goes
 into memory that is free and still the process's, as an earlier flood has left it: so the C library
 is asked now and then, too. Connections over a socket file are this user's own; the kernel does not
@@ -21,6 +24,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import signal
 import socket as sockets
 import struct
 from collections.abc import Callable, Iterator
@@ -40,11 +44,25 @@ GROWN_BYTES = 8 << 20
 # Between two questions to the C library while the process is as large as it was. It goes through
 # all free pieces: some tens of microseconds, or some ms, and then it is asked seldom.
 ASK_MS, ASK_PER_MS = 20, 100
+# At a gigabyte a second less than UNDER_WAY_BYTES come meanwhile.
+WORK_MS = 50
 # Who has less under way is not closed: an honest frame is shorter; and where memory runs out.
 LEAST_BYTES, LEAST_AT_LAST_BYTES = 512 << 10, 4 << 10
 # Requests of this many closed connections stay counted.
 _SPARE_COUNTS = 1000
 _TCP_INFO_BYTES, _RECEIVED_AT = 136, 128  # struct tcp_info, tcpi_bytes_received
+
+
+def wake_by_work(work_ms: int) -> None:
+    """End this process's sleep, or its next one, each time that it has worked for this long; for 0
+    no longer. By the descriptor of `signal.set_wakeup_fd`.
+
+    The kernel counts, and charges its threads for what they do in it. A process at rest is left
+    alone: to look at its memory by the clock would be most of what an idle broker does.
+    """
+    signal.signal(signal.SIGPROF, lambda number, frame: None)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGPROF,))
+    signal.setitimer(signal.ITIMER_PROF, work_ms / 1000, work_ms / 1000)
 
 
 class _Waiting(NamedTuple):
@@ -86,11 +104,6 @@ class Inflow:
             if len(self._inodes) > self._connections + _SPARE_COUNTS:
                 self._forget(set(_sockets()))
         self._taken[inode] = self._taken.get(inode, 0) + size
-
-    @property
-    def calm_bytes(self) -> int:
-        """How much memory this process may have of its own until a look is due at once."""
-        return self._seen + GROWN_BYTES
 
     def look(self, drained: bool, held_bytes: int) -> bool:
         """Close who has too much under way. `drained` says that no whole request is there,

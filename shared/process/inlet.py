@@ -23,8 +23,8 @@ from penstock.shared.process.inflow import LOOK_MS, Inflow
 MOST_PARTS = 8
 # Dropped between two beats: some ms, or some hundred where the loops are not compiled.
 DROPPED_AT_ONCE = 100_000
-# What is no whole request wakes nobody, however much of it comes. So its memory is looked at in a
-# sleep (`Stage.sleep`); this is for what goes into memory that the process has and does not use.
+# What is no whole request wakes nobody, however much of it comes. An actor that works to receive it
+# is woken by that (`wake_by_work`); this is for what comes slowly.
 _QUIET_LOOK_MS = 1000
 # an int: an enum's `&` makes another enum
 _POLLIN = int(zmq.POLLIN)
@@ -56,11 +56,6 @@ class Inlet:
         requests and answers that the actor keeps."""
         grows = self._inflow.look(self.drained, held_bytes)
         self.idle_ms = LOOK_MS if grows else _QUIET_LOOK_MS
-
-    @property
-    def calm_bytes(self) -> int:
-        """How much memory the process may have of its own until it is to be tended at once."""
-        return self._inflow.calm_bytes
 
     def receive(self, copy: bool = True) -> list[Any] | None:
         """The next request's parts, as bytes or without a `copy` as ZeroMQ's frames; None when
