@@ -22,7 +22,7 @@ from penstock.shared.memory.positions import Positions
 from penstock.shared.memory.queue_table import QueueTable
 from penstock.shared.memory.run_directory import Run
 from penstock.shared.next_steps import rebuild, verify
-from penstock.shared.queue.found_records import FoundRecords
+from penstock.shared.queue.found_records import FoundRecords, piece_of
 from penstock.shared.queue.open_files import ConsumeQueueFiles
 
 if TYPE_CHECKING:
@@ -284,6 +284,18 @@ class QueueReader:
             else:
                 high = half
         return low
+
+    def first_stored_ms(self, slot: int) -> int:
+        """When the first message of a queue was stored that can be read; -1 where there is none.
+
+        Raises StoreDamaged, and FileNotFoundError where a file of the queue or of the log is gone.
+        """
+        first = self.whole_from(slot, self.offset_at(slot, 0))
+        if first >= self._table.max_offset(slot):
+            return -1
+        found, _ = self.read(slot, first, 1, 1)
+        piece = piece_of([found])
+        return store_timestamp_ms(piece, 0) if len(piece) else -1
 
     def rest(self, now_ms: int) -> None:
         """There is nothing to read: see LogReader."""

@@ -10,8 +10,11 @@ from penstock.shared.errors import InvalidMessage, PropertiesTooLarge
 from penstock.shared.names import MAX_PROPERTIES_BYTES, RETRY_PREFIX
 
 
-def delay_refused(level: object) -> InvalidMessage:
+def delay_refused(level: str) -> InvalidMessage:
     """For an ordinary record that asks for a delay: it would not be delayed."""
+    if not (level.isascii() and level.isdigit() and len(level) <= 9):
+        what = "the message's delay level is not a number"
+        return InvalidMessage(what, f"DELAY={level[:40]}", "levels go from 1 to 18")
     return InvalidMessage(
         "the message asks for a delay, and is not in the form in which delayed messages wait",
         f"DELAY={level}",

@@ -23,9 +23,7 @@ from penstock.remoting.fields import (
 )
 from penstock.shared.errors import ConfigError, InvalidArgument
 from penstock.shared.filters.message_filter import SQL92, Filter
-from penstock.shared.formats.record_layout import store_timestamp_ms
 from penstock.shared.index.lookup import record_at
-from penstock.shared.queue.found_records import piece_of
 from penstock.shared.queue.reader import unreadable
 from penstock.shared.queue.young import is_young
 
@@ -145,17 +143,15 @@ def offset_by_time(services: Services, call: Call) -> Reply:
 
 
 def earliest_time(services: Services, call: Call) -> Reply:
-    """When the first message of a queue was stored; -1 where it has none."""
+    """When the first message of a queue was stored; -1 where it has none that can be read."""
     fields = read_fields(call.command, QueueFields)
-    low, high = _range(services, fields.topic, fields.queue_id)
+    _range(services, fields.topic, fields.queue_id)
     slot = services.queues.queues(fields.topic).get(fields.queue_id)
-    if slot is None or low >= high:
-        return Reply(TimestampAnswer(-1))
     try:
-        found, _ = services.queues.read(slot, low, 1, 1)
+        stored_ms = services.queues.first_stored_ms(slot) if slot is not None else -1
     except OSError as error:
         raise unreadable(fields.topic, error) from None
-    return Reply(TimestampAnswer(store_timestamp_ms(piece_of([found]), 0)))
+    return Reply(TimestampAnswer(stored_ms))
 
 
 def view(services: Services, call: Call) -> Reply:

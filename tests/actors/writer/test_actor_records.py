@@ -71,6 +71,17 @@ def test_what_only_a_broker_may_set_is_refused_and_in_a_body_it_is_nothing(
     assert isinstance(answer, Appended), "level 0 is no delay, and another name another property"
 
 
+def test_a_level_that_is_no_number_is_not_what_the_sender_is_told_to_use(
+    pipeline: Callable[..., Any], client: Callable[..., Any]
+) -> None:
+    broker = pipeline()
+    broker.allocate(1)
+    producer = client(broker, broker.start(Writer))
+    for level, hint in (("3", "send it with delay_level=3"), ("²", "levels go from 1 to 18")):
+        (refused,) = producer.append([b"a"], raw_properties=f"DELAY\x01{level}\x02".encode())
+        assert isinstance(refused, Refused) and refused.hint == hint
+
+
 @pytest.mark.parametrize("pool", [True, False], ids=["pool", "mapped"])
 def test_a_batch_that_does_not_fit_the_segment_begins_in_the_next(
     pipeline: Callable[..., Any], work: Callable[..., None], client: Callable[..., Any], pool: bool

@@ -18,6 +18,7 @@ from penstock.shared.formats.queue_entry import BLANK_ENTRY, ENTRY
 from penstock.shared.formats.record import Record, decode_record, encode_record
 from penstock.shared.formats.record_layout import BLANK, MAGIC_BLANK
 from penstock.shared.layout import StorePaths, segment_name
+from penstock.shared.log.damage import DamagedRanges, damage_between
 from penstock.shared.loops.active import QueueNumbers
 from penstock.shared.loops.forms import RANGE, rows_of
 from penstock.shared.memory.positions import Positions, create_positions
@@ -236,6 +237,16 @@ def test_blanks_before_the_first_message_are_passed_over(
     assert [offset for offset, _ in store.all(0, 0, 1)] == [7, 8, 9]
     assert store.reader.read(0, 2, 1 << 20)[1] == 10
     assert store.reader.offset_at(0, 1) == 7
+    found = [store.reader.read(0, offset, 1, 1)[0] for offset in (7, 8, 9)]
+    times = [decode_record(piece_of([each])).store_timestamp_ms for each in found]
+    assert store.reader.first_stored_ms(0) == times[0]
+    store.count(1, "orders", 1, 0, 0)
+    assert store.reader.first_stored_ms(1) == -1, "an empty queue"
+    for lost in range(1, 4):
+        position, size, _ = ENTRY.unpack_from(segment.read_bytes(), ENTRY.size * (6 + lost))
+        damage = damage_between(store.paths, 1 << 20, 0, position + size, "lost")
+        store.reader._log.damaged = DamagedRanges(damage)
+        assert store.reader.first_stored_ms(0) == [*times, -1][lost]
 
 
 def test_queues_of_a_topic_are_found_as_they_come(
