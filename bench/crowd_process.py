@@ -19,7 +19,8 @@ from typing import Any
 import msgspec
 import zmq
 
-from penstock.client.core.groups.membership import MemberOptions, Membership
+from penstock.client.core.groups.member_options import MemberOptions
+from penstock.client.core.groups.membership import Membership
 from penstock.client.core.groups.strategies import strategy_of
 from penstock.shared.messaging.system_topics import retry_topic
 from penstock.shared.wire.group_messages import SubscriptionData

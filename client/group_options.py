@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from penstock.client.core.arguments import check_at_least, check_bool, check_text, wrong_type
 from penstock.client.core.groups.member_core import Settings
-from penstock.client.core.groups.membership import MemberOptions
+from penstock.client.core.groups.member_options import MemberOptions
 from penstock.client.core.groups.strategies import Strategy, strategy_of
 from penstock.client.core.selection import Selection, choose
 from penstock.client.core.start import StartAt, parse_start

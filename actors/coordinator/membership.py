@@ -34,8 +34,8 @@ class Member:
     """One member as it joined, and when it was heard."""
 
     __slots__ = (
-        "address", "client_id", "connection", "gone_ms", "group", "peer", "row", "seen_ms",
-        "silent_after_ms", "told_unheard", "told_version", "waits_for",
+        "address", "client_id", "connection", "gone_ms", "group", "is_parting", "peer", "row",
+        "seen_ms", "silent_after_ms", "told_unheard", "told_version", "waits_for",
     )  # fmt: skip
 
     def __init__(self, group: Group, row: MemberRow, now_ms: int) -> None:
@@ -43,6 +43,7 @@ class Member:
         self.client_id = row.client_id
         self.peer = b""
         self.address = ""
+        self.is_parting = False
         self.connection = -1
         self.seen_ms = now_ms
         self.silent_after_ms = row.session_timeout_ms
@@ -65,6 +66,7 @@ class Group:
         # Any start that no earlier life of the group has had: times are.
         self.version = version
         self.members: dict[str, Member] = {}
+        # of those that divide the queues
         self.ids: tuple[str, ...] = ()
         # before then it is not told of another change
         self.tell_ms = 0
@@ -99,6 +101,9 @@ class Membership:
             join.model, join.start, join.start_timestamp_ms, join.orderly,
         )  # fmt: skip
         member = self._add(row, now_ms, version)
+        if member.is_parting != join.parting:
+            member.is_parting = join.parting
+            self._count(member.group)
         if member.row != row:
             if _topics(member.row) != _topics(row):
                 self.change(member.group)
@@ -131,12 +136,16 @@ class Membership:
         member = group.members.get(row.client_id)
         if member is None:
             member = group.members[row.client_id] = Member(group, row, now_ms)
-            group.ids = tuple(sorted(group.members))
-            self.change(group)
+            self._count(group)
             self.count += 1
             self.kept.pop((row.group, row.client_id), None)
             self._changes.append(row)
         return member
+
+    def _count(self, group: Group) -> None:
+        """Others divide its queues now."""
+        group.ids = tuple(sorted([n for n, each in group.members.items() if not each.is_parting]))
+        self.change(group)
 
     def heard(self, member: Member, now_ms: int, peer: bytes) -> None:
         """Something of it has come, by the connection that `peer` names.
@@ -157,8 +166,7 @@ class Membership:
     def remove(self, member: Member) -> None:
         group = member.group
         del group.members[member.client_id]
-        group.ids = tuple(sorted(group.members))
-        self.change(group)
+        self._count(group)
         if not group.members:
             del self.groups[group.name]
         self.count -= 1

@@ -212,9 +212,10 @@ class OperatorRequests:
 
     def _check_empty(self, group: str) -> None:
         if there := self._members.groups.get(group):
+            names = sorted(there.members)
             raise InvalidArgument(
                 "the group has members, and only one without any can be deleted",
-                f"{group}: {', '.join(there.ids[:3])}" + (" ..." if len(there.ids) > 3 else ""),
+                f"{group}: {', '.join(names[:3])}" + (" ..." if len(names) > 3 else ""),
                 "stop its consumers first",
             )
 

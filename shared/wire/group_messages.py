@@ -65,7 +65,8 @@ class Join(WireMessage, frozen=True):
     one that is still its own has the epoch that it had. `orderly` members keep their claims through
     a silence until the lock expires, as RocketMQ's do. With `retry_topic` the group's topic of
     retries is made at once, as RocketMQ's clients expect; else whoever has a message come again has
-    it made, and most groups need none.
+    it made, and most groups need none. One that is `parting` does not divide the queues with the
+    others any more, and keeps its claims until it gives them up.
     """
 
     request: Number
@@ -80,6 +81,7 @@ class Join(WireMessage, frozen=True):
     held: Annotated[tuple[HeldClaim, ...], msgspec.Meta(max_length=MAX_CLAIMS)] = ()
     run: str = ""
     retry_topic: bool = False
+    parting: bool = False
 
 
 class Beat(WireMessage, frozen=True):
@@ -198,7 +200,8 @@ class TopicQueues(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Joined(WireMessage, frozen=True):
-    """`members` are the client ids, sorted. `version` changes with members, topics and queues.
+    """`members` are the client ids, sorted, of those that divide the queues. `version` changes with
+    them, with topics and queues.
 
     `lost` are claims that the member named and that somebody else has.
     """

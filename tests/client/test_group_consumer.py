@@ -222,6 +222,34 @@ def test_two_members_share_and_one_that_leaves_hands_over_at_once(broker: Any, t
         wait_for(lambda: len(queues(first)) == 4)
 
 
+def test_what_a_closing_member_does_not_work_on_goes_to_others_at_once(
+    broker: Any, topic: str
+) -> None:
+    """Its last handler may take as long as closing waits for it."""
+    closing = GroupConsumer(store=broker.store, group=topic, topics=topic, start="first")
+    begun, may_end = threading.Event(), threading.Event()
+    held: list[int] = []
+
+    def handle(message: GroupMessage) -> None:
+        held.append(message.queue_id)
+        begun.set()
+        may_end.wait(4 * WAIT_S)
+
+    thread = threading.Thread(target=closing.run, args=(handle, 1))
+    thread.start()
+    try:
+        assert begun.wait(WAIT_S)
+        closing.stop()
+        with GroupConsumer(store=broker.store, group=topic, topics=topic) as other:
+            assert len({int(body) % 4 for body in take(other, 15)} - {*held}) == 3
+            assert not may_end.is_set() and thread.is_alive()
+            may_end.set()
+            assert {int(body) % 4 for body in take(other, 4)} == {*held}
+    finally:
+        may_end.set()
+        thread.join()
+
+
 def test_tags_and_sql_choose_for_each_topic(broker: Any, topic: str) -> None:
     with GroupConsumer(
         store=broker.store, group=topic, topics={topic: "odd"}, start="first"

@@ -49,10 +49,10 @@ class AllAsked:
     def __iter__(self) -> Iterator[Asked]:
         return iter(self._asked.values())
 
-    def ask(self, kind: Callable[..., GroupRequest], *fields: Any) -> None:
+    def ask(self, kind: Callable[..., GroupRequest], *fields: Any, **named: Any) -> None:
         """Have a request of this kind sent; its number is one that no other has had."""
         self._number += 1
-        self._asked[self._number] = Asked(kind(self._number, *fields))
+        self._asked[self._number] = Asked(kind(self._number, *fields, **named))
 
     def get(self, number: int) -> Asked | None:
         return self._asked.get(number)

@@ -18,7 +18,8 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from penstock.client.core.groups.assigned_core import AssignedCore
-from penstock.client.core.groups.membership import MemberOptions, Membership, Queue
+from penstock.client.core.groups.member_options import MemberOptions
+from penstock.client.core.groups.membership import Membership, Queue
 from penstock.client.core.groups.process_queue import (
     MAX_BYTES,
     MAX_MESSAGES,
@@ -30,12 +31,7 @@ from penstock.client.core.groups.send_back import SendBack
 from penstock.shared.errors import PenstockError
 from penstock.shared.formats.record import decode_record
 from penstock.shared.messaging.delayed import Delay, delayed
-from penstock.shared.messaging.retried import (
-    FIRST_LEVEL,
-    NEVER_AGAIN,
-    is_spent,
-    retried,
-)
+from penstock.shared.messaging.retried import FIRST_LEVEL, NEVER_AGAIN, is_spent, retried
 from penstock.shared.messaging.system_topics import dlq_topic, retry_topic
 from penstock.shared.wire.group_messages import Commit, Release
 
@@ -281,6 +277,8 @@ class MemberCore:
             self.membership.release(free)
             for name in free:
                 self._forget(name)
+        if self.closing and self.membership.claims:
+            self.membership.part()
         for name in [each for each in self._leaving_since if each in self.membership.wanted]:
             if not self.closing:  # it is this member's again
                 del self._leaving_since[name]

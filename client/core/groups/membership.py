@@ -13,13 +13,13 @@ keeps nobody from working for as long as the claims certainly stand: `lease_ends
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from penstock.client.core.aim import Aim
 from penstock.client.core.groups.asked import NOT_SENT_MS, REPEAT_MS, AllAsked, Asked
-from penstock.client.core.groups.strategies import QueueName, Strategy, divide
+from penstock.client.core.groups.member_options import MemberOptions
+from penstock.client.core.groups.strategies import QueueName, divide
 from penstock.shared.errors import PenstockError
 from penstock.shared.wire.group_messages import (
     MAX_CLAIMS,
@@ -36,12 +36,9 @@ from penstock.shared.wire.group_messages import (
     Joined,
     Leave,
     Left,
-    Model,
     QueueCommit,
     Release,
     Released,
-    StartRule,
-    SubscriptionData,
     decode_group_answer,
 )
 from penstock.shared.wire.messages import Refused, WireMessage, encode, error_from_refusal
@@ -55,20 +52,6 @@ ORDERLY_LEASE_MS = 30_000
 UNKNOWN_MEMBER = "UNKNOWN_MEMBER"
 
 Queue = tuple[str, int]
-
-
-class MemberOptions(NamedTuple):
-    """What a member says of itself."""
-
-    group: str
-    client_id: str
-    subscriptions: tuple[SubscriptionData, ...]
-    strategy: Strategy
-    session_timeout_ms: int
-    model: Model = "clustering"
-    start: StartRule = "last"
-    start_timestamp_ms: int = 0
-    orderly: bool = False
 
 
 class Membership:
@@ -89,6 +72,8 @@ class Membership:
         self.refused: PenstockError | None = None
         # one that closes claims nothing more, and leaves when its last handlers have ended
         self.left = self.leaving = self.closing = False
+        # the others divide the queues without this member
+        self._parting = False
         # claims that the last join had no room to name: they are asked for once more instead
         self._unnamed: set[Queue] = set()
         # queue -> the epoch of the last claim that was given up
@@ -153,6 +138,13 @@ class Membership:
             name = each.topic, each.queue_id
             self.claims.pop(name, None)
             self._given_up[name] = each.epoch
+
+    def part(self) -> None:
+        """Have the others divide the queues without this member. It gives up what it still has when
+        it can, and leaves then: its last handlers may take long."""
+        if not self._parting:
+            self._parting = True
+            self._must_join()
 
     def leave(self) -> None:
         """Say good-bye, after all releases. `left` says when that is answered."""
@@ -232,7 +224,7 @@ class Membership:
         self._asked.ask(
             Join, *self._own, options.subscriptions, options.session_timeout_ms, options.model,
             options.start, options.start_timestamp_ms, options.orderly, held[:MAX_CLAIMS],
-            self.aim.run,
+            self.aim.run, parting=self._parting,
         )  # fmt: skip
 
     @property
@@ -303,7 +295,8 @@ class Membership:
         # by the first sending: the answer may be to that one, and the session counts from there
         self._heard_ms = max(self._heard_ms, asked.first_ms)
         is_new = self.joined is None or answer.version != self.joined.version
-        self.joined, was_known, self._known, self._beats = answer, self._known, True, True
+        self.joined, was_known, self._known = answer, self._known, True
+        self._beats = isinstance(asked.request, Join) and asked.request.parting == self._parting
         self._join_at_ms = min(self._join_at_ms, now_ms + answer.heartbeat_ms)
         if not was_known:
             self._asked.are_due_at(-1)

@@ -436,6 +436,26 @@ def test_leaving_hands_over_at_once(coordinator: Callable[..., Started]) -> None
     assert second.join().members == ("b",) and second.claim(0).queues
 
 
+def test_one_that_is_parting_keeps_its_queues_and_the_others_divide_them(
+    coordinator: Callable[..., Started],
+) -> None:
+    broker, _, member = coordinator()
+    first, second = member("a"), member("b")
+    got = first.own()
+    second.join()
+    first.hear()
+    held = (words.HeldClaim(TOPIC, 0, got.epoch),)
+    broker.clock.advance(GATHER_MS)
+    assert first.join(held=held, parting=True).members == ("b",)
+    assert second.hear().members == ("b",)
+    assert second.claim(0, 1).taken == (0,)
+    assert first.commit((0, 2, got.epoch), kind=words.Release).lost == ()
+    assert second.hear().members == ("b",)
+    assert second.claim(0).queues[0].offset == 2
+    broker.clock.advance(GATHER_MS)
+    assert first.join().members == ("a", "b"), "another process of the same id"
+
+
 def test_many_changes_are_told_once(
     coordinator: Callable[..., Started], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -19,7 +19,7 @@ from hypothesis.stateful import run_state_machine_as_test as run
 
 from penstock.client.core.groups.assigned_core import AssignedCore
 from penstock.client.core.groups.member_core import SENT_BACK_MS, Back, MemberCore, Settings
-from penstock.client.core.groups.membership import MemberOptions
+from penstock.client.core.groups.member_options import MemberOptions
 from penstock.client.core.groups.process_queue import Handful
 from penstock.client.core.groups.strategies import Averagely
 from penstock.shared.formats.properties import decode_properties
@@ -44,6 +44,7 @@ class Coordinator:
         self.owners: dict[int, tuple[str, int]] = {}
         self.offsets: dict[int, int] = {}
         self.changed: set[str] = set()
+        self.parting: set[str] = set()
 
     def answer(self, header: bytes) -> bytes | None:
         request = wire.decode_group_request(header)
@@ -82,6 +83,9 @@ class Coordinator:
         if request.client_id not in self.members:
             self.members[request.client_id] = 0
             self._change()
+        if request.parting and request.client_id not in self.parting:
+            self.parting.add(request.client_id)
+            self._change()
         lost = []
         for each in request.held:
             owner = self.owners.setdefault(each.queue_id, (request.client_id, each.epoch))
@@ -92,7 +96,8 @@ class Coordinator:
 
     @property
     def state(self) -> tuple[int, tuple[str, ...], tuple[wire.TopicQueues, ...]]:
-        return self.version, tuple(sorted(self.members)), (wire.TopicQueues(TOPIC, QUEUES),)
+        ids = tuple(sorted(self.members.keys() - self.parting))
+        return self.version, ids, (wire.TopicQueues(TOPIC, QUEUES),)
 
     def _claim(self, request: wire.Claim) -> wire.Claimed:
         given, taken = [], []
@@ -436,7 +441,7 @@ def test_a_queue_waits_for_what_is_on_its_way_back_before_it_goes(world: World, 
 
 
 def test_a_member_that_closes_takes_back_no_queue_that_it_has_released(world: World) -> None:
-    """Its last handlers may take long, and until it has left the others leave it its part."""
+    """Its last handlers may take long: meanwhile the others have all but what those work on."""
     first, second = joined(world, "a", "b")
     world.reader.append(0, 1)
     first.exchange(world, 6000)
@@ -449,7 +454,13 @@ def test_a_member_that_closes_takes_back_no_queue_that_it_has_released(world: Wo
             member.exchange(world, now_ms)
         owners.append({q for q, (owner, _) in world.coordinator.owners.items() if owner == "a"})
     assert owners[-1] == {0} and owners == sorted(owners, key=len, reverse=True)
-    assert world.coordinator.epoch == 4, "nobody has claimed anything"
+    assert {q for q, (owner, _) in world.coordinator.owners.items() if owner == "b"} == {1, 2}
+    first.core.done(handful, handful.start, handful.stop)
+    for now_ms in range(30_000, 34_000, 100):
+        for member in (first, second):
+            member.exchange(world, now_ms)
+    assert {owner for owner, _ in world.coordinator.owners.values()} == {"b"}
+    assert world.coordinator.offsets[0] == 1
 
 
 def test_a_message_in_hand_for_too_long_comes_again(world: World) -> None:

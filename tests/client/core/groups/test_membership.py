@@ -6,7 +6,8 @@ import pytest
 
 from penstock.client.core.groups import membership as core
 from penstock.client.core.groups.asked import REPEAT_MS
-from penstock.client.core.groups.membership import MemberOptions, Membership
+from penstock.client.core.groups.member_options import MemberOptions
+from penstock.client.core.groups.membership import Membership
 from penstock.client.core.groups.strategies import Averagely
 from penstock.shared.wire import group_messages as wire
 from penstock.shared.wire import messages
