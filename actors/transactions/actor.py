@@ -67,7 +67,9 @@ class Transactions(Actor):
         self._reader = QueueReader(config, run, stage.positions)
         queues = HalfQueues(self._reader)
         paths = StorePaths(config.store)
-        self._follower = Follower(queues, paths, stage.disk, self._clock, stage.report)
+        self._follower = Follower(
+            queues, paths, stage.disk, stage.positions, self._clock, stage.report
+        )
         host = pack_host(config.broker_ip, run.endpoints.store_port)
         began = self._positions["run_began"]
         # What an earlier life has stored is read in the op queue before anything is put.

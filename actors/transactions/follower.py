@@ -1,7 +1,9 @@
 """Follows the half queue and the op queue into the table, and keeps how far it came.
 
 What is saved may be older than the queues: a start reads again what it lacks, and reading twice
-changes nothing. Where a RocketMQ broker has used the store since, its offsets are further.
+changes nothing. It is never newer than the log on disk: a power failure may take the log's end with
+a commit, and a RocketMQ broker that goes on from here would not ask about its half message. Where
+one has used the store since, its offsets are further.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from penstock.actors.transactions.half_table import (
 from penstock.shared.clock import Clock
 from penstock.shared.faults import crash_point
 from penstock.shared.layout import StorePaths
+from penstock.shared.memory.positions import Positions
 from penstock.shared.messaging.system_topics import HALF_TOPIC, OP_TOPIC, TRANSACTION_GROUP
 from penstock.shared.store.rocketmq_json import load_document
 from penstock.shared.store.transaction_progress import (
@@ -49,13 +52,14 @@ class Follower:
         queues: HalfQueues,
         paths: StorePaths,
         disk: AbstractContextManager[object],
+        positions: Positions,
         clock: Clock,
         report: Callable[[str], None],
     ) -> None:
         """`disk` is held while the file is replaced. Raises StoreDamaged for a consumerOffset.json
         that cannot be read, and OSError."""
         self._queues, self._file = queues, paths.transactions
-        self._disk, self._clock, self._report = disk, clock, report
+        self._disk, self._positions, self._clock, self._report = disk, positions, clock, report
         self._failed = False
         self._saved = start = _where_to_begin(paths)
         low, high = queues.range(HALF_TOPIC)
@@ -65,6 +69,8 @@ class Follower:
         self._marks = OpMarks(self._next_op)
         # where half messages stand that were put back
         self._moved: dict[int, int] = {}
+        # what is saved when the log is on disk up to there
+        self._unsaved: tuple[TransactionProgress, int] | None = None
         self._save_at_ms = clock.monotonic_ms() + SAVE_MS
         self._counts: Counter[str] = Counter()
 
@@ -74,7 +80,9 @@ class Follower:
         ops, self._next_op = self._queues.ops(self._next_op)
         self.extend()
         for op in ops:
-            self._marks.note(op)
+            # What is no half message yet, as a client may name it, would be needed for ever.
+            known = tuple([offset for offset in op.halves if offset < self.table.end])
+            self._marks.note(op._replace(halves=known))
             state = STATE_OF.get(op.outcome, ENDED)
             for offset in op.halves:
                 self._finish(offset, state)
@@ -123,16 +131,20 @@ class Follower:
         A disk that takes nothing keeps the older file: a start reads more then.
         """
         now_ms = self._clock.monotonic_ms()
-        if now_ms < self._save_at_ms and not at_once:
-            return
-        self._save_at_ms = now_ms + SAVE_MS
-        self.table.forget()
-        self._marks.forget(self.table.base)
-        # the copy may be open for long: what names it by its old offset is still answered
-        self._moved = {old: new for old, new in self._moved.items() if new >= self.table.base}
-        progress = self.progress
-        if progress == self._saved:
-            return
+        if now_ms >= self._save_at_ms or at_once:
+            self._save_at_ms = now_ms + SAVE_MS
+            self.table.forget()
+            self._marks.forget(self.table.base)
+            # the copy may be open for long: what names it by its old offset is still answered
+            base = self.table.base
+            self._moved = {old: new for old, new in self._moved.items() if new >= base}
+            if self._unsaved is None and self.progress != self._saved:
+                self._unsaved = self.progress, self._positions["wrote"]
+        if self._unsaved is not None and self._positions["flushed"] >= self._unsaved[1]:
+            (progress, _), self._unsaved = self._unsaved, None
+            self._write_down(progress)
+
+    def _write_down(self, progress: TransactionProgress) -> None:
         crash_point("txn.before_save")
         try:
             with self._disk:

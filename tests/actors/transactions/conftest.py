@@ -79,11 +79,11 @@ class Scene:
         self.until(lambda: self._produce.poll(0), "an answer of the writer")
         return decode_produced(self._produce.recv_multipart()[0])
 
-    def put(self, *records: Record) -> Appended:
+    def put(self, *records: Record, ack: str = "durable") -> Appended:
         """Store these in one frame, by a producer."""
         self._seq += 1
         runs = tuple(QueueRun(each.topic, each.queue_id, 1) for each in records)
-        header = Append(99, 1, self._seq, runs, "durable", False)
+        header = Append(99, 1, self._seq, runs, ack, False)
         answer = self._say(encode(header), b"".join(map(encode_record, records)))
         assert isinstance(answer, Appended), answer
         return answer

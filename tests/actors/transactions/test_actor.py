@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from penstock.actors.writer import Writer
 from penstock.shared.formats.properties import decode_properties
+from penstock.shared.formats.record import Record
 from penstock.shared.messaging.half import committed, op_records, parse_op
 from penstock.shared.messaging.system_topics import HALF_TOPIC, OP_TOPIC
 from penstock.shared.messaging.system_topics import TRANS_CHECK_MAX_TIME_TOPIC as GIVEN_UP
@@ -337,6 +338,36 @@ def test_progress_is_saved_as_rocketmq_needs_it_and_a_start_goes_on_there(scene:
     assert progress.rows() == {HALF_TOPIC: {0: 2}, OP_TOPIC: {0: progress.op}}
     named = [parse_op(each.body) for each in broker.queue(OP_TOPIC)[progress.op :]]
     assert (3,) in named, "who begins here still learns that 3 is done"
+
+
+def test_progress_is_not_saved_before_the_log_is_on_disk_that_it_was_read_from(
+    scene: Scenes,
+) -> None:
+    """A power failure may take the log's end, with a commit: a RocketMQ broker that goes on asks
+    about its half message, unless the saved progress is past it."""
+    broker = scene()
+    assert broker.producer().end(broker.half(), "commit").outcome == "commit"
+    broker.dispatched()
+    flusher = broker.others.pop(1)
+    broker.put(Record("orders", b"x", born_host=bytes(8)), ack="written")
+    broker.pass_time(6000)
+    file = broker.broker.paths.transactions
+    for _ in range(10):
+        broker.turn()
+    assert broker.actor._follower.progress.half == 1
+    assert load_transaction_progress(file) is None
+    broker.others.insert(1, flusher)
+    broker.until(lambda: (found := load_transaction_progress(file)) and found.half == 1)
+
+
+def test_an_op_record_that_names_no_half_message_yet_is_not_needed_for_ever(scene: Scenes) -> None:
+    """A client may have stored it; each start would read all op records from it on."""
+    broker = scene()
+    broker.put(Record(OP_TOPIC, b"1099511627776,", b"TAGS\x01d\x02", born_host=bytes(8)))
+    assert broker.producer().end(broker.half(), "commit").outcome == "commit"
+    broker.dispatched()
+    broker.until(lambda: broker.actor._follower.progress.half == 1)
+    assert broker.actor._follower.progress.op == len(broker.queue(OP_TOPIC)) == 2
 
 
 def test_an_old_message_is_put_back_and_still_known_by_its_first_place(scene: Scenes) -> None:
