@@ -25,7 +25,7 @@ AT_ONCE = 500
 
 
 class Resender:
-    """Sends records to a broker. `timeout_ms` is how long it may be silent."""
+    """Sends records to a broker. `timeout_ms` is how long it may be silent, or take nothing."""
 
     def __init__(
         self,
@@ -59,10 +59,11 @@ class Resender:
         self, records: Iterable[Record], topic: str, queues: int
     ) -> Iterator[tuple[Record, PenstockError | None]]:
         """Send records for this topic, which is made where there is none; each with its outcome,
-        in any order. What has an outcome without an error is on disk. Raises BrokerTimeout.
+        in any order. What has an outcome without an error is on disk. Raises BrokerTimeout, and
+        what the broker has refused everything with for the whole of the timeout.
         """
         self._core.need_topic(topic, queues)
-        heard_ms = self._clock.monotonic_ms()
+        heard_ms = moved_ms = self._clock.monotonic_ms()
         coming = iter(records)
         is_over = False
         while not is_over or len(self._core):
@@ -74,8 +75,13 @@ class Resender:
                     self._core.put(record, record)
             if self._turn():
                 heard_ms = self._clock.monotonic_ms()
-            yield from self._core.outcomes()
-            if self._clock.monotonic_ms() - heard_ms > self._timeout_ms and len(self._core):
+            yield from (outcomes := self._core.outcomes())
+            now_ms, trouble = self._clock.monotonic_ms(), self._core.trouble
+            if outcomes or trouble is None:
+                moved_ms = now_ms
+            if len(self._core) and now_ms - moved_ms > self._timeout_ms and trouble is not None:
+                raise trouble
+            if len(self._core) and now_ms - heard_ms > self._timeout_ms:
                 raise silent(self._address.name, self._timeout_ms)
 
     def _turn(self) -> bool:

@@ -168,7 +168,8 @@ class MemberCore:
         A delay is how long the queue waits, as in RocketMQ; by level only giving up has a meaning.
         """
         queue = handful.queue
-        if not self._has(queue):
+        is_told = handful.lot.finished[back.place] or not queue.holds(handful)
+        if not self._has(queue) or is_told:
             return
         message = handful.lot.messages[back.place]
         times = message.reconsume_times + queue.failures.get(message.queue_offset, 0)

@@ -61,11 +61,20 @@ class SendBack:
         self._making: dict[str, tuple[int, int, int]] = {}
         self._made: set[str] = set()
         self._request = 0
+        # why topics are not made at the moment
+        self._refusal: PenstockError | None = None
         self._outcomes: list[tuple[Any, PenstockError | None]] = []
 
     def __len__(self) -> int:
         """Messages without an outcome."""
         return len(self._waiting) + sum(map(len, self._frames.values()))
+
+    @property
+    def trouble(self) -> PenstockError | None:
+        """Why the broker takes nothing at the moment."""
+        if self._refusal is not None or self._sender is None:
+            return self._refusal
+        return self._sender.trouble
 
     def put(self, record: Record, tag: Any) -> None:
         """Take a record as it is to be stored. Its outcome bears the `tag`."""
@@ -199,6 +208,7 @@ class SendBack:
     def _topic_made(self, topic: str) -> None:
         if self._making.pop(topic, None) is not None:
             self._made.add(topic)
+            self._refusal = None
 
     def _not_made(self, topic: str, answer: messages.Refused) -> None:
         error = error_from_refusal(answer)
@@ -206,7 +216,9 @@ class SendBack:
             self._topic_made(topic)  # it is there, with more queues
             return
         if isinstance(error, BrokerBusy | StoreUnavailable):
+            self._refusal = error
             return  # for now: it is asked for again
+        self._refusal = None
         del self._making[topic]
         lost = [each for each in self._waiting if _real_topic(each[0]) == topic]
         self._waiting = deque(each for each in self._waiting if each not in lost)

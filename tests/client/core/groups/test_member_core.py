@@ -512,6 +512,26 @@ def test_an_orderly_message_that_has_failed_waits_before_it_is_tried_again(world
     assert again is not None and again.messages[0].queue_offset == 0
 
 
+def test_an_orderly_message_fails_once_however_often_its_handler_says_so(world: World) -> None:
+    (member,) = joined(world, "a", orderly=True)
+    world.reader.append(0, 2)
+    member.exchange(world, 6000)
+    handful = member.take(6000)
+    assert handful is not None
+    core, failed = member.core, Back(handful.start, 0, "no")
+    for now_ms in (6000, 6001, 6002):
+        core.failed(handful, failed, now_ms)
+    queue = handful.queue
+    assert queue.failures == {0: 1}
+    again = member.take(6000 + core.settings.suspend_ms)
+    assert again is not None, "and it waits from the first time on"
+    core.failed(handful, failed, 7000)  # a late word of the hands that it was in before
+    assert queue.failures == {0: 1} and queue.holds(again)
+    core.done(again, again.start, again.start + 1)
+    core.failed(again, failed, 7000)  # what is done stays so
+    assert queue.failures == {} and queue.holds(again)
+
+
 def test_an_orderly_message_waits_as_long_as_its_handler_says(world: World) -> None:
     (member,) = joined(world, "a", orderly=True)
     world.reader.append(0, 2)
