@@ -26,6 +26,7 @@ def bench_consume(shape: Shape, where: Where, machine: Machine, moved: Moved) ->
             body_bytes=shape.size,
             direct=shape.direct,
             bodies=shape.bodies,
+            arrow=shape.arrow,
         )
         with started([load_command(order)] * shape.consumers) as consumers:
             before = target.accounts.cpu_s()

@@ -27,6 +27,7 @@ class Shape(msgspec.Struct, frozen=True):
     consumers: int = 1
     direct: bool = True
     bodies: bool = False
+    arrow: bool = False
 
 
 class Result(msgspec.Struct, kw_only=True, omit_defaults=True):

@@ -191,6 +191,7 @@ Examples:
   penstock bench consume --ack written --consumers 2
   penstock bench consume --no-direct
   penstock bench consume --size 100 --bodies
+  penstock bench consume --size 100 --arrow
 """
 )
 @_options()
@@ -202,6 +203,7 @@ Examples:
     help="Read the log's files, where the broker is on this machine.",
 )
 @click.option("--bodies", is_flag=True, help="Ask for bodies alone, and for no messages.")
+@click.option("--arrow", is_flag=True, help="Ask for all columns of Arrow, and for no messages.")
 def consume(**options: Any) -> None:
     """How fast consumers read what producers sent in the same time.
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Collection, Iterator
-from typing import TypeVar
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
+from typing import TYPE_CHECKING, TypeVar
 
 import zmq
 import zmq.asyncio
@@ -21,6 +21,9 @@ from penstock.client.core.selection import choose
 from penstock.client.core.start import Start
 from penstock.shared.clock import Clock, SystemClock
 from penstock.shared.formats.compression import MAX_BODY_BYTES
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _T = TypeVar("_T")
 
@@ -90,6 +93,15 @@ class Consumer(Link, ConsumerState):
     async def poll(self, timeout: float | None) -> list[Message]:
         """The messages that are there, waiting up to `timeout` seconds for one (None: for ever)."""
         return await self._poll(timeout, self._core.take)
+
+    async def poll_arrow(
+        self, timeout: float | None, columns: Sequence[str] | None = None
+    ) -> pa.RecordBatch:
+        """The messages of one `poll` as rows. See `penstock.client.Consumer.poll_arrow`."""
+        from penstock.client.arrow.columns import Columns
+
+        made = Columns(columns, self._core.max_body_bytes, self._core.topic)
+        return made.together(await self._poll(timeout, made.taking(self._core)))
 
     async def _poll(self, timeout: float | None, take: Callable[[], list[_T]]) -> list[_T]:
         timeout = check_timeout(timeout)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from penstock.client.aio_blocks import AioBlockOutputs
 from penstock.client.aio_group_replies import AioReplies
@@ -23,6 +23,9 @@ from penstock.client.group_member import GroupMember
 from penstock.client.group_message import Batch, GroupMessage
 from penstock.client.group_workers import judge_into, report
 from penstock.client.stop_signals import stop_signals
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 Handler = Callable[[Any], Awaitable[Any]]
 
@@ -160,6 +163,19 @@ class GroupConsumer(GroupMember, GroupControl):
         check_at_least("most", most, 1)
         handful = await self._next(most, check_timeout(timeout))
         return () if handful is None else self._keep(handful)
+
+    async def poll_arrow(
+        self,
+        timeout: float | None = 1.0,
+        most: int = MAX_POLL,
+        columns: Sequence[str] | None = None,
+    ) -> pa.RecordBatch:
+        """The messages of one `poll` as rows. See `penstock.client.GroupConsumer.poll_arrow`."""
+        from penstock.client.arrow.columns import Columns
+
+        check_at_least("most", most, 1)
+        made = Columns(columns, self._max_body_bytes)
+        return self._keep_rows(await self._next(most, check_timeout(timeout)), made)
 
     async def commit(self, timeout: float | None = 10.0) -> None:
         """Everything that `poll` has returned is done, and on return the broker knows it.

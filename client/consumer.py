@@ -7,7 +7,7 @@ several threads, and not across a fork.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from penstock.client.broker_address import BrokerAddress, Store, check_one
@@ -22,6 +22,8 @@ from penstock.shared.errors import StoreUnavailable
 from penstock.shared.formats.compression import MAX_BODY_BYTES
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from penstock.client.consume_link import ConsumeLink
 
 # For a caller who wrote Consumer("orders", store=...): the first argument is the endpoint.
@@ -130,6 +132,22 @@ class Consumer(ConsumerState):
         broker is silent, TopicNotFound and QueueNotFound.
         """
         return self._poll(timeout, self._core.take)
+
+    def poll_arrow(
+        self, timeout: float | None, columns: Sequence[str] | None = None
+    ) -> pa.RecordBatch:
+        """The messages of one `poll` as rows, without an object for each: topic, queue_id,
+        queue_offset, physical_offset, keys, tags, body, born_timestamp, store_timestamp and
+        properties, as data frames have them, or those of `columns`. No row where `poll` is empty.
+
+        All bodies are read: of one that cannot be, UnreadableBody is raised, and the next call
+        begins with the same messages. Raises also MissingDependency without pyarrow, which the
+        extra `penstock[arrow]` brings, ConfigError for an unknown column, and what `poll` raises.
+        """
+        from penstock.client.arrow.columns import Columns
+
+        made = Columns(columns, self._core.max_body_bytes, self._core.topic)
+        return made.together(self._poll(timeout, made.taking(self._core)))
 
     def _poll(self, timeout: float | None, take: Callable[[], list[_T]]) -> list[_T]:
         if self._link.is_closed:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from penstock.client.core.arguments import check_at_least, check_timeout
 from penstock.client.core.groups.process_queue import Handful
@@ -23,6 +24,9 @@ from penstock.client.group_message import GroupMessage
 from penstock.client.group_replies import Replies
 from penstock.client.group_workers import Handler, Workers
 from penstock.client.stop_signals import stop_signals
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 MAX_POLL = 1000
 # How long a consumer that is closed waits for handlers that run.
@@ -145,6 +149,22 @@ class GroupConsumer(GroupMember, GroupControl):
         self._open()
         handful = self._next(most, check_timeout(timeout))
         return () if handful is None else self._keep(handful)
+
+    def poll_arrow(
+        self,
+        timeout: float | None = 1.0,
+        most: int = MAX_POLL,
+        columns: Sequence[str] | None = None,
+    ) -> pa.RecordBatch:
+        """The messages of one `poll` as rows, in hand as those of `poll` are: see
+        `penstock.client.Consumer.poll_arrow`. `commit` says that they are handled; they cannot be
+        sent back by themselves. If a row cannot be made the messages come again."""
+        from penstock.client.arrow.columns import Columns
+
+        check_at_least("most", most, 1)
+        made = Columns(columns, self._max_body_bytes)
+        self._open()
+        return self._keep_rows(self._next(most, check_timeout(timeout)), made)
 
     def _next(self, most: int, timeout: float | None) -> Handful | None:
         """The next handful. Blocks on their way may be what it waits for: until they are stored

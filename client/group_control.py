@@ -21,6 +21,12 @@ from penstock.client.group_message import Batch, Judge
 from penstock.client.group_workers import Pace, settle
 from penstock.client.member_loop import MemberLoop
 from penstock.shared.errors import BrokerTimeout, InvalidArgument
+from penstock.shared.names import RETRY_PREFIX
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from penstock.client.arrow.columns import Columns
 
 Partition = tuple[str, int]
 
@@ -40,6 +46,8 @@ class GroupControl:
         self._replies: Any = None
 
     if TYPE_CHECKING:
+        _max_body_bytes: int
+
         # the member's
         @property
         def loop(self) -> MemberLoop: ...
@@ -165,6 +173,20 @@ class GroupControl:
             self._polled = [each for each in self._polled if each.queue.holds(each)]
             self._polled.append(handful)
         return Batch(handful, self._judge)
+
+    def _keep_rows(self, handful: Handful | None, made: Columns) -> pa.RecordBatch:
+        """It is about to be returned by `poll_arrow`; if its rows cannot be made it comes again."""
+        if handful is None:
+            return made.together([])
+        try:
+            (rows,) = made.of_messages(handful.messages)
+        except BaseException:
+            self._give_back_from(handful, handful.start)
+            raise
+        kept = self._keep(handful)
+        if handful.queue.topic.startswith(RETRY_PREFIX):
+            return made.with_topics(rows, [message.topic for message in kept])
+        return rows
 
     def _give_back_from(self, handful: Handful, place: int) -> None:
         """What is from this place on was not handled, and is handed out again."""

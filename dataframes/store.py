@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from penstock.shared.errors import ConfigError, PenstockError
-from penstock.shared.next_steps import did_you_mean
+from penstock.client.arrow.columns import schema_of
+from penstock.shared.errors import PenstockError
 from penstock.shared.notebook import as_table
 from penstock.shared.store.directory import StoreDirectory
 from penstock.spark.plan import bounds, chosen
@@ -27,22 +27,6 @@ from penstock.spark.reading.rows import How, how_of
 from penstock.spark.reading.views import StoreView, open_view
 from penstock.spark.scan import read_range
 
-_TIME = pa.timestamp("us", tz="UTC")
-# in the order of Spark's source
-SCHEMA = pa.schema(
-    {
-        "topic": pa.string(),
-        "queue_id": pa.int32(),
-        "queue_offset": pa.int64(),
-        "physical_offset": pa.int64(),
-        "keys": pa.string(),
-        "tags": pa.string(),
-        "body": pa.binary(),
-        "born_timestamp": _TIME,
-        "store_timestamp": _TIME,
-        "properties": pa.map_(pa.string(), pa.string()),
-    }
-)
 Range = QueueRange | LogRange
 
 
@@ -99,7 +83,7 @@ class Store:
             **_bound("ending", str(end)),
         }
         options = parse_options({name: value for name, value in given.items() if value})
-        schema = _schema(columns)
+        schema = schema_of(columns)
         with open_view(options) as view:
             ranges: Sequence[Range]
             if isinstance(view, StoreView) and view.lacks_queues:
@@ -165,12 +149,3 @@ def _bound(end: str, text: str) -> dict[str, str]:
     """The option that says it: an offset by name or as JSON, or a time."""
     by_offset = text in ("earliest", "latest") or text.startswith(("{", "group:"))
     return {f"{end}{'Offsets' if by_offset else 'Timestamp'}": text}
-
-
-def _schema(columns: Sequence[str] | None) -> pa.Schema:
-    if columns is None:
-        return SCHEMA
-    for name in columns:
-        if name not in SCHEMA.names:
-            raise ConfigError("there is no such column", name, did_you_mean(name, SCHEMA.names))
-    return pa.schema([SCHEMA.field(name) for name in columns])

@@ -14,6 +14,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from penstock.client.arrow.decode import Batch
+from penstock.client.arrow.property_columns import Integers
 from penstock.shared.errors import OffsetOutOfRange, StoreDamaged
 from penstock.shared.files.file_cache import FileCache
 from penstock.shared.formats.queue_entry import BLANK_SIZE
@@ -22,8 +24,6 @@ from penstock.shared.formats.record_layout import SMALLEST_RECORD_BYTES
 from penstock.shared.next_steps import verify
 from penstock.shared.queue.snapshot import QueueFiles
 from penstock.shared.store.directory import StoreDirectory
-from penstock.spark.decode import Batch
-from penstock.spark.property_columns import Integers
 from penstock.spark.ranges import QueueRange
 from penstock.spark.reading.options import Mode
 from penstock.spark.reading.rows import Explain, How, Rows

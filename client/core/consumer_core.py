@@ -21,7 +21,7 @@ from penstock.client.core import log
 from penstock.client.core.aim import Aim
 from penstock.client.core.arguments import check_at_least, check_bool, check_queues, check_text
 from penstock.client.core.log_files import LogFiles
-from penstock.client.core.message import Message, Part, without_tombstones
+from penstock.client.core.message import Message, OfMessages, OfPart, Part, without_tombstones
 from penstock.client.core.selection import Selection
 from penstock.client.core.start import (
     Start,
@@ -49,7 +49,6 @@ DIRECT_AHEAD_BYTES = 3 << 20
 WAIT_MS = 5000
 _ANY_NUMBER = 1 << 31
 
-
 _T = TypeVar("_T")
 
 
@@ -73,7 +72,7 @@ class ConsumerCore:
     ) -> None:
         """`now_ms`: the wall clock, for starts that say how long ago. `endpoint` is for errors.
         `hears_losses`: `connection_lost` will be called."""
-        self._max_body_bytes = check_at_least("max_body_bytes", max_body_bytes, 0)
+        self.max_body_bytes = check_at_least("max_body_bytes", max_body_bytes, 0)
         self._files = LogFiles(check_bool("direct", direct))
         self._endpoint = endpoint
         self.aim = Aim()
@@ -328,7 +327,17 @@ class ConsumerCore:
 
     def take_bodies(self) -> list[bytes | Message]:
         """The same, of each message only its body; all of it where that has to be made first."""
-        return self._take(self._bodies)
+        return self.take_as(lambda part: part.bodies(self.max_body_bytes), lambda found: found)
+
+    def take_as(self, of_part: OfPart[_T], of_messages: OfMessages[_T]) -> list[_T]:
+        """The same, as something else: made of parts, or of messages where some are left out."""
+
+        def read(part: Part) -> Sequence[_T]:
+            wants_all = self._selection is None and part.stop <= part.end
+            found, marked = of_part(part) if wants_all else ((), True)
+            return of_messages(self._messages(part)) if marked else found
+
+        return self._take(read)
 
     def _take(self, read: Callable[[Part], Sequence[_T]]) -> list[_T]:
         if not self._parts and self._refused is not None:
@@ -354,19 +363,12 @@ class ConsumerCore:
         return taken
 
     def _messages(self, part: Part) -> list[Message]:
-        found, marked = part.messages(self._max_body_bytes)
+        found, marked = part.messages(self.max_body_bytes)
         while found and found[-1].queue_offset >= part.end:
             found.pop()
         if marked:
             found = self._without_lost(found)
         return found if self._selection is None else self._selection.pick(found)
-
-    def _bodies(self, part: Part) -> Sequence[bytes | Message]:
-        if self._selection is None and part.stop <= part.end:
-            found, marked = part.bodies(self._max_body_bytes)
-            if not marked:
-                return found
-        return self._messages(part)
 
     def _go_back(self) -> None:
         """Forget what has come and is not taken, to ask for it again."""

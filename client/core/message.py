@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, TypeAlias, TypeVar
 
 from penstock.shared.errors import StoreDamaged
 from penstock.shared.formats.compression import MAX_BODY_BYTES
@@ -76,6 +77,12 @@ class Part(NamedTuple):
         if end != self.place[1]:
             self.messages(max_body_bytes)  # which says where
         return made, marked
+
+
+# What is made of a part, and whether one of its messages may be a tombstone; or of messages.
+_T = TypeVar("_T")
+OfPart: TypeAlias = "Callable[[Part], tuple[Sequence[_T], bool]]"
+OfMessages: TypeAlias = "Callable[[list[Message]], Sequence[_T]]"
 
 
 def split_records(

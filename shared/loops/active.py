@@ -37,6 +37,7 @@ __all__ = [
     "log_ranges",
     "messages",
     "move_ends",
+    "part_starts",
     "plain_send",
     "properties_of",
     "put_entries",
@@ -49,7 +50,7 @@ __all__ = [
 
 # Raised with every change of what the compiled module and its twin take, give or mean: an editable
 # install goes on with the module that it has compiled until somebody installs again.
-INTERFACE = 21
+INTERFACE = 22
 # "" and "0" are as if it were not set. It is read once, and inherited by the actors.
 VARIABLE = "PENSTOCK_PURE"
 
@@ -84,7 +85,7 @@ why_pure = _why_pure()
 
 # All or none: a loop of one form takes what a loop of the same form has made.
 if why_pure:
-    from penstock.shared.loops.pure.answer import bodies, messages
+    from penstock.shared.loops.pure.answer import bodies, messages, part_starts
     from penstock.shared.loops.pure.batches import batch_records
     from penstock.shared.loops.pure.columns import copy_bodies, cut_properties
     from penstock.shared.loops.pure.encode import RecordMaker, join_properties, properties_of
@@ -128,6 +129,7 @@ else:
         log_ranges,
         messages,
         move_ends,
+        part_starts,
         plain_send,
         properties_of,
         put_entries,

@@ -16,10 +16,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from penstock.client.arrow.property_columns import MAP, Integers
 from penstock.shared.files.durable import make_directory, sync_tree
 from penstock.shared.store.directory import StoreDirectory
 from penstock.spark.jobs.manifest import ArchiveFile, Stretch, digest_of, file_path
-from penstock.spark.property_columns import MAP, Integers
 from penstock.spark.ranges import QueueRange
 from penstock.spark.reading.options import Mode
 from penstock.spark.reading.rows import How

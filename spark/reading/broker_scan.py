@@ -10,12 +10,12 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
+from penstock.client.arrow.decode import Batch
 from penstock.client.consumer import Consumer
 from penstock.client.core.message import Message
 from penstock.client.where import Where
 from penstock.shared.errors import OffsetOutOfRange, StoreDamaged
 from penstock.shared.formats.record_layout import AT_PHYSICAL_OFFSET
-from penstock.spark.decode import Batch
 from penstock.spark.ranges import QueueRange
 from penstock.spark.reading.rows import How, Rows
 

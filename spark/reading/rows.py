@@ -15,14 +15,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.shared.errors import PenstockError, UnreadableBody
-from penstock.shared.filters.message_filter import SQL92, TAG, parse_filter
-from penstock.spark.decode import (
+from penstock.client.arrow.decode import (
     Batch,
     RecordMismatch,
     entry_columns,
     record_columns,
 )
+from penstock.shared.errors import PenstockError, UnreadableBody
+from penstock.shared.filters.message_filter import SQL92, TAG, parse_filter
 from penstock.spark.reading.options import Mode, Options
 from penstock.spark.reading.predicates import Predicate
 

@@ -13,9 +13,10 @@ import pyarrow as pa
 import pytest
 
 from penstock.client import MessageQuery
+from penstock.client.arrow.columns import SCHEMA
 from penstock.dataframes import Store
 from penstock.dataframes.export import FORMS, Digest, write_file
-from penstock.dataframes.store import SCHEMA, batches
+from penstock.dataframes.store import batches
 from penstock.embedded import Broker
 from penstock.errors import ConfigError, StoreDamaged, TopicNotFound
 from penstock.shared.formats.properties import SHARDING_KEY

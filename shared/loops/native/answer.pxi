@@ -1,8 +1,14 @@
-# The messages in what the broker answers a consumer. Part of `compiled`; the twin is `pure.answer`.
-# What a message is, is in `native/message.pxi`.
+# What the broker answers a consumer: its messages, their bodies, or where they begin. Part of
+# `compiled`; the twin is `pure.answer`. What a message is, is in `native/message.pxi`.
 
 # no record can name it: a queue's id is 32 bits
 cdef int64_t ANY_QUEUE = -(1 << 40)
+
+
+cdef enum Made:
+    MESSAGES
+    BODIES
+    STARTS
 
 
 cdef inline bint has_word(Bytes at, Py_ssize_t left, Bytes word, Py_ssize_t size) noexcept nogil:
@@ -18,15 +24,19 @@ cdef inline bint has_word(Bytes at, Py_ssize_t left, Bytes word, Py_ssize_t size
 
 
 def messages(payload, tuple place, queue_id, tuple offsets, max_body_bytes, bytes name):
-    return read_part(payload, place, queue_id, offsets, max_body_bytes, name, False)
+    return read_part(payload, place, queue_id, offsets, max_body_bytes, name, MESSAGES)
 
 
 def bodies(payload, tuple place, queue_id, tuple offsets, max_body_bytes, bytes name):
-    return read_part(payload, place, queue_id, offsets, max_body_bytes, name, True)
+    return read_part(payload, place, queue_id, offsets, max_body_bytes, name, BODIES)
+
+
+def part_starts(payload, tuple place, queue_id, tuple offsets, bytes name):
+    return read_part(payload, place, queue_id, offsets, 0, name, STARTS)
 
 
 cdef tuple read_part(
-    payload, tuple place, queue_id, tuple offsets, max_body_bytes, bytes name, bint only_bodies
+    payload, tuple place, queue_id, tuple offsets, max_body_bytes, bytes name, Made what
 ):
     cdef Payload whole = Payload(payload)
     cdef Bytes raw = <Bytes> whole.buffer.buf, word = <Bytes> PyBytes_AS_STRING(name)
@@ -36,6 +46,8 @@ cdef tuple read_part(
     cdef Parts parts
     cdef Message message
     cdef list made = []
+    cdef array.array starts = None
+    cdef Py_ssize_t count = 0
     at, stop = place
     low, high = offsets
     if queue_id is not None:
@@ -47,6 +59,8 @@ cdef tuple read_part(
         )
     if not word_bytes:
         raise ValueError("a name is not empty")
+    if what == STARTS:
+        starts = array.clone(NUMBERS, (stop - at) // SMALLEST, False)
     while stop - at >= SMALLEST:
         size = i32(raw + at)
         if size < SMALLEST or size > stop - at:
@@ -57,7 +71,10 @@ cdef tuple read_part(
                 break
             low = offset + 1
         is_record = is_whole(raw + at, size, &parts) and parts.size == size
-        if only_bodies and is_record and has_plain_body(raw + at, &parts):
+        if what == STARTS:
+            starts.data.as_longlongs[count] = at
+            count += 1
+        elif what == BODIES and is_record and has_plain_body(raw + at, &parts):
             made.append(piece_of(raw + at + parts.body_at, parts.body_bytes))
         else:
             # without __init__, which would ask for the buffer again
@@ -69,6 +86,9 @@ cdef tuple read_part(
                 raw + at + parts.properties_at, size - parts.properties_at, word, word_bytes
             )
         at += size
+    if what == STARTS:
+        array.resize(starts, count)
+        return starts, at, named
     return made, at, named
 
 

@@ -1,9 +1,12 @@
-"""The messages in what the broker answers a consumer, or their bodies alone. Pure Python.
+"""What the broker answers a consumer: its messages, their bodies alone, or where they begin. Pure.
 
 The twin of what `compiled` has under the same names, and the reference for both (see `active`).
 """
 
 from __future__ import annotations
+
+from array import array
+from itertools import accumulate
 
 from penstock.shared.formats.record_check import Kind, examine
 from penstock.shared.formats.record_crc import Checksum, body_crc
@@ -73,6 +76,21 @@ def bodies(
     it is compressed or damaged, the message itself: its `body` says what it is."""
     made, at, named = messages(payload, place, queue_id, offsets, max_body_bytes, name)
     return [_plain_body(each) for each in made], at, named
+
+
+def part_starts(
+    payload: bytes | memoryview,
+    place: tuple[int, int],
+    queue_id: int | None,
+    offsets: tuple[int, int],
+    name: bytes,
+) -> tuple[array[int], int, bool]:
+    """The same, of each message only where it begins in the payload: they follow each other."""
+    made, at, named = messages(payload, place, queue_id, offsets, 0, name)
+    sizes = (len(each.record) for each in made)
+    starts = array("q", accumulate(sizes, initial=place[0]))
+    starts.pop()  # the end
+    return starts, at, named
 
 
 def _plain_body(message: Message) -> bytes | Message:

@@ -217,6 +217,7 @@ def messages(fence: Fence) -> None:
                 made, _, named = native.messages(*asked)
                 found += named
                 assert native.bodies(*asked)[2] == named
+                assert len(native.part_starts(*asked[:4], name)[0]) == len(made)
                 del made
     assert found > 1000
 

@@ -254,11 +254,17 @@ FIELDS = (
 
 
 def looked_at(module: Any, *asked: Any) -> Any:
-    """What `messages` gives, with what each field of each record is or raises; and `bodies`."""
+    """What `messages` gives, with what each field of each record is or raises; and `bodies`,
+    and `part_starts`."""
     made, end, named = module.messages(*asked)
     fields = [[outcome(getattr, each, name) for name in FIELDS] for each in made]
     alone, *same = module.bodies(*asked)
     assert same == [end, named]
+    payload, place, queue_id, offsets, _, name = asked
+    starts, *same = module.part_starts(payload, place, queue_id, offsets, name)
+    assert same == [end, named]
+    stops = [*starts, end][1:]
+    assert [b - a for a, b in zip(starts, stops, strict=True)] == [len(m.record) for m in made]
     read = [each if type(each) is bytes else outcome(getattr, each, "body") for each in alone]
     assert read == [outcome(getattr, each, "body") for each in made]
     return fields, end, named

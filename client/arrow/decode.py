@@ -4,7 +4,7 @@ The positions of all fields of all records are computed as NumPy arrays; numbers
 unaligned views, and bodies and properties are copied by a compiled loop.
 IPv6 hosts and two-byte topic lengths only shift positions, so they take the same path.
 
-The record layout is that of `record_layout`. Pure: files and queues are `scan`'s.
+The record layout is that of `record_layout`. Pure: files and queues are those of `spark.scan`.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from penstock.client.arrow.property_columns import Integers, Properties, property_columns
 from penstock.shared.errors import UnreadableBody
-from penstock.shared.formats.compression import decompress
+from penstock.shared.formats.compression import MAX_BODY_BYTES, decompress
 from penstock.shared.formats.record_layout import (
     AT_BODY_CRC,
     AT_BODY_V4,
@@ -41,7 +42,6 @@ from penstock.shared.formats.record_layout import (
     TOPIC_LENGTH_BYTES,
 )
 from penstock.shared.loops.active import copy_bodies
-from penstock.spark.property_columns import Integers, Properties, property_columns
 
 # what Spark's timestamp can show: the years 1 to 9999
 _FIRST_MS, _LAST_MS = -62_135_596_800_000, 253_402_300_799_999
@@ -57,6 +57,8 @@ class Batch(NamedTuple):
     sizes_bytes: Integers
     raw: bytes | memoryview = b""
     starts: Integers = np.empty(0, np.int64)  # where in `raw` each record begins
+    # what a compressed body expands to at most
+    max_body_bytes: int = MAX_BODY_BYTES
 
 
 class RecordMismatch(Exception):
@@ -170,7 +172,7 @@ def _checked_bodies(batch: Batch, places: _Places) -> pa.BinaryArray:
     bodies = []
     for index, (start, end, sys_flag) in enumerate(zip(*spans, sys_flags.tolist(), strict=True)):
         try:
-            bodies.append(decompress(bytes(batch.raw[start:end]), sys_flag))
+            bodies.append(decompress(bytes(batch.raw[start:end]), sys_flag, batch.max_body_bytes))
         except UnreadableBody as error:
             place = f"{batch.topic}/{batch.queue_id}@{batch.queue_offsets[index]}"
             raise UnreadableBody(error.what, f"{place}: {error.value}", error.hint) from None

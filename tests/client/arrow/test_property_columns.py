@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.client.arrow.property_columns import property_columns
 from penstock.shared.formats.properties import KEYS, TAGS, decode_properties
-from penstock.spark.property_columns import property_columns
 
 
 def agree(texts: list[bytes]) -> None:

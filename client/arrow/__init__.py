@@ -1,0 +1,16 @@
+"""Records as Arrow columns, a batch at a time: for `poll_arrow`, data frames and Spark.
+
+May import `shared` and, of `client`, the core. Needs pyarrow: the extra `[arrow]`. Clients import
+it when they are first asked for columns.
+"""
+
+from penstock.shared.errors import MissingDependency
+
+try:
+    import pyarrow  # noqa: F401 - looked for here, so that one sentence says what is missing
+except ModuleNotFoundError as error:
+    raise MissingDependency(
+        "a package that data frames need is not installed",
+        error.name,
+        'pip install "penstock[arrow]"',
+    ) from error
