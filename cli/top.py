@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -140,21 +141,41 @@ def _watching(store: Path) -> Iterator[tuple[Reading, History]]:
 
 @contextmanager
 def _screen() -> Iterator[int | None]:
-    """The terminal's other screen, without echo; the descriptor keys come from, if they can."""
+    """The terminal's other screen, without echo; the descriptor keys come from, if they can.
+
+    While Ctrl-Z holds the command, the terminal is the shell's, as it was.
+    """
     import termios
     import tty
 
     keys = sys.stdin.fileno() if sys.stdin is not None and sys.stdin.isatty() else None
     before = None if keys is None else termios.tcgetattr(keys)
-    if keys is not None:
-        tty.setcbreak(keys)
-    _draw(_ENTER)
-    try:
-        yield keys
-    finally:
+
+    def enter() -> None:
+        if keys is not None:
+            # first: in the background this stops the command again, with nothing drawn
+            tty.setcbreak(keys)
+        _draw(_ENTER)
+
+    def leave() -> None:
         _draw(_LEAVE)
         if keys is not None and before is not None:
             termios.tcsetattr(keys, termios.TCSADRAIN, before)
+
+    def stop(number: int, frame: object) -> None:
+        leave()
+        os.kill(os.getpid(), signal.SIGSTOP)  # until SIGCONT
+        enter()
+
+    suspend = signal.getsignal(signal.SIGTSTP)
+    enter()
+    try:
+        if suspend is not signal.SIG_IGN:
+            signal.signal(signal.SIGTSTP, stop)
+        yield keys
+    finally:
+        signal.signal(signal.SIGTSTP, suspend)
+        leave()
 
 
 def _look(reading: Reading, history: History, most_groups: int = 5) -> dict[str, Any]:

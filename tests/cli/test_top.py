@@ -103,6 +103,23 @@ def test_a_signal_that_ends_it_leaves_the_terminal_as_it_was(terminal: Terminal)
     assert termios.tcgetattr(terminal.ours) == terminal.before
 
 
+def test_a_stop_leaves_the_terminal_as_it_was_until_it_goes_on(terminal: Terminal) -> None:
+    terminal.until(b"cleaner")
+    os.write(terminal.ours, b"\x1a")  # Ctrl-Z
+    terminal.until(b"\x1b[?1049l")
+    _, status = os.waitpid(terminal.process.pid, os.WUNTRACED)
+    assert os.WIFSTOPPED(status)
+    assert termios.tcgetattr(terminal.ours) == terminal.before
+    terminal.came = b""
+    terminal.process.send_signal(signal.SIGCONT)
+    terminal.until(b"\x1b[?1049h")
+    terminal.until(b"cleaner")
+    os.write(terminal.ours, b"q")
+    terminal.until(b"\x1b[?1049l")
+    assert terminal.process.wait(WAIT_S) == 0
+    assert termios.tcgetattr(terminal.ours) == terminal.before
+
+
 @pytest.mark.parametrize("key", [b"q", b"\x03"])
 def test_it_shows_every_actor_and_a_key_ends_it_with_the_terminal_as_it_was(
     terminal: Terminal, key: bytes
