@@ -8,6 +8,8 @@ the consume queues. What two of them contradict each other about is not believed
     or is below the checkpoint's record: an older copy      and not what was never flushed
     a checkpoint, where there is such a watermark            is not looked at: its words are there
 
+Without a watermark what penstock/queues says of it counts as the log's least.
+
 Records after damage may be cut for one reason only: the machine went down, and nobody had been
 told of them. Without a witness for both they stay, and the store is read-only. Reads only.
 """
@@ -85,8 +87,8 @@ def find_witness(store: StoreDirectory, heard: Testimony, dispatched: int) -> Wi
     """What of it a start believes. `dispatched` is where the store's queues end in the log."""
     checkpoint, mark = heard.checkpoint, heard.mark
     if mark is None:
-        # A store of RocketMQ's, or one that lost the file: only the checkpoint says anything.
-        return Witness(checkpoint, may_be_cut=heard.is_unclean)
+        # A store of RocketMQ's, or one that lost the file. Then the list has an older word of it.
+        return Witness(checkpoint, heard.listed, heard.listed, may_be_cut=heard.is_unclean)
     # Whosever watermark it is, and however old: a log does not become shorter.
     least = Witness(checkpoint, mark.flushed, mark.flushed, may_be_cut=heard.is_unclean)
     if not heard.is_of_last_run:

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.chaos.stepped.replay import settle
 from penstock.maintenance.rebuild import rebuild_store
 from penstock.maintenance.repair import Repair, plan_repair, repair_store
 from penstock.maintenance.verify import verify_store
@@ -22,12 +23,14 @@ from penstock.shared.config import Config
 from penstock.shared.errors import ConfigError
 from penstock.shared.formats.checkpoint import Checkpoint, encode_checkpoint
 from penstock.shared.formats.properties import LOST, decode_properties
+from penstock.shared.formats.queue_entry import ENTRY
 from penstock.shared.formats.record import Record, decode_record
 from penstock.shared.formats.record_check import Kind
 from penstock.shared.formats.record_layout import AT_QUEUE_OFFSET, store_timestamp_ms
 from penstock.shared.formats.tombstone import LostMessage, lay_out
 from penstock.shared.layout import segment_name
 from penstock.shared.memory.positions import Positions
+from penstock.shared.memory.queue_table import QueueKey, QueueTable
 from penstock.shared.memory.run_directory import Run
 from penstock.shared.queue.known_queues import QueueEnd, replace_known_queues
 from penstock.shared.store.directory import StoreDirectory
@@ -555,3 +558,38 @@ def test_whatever_is_damaged_is_said_and_what_is_whole_is_kept(
         at for at in intact if not any(low <= at < high for low, high in named)
     }
     shutil.rmtree(store.paths.root.parent)
+
+
+@pytest.mark.parametrize("lost", [(9, 11), (8, 9, 10, 11), (11,)])
+def test_a_queue_goes_on_after_a_repair_where_the_last_run_s_memory_says_that_it_had_ended(
+    stopped_store: Callable[..., Any],
+    twelve: list[Record],
+    make_run: Callable[[Config], Run],
+    lost: tuple[int, ...],
+) -> None:
+    """Its file is an older copy, the list knows of no end, and its last messages are damaged. A
+    start later finds nothing of that memory."""
+    store = stopped_store(twelve, unclean=True)
+    log, starts, run = store.log(), store.starts(), make_run(store.config)
+    positions = Positions(run.positions, owner="supervisor")
+    for name in ("wrote", "committed", "flushed", "dispatched", "queued"):
+        positions.initialise(name, starts[-1])
+    positions.initialise("queue_count", 2)
+    positions.close()
+    table = QueueTable(run.queues, writable=True)
+    for number in range(2):
+        table.add(number, QueueKey("orders", number), 0, 6)
+    table.close()
+    store.paths.abort.write_text(str(run.supervisor_pid))
+    with (store.paths.queue("orders", 1) / segment_name(0)).open("r+b") as older:
+        older.seek(4 * ENTRY.size)
+        older.write(bytes(2 * ENTRY.size))
+    for number in lost:
+        log[starts[number] + 120] ^= 1
+    store.write_log(log)
+    repair_store(store.paths, store.config, SystemClock(), run)
+    settle(store.paths.root, store.config)
+    with StoreDirectory(store.paths.root) as repaired:
+        ends = {queue.queue_id: queue.max_offset for queue in repaired.queues()}
+    assert ends == {0: 6, 1: 6}
+    assert verify_store(store.paths.root).problems == []

@@ -736,11 +736,13 @@ def epochs_of_commits_not_compared(claims: Any) -> None:
     """Whoever has had a queue may set its offset."""
     commit = claims.Claims.commit
 
-    def believe(self: Any, group: str, client: str, queue: Any, offset: int, epoch: int) -> Any:
+    def believe(
+        self: Any, group: str, client: str, queue: Any, offset: int, epoch: int, number: int
+    ) -> Any:
         seat = self.seat(group, queue)
         if seat is not None:
-            client, epoch = seat.owner, seat.epoch
-        return commit(self, group, client, queue, offset, epoch)
+            client, epoch, number = seat.owner, seat.epoch, seat.number
+        return commit(self, group, client, queue, offset, epoch, number)
 
     claims.Claims.commit = believe
 

@@ -23,6 +23,7 @@ from penstock.shared.log.damage import damage_between, load_quarantine, save_qua
 from penstock.shared.memory.positions import Positions
 from penstock.shared.memory.run_directory import Run, boot_id
 from penstock.shared.memory.transient_store_pool import TransientStorePool
+from penstock.shared.queue.known_queues import WATERMARK, QueueEnd, replace_known_queues
 from penstock.shared.store.watermark import Watermark, make_watermark
 
 SEGMENT = 4096
@@ -363,6 +364,24 @@ def test_words_that_were_harmed_name_no_record_in_front_of_the_log(
     store.paths.checkpoint.write_bytes(encode_checkpoint(Checkpoint(5, 6, 7, 0, 0)))
     found = store.recover(run)
     assert (found.log_end, found.quarantined) == (end, ())
+
+
+def test_the_list_of_queues_vouches_for_the_log_s_end_where_the_watermark_is_lost(
+    hit: Bench,
+) -> None:
+    """Its last record is damaged, and no write that a crash has cut off."""
+    at, log = hit.records[11], hit.store.log()
+    log[hit.records[9] + 100] ^= 1  # whole again
+    log[at + 100] ^= 1
+    hit.store.write_log(log)
+    replace_known_queues(hit.store.paths.known_queues, {WATERMARK: QueueEnd(hit.end)})
+    before = hit.store.contents()
+    for run in (hit.run, None):
+        found = hit.store.recover(run)
+        assert [each.position for each in found.quarantined] == [at] and found.log_end == hit.end
+        assert hit.store.contents() == before
+    hit.store.paths.known_queues.unlink()
+    assert hit.store.recover(hit.run).log_end == at, "nobody vouches for it"
 
 
 def test_a_watermark_that_is_older_than_the_checkpoint_is_no_witness(hit: Bench) -> None:

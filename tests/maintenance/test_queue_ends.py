@@ -1,0 +1,107 @@
+"""Whatever happens to the files of a store whose queues' ends are known, no queue goes on earlier:
+an offset that was given is not given again."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from penstock.chaos.stepped.replay import settle
+from penstock.maintenance.repair import repair_store
+from penstock.shared.clock import SystemClock
+from penstock.shared.config import Config
+from penstock.shared.formats.queue_entry import ENTRY
+from penstock.shared.formats.record import Record
+from penstock.shared.layout import segment_name
+from penstock.shared.memory.positions import Positions
+from penstock.shared.memory.queue_table import QueueKey, QueueTable
+from penstock.shared.memory.run_directory import Run
+from penstock.shared.queue.known_queues import WATERMARK, QueueEnd, replace_known_queues
+from penstock.shared.store.directory import StoreDirectory
+
+QUEUES, EACH = 2, 24
+
+
+def _swap(store: Any, dice: random.Random) -> None:
+    """Two segments of the log change places."""
+    one, other = dice.sample(sorted(store.paths.commit_log.iterdir()), 2)
+    content = one.read_bytes()
+    one.write_bytes(other.read_bytes())
+    other.write_bytes(content)
+
+
+def _age(store: Any, dice: random.Random) -> None:
+    """A queue's file becomes an older copy of itself."""
+    file = store.paths.queue("orders", dice.randrange(QUEUES)) / segment_name(0)
+    kept = dice.randrange(EACH) * ENTRY.size
+    file.write_bytes(file.read_bytes()[:kept].ljust(file.stat().st_size, b"\0"))
+
+
+def _flip(store: Any, dice: random.Random) -> None:
+    """A bit of a record changes."""
+    log = store.log()
+    log[dice.choice(store.starts()[:-1]) + 120] ^= 1
+    store.write_log(log)
+
+
+def _ends(store: Any) -> dict[int, int]:
+    with StoreDirectory(store.paths.root) as found:
+        return {queue.queue_id: queue.max_offset for queue in found.queues()}
+
+
+def _list(store: Any, ends: dict[int, int]) -> None:
+    """Say in the list how far the queues are on disk, and that all of the log is."""
+    with StoreDirectory(store.paths.root) as found:
+        said = {
+            f"{queue.topic}/{queue.queue_id}": QueueEnd(end, queue.log_offset(end - 1))
+            for queue in found.queues()
+            if (end := ends[queue.queue_id])
+        }
+    said[WATERMARK] = QueueEnd(store.starts()[-1])
+    replace_known_queues(store.paths.known_queues, said)
+
+
+def _remember(store: Any, run: Run) -> None:
+    """The run was killed, and its memory says how far log and queues went."""
+    positions = Positions(run.positions, owner="supervisor")
+    for name in ("wrote", "committed", "flushed", "dispatched", "queued"):
+        positions.initialise(name, store.starts()[-1])
+    positions.initialise("queue_count", QUEUES)
+    positions.close()
+    table = QueueTable(run.queues, writable=True)
+    for number in range(QUEUES):
+        table.add(number, QueueKey("orders", number), 0, EACH)
+    table.close()
+    store.paths.abort.write_text(str(run.supervisor_pid))
+
+
+@pytest.mark.parametrize("known_by", ["memory", "list"])
+@pytest.mark.parametrize("seed", range(8))
+def test_queues_go_on_where_they_ended_after_a_repair_of_two_harms(
+    stopped_store: Callable[..., Any],
+    twelve: list[Record],
+    make_run: Callable[[Config], Run],
+    seed: int,
+    known_by: str,
+) -> None:
+    dice = random.Random(seed)
+    store = stopped_store(twelve * (QUEUES * EACH // 12), unclean=True)
+    whole, run = dict.fromkeys(range(QUEUES), EACH), None
+    assert _ends(store) == whole
+    if known_by == "memory":
+        run = make_run(store.config)
+        _remember(store, run)
+        _list(store, {number: dice.randrange(EACH) for number in whole})
+    else:
+        _list(store, whole)
+    done = [dice.choice((_swap, _age, _flip)) for _ in range(2)]
+    for harm in done:
+        harm(store, dice)
+    if known_by == "list" and dice.random() < 0.5:
+        settle(store.paths.root, store.config)  # a start comes first
+    repair_store(store.paths, store.config, SystemClock(), run)
+    settle(store.paths.root, store.config)
+    assert _ends(store) == whole, [harm.__name__ for harm in done]
