@@ -277,7 +277,7 @@ def _receive_backlog(order: Receive) -> Seen:
     body = body_of(order.body_bytes)
     expected = order.messages * (len(body) + body[-1])
     if order.arrow:
-        import penstock.client.arrow.columns  # noqa: F401 - not in the measured time: it takes 0.3 s
+        import penstock.client.arrow.columns  # noqa: F401 - not in the measured time
     await_go()
     began, cpu_began = time.perf_counter(), time.process_time()
     while not messages or time.perf_counter() - began < order.seconds:

@@ -3,7 +3,7 @@
     python -m penstock.bench.scaling docs
 
 Computes all of it from docs/performance.json, the size of a record, and the machines of the table
-below, which are assumed. It is written again with every measurement; a test compares.
+below, which are assumed. Run it after `make bench-peers`; a test compares page and figures.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from penstock.shared.config import Config
+from penstock.shared.formats.index_layout import ITEM
 from penstock.shared.formats.properties import UNIQ_KEY, encode_properties
 from penstock.shared.formats.record import Record, encode_record
 from penstock.shared.layout import CQ_ENTRY_BYTES
@@ -24,8 +25,6 @@ from penstock.shared.layout import CQ_ENTRY_BYTES
 SIZES = 100, 1024
 SIDES = "broker", "client"
 DAY_S, HOUR_S, MILLION = 86_400, 3_600, 1_000_000
-# What an item of the index takes for the message's UNIQ_KEY.
-INDEX_ITEM_BYTES = 20
 RATES = 1_000_000, 10_000_000
 CLUSTERS = 10, 100
 
@@ -63,7 +62,7 @@ class Load(NamedTuple):
 
     @property
     def disk_bytes(self) -> int:
-        return self.record_bytes + CQ_ENTRY_BYTES + INDEX_ITEM_BYTES
+        return self.record_bytes + CQ_ENTRY_BYTES + ITEM.size
 
 
 def load_of(found: dict[str, Any], size: int) -> Load:
@@ -133,7 +132,7 @@ def _million(loads: list[Load]) -> list[str]:
         "Sent durably, one `send` a message, and read once by the socket. With a body of "
         f"{one.size} bytes a record has {one.record_bytes}, with the topic `orders` and a "
         f"UNIQ_KEY. Its entry in a queue has {CQ_ENTRY_BYTES}, its item in the index "
-        f"{INDEX_ITEM_BYTES}: {one.record_bytes} + {CQ_ENTRY_BYTES} + {INDEX_ITEM_BYTES} = "
+        f"{ITEM.size}: {one.record_bytes} + {CQ_ENTRY_BYTES} + {ITEM.size} = "
         f"{one.disk_bytes} bytes. The broker takes ({one.send_cpu_s[0]:.2f} + "
         f"{one.read_cpu_s[0]:.2f}) s / {HOUR_S:,} s processor-hours; times what an hour of a "
         "processor costs where you are, that is the price without the disk."

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 def log() -> Logger:
     """The log of clients: what happens while no call waits to be told.
 
-    logging is imported with the first line: it is a tenth of what importing the rest takes.
+    logging is imported with the first line: most programs that import a client never have one.
     """
     import logging
 

@@ -25,7 +25,7 @@ from penstock.shared.store.rocketmq_json import parse_fastjson
 _FIRST_WITH_A_BODY = 37
 _LENGTH = struct.Struct(">i")
 # What a few bytes may become, and how much a broker may register: all clients wait while it is
-# read. As many topics as may be take some 0.3 s; brokers of RocketMQ have tens of thousands.
+# read, and brokers of RocketMQ have tens of thousands of topics.
 _MOST_BYTES = MAX_FRAME_BYTES
 MOST_TOPICS = 65_536
 # Of JSON that is not JSON as Python knows it: it is gone through with a regular expression.

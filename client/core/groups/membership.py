@@ -232,7 +232,7 @@ class Membership:
         """Queues to be claimed; who broadcasts to all of a group needs no claims."""
         if self.options.model == "broadcasting" or self.closing:
             return set()
-        return self.wanted - (self.claims.keys() - self._unnamed)
+        return self.wanted.difference(self.claims) | (self._unnamed & self.wanted)
 
     def _claim(self, now_ms: int) -> None:
         by_topic: dict[str, list[int]] = {}
