@@ -90,12 +90,13 @@ def import_(
     wait: float,
     output: str,
 ) -> None:
-    """Send the rows of a file that `export` has written to a running broker.
+    """Send the rows of a file, such as `export` writes, to a running broker.
 
     Each message goes to its topic and queue, or where its sharding key leads, in the file's order;
     topics and queues that are missing are made first. Offsets, store times and unique keys are new.
-    What was sent before an error stays: a second import sends all of it again. The checksum is that
-    of the export.
+    Other files will do that have a column `body`. Nothing is sent of a file with a row that cannot
+    be read; what was sent before a crash stays, and a second import sends all of it again. The
+    checksum is that of the export.
 
     \b
     Examples:
@@ -112,7 +113,7 @@ def import_(
         Producer(**where, wait_for_broker_ms=int(wait * 1000)) as producer,
         progress("importing", text=_rows(began)) as bar,
     ):
-        sent = import_file(file, form, producer, topic, lambda n: bar(n, -1))
+        sent = import_file(file, form, producer, topic, bar)
     row = {"file": str(file), "form": form, **sent._asdict()}
     _told(row | {"seconds": round(time.monotonic() - began, 3)}, output)
 

@@ -16,6 +16,7 @@ from penstock.client import MessageQuery
 from penstock.client.arrow.columns import SCHEMA
 from penstock.dataframes import Store
 from penstock.dataframes.export import FORMS, Digest, write_file
+from penstock.dataframes.importing import import_file
 from penstock.dataframes.store import batches
 from penstock.embedded import Broker
 from penstock.errors import ConfigError, StoreDamaged, TopicNotFound
@@ -125,6 +126,34 @@ def test_what_is_exported_and_imported_again_is_the_same(
     sent = _penstock("store", "import", file, "--topic", f"again-{form}", "--store", broker.store)
     assert (sent["rows"], sent["body_sha256"]) == (ROWS, written["body_sha256"])
     assert _content(broker, f"again-{form}") == _content(broker, "orders")
+
+
+@pytest.mark.parametrize(
+    ("last", "told"),
+    [
+        ('{"topic": "halves", "body_base64": "!!!"}', "row 5001"),
+        ('{"body": "x"}', "a row has no topic"),
+        ("not JSON", "row 5001"),
+    ],
+)
+def test_nothing_is_sent_of_a_file_with_a_row_that_cannot_be(
+    broker: Broker, tmp_path: Path, last: str, told: str
+) -> None:
+    file = tmp_path / "f.jsonl"
+    file.write_text('{"topic": "halves", "body": "x"}\n' * 5000 + last + "\n")
+    with broker.producer() as producer:
+        with pytest.raises(ConfigError, match=told):
+            import_file(file, "jsonl", producer)
+        assert "halves" not in producer.topics()
+
+
+def test_an_import_tells_how_far_it_is_and_of_how_many(broker: Broker, tmp_path: Path) -> None:
+    file = tmp_path / "f.jsonl"
+    file.write_text('{"topic": "told", "body": "x"}\n' * 5000)
+    told: list[tuple[int, int]] = []
+    with broker.producer() as producer:
+        import_file(file, "jsonl", producer, progress=lambda rows, of: told.append((rows, of)))
+    assert told == [(4096, 5000), (5000, 5000)]
 
 
 def test_the_checksum_is_of_the_bodies_and_not_of_the_batches() -> None:
