@@ -48,6 +48,8 @@ def schema_of(columns: Sequence[str] | None) -> pa.Schema:
     for name in columns:
         if name not in SCHEMA.names:
             raise ConfigError("there is no such column", name, did_you_mean(name, SCHEMA.names))
+        if list(columns).count(name) > 1:
+            raise ConfigError("a column is named twice", name, "name it once")
     return pa.schema([SCHEMA.field(name) for name in columns])
 
 

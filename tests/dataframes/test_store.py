@@ -94,6 +94,8 @@ def test_columns_ranges_and_filters_are_those_of_the_source(broker: Broker) -> N
         store.to_arrow("ordres")
     with pytest.raises(ConfigError, match="no such column: bodi.*body"):
         store.to_arrow("orders", columns=["bodi"])
+    with pytest.raises(ConfigError, match="a column is named twice: body"):
+        store.to_arrow("orders", columns=["body", "topic", "body"])
 
 
 def _penstock(*arguments: object) -> dict[str, object]:
