@@ -11,18 +11,20 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
+from itertools import takewhile
 from pathlib import Path
 
 import click
 import pytest
 
+from penstock.actors.gateway.processors import PROCESSORS
 from penstock.bench.stack import Stack, running_stack
 from penstock.cli.demo import FLIGHTS
 from penstock.cli.main import penstock
 from penstock.shared.config import Config
 from penstock.shared.config_sources import load_config
 from penstock.shared.memory.positions import POSITIONS
-from penstock.shared.memory.roster import ROSTER
+from penstock.shared.memory.roster import ACTORS, ROSTER
 from penstock.spark.reading.options import Options
 from penstock.spark.sink.columns import COLUMNS as SINK_COLUMNS
 from penstock.spark.sink.options import SinkOptions
@@ -150,9 +152,37 @@ def test_every_command_in_a_document_exists_with_its_options(
             if words[0] == "penstock":
                 command, arguments = _resolve(words[1:])
                 command.make_context(command.name, arguments).close()
-    for inline in re.findall(r"`penstock ([a-z ]+)`", document.read_text()):
-        if inline != "store":  # the group as a whole
-            _resolve(inline.split())
+    _resolve_inline(document)
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_every_command_in_a_sentence_exists_with_its_options(document: Path) -> None:
+    _resolve_inline(document)
+
+
+def _resolve_inline(document: Path) -> None:
+    """The command and the options of each `penstock ...`, and not its arguments, which may lack."""
+    for inline in re.findall(r"`penstock ([a-z][^`]*)`", document.read_text()):
+        words = re.split(r"\s", inline)
+        commands = list(takewhile(lambda word: re.fullmatch("[a-z][a-z-]*", word), words))
+        command = _command(commands)
+        options = {
+            option for each in command.params for option in (*each.opts, *each.secondary_opts)
+        }
+        named = {word.partition("=")[0] for word in words if re.match("--[a-z]", word)}
+        assert named <= options | {"--help"}, inline
+
+
+def _command(words: list[str]) -> click.Command:
+    """What the first of these words lead to; a group where they end with one."""
+    command: click.Command = penstock
+    for word in words:
+        if not isinstance(command, click.Group):
+            break
+        found = command.get_command(click.Context(command), word)
+        assert found is not None, f"no command penstock {' '.join(words)}"
+        command = found
+    return command
 
 
 def test_the_chinese_tutorial_has_the_commands_and_outputs_of_the_english_one() -> None:
@@ -214,6 +244,19 @@ def test_the_architecture_names_exactly_the_doorbells_there_are() -> None:
     assert rings == {row.name: row.notifies for row in ROSTER}
 
 
+def test_the_head_of_each_actor_names_its_positions_and_whom_it_notifies() -> None:
+    for row in ROSTER:
+        folder = ROOT / "actors" / row.name
+        path = folder / "actor.py" if folder.is_dir() else folder.with_suffix(".py")
+        head = ast.get_docstring(ast.parse(path.read_bytes())) or ""
+        sections = dict(re.findall(r"^(\w+):(.*?)(?=^\w[\w ]*:|\Z)", head, re.M | re.S))
+        own = {position.name for position in POSITIONS if position.owner == row.name}
+        assert set(re.findall(r"`(\w+)`", sections["Owns"])) == own, row.name
+        # the coordinator's head says what it says to whom; it notifies nobody
+        said = re.findall(r"\w+", sections.get("Notifies", ""))
+        assert {word for word in said if word in ACTORS} == set(row.notifies), row.name
+
+
 def test_every_question_of_the_map_is_answered_by_one_file_that_is_there() -> None:
     rows = _table(ROOT / "docs" / "map.md", "question")
     answers = [answer for _, answer in rows]
@@ -256,6 +299,21 @@ def test_the_sinks_document_names_exactly_its_columns_and_options() -> None:
         assert words == [kind.simpleString() for kind in kinds]
     options = [row[0] for row in _table(document, "option of the sink")]
     assert options == list(SinkOptions.__struct_encode_fields__)
+
+
+def test_the_security_page_names_every_port_that_is_listened_on() -> None:
+    named = dict(re.findall(r"`(\w+_port)` \((\d+)\)", (ROOT / "SECURITY.md").read_text()))
+    assert {name: int(port) for name, port in named.items()} == {
+        name: getattr(Config(), name) for name in PORTS
+    }
+
+
+def test_the_codes_of_the_clients_page_are_those_that_are_served() -> None:
+    """Of operators' tools and name servers; the others are named in words."""
+    text = (ROOT / "docs" / "clients.md").read_text()
+    cells = re.findall(r"^\| ([\d, ]+) \| [^`|]", text, re.M)
+    named = [int(code) for cell in cells for code in cell.split(",")]
+    assert len(named) > 50 and set(named) <= {int(code) for code in PROCESSORS}
 
 
 def test_the_configuration_file_names_every_key_once_with_its_default() -> None:

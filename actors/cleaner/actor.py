@@ -1,8 +1,9 @@
 """The cleaner: deletes messages that have had their time, and says when the disk is full.
 
-Owns:     `log_start`, `deleted_segments` and its like, `clean_error`, `disk_used`, `disk_full`; a
-          queue's min offset, once `queue_count` counts its slot; penstock/retention.json and
-          deletions.json; the deletion of expired files, and of those of deleted topics.
+Owns:     `log_start`, `deleted_segments`, `deleted_queue_files`, `deleted_index_files`,
+          `clean_error`, `disk_used`, `disk_full`; a queue's min offset, once the queue table counts
+          its slot; penstock/retention.json and deletions.json; the deletion of expired files, and
+          of those of deleted topics.
 Reads:    `wrote`, `allocated`, `committed`, `flushed`, `dispatched_record`, `read_only`,
           `delay_floor`, `unsaved_offsets`, `forgotten_topics`; the checkpoint, segments' times,
           penstock/archived.json.

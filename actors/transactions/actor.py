@@ -1,8 +1,8 @@
 """Transactions: ends half messages as their producers say, and asks where they have not said.
 
 Owns:     `transactions_open`, `transactions_committed`, `transactions_rolled_back`,
-          `transactions_discarded`, `transaction_checks`; penstock/transactions; the transaction
-          endpoint.
+          `transactions_discarded`, `transaction_checks`, `closed_transaction_clients`;
+          penstock/transactions; the transaction endpoint.
 Reads:    `queued`, `run_began`, `topic_changes`; the half queue, the op queue, the log below
           `queued`; config/topics.json.
 Hears:    requests of producers; answers of the writer, of which it is a producer; the reput.
