@@ -5,7 +5,7 @@ crash of the broker kept from going is taken off the list by the next cleaner, w
 `log_start` how far the last one came. A disk without room for the list keeps nothing from going,
 for that makes room: the row is kept here, and written as soon as that works.
 
-Of a row's messages nobody knows which were read: there are no consumer groups yet.
+A row does not say which of its messages were read: groups differ, and some readers have no group.
 """
 
 from __future__ import annotations
