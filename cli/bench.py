@@ -292,7 +292,7 @@ Examples:
     type=click.IntRange(min=0),
     default=0,
     show_default=True,
-    help="Kill actors or the broker so often while messages come due.",
+    help="How many kills of actors or the broker while messages come due.",
 )
 @click.option("--size", type=COUNT, default=100, show_default=True, help="Bytes of a body.")
 @output_option

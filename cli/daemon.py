@@ -172,7 +172,7 @@ Examples:
     type=click.IntRange(0),
     default=50,
     show_default=True,
-    help="The last so many of the file.",
+    help="How many to begin with: the last ones of the file.",
 )
 @click.option("-f", "--follow", is_flag=True, help="Go on with what is written, until Ctrl-C.")
 def logs(store: Path | None, lines: int, follow: bool) -> None:

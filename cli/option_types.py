@@ -52,7 +52,7 @@ class Seconds(Finite):
         return super().convert(value, param, ctx)
 
 
-class Moment(click.IntRange):
+class Moment(click.types.IntParamType):
     """A moment, as ms since 1970: in that form, or as a time with or without a zone."""
 
     name = "time"

@@ -90,7 +90,11 @@ Examples:
     type=click.IntRange(1, 18),
     help="Deliver after the delay of this level, as RocketMQ's 1s 5s 10s ... 2h.",
 )
-@click.option("--ack", type=click.Choice(["durable", "written"]), help="What to wait for.")
+@click.option(
+    "--ack",
+    type=click.Choice(["durable", "written"]),
+    help="What to wait for; without it what the broker is set to wait for.",
+)
 @click.option(
     "--compression", type=click.Choice(["zlib", "lz4", "zstd"]), help="For bodies from 4 KiB on."
 )

@@ -29,8 +29,8 @@ Examples:
   penstock trace AC1102031A2B18B4AAC2000000000001 --topic orders -o json
   penstock trace C0A8070900002A9F00000000000000AF | grep billing
 
-What the groups say of a record:
 \b
+What the groups say of a record:
   acknowledged    the group's offset is past it. So it is of a group that began later or was
                   set past it: who had it in hand is not kept, except for a retry
   filtered        likewise, and what the group's members subscribe to leaves it out

@@ -91,6 +91,19 @@ def test_a_wrong_option_is_one_line_that_names_the_help(
     assert line.endswith(f"ee: penstock {' '.join(path)} --help")
 
 
+@pytest.mark.parametrize("path", ALL, ids=" ".join)
+def test_a_help_shows_no_limit_that_is_none_and_no_table_as_running_text(
+    path: tuple[str, ...],
+) -> None:
+    command = ALL[path]
+    with click.Context(command, info_name=" ".join(("penstock", *path))) as context:
+        shown = command.get_help(context)
+    assert re.search(r"=None|None<", shown) is None
+    # columns that were filled up like a paragraph have their gaps in the middle of a line
+    broken = r"^ {2}\S.*[a-z] {3,}[a-z].* {3,}[a-z]"
+    assert re.search(broken, shown, re.M) is None
+
+
 @pytest.mark.parametrize(
     ("words", "meant"),
     [
