@@ -260,7 +260,7 @@ def test_the_head_of_each_actor_names_its_positions_and_whom_it_notifies() -> No
 def test_every_question_of_the_map_is_answered_by_one_file_that_is_there() -> None:
     rows = _table(ROOT / "docs" / "map.md", "question")
     answers = [answer for _, answer in rows]
-    assert len(rows) == 30 and len(set(answers)) == 30
+    assert len(rows) == len(set(answers)) >= 30
     assert [answer for answer in answers if not (ROOT / answer).is_file()] == []
 
 
