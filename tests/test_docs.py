@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import os
 import re
 import shlex
@@ -21,6 +22,7 @@ from penstock.actors.gateway.processors import PROCESSORS
 from penstock.bench.stack import Stack, running_stack
 from penstock.cli.demo import FLIGHTS
 from penstock.cli.main import penstock
+from penstock.client import GroupConsumer
 from penstock.shared.config import Config
 from penstock.shared.config_sources import load_config
 from penstock.shared.memory.positions import POSITIONS
@@ -288,6 +290,14 @@ def test_the_spark_document_names_exactly_the_columns_and_options_there_are() ->
     assert columns == {name: kind.simpleString() for name, kind in COLUMNS.items()}
     options = [row[0] for row in _table(document, "option")]
     assert options == list(Options.__struct_encode_fields__)
+
+
+def test_the_consuming_document_names_exactly_the_arguments_of_a_groups_member() -> None:
+    rows = _table(ROOT / "docs" / "consuming.md", "argument")
+    named = [name for row in rows for name in row[0].split(", ")]
+    taken = list(inspect.signature(GroupConsumer).parameters)
+    said_elsewhere = {"endpoint", "store", "group", "clock"}
+    assert sorted(named) == sorted(set(taken) - said_elsewhere)
 
 
 def test_the_sinks_document_names_exactly_its_columns_and_options() -> None:
