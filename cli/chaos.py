@@ -178,12 +178,13 @@ def _run(
 ) -> None:
     from penstock.chaos.arena import Arena
     from penstock.chaos.campaigns import run_chaos
+    from penstock.chaos.machine.keeper import keeping
     from penstock.chaos.machine.leaks import Baseline
 
     home = Path(tempfile.mkdtemp(prefix="penstock-chaos-", dir=place))
     began = time.monotonic()
     total = int(minutes * 60)
-    with progress("breaking") as moved:
+    with keeping(home), progress("breaking") as moved:
         arena = Arena(
             home,
             report,

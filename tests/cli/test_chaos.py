@@ -8,10 +8,13 @@ import re
 import shutil
 import subprocess
 import sys
+import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from penstock.chaos.machine.processes import run_directories_below
 from penstock.cli.chaos import KINDS
 from penstock.shared.faults import POINTS
 
@@ -59,6 +62,29 @@ def _chaos(
     return subprocess.run(
         command, capture_output=True, text=True, timeout=timeout_s, env=environment
     )
+
+
+def _processes_below(place: Path) -> list[str]:
+    found = []
+    for entry in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):  # it has ended
+            line = entry.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            found += [line] if f"{place}/" in line else []
+    return found
+
+
+def test_a_run_that_is_killed_leaves_no_process_and_no_memory(tmp_path: Path) -> None:
+    """Its own cleaning cannot run then: a keeper of its own does it."""
+    command = [sys.executable, "-m", "penstock.cli.main", "chaos", "--place", str(tmp_path)]
+    with subprocess.Popen([*command, "--rounds", "9", "--faults", "kills"]) as run:
+        try:
+            while not run_directories_below(tmp_path):
+                assert run.poll() is None
+                time.sleep(0.01)
+        finally:
+            run.kill()
+    while _processes_below(tmp_path) or run_directories_below(tmp_path):
+        time.sleep(0.01)
 
 
 def _kinds() -> list[str]:
