@@ -38,8 +38,8 @@ from penstock.spark.sink.blocks import BLOCK_RECORDS, StoredBlock, decode_block,
 from penstock.spark.sink.ledger import NONE, State, group_of, moves, told
 from penstock.spark.sink.options import SinkOptions
 
-# Of blocks, on their way at once.
-IN_FLIGHT = 4
+# Of blocks, on their way at once; as many as a task stages.
+IN_FLIGHT = 16
 # Of blocks that came inline and go in one frame.
 ONE_FRAME_BYTES = 512 << 10
 _MANIFESTS, _BLOCKS = 0, 1  # queues of the staging topic

@@ -38,8 +38,9 @@ from penstock.spark.sink.rows import BadRow, Messages, messages_of
 
 # A task with no more than this sends its rows with its answer to the driver, and stages nothing.
 INLINE_BYTES = 128 << 10
-# Blocks on their way at once, while the next is made.
-STAGING = 4
+# Blocks on their way at once, while the next is made: the disk takes as much as came meanwhile in
+# one flush, and few blocks would wait for each.
+STAGING = 16
 # Numbers of keys tell that many messages of one ms apart, and rows are all of one.
 KEYS_IN_A_MS = 1 << 16
 # Of a frame, for the record that moves the ledger besides what a block counts itself.
