@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from penstock.bench.peers.java import libraries
-from penstock.bench.peers.kafka import Kafka
+from penstock.bench.peers.kafka import PARTITIONS, Kafka
 from penstock.bench.peers.peer import WRITTEN
 
 if TYPE_CHECKING:
@@ -33,6 +33,21 @@ def kafka_endpoint(place: Path) -> Iterator[str]:
         yield serving.told["endpoint"]
 
 
+def make_durable_topic(spark: SparkSession, endpoint: str, topic: str) -> None:
+    """A topic whose messages are on disk when they are acknowledged; others' are in the page cache.
+
+    By the client that the connector has brought into the session.
+    """
+    jvm: Any = spark._jvm
+    admin = jvm.org.apache.kafka.clients.admin
+    client = admin.Admin.create({"bootstrap.servers": endpoint})
+    try:
+        made = admin.NewTopic(topic, PARTITIONS, 1).configs({"flush.messages": "1"})
+        client.createTopics([made]).all().get()
+    finally:
+        client.close()
+
+
 def load_kafka(spark: SparkSession, endpoint: str, topic: str) -> DataFrame:
     """All that a topic has, with all columns."""
     source = spark.read.format("kafka").option("kafka.bootstrap.servers", endpoint)
@@ -42,7 +57,7 @@ def load_kafka(spark: SparkSession, endpoint: str, topic: str) -> DataFrame:
 def write_kafka(messages: DataFrame, endpoint: str, topic: str) -> None:
     """Messages with the columns of Penstock's source, as Kafka has them: properties are headers.
 
-    Durable as Kafka's are by default: in the page cache.
+    Acknowledged as the topic has it.
     """
     headers = (
         "transform(map_entries(properties), e -> struct(e.key, encode(e.value, 'UTF-8') AS value))"
