@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -28,7 +28,7 @@ class SparkProgram:
         place.mkdir(parents=True, exist_ok=True)
         self.start()
 
-    def start(self) -> None:
+    def start(self, environment: Mapping[str, str] | None = None) -> None:
         """Start it, for the first time or after `kill`."""
         # what Java and Spark leave when they are killed goes with the directory
         own = {"TMPDIR": str(self._place), "JAVA_TOOL_OPTIONS": f"-Djava.io.tmpdir={self._place}"}
@@ -37,7 +37,7 @@ class SparkProgram:
                 self._command,
                 stdout=said,
                 stderr=said,
-                env=os.environ | own,
+                env=os.environ | own | dict(environment or {}),
                 start_new_session=True,
             )
 

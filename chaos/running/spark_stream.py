@@ -4,6 +4,10 @@ executors and its broker.
 Messages are sent all the while. When every one of them has arrived the rows must be the messages:
 none missing, none twice. The rows are counted without Spark, from the files that its sink has
 written down or by a consumer of the topic, and the messages by a consumer of the broker.
+
+A moment of chance seldom meets a commit, which takes some ms of a batch. So where the query writes
+into a topic, some kills are aimed at it: what commits stands still at a crash point, and then the
+whole driver is killed.
 """
 
 from __future__ import annotations
@@ -13,7 +17,7 @@ import random
 import signal
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -27,9 +31,12 @@ from penstock.chaos.machine.spark_cluster import running_cluster
 from penstock.chaos.machine.spark_program import SparkProgram
 from penstock.client.consumer import Consumer
 from penstock.client.producer import Producer
+from penstock.shared.faults import FIRED_VARIABLE, VARIABLE
 
 TOPIC, QUEUES = "streamed", 3
 INTO = "arrived"
+# Of a body: what is sent before a strike is more than a task hands on without staging it.
+BODY_BYTES = 1024
 # a task is tried four times, as on a cluster; local[2] alone tries once
 LOCAL = "local[2,4]"
 # How long a start of Spark and a batch may take on a machine that does other things, and how long
@@ -38,6 +45,13 @@ BATCH_S, SETTLE_S = 180.0, 240.0
 # What is struck, and how often of a hundred times.
 STRUCK = {"driver": 20, "python worker": 35, "broker": 20, "writer": 10, "reput": 10, "flusher": 5}
 ON_A_CLUSTER = STRUCK | {"python worker": 20, "executor": 15}
+# From before the broker's decision to where all rows are there and Spark has not written it down.
+AT_COMMIT = {
+    "spark.before_decision": 10,
+    "spark.decided": 10,
+    "spark.block_published": 10,
+    "spark.published": 20,
+}
 
 Row = tuple[int, int, bytes]
 
@@ -87,6 +101,19 @@ class _Query:
             dice.choice(found).kill()
             return True
         return False
+
+    def kill_at(self, point: str, send: Callable[[], None]) -> None:
+        """kill -9 of the driver at a crash point of a commit, of rows that `send` brings."""
+        fired = self._place / "fired"
+        fired.write_bytes(b"")
+        self.program.kill()
+        send()
+        self.program.start({VARIABLE: f"{point}=stop", FIRED_VARIABLE: str(fired)})
+        self.program.wait(
+            lambda: fired.stat().st_size > 0, BATCH_S, f"no commit comes to the point {point}"
+        )
+        self.program.kill()
+        self.program.start()
 
     @property
     def batches(self) -> int:
@@ -141,7 +168,7 @@ def run_spark_stream(
     The query writes files, or `into_topic`, by Penstock's sink; it runs in the driver, or on a
     `cluster` of two workers on this machine.
     """
-    kinds = ON_A_CLUSTER if cluster else STRUCK
+    kinds = (ON_A_CLUSTER if cluster else STRUCK) | (AT_COMMIT if into_topic else {})
     struck: Counter[str] = Counter()
     with ExitStack() as stack:
         broker = stack.enter_context(running(place, settings))
@@ -155,19 +182,25 @@ def run_spark_stream(
         into = INTO if into_topic else ""
         query = stack.enter_context(_query(broker.store, place / "query", master, into))
         sent = 0
+
+        def send() -> None:
+            nonlocal sent
+            for number in range(sent, sent + messages_each):
+                producer.send(TOPIC, (b"%d" % number).ljust(BODY_BYTES))
+            sent += messages_each
+
         while struck.total() < strikes:
             before = query.batches
-            for _ in range(messages_each):
-                producer.send(TOPIC, b"%d" % sent)
-                sent += 1
+            send()
             query.await_batch(before)
-            # while it reads what comes now
-            for _ in range(messages_each):
-                producer.send(TOPIC, b"%d" % sent)
-                sent += 1
+            send()  # while it reads what comes now
             time.sleep(dice.uniform(0, 1.0))  # the moment is what varies
             kind = dice.choices(list(kinds), list(kinds.values()))[0]
-            struck[kind] += _strike(kind, broker, query, dice)
+            if kind in AT_COMMIT:
+                query.kill_at(kind, send)
+                struck[kind] += 1
+            else:
+                struck[kind] += _strike(kind, broker, query, dice)
         producer.flush(SETTLE_S)
         messages = _messages(broker)
         rows = _settled(query, messages.total())
