@@ -22,11 +22,13 @@ from penstock.shared.faults import FIRED_VARIABLE, VARIABLE
 from penstock.shared.messaging.system_topics import OFFSETS_TOPIC
 from penstock.spark.sink.blocks import StoredBlock
 from penstock.spark.sink.options import SinkOptions
-from penstock.spark.sink.publish import Publisher
+from penstock.spark.sink.publish import IN_FLIGHT, Publisher
 from penstock.spark.sink.tasks import INLINE_BYTES, KEYS_IN_A_MS, write_rows
 
 # some blocks, each of which takes several messages of the small broker's
 MANY = 2500
+# more blocks than are on their way at once
+MORE = 9500
 
 
 class Place(NamedTuple):
@@ -193,7 +195,8 @@ def test_whenever_a_driver_is_killed_the_batch_is_there_once_after_the_next(
 
 
 def test_of_drivers_that_commit_at_once_one_attempt_is_stored_once(running: Place) -> None:
-    staged = {name: stage(running, name, MANY) for name in "abc"}
+    staged = {name: stage(running, name, MORE) for name in "abc"}
+    assert min(map(len, staged.values())) > IN_FLIGHT
     done: dict[str, bool] = {}
 
     def run(name: str) -> None:
@@ -205,7 +208,7 @@ def test_of_drivers_that_commit_at_once_one_attempt_is_stored_once(running: Plac
     for thread in threads:
         thread.join()
     (won,) = [name for name, stored in done.items() if stored]
-    assert names(running) == expected(won, MANY)
+    assert names(running) == expected(won, MORE)
 
 
 def test_rows_have_all_that_a_message_has(running: Place) -> None:
