@@ -209,6 +209,8 @@ def consume(**options: Any) -> None:
 
     Every pass over it must find every message.
     """
+    if options["bodies"] and options["arrow"]:
+        raise click.UsageError("--bodies and --arrow are two ways to read: give one of them")
     from penstock.bench.consume import bench_consume
 
     _measure(bench_consume, **options)

@@ -21,6 +21,7 @@ from penstock.bench.percentile import percentile
 from penstock.bench.pipeline import MOST_TOLD, Lag, growth_mib
 from penstock.bench.stack import Stack, running_stack
 from penstock.bench.target import Where, opened
+from penstock.cli.main import main
 from penstock.maintenance.verify import verify_store
 from penstock.shared.errors import StoreUnavailable
 
@@ -243,3 +244,11 @@ def test_a_copy_exactly_once_is_measured_beside_one_without_it() -> None:
     rates = (result.exactly_per_s, result.exactly_ahead_per_s)
     assert min(*rates, result.least_per_s, result.least_ahead_per_s) > 0
     assert result.ratio == pytest.approx(result.exactly_per_s / result.least_per_s, abs=0.01)
+
+
+def test_bodies_and_arrow_together_are_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    """One of them was measured, and nothing said which."""
+    with pytest.raises(SystemExit) as ended:
+        main(["bench", "consume", "--bodies", "--arrow"])
+    assert ended.value.code == 2
+    assert "--bodies and --arrow" in capsys.readouterr().err
