@@ -10,7 +10,7 @@ import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
@@ -20,37 +20,53 @@ __all__ = ["printable"]
 
 # where a click context keeps the form in which tables are printed
 _FORM = "penstock.table"
+# and the line of names that was printed last
+_HEAD = "penstock.head"
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
-def _form(ctx: click.Context, _: click.Parameter, value: str) -> str:
-    """What commands see: "json" or "table". Of tables print_table knows the rest."""
-    if value in ("csv", "plain"):
-        ctx.meta[_FORM] = value
-        return "table"
-    return "json" if value == "jsonl" else value
+def _form(told: str) -> Callable[[click.Context, click.Parameter, str], str]:
+    """Commands see "json" or "table"; csv and plain are `told` them as one of these two."""
+
+    def chosen(ctx: click.Context, _: click.Parameter, value: str) -> str:
+        if value in ("csv", "plain"):
+            ctx.meta[_FORM] = value
+            return told
+        return "json" if value == "jsonl" else value
+
+    return chosen
 
 
-output_option = click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["table", "json", "jsonl"]),
-    default="table",
-    show_default=True,
-    callback=_form,
-    help="How to print: a table, or one JSON object per line.",
+def _option(forms: Sequence[str], told: str, about: str) -> Callable[[_Command], _Command]:
+    return click.option(
+        *("-o", "--output"),
+        type=click.Choice(["table", "json", "jsonl", *forms]),
+        default="table",
+        show_default=True,
+        callback=_form(told),
+        help=about,
+    )
+
+
+# for a command that tells people one thing, and programs an object; of it print_json makes rows
+output_option = _option(
+    ("csv", "plain"),
+    "json",
+    "How to print: a table; one JSON object per line (json, jsonl); csv and plain: that object as "
+    "a row under its names, or as rows of what and value.",
 )
 
 # for commands that list rows; what else they tell people is a `print_text`
-rows_option = click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["table", "json", "jsonl", "csv", "plain"]),
-    default="table",
-    show_default=True,
-    callback=_form,
-    help="How to print: a table; one JSON object per line (json, jsonl); csv with a line of names; "
+rows_option = _option(
+    ("csv", "plain"),
+    "table",
+    "How to print: a table; one JSON object per line (json, jsonl); csv with a line of names; "
     "plain: cells with tabs between them.",
 )
+
+# for a command that goes on after its one line
+line_option = _option((), "table", "How to print: a table, or one JSON object per line.")
 
 # A damaged store may have a problem for each record; nobody reads more than the first ones.
 MOST_LISTED = 100
@@ -72,8 +88,42 @@ def json_line(row: object) -> str:
 
 
 def print_json(row: object) -> None:
-    """One object on one line."""
-    sys.stdout.write(json_line(row) + "\n")
+    """One object on one line; with `output_option` as csv or plain where that is asked for."""
+    if rows_alone():
+        _print_facts(row)
+    else:
+        sys.stdout.write(json_line(row) + "\n")
+
+
+def _print_facts(row: object) -> None:
+    """A row under its names; what has other objects inside as rows of what and value."""
+    import msgspec
+
+    found: dict[str, Any] = msgspec.to_builtins(row)
+    is_flat = not any(isinstance(value, dict | list) for value in found.values())
+    leaves = list(_leaves(found, ""))
+    columns = [what for what, _ in leaves] if is_flat else ["what", "value"]
+    shown = [[value for _, value in leaves]] if is_flat else leaves
+    meta = click.get_current_context().meta
+    is_more = meta.get(_HEAD) == columns
+    meta[_HEAD] = columns
+    if is_more:
+        for each in shown:
+            print_row(each)
+    else:
+        print_table(columns, shown)
+
+
+def _leaves(found: Any, path: str) -> Iterator[tuple[str, object]]:
+    """Each plain value and where it is: ("queues.0.topic", "orders")."""
+    inside = dict(enumerate(found)) if isinstance(found, list) else found
+    if isinstance(inside, dict) and inside:
+        for name, value in inside.items():
+            yield from _leaves(value, f"{path}.{name}" if path else str(name))
+    elif isinstance(found, bool):
+        yield path, "true" if found else "false"  # as JSON has it
+    else:
+        yield path, None if isinstance(inside, dict) else found
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:

@@ -20,7 +20,7 @@ import click
 
 from penstock.cli.endpoints import store_of
 from penstock.cli.option_types import Finite, store_option
-from penstock.cli.output import json_line, shown_bytes
+from penstock.cli.output import output_option, print_json, shown_bytes
 from penstock.cli.signals import end_in_order
 from penstock.cli.table import cells_of, lay_out, printable
 from penstock.shared.files.readable import is_readable
@@ -50,10 +50,7 @@ Examples:
 @click.option(
     "--every", type=Finite(0.1, 3600), default=1.0, show_default=True, help="Seconds a frame."
 )
-@click.option(
-    "-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True,
-    help="json: one look, as an object.",
-)  # fmt: skip
+@output_option
 @click.pass_context
 def top(ctx: click.Context, store: Path | None, every: float, output: str) -> None:
     """Watch a broker: its actors, how far each is, rates, and the groups with most to do.
@@ -67,7 +64,10 @@ def top(ctx: click.Context, store: Path | None, every: float, output: str) -> No
             _look(reading, history)
             time.sleep(LOOK_S)
             found = _look(reading, history)
-            click.echo(json_line(found) if output == "json" else "\n".join(_frame(found)))
+            if output == "json":
+                print_json(found)
+            else:
+                click.echo("\n".join(_frame(found)))
             return
         with _screen() as keys:
             _live(reading, history, every, keys)

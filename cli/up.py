@@ -15,7 +15,7 @@ import click
 
 from penstock.cli.endpoints import served
 from penstock.cli.option_types import PORT
-from penstock.cli.output import json_line, output_option
+from penstock.cli.output import json_line, line_option
 from penstock.cli.settings import config_option, set_option
 from penstock.cli.streams import OutputFailed
 from penstock.shared.errors import PortTaken, StoreDamaged
@@ -76,7 +76,7 @@ Examples:
     help="How lines on standard error are written.  [default: $PENSTOCK_LOG, or text]",
 )
 @click.option("--daemon", is_flag=True, help="Serve in the background; return when it does.")
-@output_option
+@line_option
 def up(
     file: Path | None,
     settings: tuple[tuple[str, str], ...],

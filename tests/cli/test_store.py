@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import csv
 import hashlib
 import json
 import os
@@ -95,6 +96,20 @@ def test_verify_of_a_healthy_store_exits_with_0_and_prints_one_object(
         "max_offset": 20,
         "messages": 20,
     }
+
+
+def test_info_and_verify_are_rows_of_what_and_value_in_csv_and_plain(
+    penstock: Command, root: Path, flip: Callable[[], None]
+) -> None:
+    rows = dict(csv.reader(penstock("store", "info", root, "-o", "csv")[1].splitlines()))
+    assert (rows["what"], rows["directory"]) == ("value", str(root))
+    assert (rows["clean"], rows["problems"]) == ("true", "")
+    assert (rows["queues.0.topic"], rows["queues.0.max_offset"]) == (RETRY, "20")
+    flip()
+    code, out, _ = penstock("store", "verify", root, "-o", "plain")
+    cells = dict(line.split("\t") for line in out.splitlines())
+    assert (code, cells["ok"]) == (5, "false")
+    assert cells["problems.0.file"] == str(root / "commitlog" / segment_name(0))
 
 
 def test_verify_exits_with_5_when_the_log_is_damaged(
