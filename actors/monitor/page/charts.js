@@ -2,7 +2,11 @@
 // asked of anybody here. Text is set as text, so nothing of a broker's can become markup.
 
 const SVG = "http://www.w3.org/2000/svg";
-const BOX = { width: 150, height: 92, gap: 78, drop: 46 };
+// Two boxes stand side by side in a window 360 px wide; a row's boxes share its whole width.
+const BOX = { least: 140, line: 20, gap: 78, drop: 46, beside: 14 };
+
+// A chart spans this many seconds, and more when there are more.
+export const SHORTEST_S = 60;
 
 export function svg(tag, attributes, ...children) {
   const made = document.createElementNS(SVG, tag);
@@ -19,23 +23,28 @@ export function pipeline(overview, width, told) {
   const others = overview.actors.filter(
     (actor) => !overview.pipeline.includes(actor.name) && actor.state !== "off",
   );
-  const step = BOX.width + BOX.gap;
-  const across = width >= stages.length * step - BOX.gap;
+  const across = width >= stages.length * (BOX.least + BOX.gap) - BOX.gap;
+  const wide = share(width, across ? stages.length : 1, BOX.gap);
+  const tall = tallness(5);
   const found = [];
   stages.forEach((actor, at) => {
-    const x = across ? at * step : 0;
-    const y = across ? 0 : at * (BOX.height + BOX.drop);
-    found.push(...box(actor, x, y, told));
+    const x = across ? at * (wide + BOX.gap) : 0;
+    const y = across ? 0 : at * (tall + BOX.drop);
+    found.push(...box(actor, { x, y, width: wide, height: tall }, told));
     if (at) found.push(...arrow(actor, x, y, across, told));
   });
-  const top = across ? BOX.height + 30 : stages.length * (BOX.height + BOX.drop);
-  const columns = Math.max(1, Math.floor((width + 14) / (BOX.width + 14)));
+  const top = across ? tall + 30 : stages.length * (tall + BOX.drop);
+  const columns = Math.max(1, Math.floor((width + BOX.beside) / (BOX.least + BOX.beside)));
+  const rows = Math.ceil(others.length / columns);
+  // as many in each row as there can be: 4 and 3, and not 6 and 1
+  const perRow = Math.ceil(others.length / Math.max(1, rows));
+  const size = { width: share(width, perRow, BOX.beside), height: tallness(4) };
   others.forEach((actor, at) => {
-    const x = (at % columns) * (BOX.width + 14);
-    const y = top + Math.floor(at / columns) * (BOX.height + 14);
-    found.push(...box(actor, x, y, told));
+    const x = (at % perRow) * (size.width + BOX.beside);
+    const y = top + Math.floor(at / perRow) * (size.height + BOX.beside);
+    found.push(...box(actor, { x, y, ...size }, told));
   });
-  const height = top + Math.ceil(others.length / columns) * (BOX.height + 14);
+  const height = top + rows * (size.height + BOX.beside);
   const label = stages.map((actor) => `${actor.name} ${actor.state}, ${told.behind(actor)}`);
   return svg(
     "svg",
@@ -49,18 +58,22 @@ export function pipeline(overview, width, told) {
   );
 }
 
-function box(actor, x, y, told) {
+const share = (width, boxes, gap) => (width - (boxes - 1) * gap) / Math.max(1, boxes);
+const tallness = (lines) => 12 + lines * BOX.line;
+
+function box(actor, place, told) {
   const kind = told.kind(actor);
   const lines = [
     ["name", actor.name],
     [kind || "quiet", `${actor.state}${actor.pid ? `, pid ${actor.pid}` : ""}`],
-    [actor.restarts > 0 ? "warn" : "quiet", `${Math.max(0, actor.restarts)} restarts`],
-    ["quiet", actor.position ? `${actor.position} ${told.count(actor.at)}` : told.beside(actor)],
+    [actor.restarts > 0 ? "warn" : "quiet", told.restarts(actor)],
+    // a log offset has up to 20 characters: it has a line of its own
+    ...(actor.position ? [["quiet", actor.position], ["", told.count(actor.at)]] : [["quiet", told.beside(actor)]]),
   ];
   return [
-    svg("rect", { class: `box ${kind}`, x, y, width: BOX.width, height: BOX.height, rx: 6 }),
+    svg("rect", { class: `box ${kind}`, ...place, rx: 6 }),
     ...lines.map(([kind, text], at) =>
-      svg("text", { class: kind, x: x + 10, y: y + 22 + at * 20 }, text),
+      svg("text", { class: kind, x: place.x + 10, y: place.y + 22 + at * BOX.line }, text),
     ),
   ];
 }
@@ -82,9 +95,14 @@ function arrow(actor, x, y, across, told) {
   ];
 }
 
-// One or two lines over the last 15 minutes. A row without a value leaves a gap: it is not 0.
+// The highest value that is drawn.
+export const highest = (rows, keys) => Math.max(0, ...rows.flatMap((row) => keys.map((key) => row[key] ?? 0)));
+
+// One or two lines over what there is of the last 15 minutes, and over a minute at least. A row
+// without a value leaves a gap: it is not 0.
 export function chart(rows, keys, label) {
-  const most = Math.max(1e-9, ...rows.flatMap((row) => keys.map((key) => row[key] ?? 0)));
+  const most = Math.max(1e-9, highest(rows, keys));
+  const seconds = Math.max(SHORTEST_S, rows.length);
   const paths = keys.map((key, number) => {
     let pen = "M";
     let path = "";
@@ -94,7 +112,7 @@ export function chart(rows, keys, label) {
         pen = "M";
         return;
       }
-      const x = 900 - rows.length + at;
+      const x = seconds - rows.length + at;
       path += `${pen}${x} ${(98 - (value / most) * 92).toFixed(1)}h1`;
       pen = "L";
     });
@@ -104,7 +122,7 @@ export function chart(rows, keys, label) {
     "svg",
     {
       class: "chart",
-      viewBox: "0 0 900 100",
+      viewBox: `0 0 ${seconds} 100`,
       preserveAspectRatio: "none",
       role: "img",
       "aria-label": label,

@@ -1,7 +1,7 @@
 // The page: an address after # is a view, each view asks the API and shows what it says.
 // null is shown as "unknown", never as 0. Text is set as text: no message can become markup.
 
-import { chart, pipeline } from "./charts.js";
+import { SHORTEST_S, chart, highest, pipeline } from "./charts.js";
 
 const main = document.getElementById("main");
 const state = document.getElementById("state");
@@ -47,12 +47,14 @@ function duration(ms) {
   return `${(ms / 86_400_000).toFixed(1)} days`;
 }
 
+const several = (number, one) => `${count(number)} ${one}${number === 1 ? "" : "s"}`;
 const when = (ms) => (ms ? new Date(ms).toISOString().replace("T", " ").replace("Z", " UTC") : UNKNOWN);
 
 // --- parts ---
 
 function table(caption, columns, rows) {
-  const kind = (column) => ({ class: column.number ? "number" : null });
+  const kind = (column) => ({ class: column.kind ?? null });
+  const nothing = el("tr", {}, el("td", { class: "quiet", colspan: columns.length }, "none"));
   return el(
     "div",
     { class: "scroll", tabindex: "0", role: "region", "aria-label": caption },
@@ -64,14 +66,15 @@ function table(caption, columns, rows) {
       el(
         "tbody",
         {},
-        ...rows.map((row) => el("tr", {}, ...columns.map((c) => el("td", kind(c), c.of(row))))),
+        ...(rows.length ? rows.map((row) => el("tr", {}, ...columns.map((c) => el("td", kind(c), c.of(row))))) : [nothing]),
       ),
     ),
   );
 }
 
 const column = (name, of) => ({ name, of });
-const number = (name, of) => ({ name, of, number: true });
+const number = (name, of) => ({ name, of, kind: "number" });
+const time = (name, of) => ({ name, of, kind: "time" });
 
 function facts(pairs) {
   return el("dl", { class: "facts" }, ...pairs.map(([k, v]) => el("div", {}, el("dt", {}, k), el("dd", {}, v))));
@@ -103,7 +106,7 @@ function search(view, fields) {
       },
     },
     ...fields,
-    el("button", { type: "submit" }, "Look"),
+    el("button", { type: "submit" }, "Search"),
   );
 }
 
@@ -138,10 +141,11 @@ async function ask(path, query = {}) {
 const told = {
   count,
   kind: (actor) => (actor.state === "running" ? "" : actor.state === "down" ? "bad" : "warn"),
+  restarts: (actor) => several(Math.max(0, actor.restarts), "restart"),
   behind: (actor) => (actor.behind_bytes === null ? "" : `${bytes(actor.behind_bytes)} behind`),
   distance: (actor) =>
     actor.position ? [bytes(actor.behind_bytes), duration(actor.behind_ms)] : ["", ""],
-  beside: (actor) => (actor.heartbeat_age_ms === null ? UNKNOWN : `moved ${duration(actor.heartbeat_age_ms)} ago`),
+  beside: (actor) => (actor.heartbeat_age_ms === null ? UNKNOWN : `heartbeat ${duration(actor.heartbeat_age_ms)}`),
 };
 
 async function overview() {
@@ -153,27 +157,44 @@ async function overview() {
   const rate = (key, shown) => (rates === null ? UNKNOWN : shown(rates[key]));
   const drawn = el("div", {});
   const lines = (title, keys, shown) => {
-    const now = keys.map((key) => shown(history.length ? history.at(-1)[key] : null)).join(" and ");
-    const label = `${title}: now ${now}; ${history.length} s are drawn`;
-    return [el("h2", {}, title), el("p", { class: "quiet" }, `now ${now}`), chart(history, keys, label)];
+    const now = Object.entries(keys).map(([key, name]) => [name, shown(history.at(-1)?.[key] ?? null)]);
+    const label = `${title}: ${now.map((pair) => pair.join(" ")).join(", ")} now; ${history.length} s are drawn`;
+    const drawnMs = Math.max(SHORTEST_S, history.length) * 1000;
+    return el(
+      "figure",
+      {},
+      el("figcaption", {}, el("h2", {}, title)),
+      el(
+        "p",
+        { class: "legend" },
+        ...now.map(([name, value]) => el("span", {}, `${name} ${value}`)),
+        el("span", { class: "most" }, `highest ${shown(highest(history, Object.keys(keys)))}`),
+      ),
+      chart(history, Object.keys(keys), label),
+      el("p", { class: "span" }, el("span", {}, `${duration(drawnMs)} ago`), el("span", {}, "now")),
+    );
   };
   show(
     "Pipeline",
     el("h2", {}, "Pipeline"),
     drawn,
     facts([
-      ["messages a second", rate("messages_s", (n) => count(Math.round(n)))],
-      ["bytes a second", rate("bytes_s", bytes)],
+      ["messages/s", rate("messages_s", (n) => count(Math.round(n)))],
+      ["bytes/s", rate("bytes_s", bytes)],
       ["messages", count(found.messages)],
       ["topics", count(found.topics)],
       ["groups", count(found.groups)],
-      ["pulls that wait", count(found.waiting_pulls)],
-      ["delayed", count(found.pending_delayed)],
+      ["waiting pulls", count(found.waiting_pulls)],
+      ["delayed messages", count(found.pending_delayed)],
       ["open transactions", count(found.transactions_open)],
     ]),
-    ...lines("Messages a second", ["messages_s"], (n) => count(n === null ? n : Math.round(n))),
-    ...lines("Acknowledgement: p50, and p99 broken", ["acknowledge_p50_ms", "acknowledge_p99_ms"], duration),
-    ...lines("Flush: p50, and p99 broken", ["flush_p50_ms", "flush_p99_ms"], duration),
+    el(
+      "div",
+      { class: "charts" },
+      lines("Messages a second", { messages_s: "now" }, (n) => count(n === null ? n : Math.round(n))),
+      lines("Acknowledgement", { acknowledge_p50_ms: "p50", acknowledge_p99_ms: "p99" }, duration),
+      lines("Flush", { flush_p50_ms: "p50", flush_p99_ms: "p99" }, duration),
+    ),
     el("h2", {}, "Actors"),
     table(
       "Each process, how far it is, and how it does",
@@ -182,14 +203,19 @@ async function overview() {
         column("state", (a) => el("span", { class: told.kind(a) || "good" }, a.state)),
         number("pid", (a) => a.pid ?? ""),
         number("restarts", (a) => Math.max(0, a.restarts)),
-        number("moved", (a) => (a.state === "off" ? "" : duration(a.heartbeat_age_ms))),
+        number("heartbeat", (a) => (a.state === "off" ? "" : duration(a.heartbeat_age_ms))),
         number("log offset", (a) => (a.position ? count(a.at) : "")),
-        number("behind", (a) => (a.position ? bytes(a.behind_bytes) : "")),
-        number("late", (a) => (a.position ? duration(a.behind_ms) : "")),
+        number("bytes behind", (a) => (a.position ? bytes(a.behind_bytes) : "")),
+        number("time behind", (a) => (a.position ? duration(a.behind_ms) : "")),
       ],
       found.actors,
     ),
-    facts(Object.entries(found.endpoints).filter(([, at]) => at)),
+    el("h2", {}, "Endpoints"),
+    table(
+      "Where clients connect",
+      [column("for", ([name]) => name), column("address", ([, at]) => at)],
+      Object.entries(found.endpoints).filter(([, at]) => at),
+    ),
   );
   drawn.append(pipeline(found, drawn.clientWidth || 320, told));
   again();
@@ -201,9 +227,9 @@ async function topics(query) {
     "Topics",
     el("h2", {}, "Topics"),
     search("topics", [
-      field("Name has", "search", query.search, "search"),
+      field("Name contains", "search", query.search, "search"),
       choice("Order", "order", query.order, ["name", "messages"]),
-      choice("Broker's own", "all", query.all, [["", "left out"], ["1", "too"]]),
+      choice("System topics", "all", query.all, [["", "hidden"], ["1", "shown"]]),
     ]),
     pages("topics", query, found),
     table(
@@ -212,7 +238,7 @@ async function topics(query) {
         column("topic", (row) => link("topic", { name: row.topic }, row.topic)),
         number("queues", (row) => count(row.queues)),
         number("messages", (row) => count(row.messages)),
-        number("ever", (row) => count(row.messages_ever)),
+        number("ever stored", (row) => count(row.messages_ever)),
       ],
       found.rows,
     ),
@@ -235,6 +261,8 @@ function choice(label, name, value, options) {
   );
 }
 
+const held = (row) => (row.max_offset === null || row.min_offset === null ? null : row.max_offset - row.min_offset);
+
 async function topic(query) {
   const found = await ask("topic", { name: query.name });
   show(
@@ -242,19 +270,20 @@ async function topic(query) {
     el("h2", {}, `Topic ${found.topic}`),
     facts([
       ["messages", count(found.messages)],
-      ["ever", count(found.messages_ever)],
+      ["ever stored", count(found.messages_ever)],
       ["queues to write", count(found.write_queues)],
     ]),
     found.groups === null
       ? el("p", {}, "Its groups are unknown.")
-      : el("p", {}, "Groups: ", ...found.groups.flatMap((g) => [link("group", { name: g }, g), " "])),
+      : el("p", {}, found.groups.length ? "Groups: " : "No group consumes it.", ...found.groups.flatMap((g) => [link("group", { name: g }, g), " "])),
     table(
       "Queues",
       [
         number("queue", (row) => row.queue),
         number("first offset", (row) => count(row.min_offset)),
         number("next offset", (row) => count(row.max_offset)),
-        column("messages", (row) => link("messages", { topic: found.topic, queue: row.queue }, "look")),
+        number("messages", (row) => count(held(row))),
+        column("", (row) => (held(row) ? link("messages", { topic: found.topic, queue: row.queue }, "show them") : "")),
       ],
       found.queue_rows,
     ),
@@ -267,7 +296,7 @@ async function groups(query) {
     "Groups",
     el("h2", {}, "Consumer groups"),
     search("groups", [
-      field("Name has", "search", query.search, "search"),
+      field("Name contains", "search", query.search, "search"),
       choice("Order", "order", query.order, ["name", "lag"]),
     ]),
     pages("groups", query, found),
@@ -278,7 +307,7 @@ async function groups(query) {
         number("topics", (row) => count(row.topics)),
         number("queues", (row) => count(row.queues)),
         number("lag", (row) => count(row.lag)),
-        number("oldest", (row) => duration(row.lag_ms)),
+        number("oldest waits", (row) => duration(row.lag_ms)),
       ],
       found.rows,
     ),
@@ -291,7 +320,7 @@ async function group(query) {
   show(
     found.group,
     el("h2", {}, `Group ${found.group}`),
-    facts([["messages to handle", count(found.lag)]]),
+    facts([["lag", found.lag === null ? UNKNOWN : several(found.lag, "message")]]),
     table(
       "Lag of each queue",
       [
@@ -301,7 +330,7 @@ async function group(query) {
         number("end", (row) => count(row.max_offset)),
         number("lag", (row) => count(row.lag)),
         number("bytes", (row) => bytes(row.lag_bytes)),
-        number("oldest", (row) => duration(row.lag_ms)),
+        number("oldest waits", (row) => duration(row.lag_ms)),
       ],
       found.queue_rows,
     ),
@@ -332,7 +361,7 @@ const MESSAGES = [
   number("offset", (row) =>
     link("message", { topic: row.topic, queue: row.queue, offset: row.offset }, count(row.offset)),
   ),
-  column("stored", (row) => (row.error ? row.error : when(row.stored_ms))),
+  time("stored", (row) => (row.error ? row.error : when(row.stored_ms))),
   column("keys", (row) => row.keys ?? ""),
   column("tags", (row) => row.tags ?? ""),
   column("body", (row) => (row.text ?? row.hex ?? row.body_error ?? "").slice(0, 80)),
@@ -353,7 +382,7 @@ async function message(query) {
   delete wanted.since;
   if (!Object.keys(wanted).length) return;
   const found = await ask("message", wanted);
-  main.append(...(found.rows.length ? found.rows.map(letter) : [el("p", {}, "No message is that late.")]));
+  main.append(...(found.rows.length ? found.rows.map(letter) : [el("p", {}, "No message was stored at or after that time.")]));
 }
 
 function letter(row) {
@@ -385,10 +414,10 @@ function letter(row) {
     facts([
       ["stored", when(row.stored_ms)],
       ["body", row.body_error ?? bytes(row.body_bytes)],
-      ["times given back", count(row.reconsume_times)],
+      ["reconsume times", count(row.reconsume_times)],
       ["message id", link("message", { id: row.message_id }, row.message_id)],
     ]),
-    el("p", {}, ...buttons, row.is_cut ? " the beginning; " : " ", link("message", places, "this message alone")),
+    el("p", { class: "forms" }, ...buttons, row.is_cut ? "the beginning;" : "", link("message", places, "this message alone"), link("messages", places, "its queue from here")),
     body,
     table(
       "Properties",
@@ -405,15 +434,15 @@ async function deadLetters(query) {
   show(
     "Dead letters",
     el("h2", {}, "Dead letters"),
-    el("p", { class: "quiet" }, "What groups have given back as often as they may."),
-    search("dead-letters", [field("Group has", "search", query.search, "search")]),
+    el("p", { class: "quiet" }, "Messages that a group could not handle, after their last retry."),
+    search("dead-letters", [field("Group contains", "search", query.search, "search")]),
     pages("dead-letters", query, found),
     table(
       "Groups with dead letters",
       [
         column("group", (row) => link("messages", { topic: row.topic, queue: 0 }, row.group)),
         number("messages", (row) => count(row.messages)),
-        number("ever", (row) => count(row.messages_ever)),
+        number("ever stored", (row) => count(row.messages_ever)),
       ],
       found.rows,
     ),
@@ -422,7 +451,7 @@ async function deadLetters(query) {
 
 async function files() {
   const found = await ask("files");
-  const size = (part) => (part === null ? UNKNOWN : `${bytes(part.bytes)} in ${count(part.files)} files`);
+  const size = (part) => (part === null ? UNKNOWN : `${bytes(part.bytes)} in ${several(part.files, "file")}`);
   const full = found.full_in_s === null ? "unknown, or not at this rate" : `in ${duration(found.full_in_s * 1000)}`;
   show(
     "Files",
@@ -431,11 +460,11 @@ async function files() {
       ["commit log", size(found.files.commitlog)],
       ["consume queues", size(found.files.consumequeue)],
       ["index", size(found.files.index)],
-      ["disk", found.disk === null ? UNKNOWN : `${bytes(found.disk.free)} free of ${bytes(found.disk.size)}`],
-      ["used", `${found.disk_used_percent} %, refuses above ${found.refuses_above_percent} %`],
-      ["full", full],
-      ["log grows a second", bytes(found.bytes_per_s)],
-      ["messages are kept", `${found.retention.file_reserved_time_h} h, then go at hour ${found.retention.delete_when}`],
+      ["disk free", found.disk === null ? UNKNOWN : `${bytes(found.disk.free)} of ${bytes(found.disk.size)}`],
+      ["disk used", `${found.disk_used_percent} %, refuses above ${found.refuses_above_percent} %`],
+      ["disk full", full],
+      ["log grows", found.bytes_per_s === null ? UNKNOWN : `${bytes(found.bytes_per_s)}/s`],
+      ["messages are kept", `${found.retention.file_reserved_time_h} h, deleted at hour ${found.retention.delete_when}`],
     ]),
     el("h2", {}, "Deletions"),
     found.deletions === null
@@ -443,7 +472,7 @@ async function files() {
       : table(
           "What was deleted of the log, newest first",
           [
-            column("when", (row) => when(row.at_ms)),
+            time("when", (row) => when(row.at_ms)),
             column("why", (row) => row.why),
             number("segments", (row) => count(row.segments)),
             number("messages", (row) => count(row.messages)),
@@ -458,11 +487,10 @@ async function recoveries() {
   show(
     "Recovery",
     el("h2", {}, "Starts that had to recover"),
-    found.length ? "" : el("p", {}, "Every start was clean."),
-    table(
+    !found.length ? el("p", {}, "Every start was clean.") : table(
       "Newest first",
       [
-        column("start", (row) => when(row.at_ms)),
+        time("start", (row) => when(row.at_ms)),
         column("mode", (row) => row.found.mode),
         number("from", (row) => count(row.found.scanned_from)),
         number("log end", (row) => count(row.found.log_end)),
@@ -484,26 +512,34 @@ const PARENTS = { topic: "topics", messages: "topics", group: "groups" };
 
 function say(found) {
   const wrong = found.problems.join("; ");
-  state.textContent = wrong ? `not healthy: ${wrong}` : `${found.broker} is healthy, on ${found.store}`;
+  const words = wrong ? `not healthy: ${wrong}` : `${found.broker} is healthy, on ${found.store}`;
+  // the same words set again would be read out again
+  if (state.textContent !== words) state.textContent = words;
   state.className = wrong ? "bad" : "good";
 }
 
 function show(title, ...children) {
   document.title = `${title} - Penstock`;
-  const kept = document.activeElement?.closest?.("[aria-label]")?.getAttribute("aria-label");
+  const named = (label) => [...main.querySelectorAll("[aria-label]")].find((e) => e.ariaLabel === label);
+  const active = main.contains(document.activeElement) ? document.activeElement : null;
+  const [to, label] = [active?.getAttribute("href"), active?.closest("[aria-label]")?.ariaLabel];
+  const aside = [...main.querySelectorAll(".scroll")].map((e) => [e.ariaLabel, e.scrollLeft]);
   const at = scrollY;
   main.replaceChildren(...children);
   scrollTo(0, at);
-  // a refresh must not take the keyboard's place away
-  if (kept) [...main.querySelectorAll("[aria-label]")].find((e) => e.getAttribute("aria-label") === kept)?.focus?.();
+  // a refresh must not take the keyboard's place away, nor that of a table that was moved sideways
+  for (const [name, left] of aside) if (left) named(name)?.scrollTo(left, 0);
+  const same = to && [...main.querySelectorAll("a")].find((e) => e.getAttribute("href") === to);
+  (same || (label && named(label)))?.focus({ preventScroll: true });
 }
 
-// Look again while somebody sees it, and not while a field is being filled in.
+// Look again while somebody sees it, and not while a field is being filled in or text is selected.
 function again() {
   clearTimeout(timer);
   timer = setTimeout(() => {
     const fills = ["INPUT", "SELECT"].includes(document.activeElement?.tagName);
-    if (document.hidden || fills) again();
+    const marks = !getSelection().isCollapsed;
+    if (document.hidden || fills || marks) again();
     else view();
   }, EVERY_MS);
 }

@@ -100,14 +100,38 @@ def test_each_view_shows_itself_narrow_and_dark_with_names_and_contrast(
 def test_the_pipeline_is_drawn_with_every_stage_and_its_distance(browser: Any, page: str) -> None:
     browser.look(1280, dark=False)
     browser.open(page)
-    browser.until("document.querySelector('svg.pipeline')")
-    texts = browser.run(
-        "[...document.querySelectorAll('svg.pipeline text')].map((e) => e.textContent)"
-    )
+    drawn = "[...document.querySelectorAll('svg.pipeline text')].map((e) => e.textContent)"
+    browser.until(f"{drawn}.includes('0 B')")
+    texts = browser.run(drawn)
     for name in ("writer", "committer", "flusher", "reput", "reader", "allocator", "monitor"):
         assert name in texts
     assert "gateway" not in texts, "this broker has none"
-    assert any(text.startswith("flushed ") for text in texts) and "0 B" in texts
+    at = texts.index("flushed")
+    assert int(texts[at + 1].replace(",", "")) > 0, "a log offset has a line of its own"
+    sticks_out = """[...document.querySelectorAll("svg.pipeline rect")].filter((box) => {
+      const right = box.getBoundingClientRect().right;
+      for (let e = box.nextElementSibling; e?.tagName === "text"; e = e.nextElementSibling)
+        if (e.getBoundingClientRect().right > right) return true;
+    }).length"""
+    assert browser.run(sticks_out) == 0
+
+
+def test_a_box_has_room_for_the_offsets_of_terabytes(browser: Any, page: str) -> None:
+    browser.look(1280, dark=False)
+    browser.open(page)
+    browser.until("document.querySelector('svg.pipeline')")
+    assert browser.run("""(async () => {
+      const { pipeline } = await import("/charts.js");
+      const actor = { name: "reput", state: "running", pid: 4194304, position: "dispatched" };
+      const told = { kind: () => "", behind: () => "", distance: () => ["", ""],
+        count: () => "9,999,999,999,999", restarts: () => "99 restarts" };
+      const found = pipeline({ actors: [actor], pipeline: ["reput"] }, 150, told);
+      document.getElementById("main").replaceChildren(found);
+      found.style.width = "154px";
+      const right = (e) => e.getBoundingClientRect().right;
+      const [box, ...texts] = [...found.querySelectorAll("rect, text")].map(right);
+      return texts.every((text) => text < box);
+    })()""")
 
 
 def test_a_body_is_shown_as_json_text_or_hex_and_never_as_markup(browser: Any, page: str) -> None:
@@ -144,6 +168,45 @@ def test_a_view_is_reached_and_a_message_found_by_keyboard_alone(browser: Any, p
     browser._ask("Input.insertText", text="k5")
     browser.press("Enter", 13)
     browser.until("document.querySelector('pre')?.textContent.includes('\"id\": 5')")
+
+
+# the next look at the broker has replaced what was marked
+MARK = "document.querySelector('main table').isOld = true"
+REPLACED = "document.querySelector('main table')?.isOld === undefined"
+
+
+def test_a_refresh_leaves_the_keyboard_at_its_link(browser: Any, page: str) -> None:
+    """Else nobody gets past the rows that are reached within two seconds."""
+    browser.look(1280, dark=False)
+    browser.open(f"{page}#/groups")
+    link = "[...document.querySelectorAll('main a')].find((a) => a.textContent === 'billing')"
+    browser.until(f"{link} && document.activeElement === document.body")
+    browser.until("document.getElementById('state').className === 'good'")
+    browser.run(f"{link}.focus(); {MARK}")
+    browser.until(REPLACED)
+    assert browser.run("document.activeElement.textContent") == "billing"
+
+
+def test_a_refresh_leaves_a_wide_table_where_it_was_moved_to(browser: Any, page: str) -> None:
+    browser.look(360, dark=True)
+    browser.open(page)
+    browser.until("document.querySelector('main table')")
+    browser.run(f"document.querySelector('.scroll').scrollLeft = 60; {MARK}")
+    browser.until(REPLACED)
+    assert browser.run("document.querySelector('.scroll').scrollLeft") == 60
+
+
+def test_nothing_is_refreshed_while_text_is_selected(browser: Any, page: str) -> None:
+    browser.look(1280, dark=False)
+    browser.open(page)
+    browser.until("document.querySelector('main table')")
+    browser.run("window.due = []; window.setTimeout = (look) => due.push(look)")
+    browser.until("due.length === 1")
+    browser.run(f"{MARK}; getSelection().selectAllChildren(document.querySelector('main td'))")
+    browser.run("due.pop()()")
+    assert browser.run("due.length") == 1, "it looks again later"
+    browser.run("getSelection().removeAllRanges(); due.pop()()")
+    browser.until(REPLACED)
 
 
 def test_a_late_answer_does_not_take_the_place_of_a_newer_view(browser: Any, page: str) -> None:
