@@ -130,6 +130,10 @@ site: setup ## build the documents as a site into build/site
 	NO_MKDOCS_2_WARNING=1 .venv/bin/python -m mkdocs build --strict --quiet
 	@echo 'build/site/index.html'
 
+.PHONY: screenshots
+screenshots: setup ## take the pictures of the monitor's page in docs/ again; needs Chromium
+	.venv/bin/python tests/actors/monitor/pictures.py
+
 .PHONY: wheel
 wheel: setup ## build the wheel for this machine and the source distribution into dist/
 	.venv/bin/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .

@@ -120,15 +120,16 @@ class Browser:
         if key == "Enter":
             self._ask("Input.dispatchKeyEvent", type="char", text="\r", key=key)
 
-    def look(self, width: int, *, dark: bool) -> None:
-        """Be so wide, and light or dark."""
-        size = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": False}
+    def look(self, width: int, *, dark: bool, height: int = 800) -> None:
+        """Be this large, and light or dark."""
+        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
         self._ask("Emulation.setDeviceMetricsOverride", **size)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self._ask("Emulation.setEmulatedMedia", features=[scheme])
 
-    def screenshot(self, file: Path) -> None:
-        found = self._ask("Page.captureScreenshot", captureBeyondViewport=True)
+    def screenshot(self, file: Path, *, whole: bool = True) -> None:
+        """Of the whole page, or of what the window shows of it."""
+        found = self._ask("Page.captureScreenshot", captureBeyondViewport=whole)
         file.write_bytes(base64.b64decode(found["data"]))
 
     def close(self) -> None:
