@@ -97,8 +97,9 @@ class Cleaner(Actor):
         now_ms = self._clock.monotonic_ms()
         if now_ms >= self._look_ms:  # also while a long round goes on
             self._look_ms = now_ms + self._config.clean_resource_interval_ms
-            self._time.now_ms()  # a jump is seen when it comes, not when something may go
-            self._decide()
+            with self._stage.disk:
+                self._time.now_ms()  # a jump is seen when it comes, not when something may go
+                self._decide()
         if self._round is None and not self._begin(now_ms):
             return 0
         if now_ms < self._paused_until_ms:

@@ -4,7 +4,7 @@
     work()             a bounded amount of work; returns how much, 0 when there is nothing to do
     has_more()         whether work() that did something is to be called again at once
     idle_ms()          how long to sleep after that, unless something comes; a tick at most
-    release_deleted()  close files that were deleted meanwhile; called every RELEASE_MS
+    release_deleted()  close files that were deleted meanwhile; called every RELEASE_MS, in `disk`
     drained()          whether everything that will come has been dealt with; asked when stopping
     close()            release
 
@@ -370,7 +370,9 @@ def run_actor(
         if bells or done:
             ticks.note(now_ms, bool(bells))
         if now_ms >= release_ms:
-            actor.release_deleted()
+            # the last one to close a deleted file frees its blocks, and waits for the disk
+            with stage.disk:
+                actor.release_deleted()
             heaps.give_back()
             release_ms = stage.clock.monotonic_ms() + RELEASE_MS
         if stage.stopping:

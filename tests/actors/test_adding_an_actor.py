@@ -157,3 +157,37 @@ def test_an_actor_of_one_row_and_one_file_is_supervised_replaced_and_shown(
     said = broker.stop()
     assert f"idle (pid {first['pid']}) was killed by SIGKILL; starting another" in said
     assert "the store is clean" in said and broker.process.returncode == 0
+
+
+RELEASE = """
+    def release_deleted(self):
+        life = self._positions.life
+        cycles = life("idle").cycles
+        while life("idle").cycles < cycles + 2:
+            time.sleep(0.01)
+        self._beaten.touch()
+"""
+
+
+def test_an_actor_beats_while_it_waits_for_the_disk_to_free_a_deleted_file(
+    code: Path, tmp_path: Path
+) -> None:
+    begin = "        self._positions, self._beaten = stage.positions, stage.run.path / 'beaten'"
+    module = MODULE.replace("        pass\n", f"{begin}\n", 1)
+    module = module.replace("\n    def release_deleted(self):\n        pass\n", RELEASE)
+    (code / "penstock" / "actors" / "idle.py").write_text(f"import time\n{module}")
+    broker = _Broker(code, tmp_path)
+    try:
+        broker.await_ready()
+        run = read_run(StorePaths(broker.store))
+        assert run is not None
+        deadline = time.monotonic() + 2 * WAIT_S
+        while not (run.path / "beaten").exists():
+            assert time.monotonic() < deadline, broker.stop()
+            time.sleep(0.01)
+        assert "does not move" not in broker.stop()
+    finally:
+        broker.process.kill()
+        broker.process.communicate()
+        if run := read_run(StorePaths(broker.store)):
+            remove_run_directory(run)
