@@ -17,10 +17,9 @@ from penstock.maintenance.verify_report import Findings
 from penstock.shared.files.segments import Problem, shown
 from penstock.shared.formats.delay_levels import DELAY_LEVELS_MS
 from penstock.shared.formats.index_layout import Geometry
-from penstock.shared.formats.properties import UNIQ_KEY, find_property
 from penstock.shared.formats.record_check import NO_RECORD_CRC, Kind
 from penstock.shared.formats.record_crc import Checksum
-from penstock.shared.formats.record_outline import entry_tags_code, outline
+from penstock.shared.formats.record_outline import entry_tags_code, outline, record_keys
 from penstock.shared.names import LIGHT_QUEUE_PREFIX
 from penstock.shared.queue.deleted_topics import is_of_deleted
 from penstock.shared.queue.snapshot import QueueFiles
@@ -29,7 +28,6 @@ from penstock.shared.store.directory import StoreDirectory
 Progress = Callable[[int, int], None]
 
 _PROGRESS_RECORDS = 1 << 16  # between two calls of `progress`
-_UNIQ_KEY = UNIQ_KEY.encode()
 # RocketMQ's flag of an inner batch, which only topics with a BatchCQ have. These are counted in a
 # note, and their queues are not checked.
 SYS_INNER_BATCH = 0x080
@@ -158,7 +156,8 @@ class Walk:
         part.bytes += size
         part.log_end = position + size
         fields = outline(record)
-        self._index.add(fields, position)
+        unique_key, words = record_keys(fields)
+        self._index.add(fields, position, unique_key, words)
         # A time is compared with the newest so far, and not with that of the record before: where a
         # clock was ahead and set right, all records count until it has caught up.
         if fields.store_timestamp_ms < part.newest_ms:
@@ -183,7 +182,7 @@ class Walk:
             position,
             size,
             entry_tags_code(fields, self._how.delay_levels_ms),
-            find_property(fields.properties, _UNIQ_KEY),
+            unique_key,
         )
 
 
