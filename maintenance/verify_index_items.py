@@ -206,7 +206,9 @@ class IndexCheck:
 
 def _distinct(ordered: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """Each number once, of numbers in ascending order."""
-    return ordered[np.append(True, ordered[1:] != ordered[:-1])[: len(ordered)]]
+    is_new: npt.NDArray[np.bool_] = np.append(True, ordered[1:] != ordered[:-1])
+    kept: npt.NDArray[np.int64] = ordered[is_new[: len(ordered)]]
+    return kept
 
 
 def _are_in(
