@@ -57,9 +57,9 @@ def against(
 
 
 def against_best(
-    kind: str, ack: str, size: int, but: tuple[str, ...] = ()
+    kind: str, ack: str, size: int, but: tuple[str, ...] = (), ours: str = OURS
 ) -> Callable[[Comparison], Measured]:
-    """The ratio to the fastest row that is neither ours nor named in `but`.
+    """The ratio of a row of ours to the fastest that is neither ours nor named in `but`.
 
     Ours in batches is told too: other brokers' clients have no batches here.
     """
@@ -68,8 +68,8 @@ def against_best(
         there = _find(found, kind, ack, size)
         others = [each for each in there.values() if not each.name.startswith((OURS, *but))]
         best = max(others, key=lambda each: each.rate, default=None)
-        measured = _ratio(there.get(OURS), best, f"{OURS} and other brokers")
-        if measured.value is None or BATCHES not in there:
+        measured = _ratio(there.get(ours), best, f"{ours} and other brokers")
+        if measured.value is None or ours == BATCHES or BATCHES not in there:
             return measured
         return Measured(measured.value, f"{measured.how}; {_rate(there[BATCHES])}")
 

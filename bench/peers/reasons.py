@@ -29,6 +29,12 @@ REASONS: dict[str, str] = {
         "a `send` for each message is a step of Python in the client, whose two threads share one "
         "interpreter; batches have no such step"
     ),
+    "packed-durable-1024": f"the disk takes little more; {_COPY}",
+    "packed-durable-100": (
+        "a `send` for each message is a step of Python in the client, whose two threads share one "
+        "interpreter; batches have no such step, and reach it"
+    ),
+    "batches-best-written-1024": f"both processors would not do for that; {_COPY}",
     "disk": f"the processors were not all used: the stages wait for each other; {_COPY}",
     "consume-100": _READER,
     "consume-1024": _READER,
