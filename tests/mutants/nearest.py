@@ -1,11 +1,14 @@
 """Which tests are near a file: its own first, then those that import it, then those of its folder,
-as near as those of its importers: they may have from fixtures what they test. Only reads the tree.
+as near as those of its importers: they may have from fixtures what they test. Of equally near ones
+those first that share the rarest words with the file. Reads each file of a tree once.
 """
 
 from __future__ import annotations
 
 import ast
-from collections import deque
+import re
+from collections import Counter, deque
+from functools import cache
 from pathlib import Path
 
 # They try the installation, the documents or other programs, and not the code's decisions.
@@ -28,6 +31,7 @@ def module_name(root: Path, path: Path) -> str:
     return ".".join(("penstock", *path.relative_to(root).with_suffix("").parts))
 
 
+@cache
 def imported(path: Path) -> set[str]:
     """The dotted names of ours that a file imports."""
     found = set()
@@ -38,6 +42,12 @@ def imported(path: Path) -> set[str]:
             found.add(node.module)
             found |= {f"{node.module}.{alias.name}" for alias in node.names}
     return {name for name in found if name.startswith("penstock.")}
+
+
+@cache
+def words(path: Path) -> frozenset[str]:
+    """The longer words and names in a file."""
+    return frozenset(re.findall(r"[a-zA-Z_]{5,}", path.read_text()))
 
 
 def nearest_tests(root: Path, path: Path) -> list[Path]:
@@ -72,19 +82,23 @@ def nearest_tests(root: Path, path: Path) -> list[Path]:
             of_folder[test.parent] = imported(file) if is_its_own else set()
         return of_folder[test.parent]
 
-    def rank(test: Path) -> tuple[bool, bool, int, bool, str]:
-        is_another = not test.stem.startswith(own)
-        is_long = bool({test.parent.name, test.name} & _LAST)
-        names = imported(test) | fixtures(test)
-        is_elsewhere = folder == root / "tests" or folder not in test.parents
-        near = min((distance.get(name, far) for name in names), default=far)
-        return is_another, is_long, near if is_elsewhere else min(near, 1), is_elsewhere, str(test)
-
     tests = [
         test
         for test in (root / "tests").glob("**/test_*.py")
         if test.name not in _NOT_FOR_BUGS and not _NOT_FOLDERS & set(test.relative_to(root).parts)
     ]
+    holders = Counter(word for test in tests for word in words(test))
+
+    def rank(test: Path) -> tuple[bool, bool, int, bool, float, str]:
+        is_another = not test.stem.startswith(own)
+        is_long = bool({test.parent.name, test.name} & _LAST)
+        names = imported(test) | fixtures(test)
+        is_elsewhere = folder == root / "tests" or folder not in test.parents
+        near = min((distance.get(name, far) for name in names), default=far)
+        near = near if is_elsewhere else min(near, 1)
+        likeness = sum(1 / holders[word] for word in words(test) & words(path))
+        return is_another, is_long, near, is_elsewhere, -likeness, str(test)
+
     return sorted(tests, key=rank)
 
 
