@@ -361,15 +361,20 @@ def test_what_to_do_about_a_missing_segment_fits_what_has_refused_it(
     assert todo in refused.hint and refused.hint.endswith("send it again")
 
 
-def test_a_frame_waits_for_a_segment_that_is_late(
-    pipeline: Callable[..., Any], client: Callable[..., Any]
-) -> None:
+@pytest.fixture
+def waiting(pipeline: Callable[..., Any], client: Callable[..., Any]) -> tuple[Any, Any, Any]:
+    """(broker, writer, producer), with a frame that waits for a segment."""
     broker = pipeline()
     writer = broker.start(Writer)
     producer = client(broker, writer)
     producer.append([b"a"], answers=0)
     while not broker.positions["append_wanted"]:
         writer.work()
+    return broker, writer, producer
+
+
+def test_a_frame_waits_for_a_segment_that_is_late(waiting: tuple[Any, Any, Any]) -> None:
+    broker, writer, producer = waiting
     broker.clock.advance(ALLOCATE_TIMEOUT_MS)
     writer.work()
     assert not producer.socket.poll(20)
@@ -379,15 +384,10 @@ def test_a_frame_waits_for_a_segment_that_is_late(
 
 
 def test_a_frame_that_has_waited_is_not_stored_after_a_failed_flush(
-    pipeline: Callable[..., Any], client: Callable[..., Any]
+    waiting: tuple[Any, Any, Any],
 ) -> None:
     """The allocator or the committer may make room after that."""
-    broker = pipeline()
-    writer = broker.start(Writer)
-    producer = client(broker, writer)
-    producer.append([b"a"], answers=0)
-    while not broker.positions["append_wanted"]:
-        writer.work()
+    broker, _, producer = waiting
     broker.positions.initialise("flush_error", errno.EIO)
     broker.allocate(1)
     (refused,) = producer.answers(1)
