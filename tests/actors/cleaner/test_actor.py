@@ -6,6 +6,7 @@ import errno
 import os
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -165,6 +166,18 @@ def test_nothing_goes_outside_its_hour_and_before_its_time(store: Callable[..., 
     it.run(cleaner)
     assert it.segments()[0] == 4 * SEGMENT_BYTES, "asked for it does not matter"
     assert not it.broker.run.clean_request.exists()
+
+
+def test_a_queue_loses_what_expires_later_to_the_same_cleaner(store: Callable[..., Store]) -> None:
+    it = store()
+    cleaner, lows = it.cleaner(), [0]
+    for segments in (2, 4):
+        it.fill(segments)
+        it.age(2)
+        it.run(cleaner, rounds=2)
+        assert it.broker.positions["log_start"] == segments * SEGMENT_BYTES
+        lows.append(it.broker.queues()[QueueKey("orders", 0)][0])
+    assert lows == sorted({*lows})
 
 
 @pytest.mark.parametrize(
@@ -856,3 +869,13 @@ def test_a_disks_use_is_counted_as_df_counts_it(tmp_path: Path) -> None:
     exact = 100 * used / (used + disk.f_bavail)
     assert exact - 1 <= disk_used_percent(place) <= exact + 2
     assert disk_used_percent(place / "nowhere") == -1
+
+
+def test_a_disk_that_is_half_full_is_so_to_the_percent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    halves = SimpleNamespace(f_blocks=120, f_bfree=70, f_bavail=50, f_frsize=1)
+    monkeypatch.setattr(os, "statvfs", lambda path: halves)
+    assert disk_used_percent(tmp_path) == 50
+    assert disk_used_percent(tmp_path, empty_bytes=1) == 49
+    assert disk_used_percent(tmp_path, empty_bytes=60) == 0

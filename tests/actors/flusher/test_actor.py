@@ -22,6 +22,7 @@ from penstock.shared.log.damage import QUARANTINE
 from penstock.shared.loops.forms import rows_of
 from penstock.shared.memory.positions import Positions
 from penstock.shared.memory.queue_table import QueueKey, QueueTable
+from penstock.shared.process.actor import QUIET_TICK_MS, TICK_MS
 
 PAGE = 4096
 SEGMENT_BYTES = 64 << 10
@@ -48,6 +49,18 @@ def test_with_sync_flushing_whatever_is_committed_is_flushed_at_once(
     assert broker.positions["flushed"] == broker.positions["wrote"]
     assert bells(writer) == 1 and bells(reput) == 1
     assert flusher.work() == 0
+
+
+@pytest.mark.parametrize(
+    ("interval_ms", "most_ms"), [(10, TICK_MS), (300, 300), (9000, QUIET_TICK_MS)]
+)
+def test_it_sleeps_no_longer_than_until_a_flush_may_be_due_of_which_no_bell_tells(
+    pipeline: Callable[..., Any], interval_ms: int, most_ms: int
+) -> None:
+    broker = pipeline(flush_disk_type="async", flush_interval_commit_log_ms=interval_ms)
+    flusher = broker.start(Flusher)
+    broker.clock.advance(10 * interval_ms)
+    assert flusher.idle_ms() == most_ms
 
 
 def test_with_async_flushing_four_pages_are_flushed_after_500_ms_and_less_after_10_s(

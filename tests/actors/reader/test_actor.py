@@ -525,8 +525,9 @@ def test_who_does_not_read_a_deleted_segment_loses_the_connection_and_nobody_a_b
     assert answer.slices[0].min_offset > 0, "the others have come back"
 
 
+@pytest.mark.parametrize("first", [1, 1_000_000])
 def test_no_queue_of_a_pull_starves_another(
-    running: Callable[..., Any], work: Callable[..., None]
+    running: Callable[..., Any], work: Callable[..., None], first: int
 ) -> None:
     """Each queue has more than an answer may hold, and each is first in its turn."""
     broker, _, client = running(mapped_file_size_commit_log_bytes=1 << 18)
@@ -534,7 +535,7 @@ def test_no_queue_of_a_pull_starves_another(
     for number in range(30):
         _store(broker, reput, work, queue_id=number % 3, size=2000)
     cursors, served = {0: 0, 1: 0, 2: 0}, []
-    for request in range(1, 7):
+    for request in range(first, first + 6):
         pull = encode(Pull(request, "orders", cursors, 3, 4000, 0))
         ((answer, found),) = client.ask(pull)
         served.append({message.queue_id for message in found})

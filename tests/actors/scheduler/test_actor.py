@@ -344,6 +344,8 @@ def test_what_is_due_in_a_queue_that_goes_just_then_goes_to_one_that_is_left(sce
     # what is refused is put again one by one, and what is due next may be on its way by then
     assert sorted(it.bodies(3) + it.bodies(1)) == keys and it.bodies(1)
     assert it.broker.positions["undelivered"] == 0
+    now_ms = it.now_ms
+    it.until(lambda: it.broker.positions["delay_over"] >= now_ms, "nothing is on its way", ms=10)
 
 
 def test_a_disk_that_refuses_at_its_start_holds_it_up_and_ends_nothing(scene: Maker) -> None:

@@ -10,12 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.shared.memory.queue_table import QueueKey, QueueTable, create_queue_table
 from penstock.shared.queue.known_queues import (
+    UNKNOWN,
     KnownQueues,
     QueueEnd,
     load_known_queues,
     make_known_queues,
     replace_known_queues,
+    with_memory,
 )
 
 ENDS = st.lists(
@@ -137,3 +140,17 @@ def test_the_list_can_be_begun_anew(tmp_path: Path) -> None:
     assert file.stat().st_mtime == 0, "it says so already"
     replace_known_queues(file, {})
     assert load_known_queues(file) == {} and file.exists()
+
+
+def test_a_run_s_memory_goes_before_the_list_where_it_has_entries_and_has_come_further(
+    tmp_path: Path,
+) -> None:
+    create_queue_table(tmp_path / "table", 8)
+    table = QueueTable(tmp_path / "table", writable=True)
+    for slot, bounds in enumerate([(0, 5), (2, 3), (4, 4), (0, 0), (0, 6), (0, 7), (0, 8)]):
+        table.add(slot, QueueKey("gone" if slot == 5 else "orders", slot), *bounds)
+    table.mark_deleted(4)
+    known = {"orders/1": QueueEnd(3, 100), "orders/0": QueueEnd(4, 200), "others/0": QueueEnd(1, 2)}
+    found = with_memory(known, table, 6, {"gone"})
+    assert found == known | {"orders/0": QueueEnd(5, UNKNOWN)}
+    table.close()

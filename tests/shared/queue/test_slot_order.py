@@ -195,3 +195,12 @@ def test_where_the_log_has_no_room_between_two_the_next_one_tells_which_is_wrong
     order.finish()
     found = {slot: number for slot, number in found.items() if number not in order.overtaken}
     assert (found, order.left_out, order.overtaken) == (served, left_out, overtaken)
+
+
+def test_several_that_go_back_over_one_that_leapt_take_its_slot() -> None:
+    order = Order()
+    for number, slot in enumerate([42, 59, 60]):
+        order.take("q", slot, number, room=10)
+    assert order.overtaken == [0]
+    assert order.take("q", 59, 3, count=3) == (None, True)
+    assert order.overtaken == [0, 1]

@@ -43,3 +43,16 @@ def test_a_queue_without_a_file_begins_and_ends_at_zero(tmp_path: Path) -> None:
     assert (queue.first_slot, queue.min_offset, queue.max_offset) == (0, 0, 0)
     assert not len(queue.entries(0, 0))
     files.close()
+
+
+def test_entries_are_those_of_all_files_that_have_some(tmp_path: Path) -> None:
+    each = 50 * ENTRY.size
+    whole = b"".join(ENTRY.pack(slot, 100, 7) for slot in range(150))
+    for base in range(0, len(whole), each):
+        (tmp_path / segment_name(base)).write_bytes(whole[base : base + each])
+    files = FileCache()
+    queue = QueueFiles(files, tmp_path, "orders", 0, 0)
+    for start, stop in ((0, 50), (49, 51), (1, 149)):
+        assert list(queue.entries(start, stop)["offset"]) == list(range(start, stop))
+        assert queue.raw_entries(start, stop) == whole[start * ENTRY.size : stop * ENTRY.size]
+    files.close()

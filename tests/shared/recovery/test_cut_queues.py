@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -53,6 +54,32 @@ def test_entries_from_the_scan_on_are_cut_and_segments_without_one_go(
         before = store.contents()
         store.recover_queues(cut_at if cut_at < end else None, table, config)
         assert store.contents() == before, "twice changes nothing"
+    table.close()
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_names_that_a_start_has_removed_and_not_synced_are_synced_by_the_next(
+    stopped_store: Callable[..., Any],
+    twelve: list[Record],
+    table: QueueTable,
+    monkeypatch: pytest.MonkeyPatch,
+    again: bool,
+) -> None:
+    """Of a queue without a file anybody may have died over it; of others a start that failed."""
+    store = stopped_store(twelve, unclean=True)
+    for file in store.paths.queue("orders", 1).iterdir():
+        file.unlink()
+    synced, sync = [], os.fsync
+
+    def note(handle: int) -> None:
+        synced.append(Path(os.readlink(f"/proc/self/fd/{handle}")))
+        sync(handle)
+
+    monkeypatch.setattr(os, "fsync", note)
+    with StoreSurvey(store.paths, store.config) as survey:
+        recover_queues(survey, store.starts()[-1], table, again=again)
+    names = {path.name for path in synced if path.parent == store.paths.consume_queue / "orders"}
+    assert names == ({"0", "1"} if again else {"1"})
     table.close()
 
 

@@ -13,7 +13,9 @@ import pytest
 from penstock.shared.clock import ManualClock
 from penstock.shared.config import Config
 from penstock.shared.formats.record import Record
+from penstock.shared.layout import StorePaths
 from penstock.shared.memory.run_directory import remove_run_directory
+from penstock.shared.queue.deleted_topics import DeletedTopics, save_deleted_topics
 from penstock.shared.recovery import open_store as store_start
 from penstock.shared.recovery.open_store import OpenStore, open_store
 from penstock.shared.store.geometry import keep_sizes
@@ -46,6 +48,21 @@ def test_a_start_that_fails_at_its_last_step_holds_nothing_open(
         open_store(config, ManualClock())
     assert set(os.listdir("/proc/self/fd")) == before
     last = open_store(config, ManualClock())
+    _release(last)
+    remove_run_directory(last.run)
+
+
+def test_a_start_counts_deletions_on_from_those_of_before(
+    make_config: Callable[..., Config],
+) -> None:
+    """Else the coordinator takes them for new ones, and forgets topics that were created again."""
+    config = make_config()
+    first = open_store(config, ManualClock())
+    assert first.positions["deleted_topics"] == 0
+    _release(first)
+    save_deleted_topics(StorePaths(config.store).deleted_topics, DeletedTopics(7))
+    last = open_store(config, ManualClock())
+    assert [last.positions[f"{name}_topics"] for name in ("deleted", "forgotten")] == [7, 7]
     _release(last)
     remove_run_directory(last.run)
 

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.client.core.sending.encoding import BatchMessage, Encoder, topic_bytes
+from penstock.client.core.sending.encoding import (
+    BatchMessage,
+    Encoder,
+    topic_bytes,
+    waiting_form,
+)
 from penstock.shared.errors import (
     InvalidArgument,
     InvalidMessage,
@@ -21,6 +27,8 @@ from penstock.shared.formats.properties import RESERVED, decode_properties
 from penstock.shared.formats.record import Record, decode_record, encode_record, pack_host
 from penstock.shared.formats.record_layout import Shape
 from penstock.shared.loops.active import check_frame
+from penstock.shared.messaging.delayed import Delay
+from penstock.shared.names import MAX_QUEUES_PER_TOPIC
 
 NOW = 1_700_000_000_123
 V4, V6 = bytes([10, 1, 2, 3]), pack_host("2001:db8::1", 0)[:-4]
@@ -54,6 +62,14 @@ def encode(
     packed = bytearray(encoder.room(topic, draft))
     starts = encoder.pack(packed, [(topic, queue_id, [draft], numbers)])
     return bytes(packed[: starts[-1]]), make_unique_key(origin, numbers[0])
+
+
+def test_properties_are_any_mapping() -> None:
+    given_as = MappingProxyType({"colour": "red"})
+    assert (
+        decode_properties(decode_record(encode(properties=given_as)[0]).properties)["colour"]
+        == "red"
+    )
 
 
 @given(
@@ -133,6 +149,20 @@ def test_a_body_that_is_changed_after_the_send_does_not_change_the_message() -> 
     raw, _ = encode(body=body)
     body[:] = b"after!"
     assert decode_record(raw).body == b"before"
+
+
+@pytest.mark.parametrize("topic", ["o", "t" * 127])
+@pytest.mark.parametrize("queue_id", [0, MAX_QUEUES_PER_TOPIC - 1])
+def test_there_is_room_for_a_message_that_waits_whichever_queue_it_gets(
+    topic: str, queue_id: int
+) -> None:
+    encoder = Encoder(V6, key_origin(V6, NOW))
+    delay = Delay(out_ms=NOW)
+    draft = encoder.draft(BatchMessage(b"b" * 500, "tag", "key"), None, True)
+    waits = waiting_form(draft, topic, queue_id, delay)
+    packed, run = bytearray(5000), (delay.topic, 0, [waits], encoder.numbers.several(NOW, 1))
+    size = encoder.pack(packed, [run])[-1]
+    assert size <= encoder.room(topic, draft, delay) < size + 100
 
 
 # --- rules ---

@@ -1,0 +1,62 @@
+"""What is sound the compiled loops do by themselves: they ask the twin only where something is odd.
+
+Else they would give the same because there is only one of them, and no faster than it.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from penstock.shared.formats.queue_entry import ENTRY
+from penstock.shared.formats.record import Record, encode_record
+from penstock.shared.formats.record_crc import body_crc, with_prop_crc_room
+from penstock.shared.formats.record_layout import Shape
+from penstock.shared.loops import pure
+from penstock.shared.loops.forms import RANGE
+
+native = pytest.importorskip("penstock.shared.loops.compiled", reason="was not built")
+
+KEY = b"UNIQ_KEY\x01" + b"0A" * 16 + b"\x02"
+SHAPE = Shape(prop_crc=True)
+FRAME = [
+    encode_record(Record("orders", body, with_prop_crc_room(KEY, True), queue_id=queue))
+    for queue, body in ((1, b""), (1, b"body"), (2, b"body" * 30))
+]
+STARTS = [0, len(FRAME[0]), len(FRAME[0] + FRAME[1]), len(b"".join(FRAME))]
+RUNS = [(b"orders", 1, 2), (b"orders", 2, 1)]
+BODIES = b"onethree"
+AT, SIZES = array("q", [0, 3, 8]), array("q", [3, 5, 0])
+CRCS = array("q", [body_crc(b"one"), body_crc(b"three"), 0])
+ITEM = b"".join(
+    [
+        *((16 + 4 + 4 + 2 + 4).to_bytes(4, "big"), bytes(12)),
+        *((4).to_bytes(4, "big"), b"body", (4).to_bytes(2, "big"), b"k\x01v\x02"),
+    ]
+)
+
+
+@pytest.mark.parametrize(
+    ("room", "name", "asked"),
+    [
+        ("frame", "check_frame", lambda: (b"".join(FRAME), RUNS, 1 << 20, 1 << 20, SHAPE)),
+        ("frame", "check_properties", lambda: (b"".join(FRAME), STARTS, True)),
+        ("batches", "batch_records", lambda: (ITEM * 3, encode_record(Record("a", b"")), False)),
+        ("columns", "copy_bodies", lambda: (BODIES, AT, SIZES, CRCS, bytearray(8))),
+        ("columns", "cut_properties", lambda: (KEY, AT[:1], array("q", [len(KEY)]), (b"KEYS",))),
+        ("encode", "properties_of", lambda: ("tag", "a b", None, KEY)),
+        ("encode", "join_properties", lambda: ([(b"TAGS", array("i", [0, 3, 8]), BODIES)],)),
+        ("ranges", "log_ranges", lambda: (ENTRY.pack(0, 100, 7) * 2, 1000, 1000)),
+        ("ranges", "gather", lambda: ([(memoryview(BODIES), 5, RANGE.pack(5, 13))],)),
+    ],
+)
+def test_what_is_sound_is_done_without_the_twin(
+    monkeypatch: pytest.MonkeyPatch, room: str, name: str, asked: Callable[[], Any]
+) -> None:
+    twins = getattr(pure, room)
+    expected = getattr(twins, name)(*asked())
+    monkeypatch.setattr(twins, name, None)
+    assert getattr(native, name)(*asked()) == expected

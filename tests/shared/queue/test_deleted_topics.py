@@ -1,0 +1,21 @@
+"""What a crash in the middle of a deletion leaves in the list is decided once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from penstock.shared.queue.deleted_topics import (
+    DeletedTopics,
+    load_deleted_topics,
+    save_deleted_topics,
+    settle_deleted_topics,
+)
+
+
+def test_what_is_settled_stays_so_when_a_topic_of_the_name_is_created_again(tmp_path: Path) -> None:
+    file = tmp_path / "deleted-topics.json"
+    save_deleted_topics(file, DeletedTopics().with_rows(["gone", "kept"], 1000, 5))
+    settled = settle_deleted_topics(file, {"kept"})
+    assert settled.ends() == {"gone": 1000}
+    assert load_deleted_topics(file) == settled
+    assert settle_deleted_topics(file, {"kept", "gone"}) == settled
