@@ -29,7 +29,7 @@ from penstock.shared.config import Config
 from penstock.shared.layout import StorePaths
 from penstock.shared.memory.roster import ACTORS
 from penstock.shared.memory.run_directory import read_run, remove_run_directory
-from penstock.shared.process.actor import QUIET_TICK_MS
+from penstock.shared.process.actor import QUIET_AFTER_MS, QUIET_TICK_MS, TICK_MS
 from penstock.shared.process.broker_status import read_status
 from penstock.shared.store.checkpoint_file import load_checkpoint
 from penstock.supervisor import CHECK_MS, FAILURES_LIMIT
@@ -184,6 +184,41 @@ def test_an_actor_that_clients_reach_takes_a_turn_when_its_process_works(
     running.await_ready()
     before, deadline = running.cycles()["reader"], time.monotonic() + 60
     while running.cycles()["reader"] < before + 20:
+        assert time.monotonic() < deadline, running.output()
+        time.sleep(0.05)
+    assert running.end() == 0
+
+
+def test_an_actor_that_has_found_work_without_a_bell_looks_again_at_the_next_tick(
+    broker: Callable[..., Broker],
+) -> None:
+    """There may be more of it, of which no bell tells either."""
+    running = broker(
+        """
+        from penstock.shared.process import actor
+        NEVER_MS = 10_000_000
+
+        class Finds(Reader):
+            def start(self):
+                super().start()
+                actor.QUIET_TICK_MS = NEVER_MS
+
+            def work(self):
+                return super().work() + 1
+
+            def has_more(self):
+                return False
+
+            def idle_ms(self):
+                return NEVER_MS
+        supervisor.CLASSES["reader"] = Finds
+        """,
+        settings="gateway_enable = false\nactor_stall_timeout_ms = 40000000",
+    )
+    running.await_ready()
+    before, deadline = running.cycles()["reader"], time.monotonic() + 60
+    # more than it takes for as long as a bell of the start keeps it awake
+    while running.cycles()["reader"] < before + 2 * QUIET_AFTER_MS // TICK_MS:
         assert time.monotonic() < deadline, running.output()
         time.sleep(0.05)
     assert running.end() == 0

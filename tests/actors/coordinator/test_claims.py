@@ -282,3 +282,14 @@ def test_a_claim_that_was_released_is_not_given_back_to_a_join_that_still_names_
     assert not claims.commit("g", "a", ("orders", 0), 7, given.epoch, 1)
     again = claims.claim("g", "b", ("orders", 0))
     assert again is not None and again.offset == 8 and again.epoch > given.epoch
+
+
+def test_commits_of_another_claim_are_numbered_from_the_beginning() -> None:
+    """Clients count their own requests: the next one's are not late because they are few."""
+    claims, queue = Claims(), ("orders", 0)
+    for client, number, offset in (("a", 900, 5), ("b", 1, 6), ("a", 2, 7)):
+        claim = claims.claim("g", client, queue, 0)
+        assert claim is not None
+        assert claims.commit("g", client, queue, offset, claim.epoch, number)
+        assert claims.release("g", client, queue, claim.epoch)
+        assert claims.offsets()["g"]["orders"][0] == offset

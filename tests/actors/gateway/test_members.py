@@ -15,7 +15,7 @@ from penstock.actors.gateway.asking.questions import AGAIN_MS
 from penstock.actors.gateway.calls import Call, Reply
 from penstock.actors.gateway.connecting.connection import Connection
 from penstock.actors.gateway.grouping.groups import FORGOTTEN_MS, Groups
-from penstock.actors.gateway.grouping.members import LOCKED_MS, Member
+from penstock.actors.gateway.grouping.members import LOCKED_MS, Claim, Member
 from penstock.actors.gateway.serving import Serving
 from penstock.remoting.bodies import ConsumerBody, Heartbeat, SubscriptionBody
 from penstock.remoting.codes import Response
@@ -164,9 +164,13 @@ def test_who_says_nothing_of_a_group_any_more_leaves_it(
 def lock(coordinator: Coordinator, member: Member) -> None:
     """What its gateway does when a member locks its queue."""
     coordinator.groups.keep_order(member)
+    claim(coordinator, member)
+
+
+def claim(coordinator: Coordinator, member: Member) -> None:
     coordinator.groups.claim(member, "t", [0], lambda answer: None)
-    claim = coordinator.hear(words.Claim)
-    coordinator.say(words.Claimed(claim.request, "g", "t", (words.ClaimedQueue(0, 5, 9),), ()))
+    asked = coordinator.hear(words.Claim)
+    coordinator.say(words.Claimed(asked.request, "g", "t", (words.ClaimedQueue(0, 5, 9),), ()))
 
 
 def test_a_lock_outlives_its_connection_as_long_as_rocketmqs(
@@ -197,6 +201,48 @@ def test_a_lock_outlives_its_connection_as_long_as_rocketmqs(
     assert [*coordinator.groups.members] == []
 
 
+def test_a_lock_that_is_renewed_after_its_connection_has_ended_lasts_from_then_on(
+    coordinator: Coordinator, connect: Connect
+) -> None:
+    by = connect()
+    beat(coordinator, by)
+    coordinator.say(joined(coordinator.hear(words.Join)))
+    (member,) = coordinator.groups.members
+    lock(coordinator, member)
+    coordinator.groups.gone(by)
+    coordinator.now_ms += LOCKED_MS - 1
+    coordinator.groups.work(coordinator.now_ms)
+    coordinator.groups.keep_order(member)
+    coordinator.now_ms += LOCKED_MS - 1
+    coordinator.groups.work(coordinator.now_ms)
+    assert [*coordinator.groups.members] == [member]
+    coordinator.now_ms += LOCKED_MS
+    assert coordinator.hear(words.Leave).client_id == "c"
+    assert [*coordinator.groups.members] == []
+
+
+@pytest.mark.parametrize(
+    ("locks", "claims", "later_ms"), [(False, True, 0), (True, False, 0), (True, True, LOCKED_MS)]
+)
+def test_who_has_no_queue_that_is_locked_leaves_with_its_connection(
+    coordinator: Coordinator, connect: Connect, locks: bool, claims: bool, later_ms: int
+) -> None:
+    by = connect()
+    beat(coordinator, by)
+    coordinator.say(joined(coordinator.hear(words.Join)))
+    (member,) = coordinator.groups.members
+    if locks:
+        coordinator.groups.keep_order(member)
+    if claims:
+        claim(coordinator, member)
+        while not member.claims:
+            coordinator.groups.work(coordinator.now_ms)
+    coordinator.now_ms += later_ms
+    coordinator.groups.work(coordinator.now_ms)
+    coordinator.groups.gone(by)
+    assert [*coordinator.groups.members] == []
+
+
 def test_who_locks_and_says_that_it_leaves_has_gone_with_its_connection(
     coordinator: Coordinator, connect: Connect
 ) -> None:
@@ -223,3 +269,13 @@ def test_a_queue_is_given_to_the_member_that_its_client_is_by_then(
     coordinator.say(words.Claimed(claim.request, "g", "t", (words.ClaimedQueue(0, 5, 9),), ()))
     member = coordinator.groups.members.get("g", "c")
     assert member is not None and [*member.claims] == [("t", 0)]
+
+
+def test_a_member_that_has_more_queues_than_a_join_can_name_joins_with_the_others(
+    connect: Connect,
+) -> None:
+    member = Member("g", "a", connect())
+    member.claims = {("t", number): Claim(number, 0) for number in range(words.MAX_CLAIMS + 1)}
+    join = member.join(1, "r")
+    assert len(join.held) == words.MAX_CLAIMS
+    assert words.decode_group_request(encode(join)) == join

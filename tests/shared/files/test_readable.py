@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import resource
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -68,7 +69,17 @@ def test_writing_waits_until_there_is_room(far_pipe: tuple[int, int]) -> None:
     with pytest.raises(BlockingIOError):
         while True:
             os.write(write, bytes(4096))
+    written = []
+
+    def wait_and_write() -> None:
+        wait_until_writable(write)
+        written.append(os.write(write, b"x"))
+
+    waiting = threading.Thread(target=wait_and_write)
+    waiting.start()
+    waiting.join(0.2)  # by when one that does not wait has failed
+    assert waiting.is_alive()
     while is_readable(read, 0):
         os.read(read, 4096)
-    wait_until_writable(write)
-    assert os.write(write, b"x") == 1
+    waiting.join()
+    assert written == [1]

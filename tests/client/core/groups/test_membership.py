@@ -267,6 +267,10 @@ def test_what_no_request_has_room_for_is_said_in_several(monkeypatch: pytest.Mon
         membership._claim_at_ms = 0
     assert membership.take_gained() == {("orders", at): 5 for at in range(5)}
 
+    membership.commit({("orders", at): 7 for at in range(5)})
+    (commit,) = [each for each in asked(membership, 9000) if isinstance(each, wire.Commit)]
+    assert [each.queue_id for each in commit.commits] == [0, 1]
+
     membership.connection_lost()
     (join,) = [each for each in asked(membership, 10_000) if isinstance(each, wire.Join)]
     assert [each.queue_id for each in join.held] == [0, 1]
@@ -292,3 +296,16 @@ def test_what_no_request_has_room_for_is_said_in_several(monkeypatch: pytest.Mon
     said = [(each.queue_id, each.offset) for release in releases for each in release.commits]
     assert sorted(said) == [(at, 9) for at in range(4)]
     assert max(len(each.commits) for each in releases) == 2
+
+
+def test_a_member_says_once_that_it_is_parting() -> None:
+    membership = member()
+    joined(membership, 1000)
+    membership.part()
+    (join,) = [each for each in asked(membership, 1001) if isinstance(each, wire.Join)]
+    assert join.parting
+    topics = (wire.TopicQueues("orders", 1),)
+    answer = wire.Joined(join.request, "g", 2, ("b",), topics, 5000, "b", 16, 1, 900_000)
+    membership.received([encode(answer)], 1002)
+    membership.part()
+    assert not [each for each in asked(membership, 1003) if isinstance(each, wire.Join)]
