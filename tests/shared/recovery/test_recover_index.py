@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from penstock.shared.config import Config
 from penstock.shared.errors import StoreDamaged
 from penstock.shared.formats.checkpoint import Checkpoint, encode_checkpoint
-from penstock.shared.formats.index_layout import Geometry, decode_header
+from penstock.shared.formats.index_layout import HEADER, Geometry, decode_header
 from penstock.shared.formats.properties import encode_properties
 from penstock.shared.formats.record import Record
 from penstock.shared.formats.record_check import Kind
@@ -288,6 +288,21 @@ def test_an_empty_last_file_goes_and_another_geometry_is_named(
     store.config = msgspec.structs.replace(store.config, max_index_num=TINY.items + 1)
     with pytest.raises(StoreDamaged, match="rebuild .* --index"):
         check_index_sizes(store.paths.index, index_geometry(store.config))
+
+
+def test_a_file_that_counts_more_items_than_it_has_room_for_is_moved_away_and_named(
+    indexed: Callable[[], Indexed],
+) -> None:
+    store = indexed()
+    store.ended(unclean=False)
+    broken = index_files(store.paths.index)[0]
+    with broken.open("r+b") as file:
+        fields = HEADER.unpack(file.read(HEADER.size))
+        file.seek(0)
+        file.write(HEADER.pack(*fields[:-1], TINY.items + 1))
+    store.start()
+    assert broken.name in store.remark and "its header is damaged" in store.remark
+    assert broken.name not in {path.name for path in index_files(store.paths.index)}
 
 
 def test_an_empty_file_before_others_is_damage(indexed: Callable[[], Indexed]) -> None:
