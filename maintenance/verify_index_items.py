@@ -201,7 +201,7 @@ class IndexCheck:
             self._found.report(kind, (shown(file.path), at), position, detail)
 
 
-# numpy's unique, isin and setdiff1d hash what they get, and take thirty times as long as a sort.
+# numpy's unique, isin and setdiff1d hash what they get, which takes longer than to sort it.
 
 
 def _distinct(ordered: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
