@@ -98,7 +98,9 @@ class Gateway(Actor):
         stage = self._stage
         own = {name: stage.listening[at] for name, at in _served(stage).items()}
         tls = server_tls(stage.config)
-        self._connections = Connections(own, self._closed, self._gone, tls)
+        self._connections = Connections(
+            own, self._closed, self._gone, tls, stage.clock.monotonic_ms
+        )
         self._registrations = Registrations(
             stage.config.name_servers, self._names, self._topics, self._connections,
             self._requests, self._clock, stage.report,
@@ -171,6 +173,8 @@ class Gateway(Actor):
         self._connections.check(now_ms)
         # what may not be read would end each sleep at once; answers may have made room since
         may_read = self._sends.has_room and not self._stage.stopping
+        if may_read and self._connections.has_more:
+            self._more, done = True, done + 1
         self._stage.listen(self._connections.handle, may_read)
         # and the reput's doorbell says something to pulls that wait, and to nobody else
         self._stage.listen(self._stage.bus.bells, not self._pulls.is_empty)

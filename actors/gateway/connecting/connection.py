@@ -9,7 +9,7 @@ from __future__ import annotations
 import select
 import socket
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import islice
 from typing import NamedTuple
@@ -64,6 +64,8 @@ class Connection:
         self._offered = tls
         self._tls: TlsSession | None = None
         self._splitter = FrameSplitter()
+        # whether frames may have come whole that are not taken yet
+        self.has_more = False
         self._out: deque[bytes | memoryview] = deque()
         # what is to be sealed before it goes out
         self._unsealed: list[bytes | memoryview] = []
@@ -82,26 +84,23 @@ class Connection:
     def may_receive(self) -> bool:
         return self.unread_bytes < MOST_UNREAD_BYTES
 
-    def receive(self, now_ms: int) -> Iterator[bytes]:
-        """The frames that have come, until it is closed. Raises NotServed."""
-        try:
-            data = self.socket.recv(RECEIVE_BYTES)
-        except BlockingIOError:
+    def receive(self, now_ms: int, has_time: Callable[[], bool] = lambda: True) -> Iterator[bytes]:
+        """The frames that have come, until it is closed, has left too much unread, or its time in
+        this turn is over: then it `has_more`. Raises NotServed."""
+        data = b"" if self.has_more else self._received(now_ms)
+        if data is None:
             return
-        except OSError:
-            raise NotServed from None  # the peer has gone, however it went
-        if not data:
-            raise NotServed
-        self._heard_ms = now_ms
-        if self._offered is not None:
-            self._begin(data[0] == FIRST_BYTE, self._offered)
+        self.has_more = False
         try:
-            if self._tls is not None:
+            if data and self._tls is not None:
                 data = self._opened(self._tls, data)
             for frame in self._splitter.feed(data):
                 self._partial_ms = 0
                 yield frame
                 if not self.is_open:
+                    return
+                if not (self.may_receive and has_time()):
+                    self.has_more = True
                     return
         except ProtocolError as error:
             raise NotServed(str(error)) from None
@@ -111,6 +110,21 @@ class Connection:
             self._partial_ms = now_ms
         if self._tls is not None and self._tls.has_ended:
             raise NotServed
+
+    def _received(self, now_ms: int) -> bytes | None:
+        """What the kernel has; None where that is nothing. Raises NotServed."""
+        try:
+            data = self.socket.recv(RECEIVE_BYTES)
+        except BlockingIOError:
+            return None
+        except OSError:
+            raise NotServed from None  # the peer has gone, however it went
+        if not data:
+            raise NotServed
+        self._heard_ms = now_ms
+        if self._offered is not None:
+            self._begin(data[0] == FIRST_BYTE, self._offered)
+        return data
 
     def _begin(self, is_tls: bool, offered: Tls) -> None:
         """The first byte has come. Raises NotServed for a client that speaks otherwise."""

@@ -1,7 +1,8 @@
 """All connections of the gateway: taken, read, written, and closed when they are over.
 
 One epoll for all of them, so a turn costs what is ready and not what is there. A turn reads each
-connection that is ready once, so that one with much to say holds up no other.
+connection that is ready once, for its share of time. What has come by then and is not done waits
+here, and is gone on with when the others have been served: one with much to say holds up no other.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ ACCEPTED_AT_ONCE = 64
 READY_AT_ONCE = 256
 # Between two looks outside that nobody has asked for.
 ACCEPT_MS = 100
+# What a turn may take for one connection, and for all that have more than that to say.
+SHARE_MS, MORE_MS = 5, 10
 # Between two looks at all connections for those that are over.
 CHECK_MS = 1000
 # Of memory that all hold together; beyond it the one with the most is closed.
@@ -36,9 +39,11 @@ class Connections:
         closed: Callable[[str], None],
         gone: Callable[[Connection], None],
         tls: Tls,
+        clock_ms: Callable[[], int],
     ) -> None:
         """`closed` hears what a connection did that is closed for it, `gone` of each that ends.
-        `tls` is how it is spoken where it listens."""
+        `tls` is how it is spoken where it listens; `clock_ms` goes on in the middle of a turn."""
+        self._clock_ms = clock_ms
         self._closed, self._gone, self._tls = closed, gone, tls
         self._epoll = select.epoll()
         self._listening = [socket.socket(fileno=os.dup(handle)) for handle in listening.values()]
@@ -52,6 +57,13 @@ class Connections:
         # with something to be sent since the last flush
         self._dirty: dict[int, Connection] = {}
         self._check_ms = 0
+        # with frames that are not taken yet, though they may be: in the order of their turns
+        self._late: dict[int, Connection] = {}
+
+    @property
+    def has_more(self) -> bool:
+        """Whether frames wait here, of which the kernel tells nothing."""
+        return bool(self._late)
 
     @property
     def handle(self) -> int:
@@ -98,16 +110,35 @@ class Connections:
                 # closed in this turn, or somebody who comes
                 self._accept_ms = now_ms if handle in self._outside else self._accept_ms
                 continue
-            try:
-                if events & select.EPOLLOUT:
-                    self._dirty[handle] = connection
-                if events & ~select.EPOLLOUT and may_read:
-                    for frame in connection.receive(now_ms):
-                        yield connection, frame
-                    if connection.unread_bytes:  # a handshake answers by itself
-                        self._dirty[handle] = connection
-            except NotServed as error:
-                self.close(connection, str(error))
+            if events & select.EPOLLOUT:
+                self._dirty[handle] = connection
+            if events & ~select.EPOLLOUT and may_read and not connection.has_more:
+                yield from self._frames_of(connection, now_ms)
+        until_ms = self._clock_ms() + MORE_MS
+        for connection in list(self._late.values()) if may_read else ():
+            if connection.is_open:  # no answer of this turn has closed it
+                del self._late[connection.handle]
+                yield from self._frames_of(connection, now_ms)
+            if self._clock_ms() >= until_ms:
+                break
+
+    def _frames_of(self, connection: Connection, now_ms: int) -> Iterator[tuple[Connection, bytes]]:
+        """Its share of a turn."""
+        until_ms = self._clock_ms() + SHARE_MS
+        try:
+            for frame in connection.receive(now_ms, lambda: self._clock_ms() < until_ms):
+                yield connection, frame
+        except NotServed as error:
+            self.close(connection, str(error))
+            return
+        if connection.is_open and connection.unread_bytes:  # a handshake answers by itself
+            self._dirty[connection.handle] = connection
+        self._note_late(connection)
+
+    def _note_late(self, connection: Connection) -> None:
+        """Beyond what it may leave unread a connection is gone on with when it has read."""
+        if connection.is_open and connection.has_more and connection.may_receive:
+            self._late[connection.handle] = connection
 
     def commands(self, now_ms: int, may_read: bool) -> Iterator[tuple[Connection, Command]]:
         """The same as commands."""
@@ -163,6 +194,7 @@ class Connections:
             if wanted != connection.wanted:
                 self._epoll.modify(handle, wanted)
                 connection.wanted = wanted
+            self._note_late(connection)
 
     def check(self, now_ms: int) -> None:
         """Close those that are over, now and then."""
@@ -188,6 +220,7 @@ class Connections:
         self._epoll.unregister(connection.handle)
         del self._all[connection.handle]
         self._dirty.pop(connection.handle, None)
+        self._late.pop(connection.handle, None)
         connection.close()
         self._gone(connection)
 

@@ -54,7 +54,7 @@ class LoneNameServer:
             {"bindAddress": host, "listenPort": port, "kvConfigPath": settings.absolute()},
         )
         sockets = {listener.endpoint: listener.socket.fileno()}
-        self._connections = Connections(sockets, self._closed, self._gone, tls)
+        self._connections = Connections(sockets, self._closed, self._gone, tls, clock.monotonic_ms)
         self._poll = select.poll()
         self._listen(self._connections.handle, True)
         self._limit = ConnectionLimit(sockets, MOST_CONNECTIONS, report, self._listen)
@@ -63,7 +63,7 @@ class LoneNameServer:
     def run(self) -> None:
         """Serve until `stopping` is set, by a signal for example."""
         while not self.stopping:
-            self._poll.poll(TICK_MS)
+            self._poll.poll(0 if self._connections.has_more else TICK_MS)
             self.turn()
         self._connections.close_all()
         self._listener.socket.close()

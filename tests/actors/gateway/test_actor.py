@@ -12,13 +12,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.chaos.machine.usage import own_memory_bytes
 from penstock.client import Consumer, MessageQuery, Producer
 from penstock.remoting.batch import BatchItem, encode_batch
 from penstock.remoting.codes import Request, Response
-from penstock.remoting.command import MAX_FRAME_BYTES
+from penstock.remoting.command import MAX_FRAME_BYTES, Command, encode_command
 from penstock.shared.formats.properties import encode_properties
 
 WAIT_S = 20
+# Of a message, and how often it is asked for at once.
+LARGE_BYTES, LARGE_COUNT = 30_000, 2000
 HANG_S = 60
 SEND = {
     "producerGroup": "PG",
@@ -284,3 +287,20 @@ def test_a_broker_without_a_gateway_has_no_such_process(broker: Any) -> None:
     (found,) = (each for each in broker.status()["actors"] if each["name"] == "gateway")
     assert (found["state"], found["pid"]) == ("off", 0)
     assert broker.status()["endpoints"]["remoting"] == ""
+
+
+def test_answers_that_nobody_reads_take_little_memory(gateway: Any, peer: Any) -> None:
+    sender = peer()
+    stored = sender.ask(Request.SEND_MESSAGE, SEND | {"topic": "large"}, bytes(LARGE_BYTES))
+    offset = int(stored.fields["msgId"][16:], 16)
+    pid = next(each["pid"] for each in gateway.status()["actors"] if each["name"] == "gateway")
+    before = own_memory_bytes(pid)
+    reader, other = peer(), peer()
+    one = Command(Request.VIEW_MESSAGE_BY_ID, 1, {"offset": str(offset)})
+    reader.socket.sendall(encode_command(one) * LARGE_COUNT)
+    heard = reader.hear()  # the gateway has them all by now, and would have made all the answers
+    assert other.ask(Request.GET_BROKER_CLUSTER_INFO).code == Response.SUCCESS
+    assert own_memory_bytes(pid) - before < LARGE_BYTES * LARGE_COUNT / 2
+    for _ in range(LARGE_COUNT - 1):
+        assert len(heard.body) > LARGE_BYTES
+        heard = reader.hear()

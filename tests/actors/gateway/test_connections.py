@@ -1,0 +1,101 @@
+"""Whose frames are taken when, over real sockets: one with much to say holds up no other."""
+
+from __future__ import annotations
+
+import socket
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack, suppress
+from itertools import count
+
+import pytest
+
+from penstock.actors.gateway.connecting.connection import MOST_UNREAD_BYTES, Connection
+from penstock.actors.gateway.connecting.connections import MORE_MS, SHARE_MS, Connections
+from penstock.remoting.command import LENGTH
+from penstock.shared.files.certificates import Tls
+from penstock.shared.process.listeners import listen_tcp
+
+FRAMES, COUNT, TIMEOUT_S = 1000, 4, 60
+
+
+class Clients:
+    """Connections of a gateway, and the other ends of them. Each look at the clock takes 1 ms."""
+
+    def __init__(self, stack: ExitStack) -> None:
+        ticks = count()
+        listener = listen_tcp("127.0.0.1", 0)
+        stack.callback(listener.socket.close)
+        self._stack, self._listener = stack, listener.socket
+        self._listener.settimeout(TIMEOUT_S)
+        self.closed: list[str] = []
+        self.all = Connections({}, self.closed.append, lambda gone: None, Tls(), ticks.__next__)
+        stack.callback(self.all.close_all)
+
+    def new(self) -> tuple[Connection, socket.socket]:
+        theirs = self._stack.enter_context(
+            socket.create_connection(self._listener.getsockname(), TIMEOUT_S)
+        )
+        ours, address = self._listener.accept()
+        return self.all.add(ours, address[:2], 0), theirs
+
+    def turn(self) -> Counter[Connection]:
+        """How many frames of each are taken."""
+        return Counter(connection for connection, _ in self.all.frames(0, True))
+
+
+@pytest.fixture
+def clients() -> Iterator[Clients]:
+    with ExitStack() as stack:
+        yield Clients(stack)
+
+
+def frame(number: int) -> bytes:
+    return LENGTH.pack(LENGTH.size) + LENGTH.pack(number)
+
+
+def test_a_client_with_much_to_say_has_its_share_of_a_turn(clients: Clients) -> None:
+    greedy, much = clients.new()
+    modest, little = clients.new()
+    much.sendall(b"".join(map(frame, range(FRAMES))))
+    numbers: list[int] = []
+    asked = 0
+    while len(numbers) < FRAMES:
+        little.sendall(frame(asked))
+        asked += 1
+        answered = False
+        while not answered:  # it may come a moment later
+            before = len(numbers)
+            for connection, found in clients.all.frames(0, True):
+                answered |= connection is modest
+                if connection is greedy:
+                    numbers += LENGTH.unpack(found)
+            assert len(numbers) - before <= 2 * (SHARE_MS + MORE_MS)
+    assert numbers == list(range(FRAMES)), "all, in their order"
+    assert asked > 1
+
+
+def test_all_that_have_much_to_say_have_their_turns(clients: Clients) -> None:
+    others = [clients.new() for _ in range(20)]
+    for _, theirs in others:
+        theirs.sendall(b"".join(map(frame, range(FRAMES))))
+    taken: Counter[Connection] = Counter()
+    while taken.total() < FRAMES * len(others):
+        taken += clients.turn()
+    assert set(taken.values()) == {FRAMES}
+    assert not [clients.turn() for _ in others][-1] and not clients.all.has_more
+
+
+def test_what_a_client_has_asked_waits_until_it_has_read_the_answers(clients: Clients) -> None:
+    connection, theirs = clients.new()
+    theirs.sendall(b"".join(map(frame, range(COUNT))))
+    answered = read = 0
+    while answered < COUNT or read < COUNT * MOST_UNREAD_BYTES:
+        for each, _ in clients.all.frames(0, True):
+            clients.all.answer_frame(each, bytes(MOST_UNREAD_BYTES))
+            answered += 1
+            assert connection.unread_bytes < 2 * MOST_UNREAD_BYTES
+        clients.all.flush(0)
+        with suppress(BlockingIOError):
+            read += len(theirs.recv(MOST_UNREAD_BYTES, socket.MSG_DONTWAIT))
+    assert connection.is_open and not clients.closed
