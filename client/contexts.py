@@ -45,10 +45,13 @@ def contexts_file() -> Path:
     return Path(home or os.path.expanduser("~/.config")) / "penstock" / "contexts.json"
 
 
+_decoder: msgspec.json.Decoder[Contexts] = msgspec.json.Decoder(Contexts)
+
+
 def load_contexts(file: Path) -> Contexts:
     """What is saved. Raises ConfigError for a file that cannot be read."""
     try:
-        return msgspec.json.decode(file.read_bytes(), type=Contexts)
+        return _decoder.decode(file.read_bytes())
     except (FileNotFoundError, NotADirectoryError):
         return Contexts()
     except (OSError, ValueError, RecursionError) as error:

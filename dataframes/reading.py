@@ -133,6 +133,9 @@ def _csv(path: Path) -> Iterator[pa.RecordBatch]:
         csv.field_size_limit(usual)
 
 
+_properties: msgspec.json.Decoder[Properties] = msgspec.json.Decoder(Properties)
+
+
 def _of_csv(names: list[str], row: list[str]) -> Row:
     if len(row) != len(names):
         raise ValueError(f"it has {len(row)} fields, and there are {len(names)} names")
@@ -140,7 +143,7 @@ def _of_csv(names: list[str], row: list[str]) -> Row:
     return (
         fields.get("topic"),
         int(fields["queue_id"]) if fields.get("queue_id") else None,
-        msgspec.json.decode(fields.get("properties") or "{}", type=Properties),
+        _properties.decode(fields.get("properties") or "{}"),
         base64.b64decode(fields["body"], validate=True),
     )
 

@@ -50,6 +50,9 @@ _ANSWER_BYTES = 1 << 16
 _LOOK_AGAIN_S = 0.005
 
 
+_decoder: msgspec.json.Decoder[Ready | Failed] = msgspec.json.Decoder(Ready | Failed)
+
+
 class Broker(Connection):
     """A broker whose processes are children of this program; by store, or on a temporary one.
 
@@ -110,7 +113,7 @@ class Broker(Connection):
                     self.store,
                     "what it printed says why; the next start recovers",
                 )
-            answer = msgspec.json.decode(data, type=Ready | Failed)
+            answer = _decoder.decode(data)
             if isinstance(answer, Failed):
                 raise as_error(answer)
         except TimeoutError:

@@ -48,6 +48,9 @@ class _Child(NamedTuple):
     launch: Launch
 
 
+_decoder: msgspec.json.Decoder[Launch] = msgspec.json.Decoder(Launch)
+
+
 class Launcher:
     """Serves one program at the other end of `program`."""
 
@@ -81,7 +84,7 @@ class Launcher:
         data, files, _, _ = socket.recv_fds(self._program, REQUEST_BYTES, 2)
         if not data:
             return False
-        launch = msgspec.json.decode(data, type=Launch)
+        launch = _decoder.decode(data)
         if len(files) < 2:  # no descriptor is left: the program sees its channel's end
             for each in files:
                 os.close(each)

@@ -299,6 +299,21 @@ def test_nothing_is_unpickled() -> None:
     assert found == []
 
 
+def test_what_a_clients_threads_decode_has_its_decoder_from_the_import_on() -> None:
+    """msgspec makes what it knows of a type at its first use, and a second thread that uses it half
+    way through ends the process."""
+    found = [
+        f"{path.relative_to(ROOT)}:{node.lineno}"
+        for path in _sources("shared", "client", "embedded", "dataframes", "testing")
+        for node in ast.walk(ast.parse(path.read_bytes()))
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr == "decode"
+        and any(each.arg == "type" for each in node.keywords)
+    ]
+    assert not found, found
+
+
 def test_no_class_is_more_than_one_step_from_its_root() -> None:
     """One level of inheritance, errors excepted: a tree of errors is what callers catch by."""
     parents: dict[str, list[str]] = {}

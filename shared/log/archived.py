@@ -22,10 +22,13 @@ class Archived(msgspec.Struct, frozen=True, kw_only=True):
     archive: str
 
 
+_decoder: msgspec.json.Decoder[Archived] = msgspec.json.Decoder(Archived)
+
+
 def load_archived(paths: StorePaths) -> Archived | None:
     """None where nothing was archived. Raises StoreDamaged, OSError."""
     try:
-        return msgspec.json.decode(paths.archived.read_bytes(), type=Archived)
+        return _decoder.decode(paths.archived.read_bytes())
     except FileNotFoundError:
         return None
     except (UnicodeDecodeError, msgspec.MsgspecError) as error:

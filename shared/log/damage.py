@@ -83,13 +83,16 @@ def joined(ranges: Sequence[Damage]) -> list[Damage]:
     return found
 
 
+_decoder: msgspec.json.Decoder[list[Damage]] = msgspec.json.Decoder(list[Damage])
+
+
 def load_quarantine(paths: StorePaths) -> list[Damage]:
     """What the last start found, in log order; nothing where there is no file.
 
     Raises StoreDamaged for a file that cannot be decoded.
     """
     try:
-        return msgspec.json.decode(paths.quarantined.read_bytes(), type=list[Damage])
+        return _decoder.decode(paths.quarantined.read_bytes())
     except FileNotFoundError:
         return []
     except (UnicodeDecodeError, msgspec.DecodeError, RecursionError) as error:

@@ -302,10 +302,13 @@ def write_run(paths: StorePaths, run: Run) -> None:
     replace_file(paths.run, msgspec.json.encode(run))
 
 
+_decoder: msgspec.json.Decoder[Run] = msgspec.json.Decoder(Run)
+
+
 def read_run(paths: StorePaths) -> Run | None:
     """The last run on this store, running or not; None if it has had no run."""
     try:
-        run = msgspec.json.decode(paths.run.read_bytes(), type=Run)
+        run = _decoder.decode(paths.run.read_bytes())
         return run if b"\0" not in os.fsencode(run.directory) else None
     # what is no path is a ValueError, and so is what is no text
     except (FileNotFoundError, NotADirectoryError, ValueError, msgspec.DecodeError, RecursionError):

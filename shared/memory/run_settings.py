@@ -24,9 +24,12 @@ def keep_settings(run: Run, config: Config) -> None:
         file.write(msgspec.json.encode(config))
 
 
+_decoder: msgspec.json.Decoder[Config] = msgspec.json.Decoder(Config)
+
+
 def settings_of(run: Run, store: Path) -> Config:
     """What the broker on this store runs with. Raises OSError where the run has just ended."""
-    found = msgspec.json.decode(_file(run).read_bytes(), type=Config)
+    found = _decoder.decode(_file(run).read_bytes())
     # a relative path would be from where the broker was started
     return msgspec.structs.replace(found, store_path_root_dir=str(store))
 

@@ -7,6 +7,7 @@ and dictionaries. Pydantic is never imported: its models are known by what they 
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, ClassVar, NamedTuple, Protocol
@@ -141,10 +142,16 @@ def decode_payload(body: bytes, content_type: str | None, kind: Any = Any) -> An
         raise _undecodable(getattr(kind, "__name__", str(kind)), error) from error
 
 
+# msgspec makes what it knows of a type at its first use, and whoever uses that half way through, in
+# another thread, ends the process.
+_making = threading.Lock()
+
+
 # A reader takes longer to make than most bodies take to be read. Programs have few types.
 @lru_cache(maxsize=256)
 def _reader(content_type: str, kind: Any) -> Callable[[bytes], Any]:
-    return CODECS[content_type].reader(kind)
+    with _making:
+        return CODECS[content_type].reader(kind)
 
 
 def _text(body: bytes) -> str:

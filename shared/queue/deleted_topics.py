@@ -135,10 +135,13 @@ def settle_deleted_topics(file: Path, topics: Set[str]) -> DeletedTopics:
     return settled
 
 
+_decoder: msgspec.json.Decoder[DeletedTopics] = msgspec.json.Decoder(DeletedTopics)
+
+
 def load_deleted_topics(file: Path) -> DeletedTopics:
     """None where there is no file. Raises StoreDamaged for one that cannot be read; OSError."""
     try:
-        return msgspec.json.decode(file.read_bytes(), type=DeletedTopics)
+        return _decoder.decode(file.read_bytes())
     except FileNotFoundError:
         return DeletedTopics()
     except (UnicodeDecodeError, msgspec.MsgspecError, RecursionError) as error:

@@ -93,10 +93,13 @@ def save_earlier_entries(file: Path, queues: Iterable[EarlierQueue]) -> None:
             file.unlink()
 
 
+_decoder: msgspec.msgpack.Decoder[list[EarlierQueue]] = msgspec.msgpack.Decoder(list[EarlierQueue])
+
+
 def load_earlier_entries(file: Path) -> list[EarlierQueue]:
     """What was saved; nothing where there is no file."""
     try:
-        return msgspec.msgpack.decode(file.read_bytes(), type=list[EarlierQueue])
+        return _decoder.decode(file.read_bytes())
     except FileNotFoundError:
         return []
 

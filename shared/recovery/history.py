@@ -29,10 +29,13 @@ class PastRecovery(msgspec.Struct, frozen=True):
     found: Recovered
 
 
+_decoder: msgspec.json.Decoder[list[PastRecovery]] = msgspec.json.Decoder(list[PastRecovery])
+
+
 def load_recoveries(paths: StorePaths) -> list[PastRecovery]:
     """Oldest first; nothing where every start was clean. Raises StoreDamaged."""
     try:
-        return msgspec.json.decode(paths.recoveries.read_bytes(), type=list[PastRecovery])
+        return _decoder.decode(paths.recoveries.read_bytes())
     except FileNotFoundError:
         return []
     except (UnicodeDecodeError, msgspec.DecodeError, RecursionError) as error:

@@ -114,10 +114,13 @@ def _write_state(paths: StorePaths, run_id: str, whole_to: int, aborts: tuple[st
     replace_file(paths.index_state, msgspec.json.encode(state))
 
 
+_decoder: msgspec.json.Decoder[IndexState] = msgspec.json.Decoder(IndexState)
+
+
 def _is_known(paths: StorePaths, recovered: Recovered, last_run: Run | None) -> bool:
     """Whether the index is as a run of Penstock left it, or a part of that."""
     try:
-        state = msgspec.json.decode(paths.index_state.read_bytes(), type=IndexState)
+        state = _decoder.decode(paths.index_state.read_bytes())
     except (FileNotFoundError, UnicodeDecodeError, msgspec.MsgspecError, RecursionError):
         return False
     names = [path.name for path in index_files(paths.index)]

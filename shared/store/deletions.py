@@ -60,12 +60,15 @@ class Deletion(msgspec.Struct, frozen=True, kw_only=True):
     stored_before_ms: int
 
 
+_decoder: msgspec.json.Decoder[list[Deletion]] = msgspec.json.Decoder(list[Deletion])
+
+
 def load_deletions(paths: StorePaths) -> list[Deletion]:
     """Oldest first, the last hundred; nothing where nothing was deleted. Raises StoreDamaged,
     OSError. Any process may read it: the file is replaced as a whole.
     """
     try:
-        return msgspec.json.decode(paths.deletions.read_bytes(), type=list[Deletion])
+        return _decoder.decode(paths.deletions.read_bytes())
     except FileNotFoundError:
         return []
     except (UnicodeDecodeError, msgspec.MsgspecError, RecursionError) as error:

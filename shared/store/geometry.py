@@ -76,12 +76,15 @@ class Size(NamedTuple):
     why: str = ""
 
 
+_decoder: msgspec.json.Decoder[Sizes] = msgspec.json.Decoder(Sizes)
+
+
 def load_sizes(paths: StorePaths) -> Sizes:
     """What is remembered; nothing where there is no file. Raises StoreDamaged for another file,
     ConfigError where the store's own directory is a file, OSError.
     """
     try:
-        sizes = msgspec.json.decode(paths.geometry.read_bytes(), type=Sizes)
+        sizes = _decoder.decode(paths.geometry.read_bytes())
         known = {key: value for key in KEYS if (value := getattr(sizes, key))}
         # A size that no configuration may have is damage of this file, and is told here.
         # The largest message is not of the store, and would ask for room in the pool.

@@ -123,8 +123,11 @@ def held_ms(file: Path, clock: Clock) -> int:
     return max(0, seen.kept_until_ms - clock.monotonic_ms())
 
 
+_decoder: msgspec.json.Decoder[_Seen] = msgspec.json.Decoder(_Seen)
+
+
 def _load(file: Path) -> _Seen | None:
     try:
-        return msgspec.json.decode(file.read_bytes(), type=_Seen)
+        return _decoder.decode(file.read_bytes())
     except (OSError, UnicodeDecodeError, msgspec.MsgspecError, RecursionError):
         return None  # nothing is known then, which is what a first start knows

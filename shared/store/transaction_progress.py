@@ -46,11 +46,14 @@ class TransactionProgress(msgspec.Struct, frozen=True):
         return {**offsets, TRANSACTION_GROUP: self.rows()} if self.half >= known else offsets
 
 
+_decoder: msgspec.json.Decoder[TransactionProgress] = msgspec.json.Decoder(TransactionProgress)
+
+
 def load_transaction_progress(file: Path) -> TransactionProgress | None:
     """None where there is no file, or something else in its place: then RocketMQ's offsets count,
     and what they lack is read again."""
     try:
-        return msgspec.json.decode(file.read_bytes(), type=TransactionProgress)
+        return _decoder.decode(file.read_bytes())
     except (FileNotFoundError, IsADirectoryError, msgspec.DecodeError, UnicodeDecodeError):
         return None
 

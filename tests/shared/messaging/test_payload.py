@@ -145,3 +145,35 @@ def test_pydantic_is_not_imported() -> None:
         "assert 'pydantic' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+# The annotation of the inner type is read while the reader of the outer one is being made.
+HALF_MADE = """
+import threading, msgspec
+from penstock.shared.messaging.payload import JSON, decode_payload
+
+class Inner(msgspec.Struct):
+    number: "slowly()"
+
+class Outer(msgspec.Struct):
+    inner: Inner
+
+def read():
+    assert decode_payload(b'{"inner": {"number": 1}}', JSON, Outer).inner.number == 1
+
+def slowly():
+    if not other.ident:
+        other.start()
+        other.join(timeout=1)  # it waits for this one, or ends the process before
+    return int
+
+other = threading.Thread(target=read)
+read()
+other.join()
+print("both have read")
+"""
+
+
+def test_two_threads_may_be_the_first_to_read_a_type() -> None:
+    done = subprocess.run([sys.executable, "-c", HALF_MADE], capture_output=True, timeout=60)
+    assert done.stdout == b"both have read\n", (done.returncode, done.stderr)
