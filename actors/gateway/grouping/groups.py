@@ -16,22 +16,22 @@ Penstock's has is waited for, then refused: the client asks again.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from functools import partial
 from typing import Any, NamedTuple
 
 from penstock.actors.gateway.asking.link import Link
+from penstock.actors.gateway.asking.shared_questions import SharedQuestions
 from penstock.actors.gateway.calls import Call, Reply, refusal
 from penstock.actors.gateway.connecting.connection import Connection
+from penstock.actors.gateway.grouping.answers import HEARD, offset_reply, taken
 from penstock.actors.gateway.grouping.members import Claim, Member, Members, Queue
 from penstock.actors.gateway.serving import Serving
 from penstock.remoting.bodies import Heartbeat
-from penstock.remoting.codes import Response
-from penstock.remoting.fields import OffsetAnswer, QueryOffsetFields, UpdateOffsetFields
+from penstock.remoting.fields import QueryOffsetFields, UpdateOffsetFields
 from penstock.shared.errors import (
     InvalidArgument,
     PenstockError,
-    StoreUnavailable,
     UnknownMember,
 )
 from penstock.shared.process.actor import Stage
@@ -81,6 +81,7 @@ class Groups:
             stage, "coordinator", endpoint, words.decode_group_request, words.decode_group_answer,
             self._changed, serving.later,
         )  # fmt: skip
+        self._shared = SharedQuestions(self.ask)
         self._wanted: list[_Wanted] = []
         self._again_ms = self._look_ms = 0
         self._now_ms = stage.clock.monotonic_ms()
@@ -200,9 +201,15 @@ class Groups:
         """Ask the coordinator what `make` makes with a number, for an operator."""
         self._link.ask(make, then, self._now_ms)
 
+    def ask_shared(
+        self, kind: Hashable, make: Callable[[int], Any], then: Callable[[Any], None]
+    ) -> None:
+        """The same once for all that ask it while it is at work."""
+        self._shared.ask(kind, make, self._serving.later(then))
+
     def describe(self, group: str, then: Callable[[Any], None]) -> None:
         make = partial(words.DescribeGroup, group=group, run=self._run_id)
-        self._link.ask(make, then, self._now_ms)
+        self.ask_shared(("describe", group), make, then)
 
     def _changed(self, said: words.Changed, more: list[bytes]) -> None:
         """A group has changed: its members are to rebalance, and to show what they go on with."""
@@ -275,7 +282,7 @@ class Groups:
                 return
             found = {(each.topic, each.queue_id): each.offset for each in answer.queues}
             offset = found.get(queue, -1)
-            self._answer(call, _offset(offset if offset >= 0 else start()))
+            self._answer(call, offset_reply(offset if offset >= 0 else start()))
 
         self.describe(fields.consumer_group, described)
 
@@ -294,11 +301,11 @@ class Groups:
             if isinstance(answer, PenstockError):
                 self._answer(wanted.call, refusal(answer))
             elif answer.queues:
-                self._answer(wanted.call, _offset(answer.queues[0].offset))
+                self._answer(wanted.call, offset_reply(answer.queues[0].offset))
             elif self._now_ms - wanted.since_ms < WAIT_MS:
                 self._wanted.append(wanted)
             else:
-                self._answer(wanted.call, refusal(_taken(wanted)))
+                self._answer(wanted.call, refusal(taken(*wanted.queue)))
 
         self.claim(wanted.member, topic, [queue_id], claimed)
 
@@ -358,8 +365,7 @@ class Groups:
                 member.moved.discard(queue)
                 then(answer.queues[0].offset)
             else:
-                error = _taken(_Wanted(call, member, queue, self._now_ms))
-                self._answer(call, refusal(error))
+                self._answer(call, refusal(taken(*queue)))
 
         self.claim(member, queue[0], [queue[1]], claimed)
 
@@ -376,25 +382,5 @@ class Groups:
         self._link.close()
 
 
-# What a client may leave out of its next heartbeats: nothing, but it asks.
-HEARD = {"IS_SUPPORT_HEART_BEAT_V2": "true", "IS_SUB_CHANGE": "true"}
-
-
 def _nobody(answer: Any) -> None:
     """Nobody waits for this answer: what is asked is repeated until there is one."""
-
-
-def _offset(offset: int) -> Reply:
-    """Of a group in a queue; -1: none, and the client decides where it begins."""
-    if offset >= 0:
-        return Reply(OffsetAnswer(offset))
-    remark = "the group has no offset in this queue"
-    return Reply(code=Response.QUERY_NOT_FOUND, remark=remark)
-
-
-def _taken(wanted: _Wanted) -> StoreUnavailable:
-    return StoreUnavailable(
-        "another member of the group has the queue still",
-        f"{wanted.queue[0]}, queue {wanted.queue[1]}",
-        "ask again",
-    )

@@ -90,7 +90,9 @@ def _all_described(
         for group in sorted(left):
             services.groups.describe(group, partial(described, group))
 
-    services.groups.ask(lambda number: words.ListGroups(number, services.run_id), listed)
+    services.groups.ask_shared(
+        "list", lambda number: words.ListGroups(number, services.run_id), listed
+    )
 
 
 # --- members and producers ---

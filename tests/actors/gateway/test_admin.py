@@ -18,6 +18,7 @@ from penstock.remoting.command import Command, encode_command
 
 WAIT_S = 30
 BROKER = "broker-a"
+MANY = 30
 
 
 def key(topic: str, queue_id: int) -> str:
@@ -380,3 +381,30 @@ def test_a_rate_is_of_the_time_that_it_says(step_ms: int) -> None:
     total[0] += 5
     rate.sample(3_600_002, 3)
     assert (rate.today, rate.yesterday) == (3605, 3600)
+
+
+@pytest.mark.parametrize(
+    ("code", "fields"),
+    [
+        (Request.GET_CONSUME_STATS, {"consumerGroup": "crowded"}),
+        (Request.QUERY_TOPIC_CONSUME_BY_WHO, {"topic": "crowded"}),
+        (Request.QUERY_CONSUMER_OFFSET, {"consumerGroup": "crowded", "topic": "t", "queueId": 0}),
+    ],
+)
+def test_what_many_ask_at_the_same_moment_is_answered_to_all(
+    peer: Any, code: int, fields: dict[str, object]
+) -> None:
+    asker = peer()
+    group = json.dumps({"groupName": "crowded"}).encode()
+    assert asker.ask(Request.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=group).code == 0
+    texts = {key: str(value) for key, value in fields.items()}
+    questions = b"".join(encode_command(Command(code, n, texts)) for n in range(MANY))
+
+    def all_are_answered() -> bool:
+        """On a busy machine the coordinator may be late for all of them."""
+        asker.socket.sendall(questions)
+        answers = [asker.hear() for _ in range(MANY)]
+        assert {each.opaque for each in answers} == set(range(MANY))
+        return all(each.code in (Response.SUCCESS, Response.QUERY_NOT_FOUND) for each in answers)
+
+    await_true(all_are_answered)

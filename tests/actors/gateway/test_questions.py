@@ -9,7 +9,8 @@ from typing import cast
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.actors.gateway.asking.questions import AGAIN_MS, Questions
+from penstock.actors.gateway.asking.questions import AGAIN_MS, Questions, Then
+from penstock.actors.gateway.asking.shared_questions import SharedQuestions
 from penstock.actors.gateway.connecting.connection import Connection
 from penstock.actors.gateway.connecting.peer_requests import PeerRequests
 from penstock.shared.errors import BrokerTimeout, InvalidArgument
@@ -192,3 +193,27 @@ def test_whoever_hears_them_ends_with_the_last_word_of_each(
         if isinstance(request, words.Commit):
             heard[request.commits[0].queue_id] = request.commits[0].offset
     assert heard == asked
+
+
+def test_what_many_ask_is_asked_once_more_for_all_that_came_meanwhile() -> None:
+    asked: list[Then] = []
+    heard: list[tuple[int, object]] = []
+    questions = SharedQuestions(lambda make, then: asked.append(then))
+
+    def ask(number: int, kind: str) -> None:
+        questions.ask(kind, words.ListGroups, lambda answer: heard.append((number, answer)))
+
+    for number in range(4):
+        ask(number, "list")
+    ask(4, "another")
+    assert len(asked) == 2, "the others wait for the first of their kind"
+    asked[0]("old")
+    assert heard == [(0, "old")] and len(asked) == 3
+    ask(5, "list")
+    asked[2]("new")
+    assert heard[1:] == [(1, "new"), (2, "new"), (3, "new")]
+    asked[1]("other")
+    asked[3]("newest")
+    assert heard[4:] == [(4, "other"), (5, "newest")] and len(asked) == 4
+    ask(6, "list")
+    assert len(asked) == 5, "nobody waits, so it is asked at once"
