@@ -26,8 +26,10 @@ ACCEPT_MS = 100
 SHARE_MS, MORE_MS = 5, 10
 # Between two looks at all connections for those that are over.
 CHECK_MS = 1000
-# Of memory that all hold together; beyond it the one with the most is closed.
+# Of memory that all hold together; beyond it those with the most are closed.
 MOST_HELD_BYTES = 256 << 20
+# After answers of as much that is looked at before anybody else is served.
+LOOK_BYTES = MOST_HELD_BYTES // 4
 
 
 class Connections:
@@ -57,6 +59,8 @@ class Connections:
         # with something to be sent since the last flush
         self._dirty: dict[int, Connection] = {}
         self._check_ms = 0
+        # of answers since the last look at all connections
+        self._put_bytes = 0
         # with frames that are not taken yet, though they may be: in the order of their turns
         self._late: dict[int, Connection] = {}
 
@@ -112,14 +116,15 @@ class Connections:
                 continue
             if events & select.EPOLLOUT:
                 self._dirty[handle] = connection
-            if events & ~select.EPOLLOUT and may_read and not connection.has_more:
+            has_come = events & ~select.EPOLLOUT and not connection.has_more
+            if has_come and may_read and self._put_bytes <= LOOK_BYTES:
                 yield from self._frames_of(connection, now_ms)
         until_ms = self._clock_ms() + MORE_MS
         for connection in list(self._late.values()) if may_read else ():
             if connection.is_open:  # no answer of this turn has closed it
                 del self._late[connection.handle]
                 yield from self._frames_of(connection, now_ms)
-            if self._clock_ms() >= until_ms:
+            if self._clock_ms() >= until_ms or self._put_bytes > LOOK_BYTES:
                 break
 
     def _frames_of(self, connection: Connection, now_ms: int) -> Iterator[tuple[Connection, bytes]]:
@@ -175,6 +180,7 @@ class Connections:
             connection.put(head)
             if len(body):
                 connection.put(body)
+            self._put_bytes += len(head) + len(body)
             self._dirty[connection.handle] = connection
 
     def flush(self, now_ms: int) -> None:
@@ -197,10 +203,10 @@ class Connections:
             self._note_late(connection)
 
     def check(self, now_ms: int) -> None:
-        """Close those that are over, now and then."""
-        if now_ms < self._check_ms:
+        """Close those that are over, and those that hold too much, now and then."""
+        if now_ms < self._check_ms and self._put_bytes <= LOOK_BYTES:
             return
-        self._check_ms = now_ms + CHECK_MS
+        self._check_ms, self._put_bytes = now_ms + CHECK_MS, 0
         held = 0
         for connection in list(self._all.values()):
             try:
@@ -208,9 +214,14 @@ class Connections:
             except NotServed as error:
                 self.close(connection, str(error))
             held += connection.held_bytes
-        if held > MOST_HELD_BYTES:
-            most = max(self._all.values(), key=lambda each: each.held_bytes)
-            self.close(most, f"held {most.held_bytes >> 20} MiB, the most of all, of {held >> 20}")
+        if held <= MOST_HELD_BYTES:
+            return
+        for most in sorted(self._all.values(), key=lambda each: each.held_bytes, reverse=True):
+            own = most.held_bytes
+            self.close(most, f"held {own >> 20} MiB, the most of all, of {held >> 20}")
+            held -= own
+            if held <= MOST_HELD_BYTES:
+                break
 
     def close(self, connection: Connection, why: str = "") -> None:
         if not connection.is_open:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from penstock.actors.gateway.connecting.connection import Connection
 from penstock.remoting.command import ONEWAY_FLAG, Command
-from penstock.shared.errors import BrokerTimeout, ConnectError, PenstockError
+from penstock.shared.errors import BrokerBusy, BrokerTimeout, ConnectError, PenstockError
 
 # RocketMQ's clients answer within it, and who has asked for this waits for 5 s as a rule.
 TIMEOUT_MS = 4000
@@ -48,6 +48,10 @@ class PeerRequests:
         now_ms: int,
     ) -> None:
         """Ask; `then` gets the answer or the error. Raises ProtocolError for what fits no frame."""
+        if not connection.may_receive:
+            unread = f"{connection.address} has {connection.unread_bytes} bytes to read"
+            then(BrokerBusy("the client does not read what it is sent", unread, "try again"))
+            return
         self._number = self._number % 0x7FFFFFFF + 1
         self._send(connection, Command(code, self._number, fields, body))
         self._asked[self._number] = _Asked(connection, self._later(then), now_ms + TIMEOUT_MS)
@@ -59,7 +63,9 @@ class PeerRequests:
         fields: Mapping[str, str],
         body: bytes | memoryview = b"",
     ) -> None:
-        """Say something that has no answer."""
+        """Say something that has no answer. One that does not read misses it: it is said again."""
+        if not connection.may_receive:
+            return
         self._number = self._number % 0x7FFFFFFF + 1
         self._send(connection, Command(code, self._number, fields, body, ONEWAY_FLAG))
 

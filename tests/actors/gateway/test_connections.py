@@ -11,12 +11,18 @@ from itertools import count
 import pytest
 
 from penstock.actors.gateway.connecting.connection import MOST_UNREAD_BYTES, Connection
-from penstock.actors.gateway.connecting.connections import MORE_MS, SHARE_MS, Connections
+from penstock.actors.gateway.connecting.connections import (
+    MORE_MS,
+    MOST_HELD_BYTES,
+    SHARE_MS,
+    Connections,
+)
 from penstock.remoting.command import LENGTH
 from penstock.shared.files.certificates import Tls
 from penstock.shared.process.listeners import listen_tcp
 
 FRAMES, COUNT, TIMEOUT_S = 1000, 4, 60
+LARGE = bytes(128 << 20)
 
 
 class Clients:
@@ -99,3 +105,22 @@ def test_what_a_client_has_asked_waits_until_it_has_read_the_answers(clients: Cl
         with suppress(BlockingIOError):
             read += len(theirs.recv(MOST_UNREAD_BYTES, socket.MSG_DONTWAIT))
     assert connection.is_open and not clients.closed
+
+
+def test_those_that_hold_the_most_are_closed_until_the_rest_fits(clients: Clients) -> None:
+    others = [clients.new()[0] for _ in range(8)]
+    for number, each in enumerate(others):
+        clients.all.answer_frame(each, memoryview(LARGE)[: (number + 1) * (16 << 20)])
+    clients.all.check(0)
+    assert sum(each.held_bytes for each in others) <= MOST_HELD_BYTES
+    assert [each.is_open for each in others] == [True] * 5 + [False] * 3
+    assert len(clients.closed) == 3 and "of 576" in clients.closed[0]
+
+
+def test_after_many_answers_it_is_looked_at_what_all_hold(clients: Clients) -> None:
+    clients.all.check(0)
+    greedy, _ = clients.new()
+    for _ in range(3):
+        clients.all.answer_frame(greedy, LARGE)
+    clients.all.check(1)
+    assert not greedy.is_open

@@ -13,7 +13,7 @@ from penstock.actors.gateway.asking.questions import AGAIN_MS, Questions, Then
 from penstock.actors.gateway.asking.shared_questions import SharedQuestions
 from penstock.actors.gateway.connecting.connection import Connection
 from penstock.actors.gateway.connecting.peer_requests import PeerRequests
-from penstock.shared.errors import BrokerTimeout, InvalidArgument
+from penstock.shared.errors import BrokerBusy, BrokerTimeout, InvalidArgument
 from penstock.shared.wire import group_messages as words
 
 TIMEOUT_MS = 2500
@@ -133,7 +133,8 @@ def test_of_two_that_are_late_the_first_may_ask_the_second_again() -> None:
 
 
 def test_of_two_that_one_connection_has_the_first_may_end_the_second() -> None:
-    connection, heard = cast(Connection, SimpleNamespace(address="a:1")), list[int]()
+    reads = SimpleNamespace(address="a:1", may_receive=True)
+    connection, heard = cast(Connection, reads), list[int]()
     requests = PeerRequests(lambda to, command: None)
 
     def ends(_: object) -> None:
@@ -193,6 +194,18 @@ def test_whoever_hears_them_ends_with_the_last_word_of_each(
         if isinstance(request, words.Commit):
             heard[request.commits[0].queue_id] = request.commits[0].offset
     assert heard == asked
+
+
+def test_a_client_that_reads_nothing_is_asked_nothing_more() -> None:
+    silent = SimpleNamespace(address="a:1", may_receive=False, unread_bytes=9 << 20)
+    sent: list[object] = []
+    heard: list[object] = []
+    requests = PeerRequests(lambda to, command: sent.append(command))
+    requests.ask(cast(Connection, silent), 1, {}, b"", heard.append, 0)
+    requests.tell(cast(Connection, silent), 1, {}, b"")
+    assert not sent and isinstance(heard[0], BrokerBusy)
+    requests.work(60_000)
+    assert len(heard) == 1
 
 
 def test_what_many_ask_is_asked_once_more_for_all_that_came_meanwhile() -> None:
