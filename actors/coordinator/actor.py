@@ -263,7 +263,7 @@ class Coordinator(Actor):
                 self._heard(request, peer, now_ms)
                 answer = self._requests.release(request)
             case words.Leave():
-                answer = self._requests.leave(request)
+                answer = self._requests.leave(request, peer)
             case words.DescribeGroup():
                 work = self._operators.describe(request)
                 self._long.add(("describe", peer, request.group), peer, request.request, work)

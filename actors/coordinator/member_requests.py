@@ -316,12 +316,14 @@ class MemberRequests:
         self._tell.freed(group, freed)
         return Released(request.request, group, tuple(lost))
 
-    def leave(self, request: Leave) -> Left:
-        """Leaving twice is as good as once."""
+    def leave(self, request: Leave, peer: bytes) -> Left:
+        """Leaving twice is as good as once. What another process of the same id says late is not
+        the word of the member that has its name now, and lives."""
         member = self._members.member(request.group, request.client_id)
-        if member is not None:
-            self._members.remove(member)
-        self.free_all(request.group, request.client_id)
+        if member is None or member.peer == peer or member.connection < 0:
+            if member is not None:
+                self._members.remove(member)
+            self.free_all(request.group, request.client_id)
         return Left(request.request, request.group)
 
     def free_all(self, group: str, client: str) -> None:

@@ -436,6 +436,23 @@ def test_leaving_hands_over_at_once(coordinator: Callable[..., Started]) -> None
     assert second.join().members == ("b",) and second.claim(0).queues
 
 
+def test_a_late_word_of_leaving_does_not_end_who_has_the_name_now(
+    coordinator: Callable[..., Started],
+) -> None:
+    broker, _, member = coordinator()
+    broker.append(1)
+    before, after, other = member("a"), member("a"), member("b")
+    before.own()
+    after.join()
+    (claim,) = after.claim(0).queues
+    assert before.leave() == words.Left(3, GROUP), "it goes, and is told so"
+    assert other.join().members == ("a", "b")
+    assert other.claim(0).taken == (0,)
+    assert after.commit((0, 1, claim.epoch)).lost == ()
+    after.leave()
+    assert other.claim(0).queues[0].offset == 1
+
+
 def test_one_that_is_parting_keeps_its_queues_and_the_others_divide_them(
     coordinator: Callable[..., Started],
 ) -> None:
