@@ -66,6 +66,8 @@ class Connection:
         self._splitter = FrameSplitter()
         # whether frames may have come whole that are not taken yet
         self.has_more = False
+        # whether it took more than its share of its last turn
+        self.is_costly = False
         self._out: deque[bytes | memoryview] = deque()
         # what is to be sealed before it goes out
         self._unsealed: list[bytes | memoryview] = []

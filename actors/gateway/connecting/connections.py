@@ -2,7 +2,9 @@
 
 One epoll for all of them, so a turn costs what is ready and not what is there. A turn reads each
 connection that is ready once, for its share of time. What has come by then and is not done waits
-here, and is gone on with when the others have been served: one with much to say holds up no other.
+here, and so does what comes next from one that took more than its share, if only for one question.
+They are gone on with in turns when the others have been served: whoever has much to say, or asks
+for what takes long, holds up those of their kind.
 """
 
 from __future__ import annotations
@@ -61,7 +63,7 @@ class Connections:
         self._check_ms = 0
         # of answers since the last look at all connections
         self._put_bytes = 0
-        # with frames that are not taken yet, though they may be: in the order of their turns
+        # with frames that are not taken yet, though they may be, in the order of their turns
         self._late: dict[int, Connection] = {}
 
     @property
@@ -117,7 +119,9 @@ class Connections:
             if events & select.EPOLLOUT:
                 self._dirty[handle] = connection
             has_come = events & ~select.EPOLLOUT and not connection.has_more
-            if has_come and may_read and self._put_bytes <= LOOK_BYTES:
+            if has_come and connection.is_costly:
+                self._late.setdefault(handle, connection)
+            elif has_come and may_read and self._put_bytes <= LOOK_BYTES:
                 yield from self._frames_of(connection, now_ms)
         until_ms = self._clock_ms() + MORE_MS
         for connection in list(self._late.values()) if may_read else ():
@@ -130,12 +134,16 @@ class Connections:
     def _frames_of(self, connection: Connection, now_ms: int) -> Iterator[tuple[Connection, bytes]]:
         """Its share of a turn."""
         until_ms = self._clock_ms() + SHARE_MS
+        taken = 0
         try:
             for frame in connection.receive(now_ms, lambda: self._clock_ms() < until_ms):
+                taken += 1
                 yield connection, frame
         except NotServed as error:
             self.close(connection, str(error))
             return
+        if taken:
+            connection.is_costly = self._clock_ms() >= until_ms
         if connection.is_open and connection.unread_bytes:  # a handshake answers by itself
             self._dirty[connection.handle] = connection
         self._note_late(connection)

@@ -30,6 +30,7 @@ class Clients:
 
     def __init__(self, stack: ExitStack) -> None:
         ticks = count()
+        self.pass_ms = lambda ms: [next(ticks) for _ in range(ms)]
         listener = listen_tcp("127.0.0.1", 0)
         stack.callback(listener.socket.close)
         self._stack, self._listener = stack, listener.socket
@@ -90,6 +91,29 @@ def test_all_that_have_much_to_say_have_their_turns(clients: Clients) -> None:
         taken += clients.turn()
     assert set(taken.values()) == {FRAMES}
     assert not [clients.turn() for _ in others][-1] and not clients.all.has_more
+
+
+def test_those_that_ask_for_what_takes_long_wait_for_each_other_and_nobody_for_them(
+    clients: Clients,
+) -> None:
+    slow = [clients.new() for _ in range(COUNT)]
+    modest, little = clients.new()
+    answered: Counter[Connection] = Counter()
+    for _ in range(3 * COUNT):
+        for _, theirs in slow:
+            theirs.sendall(frame(0))
+        little.sendall(frame(0))
+        before = answered[modest]
+        while answered[modest] == before:  # it may come a moment later
+            here = Counter[Connection]()
+            for connection, _ in clients.all.frames(0, True):
+                here[connection] += 1
+                if connection is not modest:
+                    clients.pass_ms(2 * MORE_MS)
+            is_first = len(answered) < COUNT
+            answered += here
+            assert is_first or here.total() - here[modest] <= 1
+    assert len(answered) == COUNT + 1, "all have had turns"
 
 
 def test_what_a_client_has_asked_waits_until_it_has_read_the_answers(clients: Clients) -> None:
