@@ -128,7 +128,6 @@ class Gateway(Actor):
             self._stage.report(f"closed a connection that {what}; {number} so far")
 
     def _gone(self, connection: Connection) -> None:
-        self._pulls.drop(connection)
         self._groups.gone(connection)
         self._names.gone(connection)
         self._requests.gone(connection)

@@ -8,6 +8,7 @@ does not match its filter is passed over once. What a held one commits was commi
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
@@ -20,6 +21,7 @@ from penstock.actors.gateway.serving import Serving
 from penstock.actors.gateway.topics import TopicTable
 from penstock.remoting.codes import Response
 from penstock.remoting.fields import PULL_WAITS, PullAnswer, PullFields
+from penstock.shared.errors import BrokerBusy
 from penstock.shared.filters.message_filter import Filter
 from penstock.shared.memory.positions import Positions
 from penstock.shared.queue.found_records import FoundRecords, piece_of
@@ -32,6 +34,8 @@ MOST_MESSAGES = 1024
 # Entries that a filter looks at before its client is told how far that was.
 LOOK_ENTRIES = 4000
 MOST_WAIT_MS = 60_000
+# One client may have this many waiting: a pull for each queue that it has.
+MOST_OF_A_CLIENT = 10_000
 # How long an offset past the end waits for queues that may only be late.
 CATCH_UP_MS = 1000
 # A client that has pulled is about to pull again, and counts as one that waits until then.
@@ -74,6 +78,7 @@ class Pulls:
         self.given = 0
         # (topic, queue) -> those that wait for it
         self._held: dict[tuple[str, int], list[_Pull]] = {}
+        self._held_of = Counter[Connection]()
         self._queued = -1
         self._due_ms = 0
         self._pulled_ms = -LATELY_MS
@@ -102,7 +107,8 @@ class Pulls:
 
     def work(self, now_ms: int) -> int:
         """Look again at those that are held, where queues have grown, topics have changed, or time
-        is over."""
+        is over. Those whose connections have ended are found by it too: to look for one's when it
+        ends would take the square of all, where all end at once."""
         queued = self._positions["queued"]
         has_changed = self._topics.version != self._version
         if queued == self._queued and now_ms < self._due_ms and not has_changed:
@@ -116,12 +122,15 @@ class Pulls:
             end = self._queues.range(slot)[1] if slot is not None else 0
             rest = []
             for pull in held:
+                if not pull.call.connection.is_open:
+                    continue
                 is_at_end = pull.fields.queue_offset == end
                 if is_at_end and now_ms < pull.until_ms and not has_changed:
                     rest.append(pull)
                 elif again := self._serving.do(pull.call, partial(self._try, pull, now_ms)):
                     rest.append(again)
             done += len(held) - len(rest)
+            self._count_off(held, rest)
             if rest:
                 self._held[topic, queue_id] = rest
             else:
@@ -137,18 +146,24 @@ class Pulls:
             ]
         self._due_ms = 0
 
-    def drop(self, connection: Connection) -> None:
-        """Nobody waits there any more."""
-        for key, held in list(self._held.items()):
-            rest = [pull for pull in held if pull.call.connection is not connection]
-            if rest:
-                self._held[key] = rest
-            else:
-                del self._held[key]
-
     def _hold(self, pull: _Pull) -> None:
+        """Raises BrokerBusy."""
+        connection = pull.call.connection
+        if self._held_of[connection] >= MOST_OF_A_CLIENT:
+            what = "as many pulls of this client as may are waiting"
+            raise BrokerBusy(what, MOST_OF_A_CLIENT, "run more clients")
+        self._held_of[connection] += 1
         key = pull.fields.topic, pull.fields.queue_id
         self._held.setdefault(key, []).append(pull)
+
+    def _count_off(self, held: list[_Pull], rest: list[_Pull]) -> None:
+        """Those that are held no more."""
+        if len(rest) < len(held):
+            self._held_of.subtract(pull.call.connection for pull in held)
+            self._held_of.update(pull.call.connection for pull in rest)
+            for connection in {pull.call.connection for pull in held}:
+                if not self._held_of[connection]:
+                    del self._held_of[connection]
 
     def _try(self, pull: _Pull, now_ms: int) -> _Pull | None:
         """Answer, or say how it is to be held."""

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from penstock.actors.gateway.pulls import MOST_OF_A_CLIENT
 from penstock.client import GroupConsumer, Producer
 from penstock.client.group_admin import GroupAdmin
 from penstock.remoting.codes import Request, Response
@@ -195,6 +196,17 @@ def test_a_held_pull_is_said_to_wait_until_its_client_has_gone(
     await_pulls(2)
     asker.socket.close()
     await_pulls(0)
+
+
+def test_one_client_has_a_bounded_number_of_pulls_waiting(peer: Any, topic: str) -> None:
+    greedy, other = peer(), peer()
+    wanted = {"sysFlag": HAS_SUBSCRIPTION | WAITS, "suspendTimeoutMillis": 60_000}
+    texts = {key: str(value) for key, value in pull_fields(topic, 0, 3, **wanted).items()}
+    one = Command(Request.PULL_MESSAGE, 1, texts)
+    greedy.socket.sendall(encode_command(one) * (MOST_OF_A_CLIENT + 3))
+    refused = [greedy.hear() for _ in range(3)]
+    assert [each.remark for each in refused if "Run more clients" not in each.remark] == []
+    assert other.ask(Request.PULL_MESSAGE, pull_fields(topic, 0, 2)).code == Response.SUCCESS
 
 
 @pytest.mark.parametrize(
