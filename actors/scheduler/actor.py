@@ -107,7 +107,8 @@ class Scheduler(Actor):
         self._rolling.start(progress)
         progress.boot, progress.run, progress.clean = run.boot_id, run.run_id, False
         now_ms = self._clock.monotonic_ms()
-        self._keeping = Keeping(self._stage, self._file, self._files, progress, now_ms)
+        floor = -1 if doubt is NO_DOUBT else progress.floor
+        self._keeping = Keeping(self._stage, self._file, self._files, progress, floor, now_ms)
         self._keep(self._now_ms())
         self._timers_first = False
         self._put_ms = 0

@@ -40,15 +40,18 @@ class Keeping:
         file: ProgressFile,
         files: TimerFiles,
         progress: Progress,
+        floor_before: int,
         now_ms: int,
     ) -> None:
+        """`floor_before`: no copy that the last life may have put without saying so lies below this
+        log offset; -1: there is none."""
         self._stage, self._file, self._files = stage, file, files
         self._positions, self._clock = stage.positions, stage.clock
         self._commit_log = StorePaths(stage.config.store).commit_log
         self._progress = progress
         self._saved: bytes = b""
-        # of the last life, until it is known what of its work is stored
-        self._floor_before = progress.floor
+        # until it is known what of the last life's work is stored
+        self._floor_before = floor_before
         self._save_ms = now_ms - SAVE_MS
         self._document_ms = self._sync_ms = now_ms
         self._look_ms = now_ms - LOOK_MS
@@ -101,7 +104,9 @@ class Keeping:
             self._sync.join()
         try:
             self._note(levels, timers, rolling, sender)
-            self._progress.clean = not len(sender)
+            # what the last life has left in doubt may be so still
+            begun = len(sender) or timers.is_amid or rolling.put_after >= 0
+            self._progress.clean = not begun and self._floor_before < 0
             self._file.save_document(self._progress, self._clock.now_ms())
         except OSError as error:
             self._stage.report(f"what is delivered cannot be noted: {error}")
@@ -117,7 +122,9 @@ class Keeping:
         progress.indexed, place = timers.saved_index()
         # with nothing on its way, what is sent from now on is stored after all that there is
         floor = sender.floor if len(sender) else self._positions["wrote"]
-        progress.floor = floor if place < 0 else min(floor, place)
+        # of what is told as done only when more of it is, some may be stored long before that
+        amid = place, timers.put_after(), rolling.put_after
+        progress.floor = min([floor, *(at for at in amid if at >= 0)])
         if self._floor_before >= 0:
             # what the last life put may be stored already, and is not asked for before its turn
             levels_sure = all(each.is_sure for each in levels)

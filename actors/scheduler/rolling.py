@@ -39,6 +39,8 @@ class Rolling:
         self.roll: Roll | None = None
         self.minute = -1
         self._batches: deque[Batch] = deque()
+        # no copy of what the file at hand has lies below this log offset; -1: there is no such file
+        self.put_after = -1
         # the last minute of which some may be stored again already; that of the file at hand
         self._doubted_to = self._next_minute = -1
         self._left = np.empty(0, ENTRY)
@@ -91,6 +93,8 @@ class Rolling:
             self.roll, self.minute, self._doubted_to = None, -1, -1
             return 0
         self._next_minute = later.last
+        if self.put_after < 0:
+            self.put_after = self._sender.floor
         if later.first > self._doubted_to:
             self._doubted_to = -1
         entries = self._timers.not_rolled(self._timers.calendar.load(later))
@@ -130,7 +134,7 @@ class Rolling:
             self._doubted_to = max(self._doubted_to, self._next_minute)
         else:
             self._timers.undelivered += self._nowhere + self._refused
-            self.minute, self._tries = self._next_minute, 0
+            self.minute, self._tries, self.put_after = self._next_minute, 0, -1
         self._nowhere = self._refused = 0
 
     def settle(self, batch: Batch, stored: bool) -> None:

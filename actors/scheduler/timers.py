@@ -59,6 +59,8 @@ class Timers:
         self.record = around.record
         self._heap = DueHeap()
         self._batches: deque[Batch] = deque()
+        # of each turn: when the last of it is due, and below which log offset no copy of it lies
+        self._puts: deque[tuple[int, int]] = deque()
         self._recalled: dict[bytes, int] = {}
         # looks at the queue that found late ones: where each began, in queue and log, and how many
         self._late: dict[int, list[int]] = {}
@@ -149,8 +151,9 @@ class Timers:
                 self.frontier_ms = max(self.frontier_ms, min(now_ms, self.loaded_to_ms - 1))
             return 0
         full = len(taken) == TAKEN_AT_ONCE
-        self._put(taken)
         last_ms = int(taken["due"][-1])
+        self._puts.append((last_ms, self._around.sender.floor))
+        self._put(taken)
         self.frontier_ms = max(self.frontier_ms, last_ms - 1 if full else last_ms)
         return len(taken)
 
@@ -276,6 +279,21 @@ class Timers:
         found = min(waiting) - 1 if waiting else self.frontier_ms
         self._delivered_ms = max(self._delivered_ms, min(found, self.frontier_ms))
         return self._delivered_ms
+
+    def put_after(self) -> int:
+        """No copy of what is due after `delivered_ms` lies below this log offset; -1: none is put.
+
+        Of those that are due in one ms some may be stored while the others are not even put.
+        """
+        done_ms = self.delivered_ms()
+        while self._puts and self._puts[0][0] <= done_ms:
+            self._puts.popleft()
+        return self._puts[0][1] if self._puts else -1
+
+    @property
+    def is_amid(self) -> bool:
+        """Whether more has been put than the next life is told."""
+        return bool(self._late) or self.put_after() >= 0
 
     @property
     def is_sure(self) -> bool:

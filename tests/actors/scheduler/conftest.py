@@ -54,6 +54,13 @@ class Scene:
         self.actor = None
         self.start()
 
+    def stop(self) -> None:
+        """The scheduler stops in order, when all that it has sent has its outcome."""
+        self.broker.stage_of(self.actor).stopping = True
+        self.until(self.actor.drained, "its answers")
+        self.broker.stop(self.actor)
+        self.actor = None
+
     def crash_writer(self) -> None:
         self.broker.crash(self.writer)
         self.writer = self.broker.start(Writer)

@@ -195,6 +195,46 @@ def test_after_a_stop_in_order_nothing_is_doubted_and_rocketmq_finds_its_file(sc
     assert found[1].body.decode() == later
 
 
+def test_a_life_that_stops_before_it_has_looked_leaves_the_doubt_to_the_next(scene: Maker) -> None:
+    """It stops in order, and knows no more of what was on its way than it was told."""
+    it = scene()
+    it.send(Delay(1))
+    it.send(Delay(out_ms=it.now_ms + 900))
+    it.until(lambda: it.broker.positions["pending_delayed"] == 2, "both are known")
+    it.actor._keeping._save_ms = 1 << 60  # nothing is saved any more
+    it.until(lambda: len(it.queue()) == 2, "both are stored", ms=50)
+    it.crash()
+    it.stop()
+    it.start()
+    assert len(it.await_bodies(2, ms=50)) == 2
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["in one ms", "found too late"])
+@pytest.mark.parametrize("killed", [False, True], ids=["stopped", "killed"])
+def test_an_end_amid_those_that_come_together_leaves_each_once(
+    scene: Maker, monkeypatch: pytest.MonkeyPatch, killed: bool, late: bool
+) -> None:
+    """Some are stored, and that is known, and the others are not even put."""
+    monkeypatch.setattr("penstock.actors.scheduler.timers.TAKEN_AT_ONCE", 2)
+    it = scene()
+    if late:
+        it.send(Delay(out_ms=it.now_ms - 10), queue=2)
+        it.until(lambda: it.bodies(2), "one that was due after all of them")
+    own = [encode_properties({"UNIQ_KEY": f"K{at}"}) for at in range(6)]
+    found = [Record("orders", b"x%d" % at, own[at], 1, born_host=HOST) for at in range(6)]
+    it.put(*[delayed(each, Delay(out_ms=it.now_ms - 5000)) for each in found])
+    it.until(lambda: 0 < len(it.queue()) < 6 and not len(it.actor._sender), "some of them")
+    if killed:
+        it.actor._keeping._save_ms = -(1 << 60)  # just then it is saved
+        it.actor._keep(it.now_ms)
+        it.crash()
+    else:
+        it.stop()
+        it.start()
+    assert len(it.queue()) < 6, "else this shows nothing"
+    assert sorted(each.body for each in it.await_bodies(6)) == [each.body for each in found]
+
+
 def test_while_it_runs_rocketmqs_file_is_written_now_and_then(scene: Maker) -> None:
     """Of a broker that is killed there is no other word for another one."""
     it = scene()

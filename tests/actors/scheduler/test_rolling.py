@@ -67,6 +67,33 @@ def test_what_is_about_to_expire_is_stored_again_and_comes_once(
         assert each.store_timestamp_ms >= due_ms
 
 
+@pytest.mark.parametrize("killed", [False, True], ids=["stopped", "killed"])
+def test_an_end_amid_a_file_that_is_rolled_stores_nothing_again_twice(
+    scene: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, killed: bool
+) -> None:
+    """Some of it is stored again, and that is known, and the rest is not on its way."""
+    monkeypatch.setattr("penstock.actors.scheduler.rolling.ENTRIES_AT_ONCE", 2)
+    it = scene()
+    due_ms = it.now_ms + 2 * HOUR_MS
+    keys = [it.send(Delay(out_ms=due_ms + number)) for number in range(7)]
+    fill(it, 2)
+    it.until(lambda: it.actor._rolling._batches, "the first that is stored again", ms=50)
+    it.actor._put_ms = 1 << 60  # nothing more is put
+    it.until(it.actor.drained, "their answers")
+    if killed:
+        it.actor._keeping._save_ms = -(1 << 60)  # just then it is saved
+        it.actor._keep(it.now_ms)
+        it.crash()
+    else:
+        it.stop()
+        it.start()
+    assert len(wheel(it)) < 2 * len(keys), "else this shows nothing"
+    it.until(lambda: len(it.bodies()) >= len(keys), "all", ms=20_000)
+    for _ in range(40):
+        it.turn(1000)
+    assert it.bodies() == keys and len(wheel(it)) == 2 * len(keys)
+
+
 @pytest.mark.parametrize("is_deleted", [False, True], ids=["fewer queues", "deleted"])
 def test_what_is_rolled_goes_where_its_topic_still_has_a_queue(
     scene: Callable[..., Any], is_deleted: bool
