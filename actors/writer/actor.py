@@ -91,7 +91,8 @@ class Writer(Actor):
         index = RetryIndex(pieces, self._reader.record, self._reader.segment_bytes)
         index.mark(self._positions["dispatched"])
         self._retries = Retries(index, lambda: self._end.wrote)
-        self._exact = ExactOffsets(self._stage, pieces, self._reader.record)
+        read = pieces, self._reader.record
+        self._exact = ExactOffsets(self._stage, *read, lambda: self._topics.gone)
         self._exact.begin(self._end.next_offset(OFFSETS_TOPIC, OFFSETS_QUEUE))
         self._host = pack_host(config.broker_ip, run.endpoints.store_port)
         self._shape = Shape(len(self._host), config.enabled_append_prop_crc)

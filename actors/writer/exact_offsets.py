@@ -45,6 +45,8 @@ from penstock.shared.messaging.system_topics import OFFSETS_TOPIC
 from penstock.shared.next_steps import look_at
 from penstock.shared.process.actor import Stage
 from penstock.shared.process.retry import Retry
+from penstock.shared.queue.deleted_topics import NONE as NO_TOPICS
+from penstock.shared.queue.deleted_topics import DeletedTopics
 from penstock.shared.queue.open_files import ConsumeQueueFiles
 from penstock.shared.store.saved_offsets import Offsets, SavedOffsets, load_offsets, save_offsets
 
@@ -64,8 +66,17 @@ _KEY = QueueKey(OFFSETS_TOPIC, OFFSETS_QUEUE)
 class ExactOffsets:
     """The present values, and what is on its way to the disk."""
 
-    def __init__(self, stage: Stage, pieces: Pieces, record: Callable[[int], memoryview]) -> None:
-        """`pieces` and `record` read the log: see LogReader."""
+    def __init__(
+        self,
+        stage: Stage,
+        pieces: Pieces,
+        record: Callable[[int], memoryview],
+        gone: Callable[[], DeletedTopics],
+    ) -> None:
+        """`pieces` and `record` read the log: see LogReader. `gone` says which topics were deleted:
+        in one that is created again under the name queues begin at 0, and nobody has a value."""
+        self._gone = gone
+        self._seen_gone, self._ends = NO_TOPICS, dict[str, int]()
         self._file = StorePaths(stage.config.store).exact_offsets
         self._log = _OffsetsLog(stage.config, stage.run, stage.positions, pieces, record)
         self._positions = stage.positions
@@ -95,6 +106,7 @@ class ExactOffsets:
 
     def turn(self) -> int:
         """A step of finding or saving the values; how much was done."""
+        self._forget_deleted()
         if self._loading is not None:
             return self._find()
         if self._saving is not None:
@@ -134,6 +146,7 @@ class ExactOffsets:
     def check(self, move: OffsetsMove) -> None:
         """Whether a frame may be stored now. Raises OffsetsMoved; BrokerBusy while the values are
         being found, StoreDamaged or StoreUnavailable where they cannot be, or are too many."""
+        self._forget_deleted()
         if self._refusal is not None:
             raise self._refusal
         if self._loading is not None:
@@ -193,18 +206,37 @@ class ExactOffsets:
         if not group:
             del self._offsets[move.group]
 
+    def _forget_deleted(self) -> None:
+        """Values of a topic that was deleted are no longer any."""
+        gone = self._gone()
+        if gone is self._seen_gone:
+            return
+        before, self._seen_gone, self._ends = self._ends, gone, gone.ends()
+        new = {topic for topic, end in self._ends.items() if before.get(topic) != end}
+        for group, topics in list(self._offsets.items()):
+            for topic in topics.keys() & new:
+                self._count -= len(topics.pop(topic))
+                # or they come back with the file, once the deletion is not known any more
+                self._records = max(self._records, 1)
+            if not topics:
+                del self._offsets[group]
+
     # --- after a start ---
 
     def _load(self) -> Iterator[None]:
         saved = load_offsets(self._file)
-        self._offsets, self._next = saved.offsets, min(saved.queue_offset, self._found)
+        self._next = min(saved.queue_offset, self._found)
+        self._offsets = {
+            group: kept for group in saved.offsets if (kept := self._kept(saved, group))
+        }
+        is_older = self._offsets != saved.offsets
         self._records = 0
         self._count = sum(
-            len(queues) for group in saved.offsets.values() for queues in group.values()
+            len(queues) for group in self._offsets.values() for queues in group.values()
         )
         if self._next < saved.queue_offset:
             # A log that was cut below what was saved gives these queue offsets again.
-            again = SavedOffsets(self._next, saved.log_offset, saved.offsets)
+            again = SavedOffsets(self._next, saved.log_offset, self._offsets)
             with self._disk:
                 save_offsets(self._file, msgspec.json.encode(again))
         # until the records after it are counted: the oldest may be the first thing after that
@@ -216,18 +248,32 @@ class ExactOffsets:
                 self._note(*found)
             if found is None or not number % _AT_ONCE:
                 yield
+        self._records += is_older
         if not self._records:
             self._unsaved = 0
             self._publish()
 
     def _note(self, queue_offset: int, record: memoryview) -> None:
         try:
-            move = read_body(decode_record(record).body)
+            found = decode_record(record)
+            move = read_body(found.body)
         except (InvalidMessage, StoreDamaged) as error:  # a repair's filler in its place
             self._report(f"record {queue_offset} of groups' offsets is passed over: {error}")
             return
         if move is not None:
-            self.moved(move, queue_offset)
+            at, ends = found.physical_offset, self._ends
+            topics = {
+                topic: each for topic, each in move.topics.items() if at >= ends.get(topic, 0)
+            }
+            self.moved(OffsetsMove(move.group, topics), queue_offset)
+
+    def _kept(self, saved: SavedOffsets, group: str) -> dict[str, dict[int, int]]:
+        """A group's values but those of topics that were deleted after they were saved."""
+        return {
+            topic: queues
+            for topic, queues in saved.offsets[group].items()
+            if saved.log_offset > self._ends.get(topic, -1)
+        }
 
     # --- saving ---
 

@@ -23,7 +23,15 @@ from penstock.shared.messaging.offsets_record import ANY, NONE, begin_of, move_o
 from penstock.shared.messaging.system_topics import OFFSETS_TOPIC
 from penstock.shared.process.retry import RETRY_MS
 from penstock.shared.store.saved_offsets import SavedOffsets, save_offsets
-from penstock.shared.wire.messages import Appended, QueueRun, Refused, Route, encode
+from penstock.shared.wire.messages import (
+    Appended,
+    CreateTopic,
+    DeleteTopic,
+    QueueRun,
+    Refused,
+    Route,
+    encode,
+)
 
 HOST = pack_host("127.0.0.1", 10911)
 OWN = QueueRun(OFFSETS_TOPIC, 0, 1)
@@ -350,6 +358,32 @@ def test_values_outlive_their_records_and_a_log_that_ends_below_what_was_saved(
     assert isinstance(bench.send(one("a", 40, 50)), Appended)
     bench.restart()
     assert present(bench.send_when_read(one("b", 40, 60))) == {"in": {0: 50}}
+
+
+@pytest.mark.parametrize("saved", [False, True], ids=["by the log", "saved"])
+@pytest.mark.parametrize("restarted", [False, True], ids=["at once", "by the next writer"])
+def test_a_topic_that_is_deleted_takes_along_how_far_groups_were_in_it(
+    bench: Bench, restarted: bool, saved: bool
+) -> None:
+    """One that is created again begins at 0: the old offsets would pass over what is in it."""
+    broker = bench.broker
+    bench.producer.ask(encode(CreateTopic(8, "in", 1)))
+    both = {"in": {0: (NONE, 10)}, "stays": {0: (NONE, 5)}}
+    assert isinstance(bench.send_when_read(block("a", both)), Appended)
+    if saved:
+        broker.clock.advance(SAVE_MS)
+        broker.positions.initialise("flushed", broker.positions["wrote"])
+        for _ in range(10):
+            bench.writer.work()
+        assert broker.paths.exact_offsets.exists()
+    bench.producer.ask(encode(DeleteTopic(9, "in")))
+    bench.producer.ask(encode(CreateTopic(10, "in", 1)))
+    if restarted:
+        bench.restart()
+    assert isinstance(bench.send_when_read(one("b", NONE, 3)), Appended)
+    bench.restart()
+    again = {"in": {0: (NONE, 4)}, "stays": {0: (NONE, 6)}}
+    assert present(bench.send_when_read(block("c", again))) == {"in": {0: 3}, "stays": {0: 5}}
 
 
 def test_a_disk_that_was_full_when_a_writer_began_keeps_no_block_out_afterwards(
