@@ -68,6 +68,7 @@ class TransactionLoop:
 
         Raises the first error of them, when all have one outcome or another.
         """
+        self._check_usable()  # before the lock: in a fork nobody may ever give it back
         with self._changed:
             self._check_usable()
             now_ms = self._clock.monotonic_ms()
@@ -212,7 +213,7 @@ class TransactionLoop:
         assert self._listener is not None
         try:
             return check_decision(self._listener(message))
-        except Exception:
+        except BaseException:  # also SystemExit: nobody would ask the listener any more
             log().exception("on_check failed for message %s; the broker asks again", message)
             return "unknown"
 

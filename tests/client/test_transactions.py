@@ -219,3 +219,20 @@ def test_a_message_that_the_broker_would_not_take_raises_and_the_transaction_goe
                     transaction.send(b"x", **wrong)
             transaction.send(b"right")
     assert seen(broker, "wrong") == [b"right"]
+
+
+def test_a_listener_that_would_end_its_thread_is_asked_again(broker: Broker) -> None:
+    """SystemExit is no word either, and ends no program from a thread."""
+    asked: list[bytes] = []
+
+    def on_check(message: Any) -> Any:
+        asked.append(message.body)
+        if len(asked) == 1:
+            raise SystemExit
+        return "commit"
+
+    with Producer(store=broker.store, group="exits", on_check=on_check) as producer:
+        producer.create_topic("exits", 1)
+        producer.begin("exits").send(b"left")
+        assert until(lambda: seen(broker, "exits") == [b"left"])
+    assert asked[:2] == [b"left", b"left"]
