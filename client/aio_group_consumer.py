@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from penstock.client.aio_blocks import AioBlockOutputs
@@ -40,18 +41,15 @@ class GroupConsumer(GroupMember, GroupControl):
     """
 
     _told: asyncio.Event
-    _events: asyncio.AbstractEventLoop
+    _tell: Callable[[], None]
 
     async def __aenter__(self) -> GroupConsumer:
-        self._told, self._events = asyncio.Event(), asyncio.get_running_loop()
+        self._told = asyncio.Event()
+        self._tell = _teller(asyncio.get_running_loop(), self._told)
         loop = await asyncio.to_thread(self._open)
         with loop.lock:
             loop.listeners.add(self._tell)
         return self
-
-    def _tell(self) -> None:
-        # called by the member's thread
-        self._events.call_soon_threadsafe(self._told.set)
 
     async def _next(self, most: int, timeout: float | None) -> Handful | None:
         """What is to be handled next; None after the timeout, or when stopped."""
@@ -148,7 +146,11 @@ class GroupConsumer(GroupMember, GroupControl):
                 return
             await handler(given if batch > 1 else given[0])
             place = handful.stop
-        except Exception as error:
+        except (Exception, asyncio.CancelledError) as error:
+            task = asyncio.current_task()
+            if isinstance(error, asyncio.CancelledError) and (task is None or task.cancelling()):
+                raise
+            # else it is the handler's own: something that it waited for was cancelled
             log().warning("the handler of %r has failed", handful.messages[0], exc_info=error)
             reason = f"{type(error).__name__}: {error}"
             verdicts.update({at: Back(at, 0, reason) for at in handful.unfinished})
@@ -221,3 +223,14 @@ class GroupConsumer(GroupMember, GroupControl):
 
     async def __aexit__(self, *raised: object) -> None:
         await self.close()
+
+
+def _teller(events: asyncio.AbstractEventLoop, told: asyncio.Event) -> Callable[[], None]:
+    """What the member's thread calls. It does not have the consumer, which could not end otherwise
+    when it is forgotten."""
+
+    def tell() -> None:
+        with suppress(RuntimeError):  # the event loop is closed: nobody waits
+            events.call_soon_threadsafe(told.set)
+
+    return tell

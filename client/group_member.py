@@ -226,8 +226,10 @@ class GroupMember:
                 {queue: offset for (of, queue), offset in kept.known.items() if of == topic}
             )
 
+        clock = self._clock  # not the consumer, which could not end otherwise when it is forgotten
+
         def save(offsets: dict[tuple[str, int], int], broker_name: str, force: bool) -> None:
-            kept.save(offsets, broker_name, self._clock.monotonic_ms(), force)
+            kept.save(offsets, broker_name, clock.monotonic_ms(), force)
 
         return save
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -106,6 +108,49 @@ def test_a_member_whose_task_is_cancelled_once_more_while_it_ends_leaves_its_gro
 
     _, found = asyncio.run(main())
     assert found == {*numbers()}
+
+
+def test_a_handler_that_waited_for_something_cancelled_has_failed_and_ends_no_worker(
+    broker: Any, topic: str
+) -> None:
+    async def main() -> set[bytes]:
+        consumer = GroupConsumer(store=broker.store, group=topic, topics=topic, start="first")
+        found: set[bytes] = set()
+
+        async def handle(message: Any) -> None:
+            if message.body in (b"3", b"4"):
+                other = asyncio.create_task(asyncio.sleep(WAIT_S))
+                other.cancel()
+                await other
+            found.add(message.body)
+            if len(found) == 18:
+                consumer.stop()
+
+        async with consumer:
+            await asyncio.wait_for(consumer.run(handle, workers=2), WAIT_S)
+        return found
+
+    assert asyncio.run(main()) == {*numbers()} - {b"3", b"4"}
+
+
+@pytest.mark.parametrize("broadcasting", [False, True])
+def test_one_that_is_forgotten_leaves_its_group_though_its_event_loop_is_closed(
+    broker: Any, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broadcasting: bool
+) -> None:
+    monkeypatch.setenv("ROCKETMQ_OFFSETS_HOME", str(tmp_path))
+
+    async def main() -> Any:
+        consumer = GroupConsumer(
+            store=broker.store, group=topic, topics=topic, broadcasting=broadcasting
+        )
+        await consumer.__aenter__()
+        return consumer.loop
+
+    with pytest.warns(ResourceWarning, match="unclosed <GroupConsumer"):
+        member = asyncio.run(main())
+        gc.collect()
+    member._thread.join(WAIT_S)
+    assert member.ended and member.error is None and member._context.closed
 
 
 def test_by_hand(broker: Any, topic: str) -> None:
