@@ -121,8 +121,8 @@ class GroupConsumer(GroupMember, GroupControl):
             self._be_orderly(orderly)
         self._open()
         crew = Workers(self, handler, workers, batch)
-        crew.start()
         try:
+            crew.start()
             with stop_signals(self.stop), self.loop.lock:
                 self.loop.changed.wait_for(lambda: self._stopping or crew.error is not None)
         finally:

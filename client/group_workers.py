@@ -71,6 +71,8 @@ class Workers:
         """Whether all have ended."""
         until = None if timeout_s is None else time.monotonic() + timeout_s
         for thread in self._threads:
+            if thread.ident is None:
+                return not self.is_alive  # this one and those after it could not be started
             thread.join(None if until is None else max(0.0, until - time.monotonic()))
         return not self.is_alive
 

@@ -209,6 +209,10 @@ class MemberLoop:
     def forked(self) -> None:
         """This is another process, which has no such thread."""
         self.closing = self.ended = self.is_forked = True
+        # another thread may have held the lock just then, and nobody would give it back here
+        self.lock = threading.RLock()
+        self.changed = threading.Condition(self.lock)
+        self.work = threading.Condition(self.lock)
 
     # --- the thread ---
 

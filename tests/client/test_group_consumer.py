@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -384,3 +386,52 @@ def test_a_consumer_that_is_forgotten_leaves(broker: Any, topic: str) -> None:
         del forgotten
     with GroupConsumer(store=broker.store, group=topic, topics=topic, start="first") as heir:
         assert sorted(take(heir, 20), key=int) == numbers()
+
+
+def test_a_run_whose_threads_cannot_be_made_closes_the_consumer(broker: Any, topic: str) -> None:
+    consumer = GroupConsumer(store=broker.store, group=topic, topics=topic, start="first")
+    consumer.poll(0)  # it joins
+    threading.stack_size(1 << 45)  # more than any machine has
+    try:
+        with pytest.raises(RuntimeError, match="thread"):
+            consumer.run(lambda message: None, workers=2)
+    finally:
+        threading.stack_size(0)
+    assert consumer.loop.ended
+
+
+FORKED = """
+import os, signal, sys, threading
+from penstock.client import GroupConsumer
+from penstock.shared.errors import StoreUnavailable
+consumer = GroupConsumer(store=sys.argv[1], group=sys.argv[2], topics=sys.argv[2])
+consumer.poll(0)
+held, over = threading.Event(), threading.Event()
+
+def hold():
+    with consumer.loop.lock:
+        held.set()
+        over.wait()
+
+holder = threading.Thread(target=hold)
+holder.start()
+held.wait()
+if not (child := os.fork()):
+    signal.alarm(20)  # one that hangs ends by itself
+    try:
+        with consumer:
+            consumer.commit(0)
+    except StoreUnavailable as error:
+        os._exit(42 if "another process" in str(error) else 1)
+over.set()
+holder.join()
+consumer.close()
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+def test_a_fork_that_leaves_its_block_waits_for_no_lock(broker: Any, topic: str) -> None:
+    """Another thread may have it while the process forks, and nobody in the fork gives it back."""
+    program = [sys.executable, "-W", "ignore", "-c", FORKED, str(broker.store), topic]
+    ended = subprocess.run(program, capture_output=True, text=True, timeout=WAIT_S)
+    assert ended.stdout.strip() == "42", ended.stderr
