@@ -132,9 +132,12 @@ class QueueBuilder:
         target: StorePaths,
         config: Config,
         only: Collection[Queue] | None = None,
+        log_end: int = sys.maxsize,
     ) -> None:
         self._store = store
         self._only = only
+        # where the log is known to end: an entry that led to what stands after it would be cut
+        self._most = log_end
         # topic -> its records that begin before are of one that was deleted, and in no queue
         self._gone = load_deleted_topics(store.paths.deleted_topics).ends()
         self.numbers = QueueNumbers()
@@ -166,16 +169,17 @@ class QueueBuilder:
         start = self._store.log_start
         total = self._store.segments[-1].end - start if self._store.segments else 0
         if runs is None:
-            runs = log_runs(self._store, self.numbers, self._levels_ms, start)
+            runs = log_runs(self._store, self.numbers, self._levels_ms, start, self._most)
         for run in runs:
             if run.is_damage:
                 # The run before it has been taken, so what is lost from here on up to the next
                 # damage is taken for lost in this one.
-                self._damaged.append((run.start, run.stop))
-                self._lost = ENTRY.pack(run.start, run.stop - run.start, 0)
+                stop = min(run.stop, self._most)
+                self._damaged.append((run.start, stop))
+                self._lost = ENTRY.pack(run.start, stop - run.start, 0)
             elif run.records:
                 self._take(run)
-            self._log_end = run.stop
+            self._log_end = min(run.stop, self._most)
             if progress:
                 progress(run.stop - start, total)
         self._order.finish()

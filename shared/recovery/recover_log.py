@@ -45,6 +45,7 @@ from penstock.shared.recovery.build_queues import remove_rebuild
 from penstock.shared.recovery.cut_log import cut_log, doubted_log, keep_torn
 from penstock.shared.recovery.empty_pool import empty_pool, is_named_by
 from penstock.shared.recovery.find_log_end import (
+    NOWHERE,
     Bounds,
     LogEnd,
     cut_unfinished_block,
@@ -183,7 +184,9 @@ def _look(
     # What queues say is not used yet: they are what is judged here.
     is_exact = find_witness(store, heard, 0).is_exact
     lost = find_lost_queues(store, queue_ends, is_exact=is_exact)
-    restored = restore_queues(store, config, lost)
+    # entries of what is lost may not lead to what stands after the log's end: a start cuts those
+    most = memory.log_end if memory.is_known else NOWHERE
+    restored = restore_queues(store, config, lost, most)
     dispatched = dispatched_to(store.queues())
     witness = find_witness(store, heard, dispatched)
     bounds, believed = _bounds(memory, _files_end(store), known, witness, dispatched)
@@ -204,7 +207,7 @@ def _look(
     if unclean or found.quarantined:
         good_to = found.end if found.quarantined else dispatch_from
         broken = find_broken_queues(store, queue_ends, good_to)
-        restored += restore_queues(store, config, broken)
+        restored += restore_queues(store, config, broken, found.end)
     return _Look(vouched, start, found, dispatch_from, witness.checkpoint, restored)
 
 

@@ -34,12 +34,12 @@ Lost = dict[Queue, tuple[QueueEnd, str]]  # where each ended, and what is wrong
 _LOOKED_UP = 4
 
 
-def restore_queues(store: StoreDirectory, config: Config, lost: Lost) -> list[str]:
+def restore_queues(store: StoreDirectory, config: Config, lost: Lost, log_end: int) -> list[str]:
     """Make lost queues again; what was wrong with each, in words. Durable on return.
 
     They grow next to the old ones and change places with them one by one. The list still says what
     is lost, so a start that dies here is followed by one that finds some of them whole and makes
-    the others. No reput may run. Raises OSError.
+    the others. `log_end` is where the log ends at the latest. No reput may run. Raises OSError.
     """
     if not lost:
         return []
@@ -49,7 +49,7 @@ def restore_queues(store: StoreDirectory, config: Config, lost: Lost) -> list[st
     for directory in (new.consume_queue, new.staging):
         make_directory(directory)
     # One pass over the whole log for all of them: a lost queue can have a message anywhere in it.
-    builder = QueueBuilder(store, new, config, only=lost)
+    builder = QueueBuilder(store, new, config, lost, log_end)
     builder.build()
     files_hold = config.mapped_file_size_consume_queue_bytes // CQ_ENTRY_BYTES
     for queue, (end, _) in lost.items():

@@ -18,11 +18,11 @@ from penstock.shared.formats.record import Record
 from penstock.shared.layout import segment_name
 from penstock.shared.memory.positions import Positions
 from penstock.shared.memory.queue_table import QueueKey, QueueTable
-from penstock.shared.memory.run_directory import Run
+from penstock.shared.memory.run_directory import Run, write_run
 from penstock.shared.queue.known_queues import WATERMARK, QueueEnd, replace_known_queues
 from penstock.shared.store.directory import StoreDirectory
 
-QUEUES, EACH = 2, 24
+QUEUES, EACH, SEGMENT = 2, 24, 4096
 
 
 def _swap(store: Any, dice: random.Random) -> None:
@@ -64,18 +64,21 @@ def _list(store: Any, ends: dict[int, int]) -> None:
     replace_known_queues(store.paths.known_queues, said)
 
 
-def _remember(store: Any, run: Run) -> None:
+def _remember(store: Any, run: Run, each: int = EACH) -> None:
     """The run was killed, and its memory says how far log and queues went."""
-    positions = Positions(run.positions, owner="supervisor")
-    for name in ("wrote", "committed", "flushed", "dispatched", "queued"):
-        positions.initialise(name, store.starts()[-1])
+    positions, starts = Positions(run.positions, owner="supervisor"), store.starts()
+    for name in ("wrote", "committed", "flushed"):
+        positions.initialise(name, starts[-1])
+    for name in ("dispatched", "queued"):
+        positions.initialise(name, starts[each * QUEUES])
     positions.initialise("queue_count", QUEUES)
     positions.close()
     table = QueueTable(run.queues, writable=True)
     for number in range(QUEUES):
-        table.add(number, QueueKey("orders", number), 0, EACH)
+        table.add(number, QueueKey("orders", number), 0, each)
     table.close()
     store.paths.abort.write_text(str(run.supervisor_pid))
+    (run.path / "store").write_bytes(bytes(store.paths.root.resolve()))
 
 
 @pytest.mark.parametrize("known_by", ["memory", "list"])
@@ -105,3 +108,26 @@ def test_queues_go_on_where_they_ended_after_a_repair_of_two_harms(
     repair_store(store.paths, store.config, SystemClock(), run)
     settle(store.paths.root, store.config)
     assert _ends(store) == whole, [harm.__name__ for harm in done]
+
+
+def test_a_queue_made_again_from_a_log_that_ends_in_front_of_a_segment_made_ahead_keeps_its_end(
+    stopped_store: Callable[..., Any], twelve: list[Record], make_run: Callable[[Config], Run]
+) -> None:
+    """Its lost messages are in the damage where the log ends, and not in what stands after that:
+    there their entries would be cut, and the queue would end earlier."""
+    store = stopped_store(twelve, unclean=True)
+    ends = {0: 6, 1: 6}
+    assert _ends(store) == ends
+    run = make_run(store.config)
+    _remember(store, run, 6)
+    write_run(store.paths, run)
+    last, ahead = (store.paths.commit_log / segment_name(base) for base in (SEGMENT, 2 * SEGMENT))
+    ahead.write_bytes(last.read_bytes())
+    last.write_bytes(bytes(SEGMENT))
+    file = store.paths.queue("orders", 0) / segment_name(0)
+    file.write_bytes(file.read_bytes()[: ENTRY.size].ljust(file.stat().st_size, b"\0"))
+    settle(store.paths.root, store.config)
+    assert _ends(store) == ends
+    repair_store(store.paths, store.config, SystemClock(), None)
+    settle(store.paths.root, store.config)
+    assert _ends(store) == ends
