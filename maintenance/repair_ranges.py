@@ -26,7 +26,7 @@ from penstock.shared.formats.record_check import Kind
 from penstock.shared.formats.record_layout import SMALLEST_RECORD_BYTES
 from penstock.shared.formats.record_outline import outline
 from penstock.shared.formats.tombstone import LostMessage, is_replacement, smallest_tombstone_bytes
-from penstock.shared.layout import StorePaths
+from penstock.shared.layout import BLANK_HEADER_BYTES, StorePaths
 from penstock.shared.log.damage import (
     Damage,
     DamagedRanges,
@@ -145,7 +145,12 @@ class _Walk:
 
     def add(self, damage: Damage) -> None:
         self.ranges.append(RangeRepair(damage, self._stored_ms, [], self._kept_in(damage)))
-        self._room.append(damage.size)
+        self._room.append(self._room_in(damage))
+
+    def _room_in(self, damage: Damage) -> int:
+        """Bytes for tombstones: a segment ends with a blank."""
+        ends_segment = damage.end % self._segment_bytes == 0
+        return damage.size - BLANK_HEADER_BYTES if ends_segment else damage.size
 
     def _kept_in(self, damage: Damage) -> str:
         """What has other bytes is of an earlier repair; but of this one, which was killed half way,
@@ -247,7 +252,7 @@ class _Walk:
         found = self._order.left_out + self._order.overtaken + self._stood_at_ends()
         wrong = [self._misplaced(each) for each in found]
         self.ranges = sorted(self.ranges + wrong, key=lambda each: each.damage.position)
-        self._room = [each.damage.size for each in self.ranges]
+        self._room = [self._room_in(each.damage) for each in self.ranges]
         for queue, gaps in self._gaps.items():
             self._gaps[queue] = [
                 gap._replace(low=max(gap.low, low), high=min(gap.high, high))

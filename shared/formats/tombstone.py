@@ -66,11 +66,14 @@ def lay_out(
 
     The tombstones of `lost` come first, in this order, then what fills the rest. `to_segment_end`
     says that the damage ends where its segment does, for only there may a blank stand: a scan goes
-    on from it in the next segment. `stored_ms` is the store time of all records.
+    on from it in the next segment. There one has to: RocketMQ cuts the log after a segment without
+    a blank. Each segment had one, so there is room for its header. `stored_ms` is the store time of
+    all records.
     """
     least = [smallest_tombstone_bytes(each) for each in lost]
     spare = size - sum(least)
-    if spare < 0 or not lost and size < _LEAST_FILLER_BYTES and not _blank(to_segment_end, size):
+    has_blank = to_segment_end and spare >= BLANK_HEADER_BYTES
+    if spare < 0 or not lost and size < _LEAST_FILLER_BYTES and not has_blank:
         raise StoreDamaged(
             "the damage is too small for the records that should replace it",
             f"{size} bytes at {position} for {len(lost)} messages",
@@ -78,22 +81,23 @@ def lay_out(
         )
     # Properties come out of what the smallest forms of all leave over: a tombstone without one is
     # worth more than a queue with a gap, which RocketMQ does not bear.
-    pieces, at = [], position
+    pieces, at = list[bytes](), position
+    spare -= BLANK_HEADER_BYTES if has_blank else 0
     for number, each in enumerate(lost):
         properties = _properties(each)
         taken = least[number] + (len(properties) if len(properties) <= spare else 0)
         left = spare - (taken - least[number])
         last = number == len(lost) - 1
-        if last and left <= MOST_FILLER_BYTES and not _blank(to_segment_end, left):
+        if last and left <= MOST_FILLER_BYTES and not has_blank:
             # The last one takes what is left as its body: a message that is lost alone keeps its
             # size, and no filler is needed.
             taken, left = taken + left, 0
         spare = left
         pieces.append(_tombstone(each, at, taken, stored_ms))
         at += taken
-    if spare and _blank(to_segment_end, spare):
-        # A blank's header would be enough. The rest is zeroed, so that no scan for records finds
-        # the remains of the damage.
+    if has_blank:
+        # The rest is zeroed, so that no scan for records finds the remains of the damage.
+        spare += BLANK_HEADER_BYTES
         return [*pieces, BLANK.pack(spare, MAGIC_BLANK).ljust(spare, b"\0")]
     while spare:
         taken = spare
@@ -102,11 +106,6 @@ def lay_out(
         pieces.append(_filler(at, taken, stored_ms))
         at, spare = at + taken, spare - taken
     return pieces
-
-
-def _blank(to_segment_end: bool, size: int) -> bool:
-    """Whether a blank can take the rest, or nothing is left there to be taken."""
-    return to_segment_end and (size == 0 or size >= BLANK_HEADER_BYTES)
 
 
 def _properties(lost: LostMessage) -> bytes:
