@@ -269,8 +269,8 @@ class _Walk:
             key = queue.topic, queue.queue_id
             tail = set(self._order.tails.get(key, ())).intersection(self._order.undecided)
             at = max(self._order.ends.get(key, 0), queue.first_slot)
-            if tail and at < queue.max_offset:
-                stood = set(queue.entries(at, queue.max_offset)["offset"].tolist())
+            for start, stop in queue.spans(at, queue.max_offset) if tail else ():
+                stood = set(queue.entries(start, stop)["offset"].tolist())
                 found += [each for each in tail if each.position in stood]
         return found
 

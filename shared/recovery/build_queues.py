@@ -69,14 +69,16 @@ def log_runs(
 ) -> Iterator[LogRun]:
     """The records that begin in [start, stop), checksums compared, and the damage between them.
 
-    A blank ends a run as damage does, so no run crosses the end of a segment: a read of the log
-    lies in one. Raises OSError, StoreDamaged for files that change.
+    A blank ends a run as damage does, and so does the end of a segment that has none: a read of
+    the log lies in one. Raises OSError, StoreDamaged for files that change.
     """
     at = end = -1
+    bases = {segment.base for segment in store.segments}
     for position, found, size, _, _ in store.scan_log(start):
         if stop is not None and position >= stop:
             break
-        if position != end or found is not Kind.RECORD or end - at > _RUN_BYTES:
+        goes_on = position == end and found is Kind.RECORD and position not in bases
+        if not goes_on or end - at > _RUN_BYTES:
             if at >= 0:
                 yield _read_run(store, numbers, levels_ms, at, end, keyed)
             at, end = (position, position) if found is Kind.RECORD else (-1, -1)
@@ -316,15 +318,19 @@ class QueueBuilder:
             # A queue without a record in the log has no end here, and gets nothing: its old files,
             # or `reach`, say where it goes on.
             at, tail = max(self.ends.get(key, queue.max_offset), queue.first_slot), tails.get(key)
-            for row in queue.entries(at, queue.max_offset) if at < queue.max_offset else ():
-                offset, size, code = row.item()
+            # what a missing file had led to is lost like what the entry after it leads to
+            for slot, (offset, size, code) in (
+                (slot, row.item())
+                for start, stop in queue.spans(at, queue.max_offset)
+                for slot, row in enumerate(queue.entries(start, stop), start)
+            ):
                 is_misplaced = tail is not None and tail.pop(offset, None) is not None
                 # This one was not lost to damage. What follows it stays out too, whatever it names:
                 # a queue must not have a gap.
                 if not is_misplaced and not self._is_damaged(offset):
                     break
-                self._fill(key, at, ENTRY.pack(offset, size, code))
-                at += 1
+                self._fill(key, at, ENTRY.pack(offset, size, code) * (slot + 1 - at))
+                at = slot + 1
         # they lead to what names another slot, and readers see that
         for key, tail in tails.items():
             self._fill(key, self.ends[key], b"".join(tail.values()))

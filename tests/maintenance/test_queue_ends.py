@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from penstock.chaos.stepped.replay import settle
-from penstock.maintenance.repair import repair_store
+from penstock.maintenance.repair import plan_repair, repair_store
 from penstock.shared.clock import SystemClock
 from penstock.shared.config import Config
 from penstock.shared.formats.queue_entry import ENTRY
@@ -129,5 +129,28 @@ def test_a_queue_made_again_from_a_log_that_ends_in_front_of_a_segment_made_ahea
     settle(store.paths.root, store.config)
     assert _ends(store) == ends
     repair_store(store.paths, store.config, SystemClock(), None)
+    settle(store.paths.root, store.config)
+    assert _ends(store) == ends
+
+
+def test_a_missing_file_of_a_queue_and_a_damaged_end_of_the_log_are_mended_together(
+    stopped_store: Callable[..., Any], make_record: Callable[..., Record]
+) -> None:
+    """The whole part of the log ends with a message whose entry the missing file had."""
+    each = 130
+    records = [make_record(queue_id=number % QUEUES, body=b"x") for number in range(QUEUES * each)]
+    store = stopped_store(records)
+    ends = dict.fromkeys(range(QUEUES), each)
+    _list(store, ends)
+    assert _ends(store) == ends
+    first, second, third = sorted(store.paths.queue("orders", 0).iterdir())
+    second.unlink()
+    log, starts = store.log(), store.starts()
+    damage_at = starts[QUEUES * 80]
+    log[damage_at : starts[-1]] = b"\xff" * (starts[-1] - damage_at)
+    store.write_log(log)
+    assert plan_repair(store.paths, store.config).needed
+    repair_store(store.paths, store.config, SystemClock(), None)
+    assert plan_repair(store.paths, store.config).ranges == []
     settle(store.paths.root, store.config)
     assert _ends(store) == ends
