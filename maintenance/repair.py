@@ -72,7 +72,7 @@ def plan_repair(paths: StorePaths, config: Config, progress: Progress | None = N
     """
     files = [step.text for step in plan_files(paths, config)]
     begun = load_quarantine(paths)
-    return Repair(False, files, plan_ranges(paths, config, None, progress, begun))
+    return Repair(False, files, plan_ranges(paths, config, None, progress, begun).ranges)
 
 
 def repair_store(
@@ -98,7 +98,9 @@ def repair_store(
         found = recover_store(survey, last_run)
     # from here on a start knows where the log was damaged, and does the queues after it again
     save_quarantine(paths, _united(begun, found), clock.now_ms())
-    ranges = plan_ranges(paths, config, found, progress, begun)
+    ranges, ends = plan_ranges(paths, config, found, progress, begun)
+    if ends:  # before what tells of them goes
+        _keep_ends(paths, load_living_queues(paths) | ends)
     save_quarantine(paths, [each.damage for each in ranges], clock.now_ms())
     crash_point("repair.planned")
     for some in _groups(ranges):
@@ -134,9 +136,15 @@ def _note_ends(paths: StorePaths) -> None:
             name, end = f"{queue.topic}/{queue.queue_id}", queue.max_offset
             if end > queue.first_slot and end >= ends.get(name, QueueEnd()).end:
                 ends[name] = QueueEnd(end, queue.log_offset(end - 1))
-    if flushed := load_known_flush(paths.known_queues):
-        ends[WATERMARK] = QueueEnd(flushed)
-    replace_known_queues(paths.known_queues, ends)
+    _keep_ends(paths, ends)
+
+
+def _keep_ends(paths: StorePaths, ends: dict[str, QueueEnd]) -> None:
+    """Write the list; what it says of the watermark stays. Durable on return."""
+    flushed = load_known_flush(paths.known_queues)
+    replace_known_queues(
+        paths.known_queues, ends | ({WATERMARK: QueueEnd(flushed)} if flushed else {})
+    )
 
 
 def _groups(ranges: Sequence[RangeRepair]) -> Iterator[list[RangeRepair]]:

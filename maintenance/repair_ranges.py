@@ -19,6 +19,13 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from penstock.maintenance.displaced_records import (
+    Claimed,
+    Queue,
+    claimed_ends,
+    claims_of,
+    queues_of,
+)
 from penstock.shared.config import Config
 from penstock.shared.files.durable import opened
 from penstock.shared.formats.record import decode_record
@@ -45,6 +52,14 @@ from penstock.shared.store.directory import StoreDirectory
 Progress = Callable[[int, int], None]
 
 
+class RangePlan(NamedTuple):
+    """What a repair replaces, and the ends of queues of which nothing but records in the damage
+    tells, by name: once it is replaced nobody can find them out again."""
+
+    ranges: list[RangeRepair]
+    ends: dict[str, QueueEnd]
+
+
 class RangeRepair(msgspec.Struct):
     """A damaged range, the messages it held as far as they are known, and what replaces it."""
 
@@ -60,7 +75,7 @@ def plan_ranges(
     found: Recovered | None,
     progress: Progress | None,
     begun: Sequence[Damage],
-) -> list[RangeRepair]:
+) -> RangePlan:
     """Every damaged range in front of a whole record, or of the end that is known.
 
     Of those that are `begun`, by a repair that was killed, also what it has replaced already: a
@@ -80,7 +95,7 @@ def plan_ranges(
         walk.take_entries()
         walk.take_ends(load_living_queues(paths))
         walk.place_gaps()
-        return walk.ranges
+        return RangePlan(walk.ranges, walk.claimed)
 
 
 def bytes_of(damage: Damage) -> bytes:
@@ -141,6 +156,8 @@ class _Walk:
         self._gaps: dict[tuple[str, int], list[_Gap]] = {}  # of a queue in ascending order
         self._room: list[int] = []  # of each range, for more tombstones
         self._begins: int | None = None  # of a queue whose first record comes
+        self._damage: list[Damage] = []  # all that was met, past the known end too
+        self.claimed: dict[str, QueueEnd] = {}  # ends of queues, by records in there
         self._order: SlotOrder[tuple[str, int], _Placed] = SlotOrder(lambda queue: self._begins)
 
     def add(self, damage: Damage) -> None:
@@ -175,8 +192,12 @@ class _Walk:
         start, total = self._store.log_start, sum(each.size for each in self._store.segments)
         pending: list[Damage] = []
         for position, found, size, record, reason in self._store.scan_log():
-            if found is Kind.END or position >= self._known_end:
+            if found is Kind.END:
                 break  # damage at the very end is a torn tail: a start sees to it
+            if position >= self._known_end:
+                # a segment that was made ahead may have changed places with one of the log
+                self._damage += self._between(position, position + size, reason)
+                continue
             stop = min(position + size, self._known_end)
             # any bytes may name the segment's end: damage ends at a record, and not at a blank
             lost = found is Kind.DAMAGED or bool(pending) and found is Kind.BLANK
@@ -186,9 +207,8 @@ class _Walk:
             if lost or self._known.touches(position, stop - position):
                 known = self._begun.at(position) or self._known.before(stop - 1)
                 why = reason or (known.reason if known is not None else "")
-                pending += damage_between(
-                    self._store.paths, self._segment_bytes, position, stop, why
-                )
+                pending += self._between(position, stop, why)
+                self._damage += self._between(position, position + size, why)
                 continue
             for each in joined(pending):
                 self.add(each)
@@ -199,6 +219,9 @@ class _Walk:
             if progress:
                 progress(position - start, total)
         self._settle()
+
+    def _between(self, start: int, stop: int, reason: str) -> list[Damage]:
+        return damage_between(self._store.paths, self._segment_bytes, start, stop, reason)
 
     def _is_replaced(self, position: int, record: memoryview) -> bool:
         return self._begun.at(position) is not None and is_replacement(decode_record(record))
@@ -276,20 +299,24 @@ class _Walk:
 
     def take_ends(self, known: Mapping[str, QueueEnd]) -> None:
         """Queues that are known to have gone on have lost what is missing after their last one. So
-        have those whose last records name wrong slots."""
+        have those whose last records name wrong slots, and those of records in the damage."""
         named: dict[tuple[str, int], tuple[int, int]] = {}
         for each in self.ranges:
             for topic, queue_id, slot in each.lost:
                 here = slot + 1, each.damage.position - 1
                 named[topic, queue_id] = max(here, named.get((topic, queue_id), here))
         nameless = {each.damage.position for each in self.ranges if not each.lost}
-        ends = dict.fromkeys(self._order.tails, 0)
+        ends = dict.fromkeys(self._order.tails, QueueEnd())
         for name, known_end in known.items():
             topic, _, number = name.rpartition("/")
-            ends[topic, int(number)] = known_end.end
-        for queue, end in ends.items():
-            # of one that has nothing here all has expired
-            last = self._next.get(queue, named.get(queue, (end, -1)))
+            ends[topic, int(number)] = known_end
+        claimed = self._claimed_ends([self._next, named, ends]) if self.ranges else {}
+        for queue, (_, known_end) in claimed.items():
+            self.claimed["{}/{}".format(*queue)] = ends[queue] = known_end
+        for queue, (end, _) in ends.items():
+            # of one that has nothing here all has expired, but for what its records claim
+            begin = claimed[queue].begin if queue in claimed else end
+            last = self._next.get(queue, named.get(queue, (begin, -1)))
             lost = max(last, named.get(queue, last))
             misplaced = {each.position for each in self._order.tails.get(queue, ())} & nameless
             end = max(end, lost[0] + len(misplaced))
@@ -297,6 +324,15 @@ class _Walk:
                 if slot < stop:
                     gap = _Gap(slot, stop, past, sys.maxsize)
                     self._gaps.setdefault(queue, []).append(gap)
+
+    def _claimed_ends(self, known: list[Mapping[Queue, tuple[int, int]]]) -> dict[Queue, Claimed]:
+        """What the records in the damage tell, by what is known already of the queues' ends."""
+        store = self._store
+        files = {(each.topic, each.queue_id): (each.max_offset, -1) for each in store.queues()}
+        new = {queue: (0, -1) for queue in queues_of(store.paths.topics)}
+        claims = claims_of(store.paths, joined(self._damage), self._segment_bytes)
+        damage = [each.damage for each in self.ranges]
+        return claimed_ends(claims, damage, [*known, files, new])
 
     def take_entries(self) -> None:
         """Entries that point into the damage name its messages, the last of a queue too."""

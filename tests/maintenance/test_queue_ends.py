@@ -52,6 +52,14 @@ def _ends(store: Any) -> dict[int, int]:
         return {queue.queue_id: queue.max_offset for queue in found.queues()}
 
 
+def _undispatch(store: Any, each: int) -> None:
+    """The queues have only as many entries: the reput had not come to the other messages."""
+    for number in range(QUEUES):
+        file = store.paths.queue("orders", number) / segment_name(0)
+        entries = file.read_bytes()[: each * ENTRY.size]
+        file.write_bytes(entries.ljust(file.stat().st_size, b"\0"))
+
+
 def _list(store: Any, ends: dict[int, int]) -> None:
     """Say in the list how far the queues are on disk, and that all of the log is."""
     with StoreDirectory(store.paths.root) as found:
@@ -133,6 +141,42 @@ def test_a_queue_made_again_from_a_log_that_ends_in_front_of_a_segment_made_ahea
     assert _ends(store) == ends
 
 
+@pytest.mark.parametrize("is_made_ahead", [True, False])
+@pytest.mark.parametrize("starts_first", [True, False])
+@pytest.mark.parametrize("known_by", ["memory", "list"])
+def test_messages_that_no_queue_has_yet_count_where_their_segments_changed_places(
+    stopped_store: Callable[..., Any],
+    twelve: list[Record],
+    make_run: Callable[[Config], Run],
+    known_by: str,
+    starts_first: bool,
+    is_made_ahead: bool,
+) -> None:
+    """They were stored and not dispatched: their records alone know their queue offsets."""
+    store = stopped_store(twelve * (QUEUES * EACH // 12), unclean=True)
+    ends = dict.fromkeys(range(QUEUES), EACH)
+    run, dispatched = None, 6
+    _undispatch(store, dispatched)
+    if known_by == "memory":
+        run = make_run(store.config)
+        _remember(store, run, dispatched)
+        write_run(store.paths, run)
+    _list(store, dict.fromkeys(range(QUEUES), dispatched))
+    if is_made_ahead:
+        (store.paths.commit_log / segment_name(6 * SEGMENT)).write_bytes(bytes(SEGMENT))
+    one, other = sorted(store.paths.commit_log.iterdir())[-2:]
+    content = one.read_bytes()
+    one.write_bytes(other.read_bytes())
+    other.write_bytes(content)
+    if starts_first:
+        settle(store.paths.root, store.config)
+        run = None
+    repair_store(store.paths, store.config, SystemClock(), run)
+    assert plan_repair(store.paths, store.config).ranges == []
+    settle(store.paths.root, store.config)
+    assert _ends(store) == ends
+
+
 def test_a_missing_file_of_a_queue_and_a_damaged_end_of_the_log_are_mended_together(
     stopped_store: Callable[..., Any], make_record: Callable[..., Record]
 ) -> None:
@@ -154,3 +198,17 @@ def test_a_missing_file_of_a_queue_and_a_damaged_end_of_the_log_are_mended_toget
     assert plan_repair(store.paths, store.config).ranges == []
     settle(store.paths.root, store.config)
     assert _ends(store) == ends
+
+
+def test_messages_that_no_queue_has_yet_count_where_their_segment_has_another_name(
+    stopped_store: Callable[..., Any], twelve: list[Record]
+) -> None:
+    """The repair puts the file aside, and makes the segment that is missing."""
+    store = stopped_store(twelve * (QUEUES * EACH // 12), unclean=True)
+    _undispatch(store, 6)
+    _list(store, dict.fromkeys(range(QUEUES), 6))
+    last = max(store.paths.commit_log.iterdir())
+    last.rename(last.with_name(last.name + ".bak"))
+    repair_store(store.paths, store.config, SystemClock(), None)
+    settle(store.paths.root, store.config)
+    assert _ends(store) == dict.fromkeys(range(QUEUES), EACH)
