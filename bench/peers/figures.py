@@ -59,7 +59,7 @@ def against(
 def against_best(
     kind: str, ack: str, size: int, but: tuple[str, ...] = (), ours: str = OURS
 ) -> Callable[[Comparison], Measured]:
-    """The ratio of a row of ours to the fastest that is neither ours nor named in `but`.
+    """The ratio of a row of Penstock's to the fastest that is neither its own nor named in `but`.
 
     Ours in batches is told too: other brokers' clients have no batches here.
     """

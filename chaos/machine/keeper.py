@@ -31,7 +31,7 @@ def keeping(home: Path) -> Iterator[None]:
     keeper = subprocess.Popen(
         [sys.executable, "-m", "penstock.chaos.machine.keeper", mark, str(home)],
         stdin=subprocess.PIPE,
-        start_new_session=True,  # a signal to the run's group is none to the keeper
+        start_new_session=True,  # the keeper outlives a signal to the run's group
     )
     os.environ[_VARIABLE] = mark  # after that: the keeper does not keep itself
     try:
