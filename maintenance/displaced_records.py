@@ -17,8 +17,10 @@ is bounded by the bytes that are lost.
 
 from __future__ import annotations
 
+import mmap
 import os
 import re
+import stat
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
@@ -66,7 +68,7 @@ class Claimed(NamedTuple):
     end: QueueEnd
 
 
-def claims_in(raw: bytes, position: int = -1) -> Iterator[Claim]:
+def claims_in(raw: bytes | memoryview, position: int = -1) -> Iterator[Claim]:
     """Of the records in bytes that stand at this log offset; -1 where they are not in the log."""
     end = 0
     for hit in _MAGIC.finditer(raw, 4):
@@ -91,15 +93,22 @@ def claims_of(paths: StorePaths, damage: Iterable[Damage], segment_bytes: int) -
     gone = load_deleted_topics(paths.deleted_topics).ends()
     pieces = [(each.file, each.offset, each.size, each.position) for each in damage]
     for file in sorted(paths.quarantine.glob(f"{paths.commit_log.name}--*")):
-        if file.is_file():
+        if stat.S_ISREG(file.lstat().st_mode):  # and no link that stood in a segment's place
             pieces.append((str(file), 0, segment_bytes, -1))
     for name, offset, size, position in pieces:
-        with opened(name, os.O_RDONLY) as handle:
-            # damage ends where zeros begin, and a record without properties ends in their length
-            raw = os.pread(handle, size, offset) + bytes(PROPERTIES_LENGTH_BYTES)
-        for claim in claims_in(raw, position):
+        for claim in claims_in(_mapped(name, offset, size), position):
             if claim.position >= gone.get(claim.queue[0], 0):
                 yield claim
+
+
+def _mapped(name: str, offset: int, size: int) -> memoryview:
+    """Bytes of a file, as far as it goes. Mapped: damage may be as long as a segment."""
+    # damage ends where zeros begin, and a record without properties ends in their length
+    size += PROPERTIES_LENGTH_BYTES
+    with opened(name, os.O_RDONLY) as handle:
+        if os.fstat(handle).st_size == 0:
+            return memoryview(b"")  # cannot be mapped
+        return memoryview(mmap.mmap(handle, 0, access=mmap.ACCESS_READ))[offset : offset + size]
 
 
 def claimed_ends(
