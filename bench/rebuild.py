@@ -29,7 +29,7 @@ from penstock.shared.layout import StorePaths
 from penstock.shared.store.watermark import load_watermark
 from penstock.spark.jobs.manifest import digest_of
 
-TOPICS, QUEUES, BATCH = 4, 4, 64
+TOPICS, QUEUES = 4, 4
 LOOK_S = 0.05
 Moved = Callable[[int, int], None]
 
@@ -104,9 +104,8 @@ def _log_bytes(paths: StorePaths) -> int:
 
 
 def fill(root: Path, log_bytes: int, size: int) -> None:
-    """A store of messages with keys, of 4 topics with 4 queues each."""
+    """A store of messages with keys, of 4 topics with 4 queues each. No body is like another."""
     dice = random.Random(1)
-    bodies = [dice.randbytes(size) for _ in range(BATCH)]
     settings = ('flush_disk_type = "async"',)
     with running_stack(root, settings) as stack, Producer(store=stack.store) as producer:
         for topic in range(TOPICS):
@@ -115,7 +114,7 @@ def fill(root: Path, log_bytes: int, size: int) -> None:
         for number in range(log_bytes // (size + 180)):
             producer.send(
                 f"bench-{number % TOPICS}",
-                bodies[number % BATCH],
+                dice.randbytes(size),
                 queue=number // TOPICS % QUEUES,
                 tags="tag",
                 keys=f"key-{number}",

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from penstock.cli.bench_core import core
+from penstock.cli.bench_daily import export, page, waits
 from penstock.cli.bench_group import group
 from penstock.cli.bench_idle import idle
 from penstock.cli.bench_load import COMMANDS
@@ -27,7 +28,7 @@ def bench(ctx: click.Context) -> None:
     end_in_order(ctx)
 
 
-for _command in (core, group, idle, *COMMANDS):
+for _command in (core, export, group, idle, page, waits, *COMMANDS):
     bench.add_command(_command)
 
 

@@ -106,9 +106,11 @@ def _mapped(name: str, offset: int, size: int) -> memoryview:
     # damage ends where zeros begin, and a record without properties ends in their length
     size += PROPERTIES_LENGTH_BYTES
     with opened(name, os.O_RDONLY) as handle:
-        if os.fstat(handle).st_size == 0:
+        length = os.fstat(handle).st_size
+        if length == 0:
             return memoryview(b"")  # cannot be mapped
-        return memoryview(mmap.mmap(handle, 0, access=mmap.ACCESS_READ))[offset : offset + size]
+        mapped = mmap.mmap(handle, length, mmap.MAP_SHARED, mmap.PROT_READ)
+    return memoryview(mapped)[offset : offset + size]
 
 
 def claimed_ends(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import math
 import shutil
@@ -12,8 +11,8 @@ import threading
 import time
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
+from penstock.bench.browser import Browser
 from penstock.client import GroupConsumer, Producer
 from penstock.embedded import Broker
 
@@ -48,17 +47,12 @@ def _handle(broker: Broker, group: str, pause_s: float, over: threading.Event) -
                 message.ack()
 
 
-def _browser(place: Path) -> Any:
-    """That of the page's tests, which import nothing from each other."""
-    spec = importlib.util.spec_from_file_location("browser", Path(__file__).parent / "conftest.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.Browser(shutil.which("chromium") or sys.exit("apt-get install chromium"), place)
+def _browser(place: Path) -> Browser:
+    return Browser(shutil.which("chromium") or sys.exit("apt-get install chromium"), place)
 
 
-def _take(browser: Any, monitor: str) -> None:
-    browser._ask("Emulation.setScrollbarsHidden", hidden=True)
+def _take(browser: Browser, monitor: str) -> None:
+    browser.command("Emulation.setScrollbarsHidden", hidden=True)
     for name, view, shown, width, height, dark in PICTURES:
         browser.look(width, dark=dark, height=height)
         browser.open(f"{monitor}/#/{view}")

@@ -163,9 +163,9 @@ def test_a_view_is_reached_and_a_message_found_by_keyboard_alone(browser: Any, p
         if browser.run("document.activeElement.name") == "topic":
             break
         browser.press("Tab", 9)
-    browser._ask("Input.insertText", text="orders")
+    browser.command("Input.insertText", text="orders")
     browser.press("Tab", 9)
-    browser._ask("Input.insertText", text="k5")
+    browser.command("Input.insertText", text="k5")
     browser.press("Enter", 13)
     browser.until("document.querySelector('pre')?.textContent.includes('\"id\": 5')")
 

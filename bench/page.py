@@ -1,0 +1,140 @@
+"""What the monitor's page costs: who looks at it waits how long, and how much it takes of a core.
+
+The broker has thousands of topics, of each of which a group has had half. A page is asked for as
+the browser does it; where Chromium is there, it says itself when it first painted something, and
+stays open for a while to be counted as somebody who looks.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+import time
+import urllib.request
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from statistics import median
+
+import msgspec
+
+from penstock.bench.accounts import ran
+from penstock.bench.browser import Browser
+from penstock.bench.idle import SETTLE_S
+from penstock.bench.load_process import Moved
+from penstock.bench.stack import Stack, running_stack
+from penstock.client.producer import Producer
+from penstock.shared.errors import StoreUnavailable
+from penstock.shared.layout import StorePaths
+from penstock.shared.memory.positions import Positions
+from penstock.shared.memory.run_directory import read_run
+
+QUEUES, MESSAGES = 4, 8
+ANSWER_S = 60
+ON = {"monitor_enable": "true", "monitor_port": "0"}
+_PAINTED = "performance.getEntriesByName('first-contentful-paint')[0]?.startTime"
+
+
+class Row(msgspec.Struct, frozen=True, tag="page", tag_field="kind"):
+    """Of a request or a paint milliseconds; of the monitor percent of one core. `asked` is what it
+    is to stay below."""
+
+    what: str
+    unit: str
+    asked: float
+    runs: int
+    p50: float
+    max: float
+
+
+def bench_page(topics: int, runs: int, seconds: float, moved: Moved) -> list[Row]:
+    """As many groups as topics. Raises StoreUnavailable where the page is not served."""
+    place = Path(tempfile.mkdtemp(prefix="penstock-page-"))
+    try:
+        _fill(place / "store", topics, lambda done: moved(done, 2 * topics))
+        flags = {**ON, "max_queues": str(topics * QUEUES)}
+        with running_stack(place / "store", flags=flags) as stack:
+            rows = _asked(stack.endpoints["monitor"], topics, runs)
+            rows.append(_cost(stack, "when nobody looks", 1, seconds))
+            moved(3 * topics // 2, 2 * topics)
+            if (program := shutil.which("chromium")) is not None:
+                rows += _seen(program, place / "chromium", stack, runs, seconds)
+            moved(2 * topics, 2 * topics)
+    finally:
+        shutil.rmtree(place)
+    return rows
+
+
+def _fill(root: Path, topics: int, made: Callable[[int], None]) -> None:
+    """Topics with messages, and of each a group that has read half of them."""
+    offsets = {}
+    flags = {"max_queues": str(topics * QUEUES)}
+    with running_stack(root, flags=flags) as stack, Producer(stack.produce) as producer:
+        for number in range(topics):
+            name = f"topic-{number:05}"
+            producer.create_topic(name, QUEUES)
+            for each in range(MESSAGES):
+                producer.send(name, b"x" * 100, queue=each % QUEUES)
+            half = MESSAGES // QUEUES // 2
+            offsets[f"{name}@group-{number:05}"] = {str(queue): half for queue in range(QUEUES)}
+            made(number)
+        producer.flush(ANSWER_S)
+    StorePaths(root).consumer_offsets.write_text(json.dumps({"offsetTable": offsets}))
+
+
+def _asked(monitor: str, topics: int, runs: int) -> list[Row]:
+    """Pages of all topics and groups, in several orders, and one of each."""
+    last = topics - 1
+    ways = {
+        "the page itself": "/",
+        "the overview": "/api/overview",
+        "topics, first page": "/api/topics",
+        "topics, last page": f"/api/topics?page={last // 50 + 1}",
+        "topics by search": f"/api/topics?search={last:05}",
+        "groups by lag": "/api/groups?order=lag",
+        "groups, last page": f"/api/groups?page={last // 50 + 1}",
+        "a group": f"/api/group?name=group-{last:05}",
+        "/metrics": "/metrics",
+    }
+    took: dict[str, list[float]] = {what: [] for what in ways}
+    for _ in range(runs):
+        for what, path in ways.items():
+            began = time.perf_counter()
+            with urllib.request.urlopen(monitor + path, timeout=ANSWER_S) as answer:
+                answer.read()
+            took[what].append(time.perf_counter() - began)
+    return [_row(what, "ms", 300, [each * 1000 for each in all_s]) for what, all_s in took.items()]
+
+
+def _row(what: str, unit: str, asked: float, found: list[float]) -> Row:
+    return Row(what, unit, asked, len(found), round(median(found), 2), round(max(found), 2))
+
+
+def _cost(stack: Stack, what: str, asked: float, seconds: float) -> Row:
+    """Of the monitor, while this time passes."""
+    run = read_run(StorePaths(stack.store))
+    if run is None:
+        raise StoreUnavailable("the broker of this measurement has ended", stack.store)
+    positions = Positions(run.positions)
+    pid = positions.life("monitor").pid
+    positions.close()
+    time.sleep(SETTLE_S)  # what was made or asked for before is done by then
+    before, began = ran(pid), time.monotonic()
+    time.sleep(seconds)  # that this passes is what is measured
+    percent = (ran(pid).ns - before.ns) / (time.monotonic() - began) / 1e7
+    return _row(what, "% of a core", asked, [percent])
+
+
+def _seen(program: str, place: Path, stack: Stack, runs: int, seconds: float) -> list[Row]:
+    monitor, painted, rows = stack.endpoints["monitor"], list[float](), list[Row]()
+    with closing(Browser(program, place)) as browser:
+        for _ in range(runs):
+            browser.open(monitor)
+            painted.append(float(browser.until(_PAINTED)))
+        rows.append(_row("first paint in Chromium", "ms", 300, painted))
+        for view in ("", "topics", "groups?order=lag"):
+            browser.open(f"{monitor}/#/{view}")
+            browser.until("document.getElementById('state')?.className === 'good'")
+            rows.append(_cost(stack, f"while #/{view} is looked at", 3, seconds))
+    return rows
