@@ -25,10 +25,12 @@ from penstock.bench.idle import SETTLE_S
 from penstock.bench.load_process import Moved
 from penstock.bench.stack import Stack, running_stack
 from penstock.client.producer import Producer
+from penstock.shared.clock import SystemClock
 from penstock.shared.errors import StoreUnavailable
 from penstock.shared.layout import StorePaths
 from penstock.shared.memory.positions import Positions
 from penstock.shared.memory.run_directory import read_run
+from penstock.shared.store.topics import Topics, save_topics
 
 QUEUES, MESSAGES = 4, 8
 ANSWER_S = 60
@@ -68,19 +70,23 @@ def bench_page(topics: int, runs: int, seconds: float, moved: Moved) -> list[Row
 
 def _fill(root: Path, topics: int, made: Callable[[int], None]) -> None:
     """Topics with messages, and of each a group that has read half of them."""
-    offsets = {}
+    names = [f"topic-{number:05}" for number in range(topics)]
+    kept, now_ms = Topics(), SystemClock().now_ms()
+    for name in names:  # in the store before the broker is: one that runs makes some a second
+        kept.put(name, QUEUES, now_ms)
+    paths = StorePaths(root)
+    paths.topics.parent.mkdir(parents=True)
+    save_topics(paths.topics, kept)
     flags = {"max_queues": str(topics * QUEUES)}
     with running_stack(root, flags=flags) as stack, Producer(stack.produce) as producer:
-        for number in range(topics):
-            name = f"topic-{number:05}"
-            producer.create_topic(name, QUEUES)
+        for number, name in enumerate(names):
             for each in range(MESSAGES):
                 producer.send(name, b"x" * 100, queue=each % QUEUES)
-            half = MESSAGES // QUEUES // 2
-            offsets[f"{name}@group-{number:05}"] = {str(queue): half for queue in range(QUEUES)}
             made(number)
         producer.flush(ANSWER_S)
-    StorePaths(root).consumer_offsets.write_text(json.dumps({"offsetTable": offsets}))
+    half = dict.fromkeys(map(str, range(QUEUES)), MESSAGES // QUEUES // 2)
+    offsets = {f"{name}@{name.replace('topic', 'group')}": half for name in names}
+    paths.consumer_offsets.write_text(json.dumps({"offsetTable": offsets}))
 
 
 def _asked(monitor: str, topics: int, runs: int) -> list[Row]:
