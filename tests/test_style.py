@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -84,14 +85,18 @@ def _pattern(word: str) -> re.Pattern[str]:
     return re.compile(rf"{edge}{begin}{re.escape(word[1:])}(?![\w-])")
 
 
-TEXTS = {path: _text(path) for path in _files()}
+@cache
+def _texts() -> dict[Path, str]:
+    return {path: _text(path) for path in _files()}
 
 
 @pytest.mark.parametrize(("word", "may_stay"), _glossary(), ids=lambda value: str(value)[:30])
 def test_no_word_of_the_glossarys_left_column_remains(word: str, may_stay: list[str]) -> None:
     pattern = _pattern(word)
     found = []
-    for path, text in TEXTS.items():
+    for path, text in _texts().items():
+        if word[1:] not in text:  # looked for a hundred times as fast as the pattern
+            continue
         allowed = [
             match.span() for each in may_stay for match in re.finditer(re.escape(each), text, re.I)
         ]
@@ -106,7 +111,7 @@ def test_no_word_of_the_glossarys_left_column_remains(word: str, may_stay: list[
 def test_no_sentence_begins_with_who_unless_it_is_a_question() -> None:
     found = [
         f"{path.relative_to(ROOT)}: {match[1]}"
-        for path, text in TEXTS.items()
+        for path, text in _texts().items()
         for match in HEADLESS.finditer(text)
     ]
     assert not found, "\n".join(found)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ast
+import gc
 import re
 import tomllib
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -78,13 +80,33 @@ def _sources(*packages: str) -> list[Path]:
     return [path for path in found if "target" not in path.parts]
 
 
+@cache
+def _parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_bytes())
+
+
+@cache
+def _nodes(path: Path) -> tuple[ast.AST, ...]:
+    return tuple(ast.walk(_parsed(path)))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _trees_for_this_module_only() -> Iterator[None]:
+    """The trees of all sources take 150 MB, and to look for garbage among them longer than they."""
+    gc.disable()
+    yield
+    gc.enable()
+    _nodes.cache_clear()
+    _parsed.cache_clear()
+
+
 def _package(path: Path) -> str:
     return path.relative_to(ROOT).parts[0].removesuffix(".py")
 
 
 def _imports(path: Path) -> Iterator[tuple[str, ...]]:
     """The dotted names below `penstock` that a file imports, as tuples."""
-    for node in ast.walk(ast.parse(path.read_bytes())):
+    for node in _nodes(path):
         names = []
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
@@ -265,7 +287,7 @@ def test_no_function_is_longer_than_a_screen() -> None:
     long = [
         f"{path.relative_to(ROOT)}:{node.lineno} {node.name}"
         for path in _sources(*PRODUCT, "supervisor")
-        for node in ast.walk(ast.parse(path.read_bytes()))
+        for node in _nodes(path)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         and (node.end_lineno or 0) - node.lineno + 1 > MAX_FUNCTION_LINES
     ]
@@ -285,7 +307,7 @@ def test_every_module_says_what_it_is_for() -> None:
     silent = [
         str(path.relative_to(ROOT))
         for path in _sources(*PRODUCT, "supervisor", "bench", "tests")
-        if path.read_text("utf-8").strip() and not ast.get_docstring(ast.parse(path.read_bytes()))
+        if path.read_text("utf-8").strip() and not ast.get_docstring(_parsed(path))
     ]
     assert silent == []
 
@@ -305,7 +327,7 @@ def test_what_a_clients_threads_decode_has_its_decoder_from_the_import_on() -> N
     found = [
         f"{path.relative_to(ROOT)}:{node.lineno}"
         for path in _sources("shared", "client", "embedded", "dataframes", "testing")
-        for node in ast.walk(ast.parse(path.read_bytes()))
+        for node in _nodes(path)
         if isinstance(node, ast.Call)
         and isinstance(node.func, ast.Attribute)
         and node.func.attr == "decode"
@@ -320,7 +342,7 @@ def test_no_class_is_more_than_one_step_from_its_root() -> None:
     for path in _sources(*PRODUCT, "supervisor"):
         if path.name == "errors.py":
             continue
-        for node in ast.walk(ast.parse(path.read_bytes())):
+        for node in _nodes(path):
             if isinstance(node, ast.ClassDef):
                 parents[node.name] = [base.id for base in node.bases if isinstance(base, ast.Name)]
     deep = [
@@ -349,7 +371,7 @@ def test_every_crash_point_is_passed_at_one_place() -> None:
     passed = Counter(
         node.args[0].value if isinstance(node.args[0], ast.Constant) else ast.unparse(node)
         for path in _sources(*PRODUCT, "supervisor")
-        for node in ast.walk(ast.parse(path.read_bytes()))
+        for node in _nodes(path)
         if isinstance(node, ast.Call)
         and isinstance(node.func, ast.Name)
         and node.func.id == "crash_point"

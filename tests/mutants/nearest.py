@@ -52,7 +52,8 @@ def words(path: Path) -> frozenset[str]:
 
 def nearest_tests(root: Path, path: Path) -> list[Path]:
     """All test files, the nearest to `path` first."""
-    sources = [p for p in root.glob("*/**/*.py") if p.relative_to(root).parts[0] not in _OUTSIDE]
+    folders = [each for each in root.iterdir() if each.is_dir() and each.name not in _OUTSIDE]
+    sources = [source for folder in folders for source in folder.rglob("*.py")]
     importers: dict[str, set[str]] = {}
     for source in [*sources, root / "supervisor.py"]:
         for name in imported(source):
@@ -102,4 +103,4 @@ def nearest_tests(root: Path, path: Path) -> list[Path]:
     return sorted(tests, key=rank)
 
 
-_OUTSIDE = {"tests", "src", "docs", "build", "dist", ".venv"}
+_OUTSIDE = {"tests", "src", "docs", "build", "dist", ".venv", ".git"}
