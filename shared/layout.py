@@ -49,49 +49,64 @@ def is_segment_name(name: str) -> bool:
     return len(name) == SEGMENT_NAME_DIGITS and name.isascii() and name.isdigit()
 
 
+class _Place:
+    """A path below a store's root, made when it is first asked for: most callers want a few."""
+
+    def __init__(self, *names: str) -> None:
+        self._names = names
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, paths: StorePaths, owner: type) -> Path:
+        place = vars(paths)[self._name] = paths.root.joinpath(*self._names)
+        return place
+
+
 class StorePaths:
     """Where things are in one store directory."""
+
+    commit_log = _Place("commitlog")
+    consume_queue = _Place("consumequeue")
+    index = _Place("index")
+    checkpoint = _Place("checkpoint")
+    abort = _Place("abort")
+    lock = _Place("lock")
+    topics = _Place("config", "topics.json")
+    consumer_filters = _Place("config", "consumerFilter.json")
+    consumer_offsets = _Place("config", "consumerOffset.json")
+    subscription_groups = _Place("config", "subscriptionGroup.json")
+    name_server_settings = _Place("config", "kvConfig.json")
+    own = _Place("penstock")
+    run = _Place("penstock", "run.json")
+    log = _Place("penstock", "broker.log")
+    geometry = _Place("penstock", "geometry.json")
+    index_state = _Place("penstock", "index.json")
+    starting = _Place("penstock", "starting")
+    staging = _Place("penstock", "half-made")
+    known_queues = _Place("penstock", "queues")
+    group_journal = _Place("penstock", "groups")
+    queue_ends = _Place("penstock", "queue-ends")
+    watermark = _Place("penstock", "watermark")
+    transactions = _Place("penstock", "transactions")
+    retention = _Place("penstock", "retention.json")
+    deletions = _Place("penstock", "deletions.json")
+    archived = _Place("penstock", "archived.json")
+    exact_offsets = _Place("penstock", "exact-offsets.json")
+    deleted_topics = _Place("penstock", "deleted-topics.json")
+    deleted_queues = _Place("penstock", "deleted")
+    rebuild = _Place("penstock", "rebuild")
+    recoveries = _Place("penstock", "recovery.json")
+    scheduler = _Place("penstock", "scheduler")
+    timers = _Place("penstock", "timers")
+    delay_offsets = _Place("config", "delayOffset.json")
+    quarantined = _Place("penstock", "quarantine.json")
+    quarantine = _Place("penstock", "quarantine")
 
     def __init__(self, root: Path | str) -> None:
         from pathlib import Path  # for its sizes this file is imported by those who have no store
 
         self.root = Path(root)
-        self.commit_log = self.root / "commitlog"
-        self.consume_queue = self.root / "consumequeue"
-        self.index = self.root / "index"
-        self.checkpoint = self.root / "checkpoint"
-        self.abort = self.root / "abort"
-        self.lock = self.root / "lock"
-        self.topics = self.root / "config" / "topics.json"
-        self.consumer_filters = self.root / "config" / "consumerFilter.json"
-        self.consumer_offsets = self.root / "config" / "consumerOffset.json"
-        self.subscription_groups = self.root / "config" / "subscriptionGroup.json"
-        self.name_server_settings = self.root / "config" / "kvConfig.json"
-        self.own = self.root / "penstock"
-        self.run = self.own / "run.json"
-        self.log = self.own / "broker.log"
-        self.geometry = self.own / "geometry.json"
-        self.index_state = self.own / "index.json"
-        self.starting = self.own / "starting"
-        self.staging = self.own / "half-made"
-        self.known_queues = self.own / "queues"
-        self.group_journal = self.own / "groups"
-        self.queue_ends = self.own / "queue-ends"
-        self.watermark = self.own / "watermark"
-        self.transactions = self.own / "transactions"
-        self.retention = self.own / "retention.json"
-        self.deletions = self.own / "deletions.json"
-        self.archived = self.own / "archived.json"
-        self.exact_offsets = self.own / "exact-offsets.json"
-        self.deleted_topics = self.own / "deleted-topics.json"
-        self.deleted_queues = self.own / "deleted"
-        self.rebuild = self.own / "rebuild"
-        self.recoveries = self.own / "recovery.json"
-        self.scheduler = self.own / "scheduler"
-        self.timers = self.own / "timers"
-        self.delay_offsets = self.root / "config" / "delayOffset.json"
-        self.quarantined = self.own / "quarantine.json"
-        self.quarantine = self.own / "quarantine"
 
     def queue(self, topic: str, queue_id: int) -> Path:
         """Raises InvalidArgument for what is no name of a directory."""

@@ -244,7 +244,7 @@ def remove_strays(store: Path, last_run: Run | None) -> None:
 
     The caller holds the store's lock, so no such start is still at work.
     """
-    named = None if last_run is None else last_run.path
+    named, identity = last_run and last_run.path, _identity(store)
     for place in _places():
         for directory in place.glob("penstock-*"):
             if directory == named or not _NAME.fullmatch(directory.name):
@@ -252,7 +252,7 @@ def remove_strays(store: Path, last_run: Run | None) -> None:
             try:
                 found = directory.lstat()
                 ours = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
-                if ours and (directory / "store").read_bytes() == _identity(store):
+                if ours and (directory / "store").read_bytes() == identity:
                     remove_directory(directory)
             except FileNotFoundError:
                 continue  # another store's broker has removed it
