@@ -239,6 +239,7 @@ class Broker:
         while left := self.processes():
             if time.monotonic() > deadline:
                 raise StoreUnavailable("actors outlived their supervisor", left, self.output())
+            time.sleep(0.005)
 
     def forget_memory(self) -> None:
         """The machine has gone down with the broker: shared memory is lost."""

@@ -119,6 +119,7 @@ def freeze_at_work(arena: Arena, place: Path, dice: random.Random, armed: Armed)
                     met.add(pid)
             if armed.has_stalled():
                 raise not_reached(armed.missing(), broker)
+            time.sleep(0.005)
             arena.moved()
         return wrong + running.finish()
 

@@ -36,7 +36,7 @@ from penstock.shared.config_sources import load_config
 from penstock.shared.memory.roster import ACTORS
 
 # images of each recorded run, and of one task
-IMAGES, TASK_IMAGES = 200, 10
+IMAGES, TASK_IMAGES = 100, 10
 # how the disk is flushed, and what producers wait for: each leaves other disks
 PROMISES = (("sync", "durable"), ("async", "durable"), ("async", "written"))
 # Whether a run ends with an orderly stop. A round has both, and a stop while the disk lags.
@@ -164,10 +164,12 @@ def choose_images(bundle: Path, count: int, dice: random.Random) -> list[ImageNa
         lambda: dice.randint(1, flushes),
         lambda: flushes,
     )
-    return [
-        ImageName(places[number % 4](), dice.choice(SHARES), dice.getrandbits(32))
-        for number in range(count)
-    ]
+    chosen = {}
+    for number in range(count):
+        name = ImageName(places[number % 4](), dice.choice(SHARES), dice.getrandbits(32))
+        # of nothing more, and of everything, there is one disk whatever the seed
+        chosen[name if 0 < name.share < 1 else name[:2]] = name
+    return list(chosen.values())
 
 
 def check_images(task: tuple[Path, list[ImageName]]) -> list[tuple[ImageName, list[str]]]:
