@@ -69,8 +69,9 @@ os.environ["PENSTOCK_CONTEXT"] = "none"
 os.environ.pop("PENSTOCK_ENDPOINT", None)
 
 STORED_MS = 1700000001456
-READY_TIMEOUT_S = 30
-STOP_TIMEOUT_S = 30
+# only what hangs takes that long, however busy the machine
+READY_TIMEOUT_S = 120
+STOP_TIMEOUT_S = 60
 StoreBuilder = Callable[..., Path]
 RecordMaker = Callable[..., Record]
 RunMaker = Callable[..., Run]
