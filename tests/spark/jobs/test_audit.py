@@ -213,7 +213,11 @@ def test_spark_submit_runs_the_command(written: Path, tmp_path: Path) -> None:
     root = shutil.copytree(written, tmp_path / "store")
     damaged = plant(root, "body", next(each for each in places(root) if each.size > 300), DICE)
     said = subprocess.run([PENSTOCK, "spark", "script"], capture_output=True, text=True, check=True)
-    command = [PENSTOCK.with_name("spark-submit"), "--master", "local[2]", said.stdout.strip()]
+    # as short-lived as those that the product starts by itself
+    options = ["--driver-java-options", "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"]
+    options += ["--conf", "spark.ui.enabled=false", "--conf", "spark.sql.shuffle.partitions=2"]
+    command = [PENSTOCK.with_name("spark-submit"), "--master", "local[2]", *options]
+    command += [said.stdout.strip()]
     ran = subprocess.run(
         [*command, "audit", str(root), "-o", "json"],
         env={**os.environ, "JAVA_HOME": str(java_home()), "PYSPARK_PYTHON": sys.executable},
