@@ -34,6 +34,8 @@ from penstock.shared.process.broker_status import read_status
 from penstock.shared.store.checkpoint_file import load_checkpoint
 from penstock.supervisor import CHECK_MS, FAILURES_LIMIT
 
+pytestmark = pytest.mark.takes(45)
+
 READY_TIMEOUT_S = 120
 SCRIPT = """\
 import os, signal, sys, time

@@ -25,7 +25,7 @@ from penstock.cli.main import main
 from penstock.maintenance.verify import verify_store
 from penstock.shared.errors import StoreUnavailable
 
-pytestmark = pytest.mark.takes(20)
+pytestmark = pytest.mark.takes(60)
 
 SMALL = ("--set", "mapped_file_size_commit_log_bytes=67108864")
 LIMITS = (

@@ -36,6 +36,8 @@ from penstock.bench.plot import line_plot
 from penstock.bench.sweeps import Point, Sweeps, told
 from penstock.shared.errors import MissingDependency, StoreUnavailable
 
+pytestmark = pytest.mark.takes(30)
+
 MACHINE = Machine(2, "cpu", 4.0, "6.1", "3.11", 0.5, 400, 2000, 10_000, 9000)
 
 

@@ -18,7 +18,7 @@ from penstock.bench.spark.measure import (
 from penstock.cli.main import main
 
 
-@pytest.mark.takes(40)
+@pytest.mark.takes(60)
 def test_the_store_is_measured_beside_parquet(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["bench", "spark", "--messages", "3000", "--size", "50", "--runs", "1", "-o", "json"])

@@ -19,7 +19,7 @@ from penstock.chaos.crashes.points import WAYS, run_way
 from penstock.chaos.report import Report
 from penstock.shared.faults import POINTS
 
-pytestmark = pytest.mark.takes(20)
+pytestmark = pytest.mark.takes(70)
 
 TIMES = int(os.environ.get("PENSTOCK_CHAOS_POINTS", "1"))
 

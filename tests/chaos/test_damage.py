@@ -14,7 +14,7 @@ from penstock.chaos.storage.harm import HARM, Scene, do_harm
 from penstock.shared.formats.record import Record, encode_record
 from penstock.shared.layout import segment_name
 
-pytestmark = pytest.mark.takes(20)
+pytestmark = pytest.mark.takes(35)
 
 LEFT = ("stopped", "killed", "killed, its memory gone", "without power")
 SEEDS = range(8)

@@ -31,7 +31,7 @@ from penstock.shared.memory.run_directory import remove_strays
 from penstock.shared.recovery.open_store import open_store
 from penstock.shared.store.watermark import Watermark, decode_watermark, encode_watermark
 
-pytestmark = pytest.mark.takes(100)
+pytestmark = pytest.mark.takes(25)
 
 MOST_SYNCS = 80
 SEEDS = range(int(os.environ.get("PENSTOCK_CHAOS_TRACES", "2")))

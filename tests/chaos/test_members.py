@@ -19,7 +19,7 @@ from penstock.chaos.running.members import run_members
 STRIKES = int(os.environ.get("PENSTOCK_CHAOS_MEMBERS", "6"))
 
 
-@pytest.mark.takes(30)
+@pytest.mark.takes(75)
 @pytest.mark.timeout(300 + 30 * STRIKES)
 def test_groups_keep_their_promises_whoever_is_struck(tmp_path: Path) -> None:
     seed = int(os.environ.get("PENSTOCK_CHAOS_SEED", "5"))

@@ -22,6 +22,8 @@ from penstock.client.core.sending.frame_ring import ENOUGH_BYTES
 from penstock.shared.faults import VARIABLE
 from penstock.shared.memory.ring_file import make_ring, ring_files, ring_path
 
+pytestmark = pytest.mark.takes(30)
+
 BODY_BYTES = 4000
 WAIT_S = 30
 Brokers = Callable[..., Broker]

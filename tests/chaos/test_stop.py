@@ -22,7 +22,7 @@ from penstock.shared.layout import StorePaths, segment_name
 from penstock.shared.memory.positions import Positions
 from penstock.shared.memory.run_directory import read_run
 
-pytestmark = pytest.mark.takes(40)
+pytestmark = pytest.mark.takes(65)
 
 TOPIC = "chaos"
 QUEUES = 4

@@ -21,7 +21,7 @@ from penstock.client.producer import Producer
 from penstock.shared.layout import StorePaths
 from penstock.shared.memory.run_directory import read_run
 
-pytestmark = pytest.mark.takes(25)
+pytestmark = pytest.mark.takes(35)
 
 TOPIC = "chaos"
 QUEUES = 4

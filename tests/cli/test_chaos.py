@@ -18,7 +18,7 @@ from penstock.chaos.machine.processes import run_directories_below
 from penstock.cli.chaos import KINDS
 from penstock.shared.faults import POINTS
 
-pytestmark = pytest.mark.takes(150)
+pytestmark = pytest.mark.takes(180)
 
 NEED_A_COMPILER = {"power", "promises", "disk", "full", "slow", "cut", "clock", "mixed"}
 # long ones, which have tests of their own

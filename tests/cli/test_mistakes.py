@@ -34,7 +34,7 @@ import pytest
 from penstock.client import Producer
 from penstock.shared.process.broker_status import read_status
 
-pytestmark = pytest.mark.takes(30)
+pytestmark = pytest.mark.takes(70)
 
 HERE = Path(__file__).parent
 SNAPSHOT = HERE / "mistakes.txt"

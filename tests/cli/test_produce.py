@@ -22,6 +22,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.takes(30)
+
 Command = Callable[..., subprocess.CompletedProcess[str]]
 PENSTOCK = [sys.executable, "-m", "penstock.cli.main"]
 LINES = 20_000

@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.takes(30)
+
 PENSTOCK = [sys.executable, "-m", "penstock.cli.main"]
 Shell = Callable[..., subprocess.CompletedProcess[str]]
 # each prints something; those of a store want its directory last

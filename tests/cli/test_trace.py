@@ -13,6 +13,8 @@ import pytest
 from penstock.client.group_consumer import GroupConsumer
 from penstock.client.producer import Producer
 
+pytestmark = pytest.mark.takes(40)
+
 Command = Callable[..., subprocess.CompletedProcess[str]]
 Trace = Callable[..., Any]
 # so far off that no test is slow enough for it

@@ -27,7 +27,7 @@ from penstock.shared.memory.run_directory import read_run
 from penstock.shared.process import find_broker
 from penstock.shared.wire.sockets import dial
 
-pytestmark = pytest.mark.takes(20)
+pytestmark = pytest.mark.takes(40)
 
 WAIT_S = 30
 # Far less than a client's timeout of 30 s, however busy this machine is.

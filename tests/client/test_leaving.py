@@ -19,6 +19,8 @@ import pytest
 from penstock.client import Consumer
 
 # what every program begins with; it is told its endpoint and its topic
+pytestmark = pytest.mark.takes(30)
+
 HEAD = """
 import asyncio, atexit, gc, multiprocessing, os, signal, sys, threading, time
 from penstock.client import Consumer, MessageQuery, Producer, aio

@@ -17,7 +17,7 @@ from penstock.spark.flights import CarrierRow, carrier_report, csv_report, same_
 
 from .conftest import StoreBuilder
 
-pytestmark = pytest.mark.takes(60)  # all of Spark's do, in one session: tests/conftest.py
+pytestmark = pytest.mark.takes(300)  # all of Spark's do, in one session: tests/conftest.py
 
 ROWS = 1500  # the first of the year: enough for cancelled flights and several carriers
 

@@ -7,6 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.takes(40)
+
 FIXTURES = """
 def test_a_message_comes_back(producer, topic, consumer):
     producer.send(topic, b"order 1").result()
