@@ -16,6 +16,9 @@ READY := .venv/ready
 # Written first: with it there, .venv is half an environment, and is made again.
 UNFINISHED := .venv/unfinished
 
+# Those that Spark loads, for its starts in tests.
+CLASSES := .venv/spark.jsa
+
 # As pip does where it installs for good: else, where PYTHONDONTWRITEBYTECODE is set, each start of
 # each process compiles all of its modules, which takes longer than the rest of a start.
 COMPILE := .venv/bin/python -m compileall -q -j 0 src/penstock src/penstock/*/
@@ -57,10 +60,19 @@ $(READY): pyproject.toml $(wildcard shared/loops/native/*)
 	@echo 'Ready. Next:  . .venv/bin/activate && penstock up --store ./store    or:  make demo'
 
 .PHONY: test
-test: lint ## check style and types, then run all tests, as many at once as there are cores
-	@$(COMPILE)
+test: setup ## check style and types, then run all tests, as many at once as there are cores
+	@# types are checked by one core, while another makes what all tests start from
+	@$(MAKE) --no-print-directory -j 2 lint warm
 	@# tests/conftest.py says how many at once, and in what order
 	.venv/bin/python -m pytest -n auto
+
+# compiled modules and tests, and the classes of Spark
+.PHONY: warm
+warm: setup
+	@$(COMPILE)
+	@# if tests cannot be collected, they will say so
+	@.venv/bin/python -m pytest --collect-only -qq > /dev/null || true
+	@test $(CLASSES) -nt $(READY) || .venv/bin/python tests/spark/class_archive.py $(CLASSES)
 
 # how long `make chaos` goes on: make chaos MINUTES=60
 MINUTES ?= 10
