@@ -70,8 +70,8 @@ test: setup ## check style and types, then run all tests, as many at once as the
 .PHONY: warm
 warm: setup
 	@$(COMPILE)
-	@# if tests cannot be collected, they will say so
-	@.venv/bin/python -m pytest --collect-only -qq > /dev/null || true
+	@# its plugins, too, which pytest compiles in its own way; what cannot be collected will say so
+	@env -u PYTHONDONTWRITEBYTECODE .venv/bin/python -m pytest --collect-only -qq > /dev/null || true
 	@test $(CLASSES) -nt $(READY) || .venv/bin/python tests/spark/class_archive.py $(CLASSES)
 
 # how long `make chaos` goes on: make chaos MINUTES=60
