@@ -16,7 +16,7 @@ import sys
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -267,7 +267,8 @@ class Broker:
             self.process.kill()
             self.wait_end()
         for pid in self.processes():
-            os.kill(pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # it has ended by itself: it goes with its parent
+                os.kill(pid, signal.SIGKILL)
         for path in self.run_directories | set(self.shared_memory()):
             shutil.rmtree(path, ignore_errors=True)
 

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import socket
+import subprocess
+from pathlib import Path
+
+import pytest
 
 from penstock.chaos import broker
 from penstock.shared.config import DEFAULT_PRODUCE_PORT, DEFAULT_TRANSACTION_PORT
@@ -26,3 +30,18 @@ def test_ports_lie_together_where_no_connection_and_no_other_broker_takes_by_its
         for port in ports.values():
             assert not DEFAULT_PRODUCE_PORT <= port <= DEFAULT_TRANSACTION_PORT
             assert 1024 < port < lowest
+
+
+def test_a_process_that_ends_while_all_are_ended_keeps_nothing_from_going(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started = broker.Broker(tmp_path, {})
+    with subprocess.Popen(["true"]) as ended:
+        ended.wait()
+    # as the kernel has it: listed, and gone with its parent before it is killed
+    monkeypatch.setattr(started, "processes", lambda: [ended.pid])
+    memory = tmp_path / "memory"
+    memory.mkdir()
+    started.run_directories.add(memory)
+    started.clear()
+    assert not memory.exists()
