@@ -21,11 +21,12 @@ from penstock.actors.gateway.requests import (
     rebalancing,
     replies,
     sending,
+    switched_off,
     topics,
     transactions,
 )
 from penstock.actors.gateway.services import Services
-from penstock.remoting.codes import Request, Response
+from penstock.remoting.codes import AUTHORITY, Request, Response
 from penstock.remoting.naming.server import NAMING
 
 Processor = Callable[[Services, Call], Reply | None]
@@ -94,6 +95,18 @@ PROCESSORS: Mapping[int, Processor] = {
     Request.CHECK_CLIENT_CONFIG: rebalancing.check_config,
     Request.QUERY_ASSIGNMENT: rebalancing.assign,
     Request.SET_MESSAGE_REQUEST_MODE: rebalancing.set_mode,
+    Request.GET_ALL_MESSAGE_REQUEST_MODE: switched_off.request_modes,
+    Request.UPDATE_COLD_DATA_FLOW_CTR_CONFIG: switched_off.set_thresholds,
+    Request.REMOVE_COLD_DATA_FLOW_CTR_CONFIG: switched_off.forget_threshold,
+    Request.GET_COLD_DATA_FLOW_CTR_INFO: switched_off.cold_data,
+    Request.SET_COMMITLOG_READ_MODE: switched_off.set_read_ahead,
+    Request.CHECK_ROCKSDB_CQ_WRITE_PROGRESS: switched_off.check_rocksdb_queues,
+    Request.EXPORT_ROCKSDB_CONFIG_TO_JSON: switched_off.export_rocksdb,
+    Request.RESET_MASTER_FLUSH_OFFSET: switched_off.reset_flush_offset,
+    Request.GET_TIMER_CHECK_POINT: switched_off.for_slaves,
+    Request.GET_TIMER_METRICS: switched_off.for_slaves,
+    Request.GET_BROKER_EPOCH_CACHE: switched_off.epochs,
+    **dict.fromkeys(AUTHORITY, switched_off.authority),
 }
 
 

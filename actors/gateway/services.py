@@ -47,6 +47,8 @@ class Services:
     started_ms: int  # likewise
     clean: Callable[[], None]  # has the cleaner look at once
     filters: KnownFilters = field(default_factory=KnownFilters)
+    # group -> bytes, as operators have set it; nothing obeys it
+    cold_thresholds: dict[str, int] = field(default_factory=dict)
 
     def log_at(self, offset: int, size: int) -> memoryview | bytes:
         """Bytes of the log, of which less is there where it ends; b"" where it is not.

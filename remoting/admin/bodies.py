@@ -159,3 +159,27 @@ class HaStatus(msgspec.Struct, frozen=True, rename="camel"):
     master: bool = True
     in_sync_slave_nums: int = 0
     ha_connection_info: list[str] = []
+
+
+class ColdData(msgspec.Struct, frozen=True, rename="camel"):
+    """Thresholds of groups, in bytes, and how much was read: see `switched_off`. The last three are
+    what RocketMQ's broker has where nothing is set."""
+
+    config_table: dict[str, int]
+    runtime_table: dict[str, int] = {}
+    cg_cold_read_threshold: int = 3 << 20
+    global_cold_read_threshold: int = 100 << 20
+    global_acc: int = 0
+
+
+class CqCheck(msgspec.Struct, frozen=True, rename="camel"):
+    """Whether RocksDB's consume queues are like those in files: 2, it is still being looked at."""
+
+    check_result: str
+    check_status: int = 2
+
+
+class RequestModes(msgspec.Struct, frozen=True, rename="camel"):
+    """Topic -> group -> how the group has messages of it, where that is set."""
+
+    message_request_mode_map: dict[str, dict[str, str]]

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from penstock.remoting.codes import Request
+from penstock.remoting.codes import AUTHORITY, Request
 from penstock.remoting.command import Int32, Int64
 
 
@@ -84,6 +84,16 @@ class EntriesFields(msgspec.Struct, frozen=True, rename="camel"):
     consumer_group: str = ""
 
 
+class ReadAheadFields(msgspec.Struct, frozen=True):
+    """0: the kernel reads ahead. 1: it does not."""
+
+    mode: Int32 = msgspec.field(name="READ_AHEAD_MODE")
+
+
+class ResetFlushFields(msgspec.Struct, frozen=True, rename="camel"):
+    master_flush_offset: Int64
+
+
 FIELDS: Mapping[int, type[msgspec.Struct]] = {
     Request.UPDATE_AND_CREATE_TOPIC_LIST: Nothing,
     Request.DELETE_TOPIC_IN_BROKER: TopicName,
@@ -117,4 +127,16 @@ FIELDS: Mapping[int, type[msgspec.Struct]] = {
     Request.GET_BROKER_CONSUME_STATS: InBrokerFields,
     Request.QUERY_CONSUME_QUEUE: EntriesFields,
     Request.GET_BROKER_HA_STATUS: Nothing,
+    Request.GET_TIMER_CHECK_POINT: Nothing,
+    Request.GET_TIMER_METRICS: Nothing,
+    Request.GET_ALL_MESSAGE_REQUEST_MODE: Nothing,
+    Request.GET_BROKER_EPOCH_CACHE: Nothing,
+    Request.CHECK_ROCKSDB_CQ_WRITE_PROGRESS: Nothing,
+    Request.EXPORT_ROCKSDB_CONFIG_TO_JSON: Nothing,
+    Request.UPDATE_COLD_DATA_FLOW_CTR_CONFIG: Nothing,
+    Request.REMOVE_COLD_DATA_FLOW_CTR_CONFIG: Nothing,
+    Request.GET_COLD_DATA_FLOW_CTR_INFO: Nothing,
+    **dict.fromkeys(AUTHORITY, Nothing),
+    Request.RESET_MASTER_FLUSH_OFFSET: ResetFlushFields,
+    Request.SET_COMMITLOG_READ_MODE: ReadAheadFields,
 }

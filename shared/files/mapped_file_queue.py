@@ -61,6 +61,10 @@ class MappedFile:
         faults them in again."""
         self._map.madvise(mmap.MADV_DONTNEED)
 
+    def read_ahead(self, is_on: bool) -> None:
+        """Whether the kernel reads on where a page is read that is not in memory."""
+        self._map.madvise(mmap.MADV_NORMAL if is_on else mmap.MADV_RANDOM)
+
     def sync(self, start: int, stop: int) -> None:
         """Write out the pages of [start, stop), which begins at a page, through the mapping."""
         self._map.flush(start, stop - start)
@@ -103,6 +107,7 @@ class MappedFileQueue:
         self.segment_bytes = segment_bytes
         self._writable = writable
         self._keep = keep
+        self._reads_ahead = True
         self._open: OrderedDict[int, MappedFile] = OrderedDict()
         # shut down, while somebody still holds a view
         self._held: list[MappedFile] = []
@@ -114,6 +119,8 @@ class MappedFileQueue:
         if found is None:
             found = MappedFile(self.path(position), base, self.segment_bytes, self._writable)
             self._open[base] = found
+            if not self._reads_ahead:
+                found.read_ahead(False)
             if len(self._open) > self._keep:
                 self._shut_down(self._open.popitem(last=False)[1])
         else:
@@ -134,6 +141,12 @@ class MappedFileQueue:
         """Give back the pages of all mapped segments."""
         for segment in self._open.values():
             segment.release_pages()
+
+    def read_ahead(self, is_on: bool) -> None:
+        """See MappedFile; of those that are mapped, and of all later ones."""
+        self._reads_ahead = is_on
+        for segment in self._open.values():
+            segment.read_ahead(is_on)
 
     def _shut_down(self, segment: MappedFile) -> None:
         if not segment.close():

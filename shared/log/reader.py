@@ -137,6 +137,10 @@ class LogReader:
             return True
         return False
 
+    def read_ahead(self, is_on: bool) -> None:
+        """Whether the kernel reads on where this process reads what is not in memory."""
+        self._segments.read_ahead(is_on)
+
     def release_deleted(self, now_ms: int) -> int:
         """Close segments that are deleted; for how many ms a view of one has been held so far."""
         return self._segments.release_deleted(now_ms)

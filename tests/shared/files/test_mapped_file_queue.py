@@ -71,6 +71,26 @@ def test_no_more_files_stay_open_than_are_kept(tmp_path: Path) -> None:
     assert len(os.listdir("/proc/self/fd")) == before
 
 
+def is_read_at_random(file: Path) -> bool:
+    """Whether this process has said so to the kernel of its mapping."""
+    _, found, rest = Path("/proc/self/smaps").read_text().partition(str(file))
+    assert found, "it is not mapped"
+    return "rr" in rest.partition("VmFlags:")[2].partition("\n")[0].split()
+
+
+def test_mapped_segments_and_later_ones_are_read_ahead_or_not(tmp_path: Path) -> None:
+    make_segments(tmp_path, 2)
+    queue = MappedFileQueue(tmp_path, SIZE)
+    queue.segment(0)
+    assert not is_read_at_random(queue.path(0))
+    queue.read_ahead(False)
+    queue.segment(SIZE)
+    assert is_read_at_random(queue.path(0)) and is_read_at_random(queue.path(SIZE))
+    queue.read_ahead(True)
+    assert not is_read_at_random(queue.path(0)) and not is_read_at_random(queue.path(SIZE))
+    queue.close()
+
+
 def test_a_segment_that_is_not_there_is_not_made(tmp_path: Path) -> None:
     make_segments(tmp_path, 1)
     queue = MappedFileQueue(tmp_path, SIZE, writable=True)
