@@ -12,6 +12,7 @@ ORDERLY_KEEP_MS have passed since it was heard: it may be frozen in the middle o
 nobody may handle the next one of that key meanwhile. The journal says when that is, so that each of
 several coordinators does not begin the time again. That its process has ended is seen by its
 connection, and only believed of one that was not silent before: a frozen one may be killed later.
+It is not believed of one that is carried: the connection is the gateway's, and its client lives.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ class Member:
     """One member as it joined, and when it was heard."""
 
     __slots__ = (
-        "address", "client_id", "connection", "gone_ms", "group", "is_parting", "peer", "row",
-        "seen_ms", "silent_after_ms", "told_unheard", "told_version", "waits_for",
+        "address", "client_id", "connection", "gone_ms", "group", "is_carried", "is_parting",
+        "peer", "row", "seen_ms", "silent_after_ms", "told_unheard", "told_version", "waits_for",
     )  # fmt: skip
 
     def __init__(self, group: Group, row: MemberRow, now_ms: int) -> None:
@@ -43,7 +44,7 @@ class Member:
         self.client_id = row.client_id
         self.peer = b""
         self.address = ""
-        self.is_parting = False
+        self.is_parting = self.is_carried = False
         self.connection = -1
         self.seen_ms = now_ms
         self.silent_after_ms = row.session_timeout_ms
@@ -109,6 +110,7 @@ class Membership:
                 self.change(member.group)
             member.row = row
             self._changes.append(row)
+        member.is_carried = join.carried
         self.heard(member, now_ms, peer)
         member.silent_after_ms = row.session_timeout_ms
         if member.peer != peer or member.connection != connection:
@@ -219,7 +221,8 @@ class Membership:
     def keep_until(member: Member) -> int:
         """Until when a dead member's queues may not be another's; 0: from now on they may."""
         was_alive = 0 <= member.gone_ms - member.seen_ms <= member.row.session_timeout_ms
-        if was_alive or not member.row.orderly:
+        has_ended = was_alive and not member.is_carried
+        if has_ended or not member.row.orderly:
             return 0
         return (member.row.unheard_ms or member.seen_ms) + ORDERLY_KEEP_MS
 

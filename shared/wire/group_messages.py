@@ -66,7 +66,8 @@ class Join(WireMessage, frozen=True):
     a silence until the lock expires, as RocketMQ's do. With `retry_topic` the group's topic of
     retries is made at once, as RocketMQ's clients expect; else whoever has a message come again has
     it made, and most groups need none. One that is `parting` does not divide the queues with the
-    others any more, and keeps its claims until it gives them up.
+    others any more, and keeps its claims until it gives them up. Of one that is `carried` somebody
+    else speaks: that connection's end says nothing of the member's.
     """
 
     request: Number
@@ -82,6 +83,7 @@ class Join(WireMessage, frozen=True):
     run: str = ""
     retry_topic: bool = False
     parting: bool = False
+    carried: bool = False
 
 
 class Beat(WireMessage, frozen=True):

@@ -116,6 +116,7 @@ class Member:
             held=tuple(held[:MAX_CLAIMS]),
             run=run_id,
             retry_topic=self.model == "clustering",
+            carried=True,
         )
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
-from penstock.actors.coordinator.membership import GRACE_MS, Membership
+from penstock.actors.coordinator.membership import GRACE_MS, ORDERLY_KEEP_MS, Membership
 from penstock.shared.wire.group_messages import Join
 
 SESSION_MS = 15_000
@@ -56,3 +57,14 @@ def test_a_members_time_runs_from_the_first_word_that_its_connection_has_ended(j
     members.join(join, b"peer", -1, 2000, 1)  # a join that is read behind the end
     members.lost(7, 2000 + GRACE_MS - 1)
     assert dead(members, 2000 + GRACE_MS) == ["a"]
+
+
+def test_an_orderly_one_that_another_speaks_for_keeps_its_queues_when_that_one_is_killed(
+    join: Join,
+) -> None:
+    """As a gateway does for RocketMQ's clients, which may be in the middle of a message."""
+    members = Membership()
+    member = members.join(replace(join, carried=True), b"gateway", 7, 1000, 1)
+    members.lost(7, 2000)
+    assert dead(members, 2000 + GRACE_MS) == ["a"]
+    assert members.keep_until(member) == 1000 + ORDERLY_KEEP_MS
