@@ -6,7 +6,7 @@ leave out the final 0x02, so the parser takes both forms.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from penstock.shared.errors import InvalidMessage
 from penstock.shared.formats.record_crc import PROP_CRC
@@ -102,6 +102,13 @@ def find_property(raw: bytes, key: bytes) -> bytes:
     value = raw[start:] if stop < 0 else raw[start:stop]
     # an empty value does not count, and then an earlier duplicate does
     return value or decode_properties(raw).get(key.decode(), "").encode()
+
+
+def without(raw: bytes, names: Iterable[str]) -> bytes:
+    """The string without these, each entry with its end, and all others byte for byte."""
+    leads = tuple(f"{name}{_BETWEEN}".encode() for name in names)
+    entries = raw.split(_END.encode())
+    return b"".join(each + b"\x02" for each in entries if each and not each.startswith(leads))
 
 
 def is_tombstone(properties: Mapping[str, str]) -> bool:

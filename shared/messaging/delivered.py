@@ -15,13 +15,15 @@ from typing import NamedTuple
 
 from penstock.shared.formats.message_id import offset_message_id
 from penstock.shared.formats.properties import (
+    DELAY,
     REAL_QID,
-    decode_properties,
+    REAL_TOPIC,
     encode_properties,
     find_property,
     whole_number,
+    without,
 )
-from penstock.shared.formats.record_crc import PROP_CRC, PROP_CRC_LEAD, with_prop_crc_room
+from penstock.shared.formats.record_crc import PROP_CRC_BYTES, PROP_CRC_LEAD, with_prop_crc_room
 from penstock.shared.formats.record_layout import (
     AT_BORN_HOST,
     AT_MAGIC_LOW,
@@ -53,7 +55,11 @@ from penstock.shared.names import MAX_PROPERTIES_BYTES, MAX_TOPIC_BYTES
 
 _STORED = struct.Struct(">q")
 _V2_LOW = MAGIC_V2 & 0xFF
-_UNIQ_KEY = b"UNIQ_KEY"
+_UNIQ_KEY, _ROLL_TIMES = b"UNIQ_KEY", TIMER_ROLL_TIMES.encode()
+# A copy that is too long goes without these: a store may have got checksums since.
+_OF_ITS_WAY = (DELAY, REAL_TOPIC, REAL_QID)
+# What a roll says itself, or what is not so any more.
+_OF_A_ROLL = (TIMER_OUT_MS, TIMER_DELAY_MS, TIMER_DELAY_SEC, TIMER_ROLL_TIMES, REAL_QID)
 
 
 class Copy(NamedTuple):
@@ -105,42 +111,59 @@ def delivered(waiting: Waiting, shape: Shape, timed: bool) -> Copy | None:
     place = real_place(waiting.properties)
     if place is None:
         return None
+    raw, key, most = _kept(waiting), _missing_key(waiting), _most_bytes(shape)
+    if len(raw) + len(key) > most:
+        raw = without(raw, _OF_ITS_WAY)
     added = b""
     if timed:
         added = b"TIMER_ENQUEUE_MS\x01%d\x02TIMER_DEQUEUE_MS\x01%d\x02" % (
             waiting.stored_ms,
             waiting.due_ms,
         )
-    return Copy(*place, _made(waiting, *place, _with(waiting, added), shape))
+    return Copy(*place, _made(waiting, *place, _fitting(raw, most, key, added), shape))
 
 
 def rolled(waiting: Waiting, shape: Shape, queue_id: int) -> Copy:
     """The same message once more in the wheel topic, due when it was, for this queue of its own:
     the one that it names may have gone."""
-    properties = decode_properties(waiting.properties)
-    times = max(0, whole_number(properties.get(TIMER_ROLL_TIMES, "")))
-    for name in (TIMER_DELAY_MS, TIMER_DELAY_SEC, PROP_CRC):
-        properties.pop(name, None)
-    properties[TIMER_OUT_MS] = str(waiting.due_ms)
-    properties[REAL_QID] = str(queue_id)
-    properties[TIMER_ROLL_TIMES] = str(times + 1)
-    again = waiting._replace(properties=encode_properties(properties))
+    times = whole_number(find_property(waiting.properties, _ROLL_TIMES).decode("latin-1"))
+    raw = without(_kept(waiting), _OF_A_ROLL)
+    raw += encode_properties({TIMER_OUT_MS: str(waiting.due_ms), REAL_QID: str(queue_id)})
+    # without this, too, it says when it is due: it is not relative any more
+    told = encode_properties({TIMER_ROLL_TIMES: str(max(0, times) + 1)})
+    raw = _fitting(raw, _most_bytes(shape), _missing_key(waiting), told)
     topic = TIMER_TOPIC.encode()
-    return Copy(topic, 0, _made(again, topic, 0, _with(again, b""), shape))
+    return Copy(topic, 0, _made(waiting, topic, 0, raw, shape))
 
 
-def _with(waiting: Waiting, added: bytes) -> bytes:
-    """The properties, with more at their end as far as there is room for it."""
+def _kept(waiting: Waiting) -> bytes:
+    """The properties that it waits with, but for a checksum."""
     raw = waiting.properties
     if PROP_CRC_LEAD in raw:
         raw = with_prop_crc_room(raw, False)
-    if raw and not raw.endswith(b"\x02"):
-        raw += b"\x02"  # RocketMQ 4.9.1 to 5.1.4 leave it out
-    if not find_property(raw, _UNIQ_KEY):
-        physical = int.from_bytes(waiting.head[AT_PHYSICAL_OFFSET : AT_PHYSICAL_OFFSET + 8], "big")
-        place = offset_message_id(store_host(waiting.record), physical)
-        raw += b"UNIQ_KEY\x01%s\x02" % place.encode()
-    return raw + added if len(raw) + len(added) <= MAX_PROPERTIES_BYTES else raw
+    # RocketMQ 4.9.1 to 5.1.4 leave the last separator out
+    return raw + b"\x02" if raw and not raw.endswith(b"\x02") else raw
+
+
+def _missing_key(waiting: Waiting) -> bytes:
+    """The property that tells a message that has none from all others."""
+    if waiting.unique_key:
+        return b""
+    physical = int.from_bytes(waiting.head[AT_PHYSICAL_OFFSET : AT_PHYSICAL_OFFSET + 8], "big")
+    place = offset_message_id(store_host(waiting.record), physical)
+    return b"UNIQ_KEY\x01%s\x02" % place.encode()
+
+
+def _most_bytes(shape: Shape) -> int:
+    return MAX_PROPERTIES_BYTES - (PROP_CRC_BYTES if shape.prop_crc else 0)
+
+
+def _fitting(raw: bytes, most_bytes: int, *more: bytes) -> bytes:
+    """The properties, with those of `more` that there is room for: a copy that is too long would
+    be refused, and the message lost."""
+    for each in more:
+        raw += each if len(raw) + len(each) <= most_bytes else b""
+    return raw
 
 
 def _made(waiting: Waiting, topic: bytes, queue_id: int, raw: bytes, shape: Shape) -> bytes:

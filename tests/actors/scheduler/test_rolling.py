@@ -12,6 +12,7 @@ import pytest
 from penstock.shared.formats.properties import decode_properties, encode_properties
 from penstock.shared.formats.record import Record
 from penstock.shared.messaging.delayed import Delay
+from penstock.shared.names import MAX_PROPERTIES_BYTES
 from penstock.shared.wire.messages import CreateTopic, DeleteTopic, UpdateTopic, encode
 
 HOUR_MS = 3_600_000
@@ -130,3 +131,18 @@ def test_whatever_a_message_says_of_its_rolls_it_is_stored_again(
     it.until(lambda: len(wheel(it)) == 2, "it is stored again", ms=500)
     assert decode_properties(wheel(it)[1].properties)["TIMER_ROLL_TIMES"] == "1"
     it.until(it.bodies, "the message", ms=20_000)
+
+
+@pytest.mark.parametrize("free", [0, 18, 19])
+def test_what_has_no_room_to_say_that_it_is_rolled_is_stored_again_and_comes(
+    scene: Callable[..., Any], free: int
+) -> None:
+    it = scene()
+    own = {"REAL_TOPIC": "orders", "REAL_QID": "1", "UNIQ_KEY": "K", "note": "x"}
+    own["TIMER_OUT_MS"] = str(it.now_ms + 2 * HOUR_MS)
+    own["note"] *= 1 + MAX_PROPERTIES_BYTES - free - len(encode_properties(own))
+    it.put(Record("rmq_sys_wheel_timer", b"x", encode_properties(own)))
+    fill(it, 2)
+    it.until(lambda: len(wheel(it)) == 2, "it is stored again", ms=500)
+    assert len(it.await_bodies(1, ms=20_000)) == 1 and it.broker.positions["undelivered"] == 0
+    assert decode_properties(it.queue()[0].properties)["note"] == own["note"]
