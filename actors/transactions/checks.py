@@ -25,6 +25,7 @@ from penstock.shared.clock import Clock
 from penstock.shared.config import Config
 from penstock.shared.errors import InvalidMessage
 from penstock.shared.formats.record import Record
+from penstock.shared.formats.record_crc import PROP_CRC_BYTES
 from penstock.shared.messaging.half import Half, discarded, put_back, read_half
 from penstock.shared.messaging.system_topics import HALF_TOPIC
 from penstock.shared.names import MAX_PROPERTIES_BYTES
@@ -129,7 +130,7 @@ class Checks:
         if not self._is_far(offset):
             return asked
         again = put_back(record, half.check_times + self._table.state(offset))
-        if len(again.properties) <= MAX_PROPERTIES_BYTES:
+        if len(again.properties) <= MAX_PROPERTIES_BYTES - PROP_CRC_BYTES:
             self._endings.put(Ending(offset, PUT_BACK, again), record)
         return True
 

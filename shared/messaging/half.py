@@ -28,6 +28,7 @@ from penstock.shared.formats.properties import (
     decode_properties,
     encode_properties,
     whole_number,
+    without,
 )
 from penstock.shared.formats.record_crc import with_prop_crc_room
 from penstock.shared.formats.record_layout import (
@@ -40,6 +41,7 @@ from penstock.shared.messaging.system_topics import (
     OP_TOPIC,
     TRANS_CHECK_MAX_TIME_TOPIC,
 )
+from penstock.shared.names import MAX_PROPERTIES_BYTES
 
 if TYPE_CHECKING:
     # imported late where it runs: a producer needs the form of a half message alone
@@ -241,12 +243,16 @@ def op_outcome(properties: bytes) -> str:
 
 
 def as_sent(record: Record, shape: Shape) -> Record:
-    """With the room that a broker's records leave for what it stamps."""
-    return replace(
-        record,
-        store_host=bytes(shape.store_host_bytes),
-        properties=with_prop_crc_room(record.properties, shape.prop_crc),
-    )
+    """With the room that a broker's records leave for what it stamps.
+
+    The store may have got checksums since the half message was stored. Where its properties leave
+    no room for one, those that were for the broker alone make it: else nobody could end it.
+    """
+    properties = with_prop_crc_room(record.properties, shape.prop_crc)
+    if len(properties) > MAX_PROPERTIES_BYTES:
+        rest = without(record.properties, (TRAN_MSG, REAL_QID, TRANSACTION_ID))
+        properties = with_prop_crc_room(rest, shape.prop_crc)
+    return replace(record, store_host=bytes(shape.store_host_bytes), properties=properties)
 
 
 def _unstamped(record: Record) -> Record:
@@ -263,10 +269,8 @@ def _unstamped(record: Record) -> Record:
 
 def _with(properties: bytes, changed: dict[str, str]) -> bytes:
     """The properties with these in place of others of the same names."""
-    names = tuple(f"{name}\x01".encode() for name in changed)
-    entries = with_prop_crc_room(properties, False).split(b"\x02")
-    kept = [entry for entry in entries if entry and not entry.startswith(names)]
-    return b"".join(entry + b"\x02" for entry in kept) + encode_properties(changed)
+    kept = without(with_prop_crc_room(properties, False), changed)
+    return kept + encode_properties(changed)
 
 
 def _no_half(why: str) -> InvalidMessage:

@@ -15,6 +15,7 @@ from penstock.actors.transactions import Transactions
 from penstock.actors.writer import Writer
 from penstock.shared.formats.properties import encode_properties
 from penstock.shared.formats.record import Record, encode_record, pack_host
+from penstock.shared.formats.record_crc import with_prop_crc_room
 from penstock.shared.messaging.half import half_properties
 from penstock.shared.messaging.system_topics import HALF_TOPIC
 from penstock.shared.wire.messages import Append, Appended, CreateTopic, Hello, QueueRun, encode
@@ -96,7 +97,9 @@ class Scene:
         record = Record(
             HALF_TOPIC,
             body,
-            encode_properties(words),
+            with_prop_crc_room(
+                encode_properties(words), self.broker.config.enabled_append_prop_crc
+            ),
             born_host=HOST,
             born_timestamp_ms=self.broker.clock.now_ms(),
         )

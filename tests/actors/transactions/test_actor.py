@@ -9,11 +9,12 @@ import pytest
 from msgspec.structs import replace
 
 from penstock.actors.writer import Writer
-from penstock.shared.formats.properties import decode_properties
+from penstock.shared.formats.properties import decode_properties, encode_properties
 from penstock.shared.formats.record import Record
-from penstock.shared.messaging.half import committed, op_records, parse_op
+from penstock.shared.messaging.half import committed, half_properties, op_records, parse_op
 from penstock.shared.messaging.system_topics import HALF_TOPIC, OP_TOPIC
 from penstock.shared.messaging.system_topics import TRANS_CHECK_MAX_TIME_TOPIC as GIVEN_UP
+from penstock.shared.names import MAX_PROPERTIES_BYTES
 from penstock.shared.store.transaction_progress import load_transaction_progress
 from penstock.shared.wire.messages import CreateTopic, DeleteTopic, Refused, UpdateTopic, encode
 from penstock.shared.wire.transaction_messages import CheckTransaction, Ended, Registered
@@ -386,6 +387,22 @@ def test_an_old_message_is_put_back_and_still_known_by_its_first_place(scene: Sc
     (message,) = broker.queue("orders", 1)
     assert (message.body, message.prepared_transaction_offset) == (b"old", copy.physical_offset)
     assert broker.actor._follower.table.open == 0
+
+
+def test_one_that_has_no_room_to_be_put_back_with_a_checksum_stays_and_can_be_ended(
+    scene: Scenes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.actors.transactions.checks.FEW", 0)
+    broker = scene(transaction_check_interval_ms=8000, enabled_append_prop_crc=True)
+    broker.actor._checks.most_remembered = 0
+    added = encode_properties({"TRANSACTION_CHECK_TIMES": "0", "TRAN_PREPARED_QUEUE_OFFSET": "0"})
+    own = {"UNIQ_KEY": "KEY0001", "note": "x"} | half_properties("orders", 1, "shop")
+    room = MAX_PROPERTIES_BYTES - len(encode_properties(own)) - len(added) - 5
+    half = broker.half(b"old", note="x" * (1 + room))
+    for _ in range(20):
+        broker.pass_time(1000)
+    assert len(broker.queue(HALF_TOPIC)) == 1
+    assert broker.producer().end(half, "commit").outcome == "commit"
 
 
 def test_a_file_that_cannot_be_written_or_read_costs_no_transaction(scene: Scenes) -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from penstock.shared.errors import InvalidMessage
 from penstock.shared.formats.properties import decode_properties, encode_properties
 from penstock.shared.formats.record import Record, decode_record, encode_record
-from penstock.shared.formats.record_crc import with_prop_crc_room
+from penstock.shared.formats.record_crc import PROP_CRC_ROOM, with_prop_crc_room
 from penstock.shared.formats.record_layout import SYS_COMPRESSED, Shape
 from penstock.shared.messaging.half import (
     Half,
@@ -28,6 +28,7 @@ from penstock.shared.messaging.half import (
     put_back,
     read_half,
 )
+from penstock.shared.names import MAX_PROPERTIES_BYTES
 
 Maker = Callable[..., Record]
 OWN = {"UNIQ_KEY": "K1", "TAGS": "new", "colour": "red"}
@@ -148,3 +149,17 @@ def test_an_op_record_of_ours_says_how_it_ended_and_rocketmqs_does_not() -> None
     assert decode_properties(record.properties)["TAGS"] == "d"
     assert op_outcome(record.properties) == "commit"
     assert op_outcome(encode_properties({"TAGS": "d"})) == ""
+
+
+@pytest.mark.parametrize("free", range(22))
+def test_what_ends_a_half_message_can_be_stored_where_checksums_are_new(
+    make_record: Maker, free: int
+) -> None:
+    """It was stored without one, and its properties leave no room."""
+    words = len(half(make_record, note="x").properties)
+    record = half(make_record, note="x" * (1 + MAX_PROPERTIES_BYTES - free - words))
+    for copy in (committed(record), discarded(record)):
+        sent = as_sent(copy, Shape(prop_crc=True))
+        assert encode_record(sent) and sent.properties.endswith(PROP_CRC_ROOM)
+        own, before = decode_properties(sent.properties), decode_properties(record.properties)
+        assert [own[name] for name in (*OWN, "note")] == [before[n] for n in (*OWN, "note")]
