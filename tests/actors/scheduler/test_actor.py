@@ -223,7 +223,9 @@ def test_an_end_amid_those_that_come_together_leaves_each_once(
     own = [encode_properties({"UNIQ_KEY": f"K{at}"}) for at in range(6)]
     found = [Record("orders", b"x%d" % at, own[at], 1, born_host=HOST) for at in range(6)]
     it.put(*[delayed(each, Delay(out_ms=it.now_ms - 5000)) for each in found])
-    it.until(lambda: 0 < len(it.queue()) < 6 and not len(it.actor._sender), "some of them")
+    it.until(lambda: it.actor._timers._on_way, "some of them are put")
+    it.actor._put_ms = 1 << 60  # nothing more is put
+    it.until(lambda: it.queue() and not len(it.actor._sender), "some of them")
     if killed:
         it.actor._keeping._save_ms = -(1 << 60)  # just then it is saved
         it.actor._keep(it.now_ms)
