@@ -73,8 +73,8 @@ class Scheduler(Actor):
             self._files = TimerFiles(self._paths.timers)
             self._progress, foreign = self._file.load()
             progress = self._progress
-            if not progress.run:  # files without it say nothing
-                self._files.clear()
+            if progress.boot != run.boot_id and not progress.synced:
+                self._files.clear()  # nothing vouches for any of them
         if progress.run == run.run_id:
             progress.delivered_ms = max(progress.delivered_ms, positions["delay_over"])
         doubt = self._doubt(progress, foreign)
@@ -105,7 +105,7 @@ class Scheduler(Actor):
         self._timers.start(progress, progress.boot == run.boot_id, positions["wrote"])
         self._rolling = Rolling(self._timers, around)
         self._rolling.start(progress)
-        progress.boot, progress.run, progress.clean = run.boot_id, run.run_id, False
+        progress.run, progress.clean = run.run_id, False
         now_ms = self._clock.monotonic_ms()
         floor = -1 if doubt is NO_DOUBT else progress.floor
         self._keeping = Keeping(self._stage, self._file, self._files, progress, floor, now_ms)
@@ -309,3 +309,4 @@ class Scheduler(Actor):
         self._deliveries.close()
         self._queues.close()
         self._file.close()
+        self._files.close()

@@ -21,6 +21,7 @@ from penstock.actors.scheduler.rolling import Rolling
 from penstock.actors.scheduler.timer_files import TimerFiles
 from penstock.actors.scheduler.timers import Timers
 from penstock.client.core.sending.record_sender import RecordSender
+from penstock.shared.errors import StoreUnavailable
 from penstock.shared.layout import StorePaths, is_segment_name
 from penstock.shared.process.actor import Stage
 
@@ -57,6 +58,7 @@ class Keeping:
         self._look_ms = now_ms - LOOK_MS
         self._document: dict[int, int] = dict(progress.levels)
         self._sync: _Sync | None = None
+        self._has_lost = False
         self._error = ""
         # Whether it is written down that this life is there. Nothing is sent before: whoever comes
         # after a death must not take what the last life has left for a stop.
@@ -81,7 +83,7 @@ class Keeping:
                 if not self.has_begun:
                     self._save(now_ms, wall_ms)
                     self.has_begun = True
-                self._sync_files(now_ms, timers)
+                self._sync_files(now_ms, wall_ms, timers)
                 timers.tidy()
                 if now_ms - self._look_ms >= LOOK_MS:
                     self._look_ms = now_ms
@@ -102,6 +104,7 @@ class Keeping:
         life looks for what was delivered since."""
         if self._sync is not None:
             self._sync.join()
+        self._hear_sync()
         try:
             self._note(levels, timers, rolling, sender)
             # what the last life has left in doubt may be so still
@@ -120,6 +123,8 @@ class Keeping:
         progress.delivered_ms = timers.delivered_ms()
         progress.split_hour = timers.calendar.whole_hour
         progress.indexed, place = timers.saved_index()
+        # the next life reads what the files lack as after a power failure: knowing what was there
+        progress.boot = self._stage.run.boot_id if timers.has_known and not self._has_lost else ""
         # with nothing on its way, what is sent from now on is stored after all that there is
         floor = sender.floor if len(sender) else self._positions["wrote"]
         # of what is told as done only when more of it is, some may be stored long before that
@@ -147,18 +152,35 @@ class Keeping:
             self._document = dict(self._progress.levels)
             self._file.save_document(self._progress, wall_ms)
 
-    def _sync_files(self, now_ms: int, timers: Timers) -> None:
-        """Have the timers' files synced now and then; a thread waits for the disk."""
-        if self._sync is not None and not self._sync.is_alive():
-            if not self._sync.failed:
-                self._progress.synced = self._sync.index
-            self._sync = None
-        due = now_ms - self._sync_ms >= SYNC_MS
+    def _sync_files(self, now_ms: int, wall_ms: int, timers: Timers) -> None:
+        """Have the timers' files synced now and then; a thread waits for the disk.
+
+        Raises StoreUnavailable after a failed sync: the next life makes the files again.
+        """
+        self._hear_sync()
+        if self._has_lost:
+            self._save(now_ms, wall_ms)
+            raise StoreUnavailable(
+                "the timers' files could not be synced", None, "they are made again from the log"
+            )
+        due = now_ms - self._sync_ms >= SYNC_MS and timers.has_known
         index, _ = timers.saved_index()
         if due and self._sync is None and index > self._progress.synced:
             self._sync_ms = now_ms
             self._sync = _Sync(self._files.open_directory(), index)
             self._sync.start()
+
+    def _hear_sync(self) -> None:
+        """Take the outcome of a sync that is over."""
+        if self._sync is None or self._sync.is_alive():
+            return
+        sync, self._sync = self._sync, None
+        if not sync.failed:
+            self._progress.synced = sync.index
+            return
+        # What was to be written counts as written from now on, and may not be: no later sync
+        # vouches for it, and what is read of it may be what the disk has.
+        self._has_lost, self._progress.synced, self._progress.boot = True, 0, ""
 
     def _begin_roll(self, timers: Timers, rolling: Rolling, wall_ms: int) -> None:
         reserved_ms = self._stage.config.file_reserved_time_h * HOUR_MS
@@ -203,4 +225,3 @@ class _Sync(threading.Thread):
 
     def run(self) -> None:
         self.failed = _libc.syncfs(self._handle) != 0
-        os.close(self._handle)

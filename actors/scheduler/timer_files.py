@@ -28,6 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.shared.faults import crash_point
+from penstock.shared.files.descriptors import take_descriptor
 from penstock.shared.files.durable import make_directory, opened
 from penstock.shared.loops import forms
 
@@ -48,8 +49,8 @@ class TimerFiles:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        # by the first that appends, which may find a full disk: a start makes no file
-        self._is_made = False
+        # Made by the first that appends, which may find a full disk: a start makes no file.
+        self._handle = -1
 
     def append(self, entries: Entries, hours_from: int = 1 << 62) -> dict[tuple[int, bool], int]:
         """Put entries into their files; how many went into each, by minute, or by hour for those of
@@ -57,9 +58,7 @@ class TimerFiles:
 
         Survives the process on return; not synced. Raises OSError; then some may be there.
         """
-        if not self._is_made:
-            make_directory(self._directory)
-            self._is_made = True
+        self.open_directory()
         minutes = (entries["due"] // MINUTE_MS).astype(np.int64)
         hours = minutes // HOUR_MINUTES
         # one number for each file: hours are the negative ones
@@ -134,8 +133,19 @@ class TimerFiles:
         self.drop(self.hours(), True)
 
     def open_directory(self) -> int:
-        """A descriptor of the directory, for a sync of its file system."""
-        return os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY)
+        """A descriptor of the directory, for a sync of its file system. Raises OSError.
+
+        It stays open: of a write that failed the kernel tells those that had something open then.
+        """
+        if self._handle < 0:
+            make_directory(self._directory)
+            flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+            self._handle = take_descriptor(lambda: os.open(self._directory, flags))
+        return self._handle
+
+    def close(self) -> None:
+        if self._handle >= 0:
+            os.close(self._handle)
 
     def _path(self, number: int, hour: bool) -> str:
         return f"{self._directory}/{number}{_HOUR if hour else ''}"

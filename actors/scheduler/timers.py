@@ -303,7 +303,14 @@ class Timers:
     def saved_index(self) -> tuple[int, int]:
         """(`indexed` as the next life is to take it, where the record is that holds it back)."""
         first = min(self._late.values(), default=None)
-        return (self.indexed, -1) if first is None else (first[0], first[1])
+        if first is None:
+            return max(self.indexed, self._known), -1
+        return first[0], first[1]
+
+    @property
+    def has_known(self) -> bool:
+        """Whether the files have all again that an earlier life had read of the queue."""
+        return self.indexed >= self._known
 
     def first_place(self) -> int:
         """A log offset below which no message waits; -1 while that is not known."""

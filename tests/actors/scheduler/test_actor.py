@@ -14,6 +14,7 @@ from penstock.actors.scheduler.keeping import DOCUMENT_MS
 from penstock.actors.scheduler.progress import ProgressFile
 from penstock.actors.writer import Writer
 from penstock.client.core.sending.record_sender import RecordSender
+from penstock.shared.errors import StoreUnavailable
 from penstock.shared.formats.delay_levels import SCHEDULE_TOPIC
 from penstock.shared.formats.properties import decode_properties, encode_properties
 from penstock.shared.formats.record import Record, pack_host
@@ -295,6 +296,63 @@ def test_after_a_power_failure_timers_that_were_not_synced_are_read_again(scene:
     kept.close()
     it.start()
     assert [each.body.decode() for each in it.await_bodies(5)] == keys
+
+
+def test_after_a_sync_that_failed_no_later_one_vouches_for_what_was_written_before(
+    scene: Maker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel tells of it once, and what it could not write counts as written from then on."""
+    answers = [-1]
+
+    class Disk:
+        @staticmethod
+        def syncfs(handle: int) -> int:
+            return answers.pop() if answers else 0
+
+    monkeypatch.setattr("penstock.actors.scheduler.keeping._libc", Disk)
+    it = scene()
+    keys = [it.send(Delay(out_ms=it.now_ms + 400_000 + at)) for at in range(3)]
+    it.until(lambda: it.broker.positions["pending_delayed"] == 3, "the files")
+    with pytest.raises(StoreUnavailable):
+        it.until(lambda: it.actor._progress.synced, "a sync", ms=500)
+    for file in it.broker.paths.timers.iterdir():
+        file.write_bytes(bytes(file.stat().st_size))  # as the disk has them, and they are read
+    it.crash()
+    assert [each.body.decode() for each in it.await_bodies(3, ms=500)] == keys
+    assert it.actor._progress.synced == 3 and it.actor._progress.boot
+
+
+def test_a_life_that_puts_nothing_into_the_files_syncs_what_the_one_before_has_put(
+    scene: Maker,
+) -> None:
+    it = scene()
+    it.send(Delay(out_ms=it.now_ms + 400_000))
+    it.until(lambda: it.broker.positions["pending_delayed"] == 1, "the file")
+    it.crash()
+    it.until(lambda: it.actor._progress.synced == 1, "a sync", ms=500)
+
+
+@pytest.mark.parametrize("boot", ["another", ""], ids=["power failure", "failed sync"])
+def test_a_death_amid_what_is_read_again_repeats_nothing(scene: Maker, boot: str) -> None:
+    """What the files lack is read again from where they were synced, and of that some has come."""
+    it = scene()
+    first = [it.send(Delay(out_ms=it.now_ms + 10 + at)) for at in range(5)]
+    assert len(it.await_bodies(5)) == 5
+    later = it.send(Delay(out_ms=it.now_ms + 90_000))
+    it.until(lambda: it.broker.positions["pending_delayed"] == 1, "the files")
+    it.stop()
+    for file in it.broker.paths.timers.iterdir():
+        file.unlink()
+    kept = ProgressFile(it.broker.paths.scheduler, it.broker.paths.delay_offsets)
+    progress, _ = kept.load()
+    assert progress.indexed == 6 and not progress.synced, "else this shows nothing"
+    progress.boot = boot
+    kept.save(progress)
+    kept.close()
+    it.start()
+    it.crash()
+    it.crash()
+    assert [each.body.decode() for each in it.await_bodies(6, ms=500)] == [*first, later]
 
 
 def test_the_cleaner_is_told_soon_after_a_start_and_not_before_that_is_known(scene: Maker) -> None:
