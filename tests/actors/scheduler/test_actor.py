@@ -245,6 +245,7 @@ def test_while_it_runs_rocketmqs_file_is_written_now_and_then(scene: Maker) -> N
     for number in (1, 2):
         it.send(Delay(1))
         it.await_bodies(number)
+        it.until(lambda: not len(it.actor._sender), "its answer")
         it.broker.clock.advance(DOCUMENT_MS)
         it.turn()
         assert parse_fastjson(file.read_text())["offsetTable"] == {"1": number}
