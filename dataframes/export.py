@@ -98,9 +98,7 @@ def write_file(
     return Exported(rows, path.stat().st_size, digest.hexdigest() if digest else "")
 
 
-def _counted(
-    batches: Iterator[pa.RecordBatch], digest: Digest | None
-) -> Iterator[pa.RecordBatch]:
+def _counted(batches: Iterator[pa.RecordBatch], digest: Digest | None) -> Iterator[pa.RecordBatch]:
     """The same batches; their bodies are in the digest."""
     for batch in batches:
         if digest:
