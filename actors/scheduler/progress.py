@@ -21,7 +21,7 @@ from typing import Any
 import msgspec
 
 from penstock.shared.faults import crash_point
-from penstock.shared.files.durable import OWN_FILE, make_directory
+from penstock.shared.files.durable import OWN_FILE, make_directory, write_at
 from penstock.shared.store.rocketmq_json import encode_document, load_document, save_document
 
 SLOT_BYTES = 4096
@@ -103,12 +103,15 @@ class ProgressFile:
         if self._handle < 0:
             make_directory(self._path.parent)
             self._handle = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, OWN_FILE)
-        progress.number += 1
-        raw = _encode(progress)
+        # Counted when it is written: a save that fails is tried again in the same slot, and the
+        # other one stays whole.
+        number = progress.number + 1
+        raw = _encode(msgspec.structs.replace(progress, number=number))
         head = zlib.crc32(raw).to_bytes(4, "big") + len(raw).to_bytes(4, "big")
         slot = (head + raw).ljust(SLOT_BYTES, b"\0")
         assert len(slot) == SLOT_BYTES, "rolls are few"
-        os.pwrite(self._handle, slot, progress.number % 2 * SLOT_BYTES)
+        write_at(self._handle, slot, number % 2 * SLOT_BYTES)
+        progress.number = number
         crash_point("schedule.saved")
 
     def save_document(self, progress: Progress, now_ms: int) -> None:

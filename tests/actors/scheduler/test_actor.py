@@ -547,9 +547,9 @@ def test_what_a_death_leaves_in_doubt_goes_in_full_frames_and_comes_once(
 ) -> None:
     """The predecessor's frames were others: of each of these any message may be stored."""
     it = scene()
-    due_ms = it.now_ms + 1500
+    due_ms = it.now_ms + 6000  # so that all are known before any is due
     keys = [it.send(Delay(out_ms=due_ms + dice.randrange(60))) for _ in range(120)]
-    keys += [it.send(Delay(1)) for _ in range(30)]
+    keys += [it.send(Delay(2)) for _ in range(30)]
     it.until(lambda: it.broker.positions["pending_delayed"] == 150, "all are known")
     it.actor._keeping._save_ms = 1 << 60  # nothing is saved any more
     # of what is due some is stored, and not the first of it

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 from pathlib import Path
 
 import msgspec
@@ -39,6 +40,23 @@ def test_what_was_saved_is_there_again(files: Files) -> None:
     found, foreign = files.load()
     assert not foreign and found.levels == {1: 5, 18: 2}
     assert json.loads(files.json.read_text())["offsetTable"] == {"1": 5, "18": 2}
+
+
+def test_saves_that_the_disk_refuses_half_way_leave_the_last_whole_one(files: Files) -> None:
+    progress = Progress(indexed=1)
+    files.file.save(progress)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    for room_bytes in (100, 50):
+        progress.indexed += 1
+        resource.setrlimit(resource.RLIMIT_FSIZE, (room_bytes, limits[1]))
+        try:
+            with pytest.raises(OSError, match="File too large"):
+                files.file.save(progress)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        assert files.load()[0].indexed == 1
+    files.file.save(progress)
+    assert files.load()[0].indexed == 3
 
 
 def test_a_slot_that_is_torn_leaves_the_one_before(files: Files) -> None:
