@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import logging
+import os
+import signal
+import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -40,7 +44,16 @@ def spark_session(master: str, job: str) -> Iterator[SparkSession]:
 def ctrl_c_is_one() -> Iterator[None]:
     """KeyboardInterrupt is what comes of Ctrl-C. One that meets a call to Java is logged by py4j
     with its traceback, and followed by an error of py4j's own. So is the call that Spark's own
-    handler of the signal makes in the middle of another one."""
+    handler of the signal makes in the middle of another one. One that meets a finaliser of py4j's
+    is lost, for those cannot raise: it comes again when that is over."""
+    unraisable = sys.unraisablehook
+
+    def again(lost: sys.UnraisableHookArgs) -> None:
+        if issubclass(lost.exc_type, KeyboardInterrupt):
+            # by another thread: here and now it would meet the same finaliser
+            threading.Timer(0.01, os.kill, (os.getpid(), signal.SIGINT)).start()
+        else:
+            unraisable(lost)
 
     def is_other(record: logging.LogRecord) -> bool:
         error = record.exc_info[1] if record.exc_info else None
@@ -52,6 +65,7 @@ def ctrl_c_is_one() -> Iterator[None]:
 
     log = logging.getLogger()  # py4j has one of its own, and logs this to the root
     log.addFilter(is_other)
+    sys.unraisablehook = again
     try:
         yield
     except Exception as error:
@@ -62,6 +76,7 @@ def ctrl_c_is_one() -> Iterator[None]:
             before = before.__context__
         raise
     finally:
+        sys.unraisablehook = unraisable
         log.removeFilter(is_other)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 
 import pytest
 
@@ -38,3 +39,19 @@ def test_an_error_that_no_ctrl_c_led_to_stays_what_it_is() -> None:
             raise OSError
         except OSError as error:
             raise ValueError("mine") from error
+
+
+class _Ends:
+    """py4j's objects have finalisers, and a signal may come in any of them."""
+
+    def __del__(self) -> None:
+        raise KeyboardInterrupt
+
+
+def test_ctrl_c_amid_a_finaliser_is_not_lost() -> None:
+    until = time.monotonic() + 60
+    with pytest.raises(KeyboardInterrupt), ctrl_c_is_one():
+        ended = _Ends()
+        del ended
+        while time.monotonic() < until:
+            time.sleep(0.01)
