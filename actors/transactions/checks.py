@@ -118,13 +118,18 @@ class Checks:
     def _decide(self, found: _Found, now_ms: int) -> bool:
         """Do what is due for one; whether anything was."""
         offset, record, half = found
-        age_ms = now_ms - record.born_timestamp_ms
+        # by this clock: a producer's may be a day off, and its message would be asked for at once,
+        # or discarded while its local transaction runs
+        age_ms = now_ms - record.store_timestamp_ms
+        # a copy that was put back is stored later than its message: only its birth tells its age
+        is_copy = half.first_offset >= 0
+        kept_ms = now_ms - record.born_timestamp_ms if is_copy else age_ms
         checks = half.check_times + self._table.state(offset)
-        if checks >= self._max or age_ms > self._reserved_ms:
+        if checks >= self._max or kept_ms > self._reserved_ms:
             self._endings.put(Ending(offset, DISCARDED, discarded(record)), record)
             return True
-        # of a producer whose clock is ahead, nothing can be said by its time
         limit_ms = half.immunity_s * 1000 if half.immunity_s >= 0 else self._timeout_ms
+        # where this clock was set back, nothing can be said by its time
         is_due = not 0 <= age_ms < limit_ms
         asked = is_due and self._ask_for(found)
         if not self._is_far(offset):

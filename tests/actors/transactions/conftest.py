@@ -89,8 +89,10 @@ class Scene:
         assert isinstance(answer, Appended), answer
         return answer
 
-    def half(self, body: bytes = b"body", group: str = "shop", **more: str) -> Half:
-        """Store a half message for orders/1."""
+    def half(
+        self, body: bytes = b"body", group: str = "shop", skew_ms: int = 0, **more: str
+    ) -> Half:
+        """Store a half message for orders/1, by a producer whose clock is this far ahead."""
         self._number += 1
         key = f"KEY{self._number:04d}"
         words = {"UNIQ_KEY": key} | half_properties("orders", 1, group) | more
@@ -101,7 +103,7 @@ class Scene:
                 encode_properties(words), self.broker.config.enabled_append_prop_crc
             ),
             born_host=HOST,
-            born_timestamp_ms=self.broker.clock.now_ms(),
+            born_timestamp_ms=self.broker.clock.now_ms() + skew_ms,
         )
         (run,) = self.put(record).runs
         return Half(key, run.queue_offset, run.physical_offset)

@@ -230,6 +230,23 @@ def test_nobody_is_asked_within_the_immunity_and_no_check_is_counted(scene: Scen
     assert producer.question()
 
 
+@pytest.mark.parametrize("skew_ms", [-86_400_000, 86_400_000])
+def test_a_producer_whose_clock_is_a_day_off_has_its_time_all_the_same(
+    scene: Scenes, skew_ms: int
+) -> None:
+    """It is neither asked at once, which would use up the checks while its local transaction runs,
+    nor is its message taken for older than the store keeps messages."""
+    broker = scene(file_reserved_time_h=1)
+    half = broker.half(skew_ms=skew_ms, CHECK_IMMUNITY_TIME_IN_SECONDS="100")
+    producer = broker.producer()
+    register_through(broker, [producer], 90_000)
+    assert not producer.is_asked()
+    register_through(broker, [producer], 40_000)
+    assert producer.question()
+    assert broker.queue(GIVEN_UP) == []
+    assert producer.end(half, "commit").outcome == "commit"
+
+
 def test_after_the_most_checks_a_message_is_given_up_and_its_queue_keeps_it(scene: Scenes) -> None:
     broker = scene(transaction_check_max=2, transaction_check_interval_ms=8000)
     half = broker.half(b"nobody knows")
