@@ -30,14 +30,18 @@ class AioBlockOutputs:
     async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         outputs = self._outputs
         assert outputs is not None
-        await _whole(lambda: outputs.__exit__(kind, error, trace))
+        await to_its_end(lambda: outputs.__exit__(kind, error, trace))
 
 
-async def _whole(call: Callable[[], _Result]) -> _Result:
-    """A call in a thread, whose end is waited for whoever cancels the task."""
+async def to_its_end(call: Callable[[], _Result]) -> _Result:
+    """A call in a thread, whose end is waited for whoever cancels the task, and how often."""
     ending = asyncio.ensure_future(asyncio.to_thread(call))
-    try:
-        return await asyncio.shield(ending)
-    except asyncio.CancelledError:
-        await ending
-        raise
+    cancelled: asyncio.CancelledError | None = None
+    while not ending.done():
+        try:
+            await asyncio.wait({ending})
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is not None and ending.exception() is None:
+        raise cancelled
+    return ending.result()

@@ -9,15 +9,17 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from typing import TYPE_CHECKING, Any
+from weakref import ref
 
-from penstock.client.aio_blocks import AioBlockOutputs
+from penstock.client.aio_blocks import AioBlockOutputs, to_its_end
 from penstock.client.aio_group_replies import AioReplies
 from penstock.client.core import log
 from penstock.client.core.arguments import check_at_least, check_timeout
 from penstock.client.core.groups.member_core import Back
 from penstock.client.core.groups.process_queue import Handful
+from penstock.client.group_blocks import Asker
 from penstock.client.group_consumer import CLOSE_S, MAX_POLL
 from penstock.client.group_control import GroupControl, not_committed
 from penstock.client.group_member import GroupMember
@@ -43,13 +45,42 @@ class GroupConsumer(GroupMember, GroupControl):
     _told: asyncio.Event
     _tell: Callable[[], None]
 
+    # a wait for blocks on their way, which goes on where its caller was cancelled
+    _settling: asyncio.Future[bool] | None = None
+
     async def __aenter__(self) -> GroupConsumer:
         self._told = asyncio.Event()
         self._tell = _teller(asyncio.get_running_loop(), self._told)
-        loop = await asyncio.to_thread(self._open)
+        try:
+            loop = await asyncio.to_thread(self._open)
+        except BaseException:
+            # cancelled, it has joined by now or does so yet, for nobody
+            self._stopping = True
+            if self._loop is not None:
+                self._loop.begin_to_leave()
+            raise
         with loop.lock:
             loop.listeners.add(self._tell)
         return self
+
+    def _asker(self) -> Asker:
+        task = asyncio.current_task()
+        return super()._asker() if task is None else ref(task)
+
+    async def _settle_blocks(self) -> None:
+        """Wait until no block is on its way. Raises what the broker has answered."""
+        while self._settling is not None or self._blocks is not None and self._blocks.is_busy:
+            if self._settling is None:
+                assert self._blocks is not None
+                settle = self._blocks.settle
+                self._settling = asyncio.ensure_future(asyncio.to_thread(settle))
+            settling = self._settling
+            try:
+                await asyncio.shield(settling)
+            finally:
+                # else it is for the next one to hear
+                if settling.done() and self._settling is settling:
+                    self._settling = None
 
     async def _next(self, most: int, timeout: float | None) -> Handful | None:
         """What is to be handled next; None after the timeout, or when stopped."""
@@ -60,7 +91,7 @@ class GroupConsumer(GroupMember, GroupControl):
             if handful is not None:
                 return handful
             # until they are stored their inputs count as unfinished, and may be waited for
-            await asyncio.to_thread(self._blocks.settle)
+            await self._settle_blocks()
         until = None if timeout is None else time.monotonic() + timeout
         while True:
             self._told.clear()
@@ -75,13 +106,15 @@ class GroupConsumer(GroupMember, GroupControl):
             if left is not None and left <= 0:
                 return None
             try:
-                await asyncio.wait_for(self._told.wait(), left)
+                # not wait_for: it forgets a cancellation that comes with a message
+                async with asyncio.timeout(left):
+                    await self._told.wait()
             except TimeoutError:
                 return None
 
     async def __aiter__(self) -> AsyncIterator[GroupMessage]:
         while (handful := await self._next(self._pace.most, None)) is not None:
-            self._iterated, self._place, place = handful, handful.start, handful.start
+            handed_out, place = self._iterate(handful), handful.start
             began = time.perf_counter()
             try:
                 for message in handful.messages:
@@ -89,7 +122,7 @@ class GroupConsumer(GroupMember, GroupControl):
                     going_on = self.loop.may_go_on(queue) and queue.holds(handful)
                     if self._stopping or not going_on:
                         break
-                    self._place = place = place + 1
+                    handed_out.stop = place = place + 1
                     yield GroupMessage(message, handful, place - 1, self._judge)
             finally:
                 self._give_back_from(handful, place)
@@ -186,8 +219,7 @@ class GroupConsumer(GroupMember, GroupControl):
         """
         seconds = check_timeout(timeout)
         loop = self.loop
-        if self._blocks is not None:
-            await asyncio.to_thread(self._blocks.settle)
+        await self._settle_blocks()
         with loop.lock:
             answered = self._begin_commit()
         until = None if seconds is None else time.monotonic() + seconds
@@ -205,19 +237,23 @@ class GroupConsumer(GroupMember, GroupControl):
         self._stopping = True
         if not self._is_open:
             return
-        loop = self.loop
-        try:
-            if self._blocks is not None:
-                await asyncio.to_thread(self._blocks.finish)
+        loop, blocks, hurries = self.loop, self._blocks, True
+        async with AsyncExitStack() as ending:
+            # each whatever becomes of the others, the last one first
+            ending.push_async_callback(self._end_replies)
+            if blocks is not None:
+                ending.push_async_callback(to_its_end, lambda: blocks.close(hurries))
+            ending.push_async_callback(to_its_end, loop.stop)
+            ending.callback(loop.begin_to_leave)
+            if blocks is not None:
+                await asyncio.to_thread(blocks.finish)
             with loop.lock:
                 loop.listeners.discard(self._tell)
             self._take_back()
             await asyncio.to_thread(loop.drain, timeout)
-        finally:
-            loop.begin_to_leave()
-        await asyncio.to_thread(loop.stop)
-        if self._blocks is not None:
-            await asyncio.to_thread(self._blocks.close)
+            hurries = False
+
+    async def _end_replies(self) -> None:
         if self._replies is not None:
             await self._replies.close()
 

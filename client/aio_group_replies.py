@@ -31,5 +31,4 @@ class AioReplies:
     async def close(self) -> None:
         """Every reply has its outcome."""
         if self._producer is not None:
-            producer, self._producer = self._producer, None
-            await producer.__aexit__(None, None, None)
+            await self._producer.__aexit__(None, None, None)

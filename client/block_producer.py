@@ -22,6 +22,10 @@ class BlockProducer(Producer):
         """A new block, without outputs."""
         return Block(self._core)
 
+    def close_at_once(self) -> None:
+        """Close without waiting: what is on its way fails, though it may be stored."""
+        self._disconnect()
+
     @property
     def encoder(self) -> Encoder:
         """What makes drafts for blocks."""

@@ -11,6 +11,7 @@ file knows what a consumer has handed out by `Source` alone.
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, Unpack
@@ -42,7 +43,7 @@ class Source(Protocol):
     def inputs(self) -> Mapping[Queue, Input] | None:
         """What it has handed out since the last block; None where some of that was taken back.
 
-        Raises InvalidArgument where what came before that is not done.
+        Raises InvalidArgument where what came before that is not done, or others have some of it.
         """
 
     def on_way(self) -> Any:
@@ -82,6 +83,8 @@ class ExactlyOnce:
     Blocks that are on their way may be several. Each begins where the one before it ends, and the
     broker compares: if one is refused, those after it on the same queues are. So what one program
     believes too early has no effect, and on a refusal all is taken back that was not stored.
+
+    Whoever waits for the broker holds the lock: a thread may still wait whose caller has given up.
     """
 
     def __init__(self, group: str, source: Source, connect: Callable[[], BlockProducer]) -> None:
@@ -89,6 +92,10 @@ class ExactlyOnce:
         self._group = check_group(check_text("group", group))
         self._source = source
         self._connect = connect
+        self._lock = threading.RLock()
+        self._is_closed = False
+        # the block that has begun and not ended
+        self._open: BlockOutputs | None = None
         self._producer: BlockProducer | None = None
         self._values = Values()
         self._on_way: deque[_Sent] = deque()
@@ -103,10 +110,40 @@ class ExactlyOnce:
 
     @property
     def producer(self) -> BlockProducer:
-        if self._producer is None:
-            self._producer = self._connect()
+        with self._lock:
+            if self._is_closed:
+                raise StoreUnavailable(
+                    "the consumer is closed", self._group, "make another one: GroupConsumer"
+                )
+            if self._producer is None:
+                self._producer = self._connect()
+                if self._is_closed:  # meanwhile, and it was not there to be closed
+                    self._producer.close_at_once()
+            # also where it was not answered the last time
             self._producer.route(OFFSETS_TOPIC)
-        return self._producer
+            return self._producer
+
+    def begin(self, block: BlockOutputs) -> None:
+        """A block begins. Raises InvalidArgument while another one is open: whose the inputs are
+        could not be told, so the other one stores nothing either, and all of them come again."""
+        with self._lock:
+            if self._open is not None:
+                self._is_void = True
+                raise InvalidArgument(
+                    "another block of this consumer is open",
+                    f"group {self._group}",
+                    "end a block before the next one begins; give each thread or task a consumer",
+                )
+            self._open = block
+
+    def end(self, block: Block, ahead: int, tell: Tell, error: BaseException | None) -> None:
+        """The block that has begun ends, by an error or not: see `store`."""
+        with self._lock:
+            self._open = None
+            if error is None:
+                self.store(block, ahead, tell)
+            else:
+                self.again()
 
     def store(self, block: Block, ahead: int, tell: Tell) -> None:
         """Store a block, and go on after it. On return up to `ahead` blocks may be on their way.
@@ -115,12 +152,22 @@ class ExactlyOnce:
         somebody else, or come again. Raises what the broker refuses it with, or one before it. Then
         the inputs come again, and it is found out whether the block is stored all the same.
         """
+        with self._lock:
+            self._store_after(block, ahead, tell)
+
+    def _store_after(self, block: Block, ahead: int, tell: Tell) -> None:
         self.settle(max(ahead - 1, 0))
         if self._is_void:
             self.again()
             tell(False)
             return
-        inputs = self._source.inputs()
+        try:
+            inputs = self._source.inputs()
+        except InvalidArgument:
+            # the others that have some of them are told at the end of their block
+            self.again()
+            self._is_void = True
+            raise
         if inputs is None:
             log().info("group %s: what a block has read was taken back meanwhile", self._group)
             self.again()
@@ -194,6 +241,10 @@ class ExactlyOnce:
     def settle(self, most: int = 0) -> bool:
         """Wait until at most this many blocks are on their way; False where one was refused, and
         then none is. Raises what the broker has answered otherwise."""
+        with self._lock:
+            return self._settle(most)
+
+    def _settle(self, most: int) -> bool:
         while len(self._on_way) > most or self._on_way and self._on_way[0].future.done():
             sent = self._on_way[0]
             try:
@@ -268,9 +319,10 @@ class ExactlyOnce:
 
     def again(self) -> None:
         """Have the inputs since the last block come again."""
-        self.settle()
-        self._source.back()
-        self._is_void = False
+        with self._lock:
+            self.settle()
+            self._source.back()
+            self._is_void = False
 
     def finish(self) -> None:
         """Nobody will ask any more: wait for all outcomes. Inputs of what is not stored are for
@@ -282,10 +334,12 @@ class ExactlyOnce:
                 "group %s: whether a block is stored is not known: %s", self._group, error
             )
 
-    def close(self) -> None:
-        """Every block has its outcome."""
-        if self._producer is not None:
-            self._producer.close()
+    def close(self, at_once: bool = False) -> None:
+        """Every block has its outcome; or, `at_once`, nobody waits for those that have none."""
+        # without the lock: a thread may hold it that waits for the broker
+        self._is_closed, producer = True, self._producer
+        if producer is not None:
+            producer.close_at_once() if at_once else producer.close()
 
 
 class BlockOutputs:
@@ -299,7 +353,7 @@ class BlockOutputs:
         """`ahead` blocks may be on their way when this one ends."""
         self._work, self._ahead = work, ahead
         self._block = work.producer.block()
-        self._open = False
+        self._open = self._ended = False
         self._stored: bool | None = None
 
     @property
@@ -327,12 +381,16 @@ class BlockOutputs:
         self._block.add(topic, *whole_message(body, **fields))
 
     def __enter__(self) -> BlockOutputs:
+        if self._ended:
+            raise InvalidArgument(
+                "the block has ended",
+                None,
+                "begin another one: with consumer.exactly_once() as out",
+            )
+        self._work.begin(self)
         self._open = True
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        self._open = False
-        if error is None:
-            self._work.store(self._block, self._ahead, self._tell)
-        else:
-            self._work.again()
+        self._open, self._ended = False, True
+        self._work.end(self._block, self._ahead, self._tell, error)

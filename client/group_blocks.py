@@ -7,8 +7,11 @@ stores its block, and here there is nothing left to be said of the queue.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from threading import Thread
+from typing import Any, NamedTuple
+from weakref import ref
 
 from penstock.client.core.blocks import Input, Queue
 from penstock.client.core.groups.process_queue import Handful, ProcessQueue
@@ -18,6 +21,27 @@ from penstock.shared.errors import InvalidArgument
 
 # How long what was given back by itself, on its way to its retry, may hold up a block.
 RETRY_S = 10.0
+
+
+# Whoever asks for messages. A consumer that is forgotten must not live as long as its task.
+Asker = ref[Thread | asyncio.Task[Any]]
+
+
+class HandedOut:
+    """What one of them was given: of a handful what is below the place `stop`."""
+
+    __slots__ = ("handful", "stop", "asker")
+
+    def __init__(self, handful: Handful, stop: int, asker: Asker) -> None:
+        self.handful, self.stop, self.asker = handful, stop, asker
+
+    @property
+    def may_work_on_it(self) -> bool:
+        """Whether the asker still runs."""
+        asker = self.asker()
+        if isinstance(asker, Thread):
+            return asker.is_alive()
+        return asker is not None and not asker.done()
 
 
 class _Part(NamedTuple):
@@ -31,8 +55,8 @@ class _Part(NamedTuple):
 class GroupInputs:
     """One member's, as ExactlyOnce wants them."""
 
-    def __init__(self, loop: MemberLoop, in_hand: Callable[[], list[tuple[Handful, int]]]) -> None:
-        """`in_hand` says what was handed out: handfuls, and up to which place of each."""
+    def __init__(self, loop: MemberLoop, in_hand: Callable[[], list[HandedOut]]) -> None:
+        """`in_hand` says what was handed out."""
         self._loop = loop
         self._in_hand = in_hand
         self._parts: list[_Part] = []
@@ -46,13 +70,16 @@ class GroupInputs:
         """What is in hand. None where some of it is of a queue that was given back and claimed
         again, or that the program has moved: nothing can be said of the rest alone, for outputs
         do not say which inputs they are of. Raises InvalidArgument where something before it is
-        not done.
+        not done, and where several threads or tasks have some of it.
         """
         loop = self._loop
         with loop.lock:
             self._parts = []
             queues: dict[ProcessQueue, tuple[int, int]] = {}
-            for handful, stop in self._in_hand():
+            askers: set[Asker] = set()
+            for handed_out in self._in_hand():
+                handful = handed_out.handful
+                stop = min(handed_out.stop, handful.stop)
                 queue = handful.queue
                 start = self._taken.get(handful, handful.start)
                 places = [each for each in handful.unfinished if start <= each < stop]
@@ -60,10 +87,19 @@ class GroupInputs:
                     continue
                 if loop.core.queues.get((queue.topic, queue.queue_id), queue) is not queue:
                     return None
+                if handed_out.may_work_on_it:
+                    askers.add(handed_out.asker)
                 self._parts.append(_Part(handful, stop, places))
                 end = handful.lot.messages[places[-1]].queue_offset + 1
                 before, count = queues.get(queue, (0, 0))
                 queues[queue] = max(before, end), count + len(places)
+
+            if len(askers) > 1:
+                raise InvalidArgument(
+                    "several threads or tasks have the inputs of one block",
+                    f"{len(askers)} have asked this consumer for messages",
+                    "give each of them a consumer of its own",
+                )
 
             def is_whole() -> bool:
                 return all(
@@ -130,7 +166,7 @@ class GroupInputs:
         """Hand out once more what is in hand, and what of its queues came after it. No block is on
         its way."""
         with self._loop.lock:
-            for handful, _ in self._in_hand():
+            for handful in [each.handful for each in self._in_hand()]:
                 if handful.queue.holds(handful):
                     self._take_back(handful, handful.queue.committable)
             self._parts, self._taken, self._sent = [], {}, {}

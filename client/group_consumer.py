@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from penstock.client.core.arguments import check_at_least, check_timeout
@@ -54,20 +55,20 @@ class GroupConsumer(GroupMember, GroupControl):
                 handful = self._next(self._pace.most, None)
                 if handful is None:
                     return
-                self._iterated, self._place = handful, handful.start
                 began = time.perf_counter()
                 yield from self._each(handful)
                 self._pace.took(time.perf_counter() - began, len(handful))
 
     def _each(self, handful: Handful) -> Iterator[GroupMessage]:
         queue, judge, place = handful.queue, self._judge, handful.start
+        handed_out = self._iterate(handful)
         try:
             for message in handful.messages:
                 # after `retry` in an orderly queue the others wait for it, and come again
                 going_on = self.loop.may_go_on(queue) and queue.holds(handful)
                 if self._stopping or not going_on:
                     return
-                self._place = place = place + 1
+                handed_out.stop = place = place + 1
                 yield GroupMessage(message, handful, place - 1, judge)
         finally:
             # also where the caller breaks off: the rest is for its next loop, or for others
@@ -204,15 +205,20 @@ class GroupConsumer(GroupMember, GroupControl):
         self._stopping = True
         if not self._is_open:
             return
-        try:
-            if self._blocks is not None:
-                self._blocks.finish()
+        blocks, hurries = self._blocks, True
+        with ExitStack() as ending:
+            # each whatever becomes of the others, the last one first
+            ending.callback(self._end_replies)
+            if blocks is not None:
+                ending.callback(lambda: blocks.close(hurries))
+            ending.callback(self.loop.stop)
+            if blocks is not None:
+                blocks.finish()
             self._take_back()
             self.loop.drain(timeout)
-        finally:
-            self.loop.stop()
-        if self._blocks is not None:
-            self._blocks.close()
+            hurries = False
+
+    def _end_replies(self) -> None:
         if self._replies is not None:
             self._replies.close()
 

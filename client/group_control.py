@@ -5,8 +5,10 @@ Nothing here waits longer than for the lock, so nothing here differs between the
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
+from weakref import ref
 
 from penstock.client.block_producer import BlockProducer
 from penstock.client.core.arguments import check_at_least, check_whole
@@ -16,7 +18,7 @@ from penstock.client.core.requests import Request
 from penstock.client.core.send_options import ReplyFields
 from penstock.client.core.sending.encoding import Body
 from penstock.client.exactly_once import ExactlyOnce
-from penstock.client.group_blocks import GroupInputs
+from penstock.client.group_blocks import Asker, GroupInputs, HandedOut
 from penstock.client.group_message import Batch, Judge
 from penstock.client.group_workers import Pace, settle
 from penstock.client.member_loop import MemberLoop
@@ -37,10 +39,9 @@ class GroupControl:
     def __init__(self) -> None:
         self._pace = Pace()
         # what `poll` has returned and nobody has acknowledged: `commit` does
-        self._polled: list[Handful] = []
-        self._iterated: Handful | None = None
-        # what is iterated was returned up to this place
-        self._place = 0
+        self._polled: list[HandedOut] = []
+        # the last handful of each that iterates
+        self._iterated: dict[Asker, HandedOut] = {}
         self._blocks: ExactlyOnce | None = None
         # Replies or AioReplies, once there was one
         self._replies: Any = None
@@ -53,27 +54,39 @@ class GroupControl:
         def loop(self) -> MemberLoop: ...
         def _open(self) -> MemberLoop: ...
         def _block_producer(self) -> BlockProducer: ...
+        def _refuse(self) -> None: ...
         def _make_replies(self) -> Any: ...
 
     def _exactly_once(self) -> ExactlyOnce:
         """What stores this member's blocks. Raises InvalidArgument."""
-        if self._blocks is None:
-            options = self._open().core.options
-            if options.model == "broadcasting":
-                raise InvalidArgument(
-                    "a broadcasting member keeps its offsets in a file of its own",
-                    options.group,
-                    "leave broadcasting=True out to work exactly once",
-                )
-            inputs = GroupInputs(self.loop, self._handed_out)
-            self._blocks = ExactlyOnce(options.group, inputs, self._block_producer)
-        return self._blocks
+        options = self._open().core.options
+        if options.model == "broadcasting":
+            raise InvalidArgument(
+                "a broadcasting member keeps its offsets in a file of its own",
+                options.group,
+                "leave broadcasting=True out to work exactly once",
+            )
+        with self.loop.lock:
+            if self._blocks is None:
+                inputs = GroupInputs(self.loop, self._handed_out)
+                self._blocks = ExactlyOnce(options.group, inputs, self._block_producer)
+            return self._blocks
 
-    def _handed_out(self) -> list[tuple[Handful, int]]:
-        """Handfuls, and up to which place of each; those that nobody has any more as well."""
-        found = [(handful, handful.stop) for handful in self._polled]
-        if self._iterated is not None:
-            found.append((self._iterated, min(self._place, self._iterated.stop)))
+    def _handed_out(self) -> list[HandedOut]:
+        """What was handed out; what nobody has any more as well."""
+        return [*self._polled, *self._iterated.values()]
+
+    def _asker(self) -> Asker:
+        """Whoever asks for messages now."""
+        return ref(threading.current_thread())
+
+    def _iterate(self, handful: Handful) -> HandedOut:
+        """It is about to be iterated: `stop` goes on with each message."""
+        asker = self._asker()
+        with self.loop.lock:
+            held = self._iterated.items()
+            self._iterated = {of: each for of, each in held if _is_held(each)}
+            self._iterated[asker] = found = HandedOut(handful, handful.start, asker)
         return found
 
     @property
@@ -149,6 +162,8 @@ class GroupControl:
     def _answer(self, request: Request, body: Body, fields: ReplyFields) -> Any:
         """What `message.reply` does."""
         with self.loop.lock:
+            if self.loop.ended:
+                self._refuse()
             if self._replies is None:
                 self._replies = self._make_replies()
         return self._replies.answer(request, body, fields)
@@ -170,8 +185,8 @@ class GroupControl:
     def _keep(self, handful: Handful) -> Batch:
         """It is about to be returned by `poll`."""
         with self.loop.lock:
-            self._polled = [each for each in self._polled if each.queue.holds(each)]
-            self._polled.append(handful)
+            self._polled = [each for each in self._polled if _is_held(each)]
+            self._polled.append(HandedOut(handful, handful.stop, self._asker()))
         return Batch(handful, self._judge)
 
     def _keep_rows(self, handful: Handful | None, made: Columns) -> pa.RecordBatch:
@@ -199,17 +214,17 @@ class GroupControl:
     def _take_back(self) -> None:
         """What was returned and never acknowledged is for others."""
         with self.loop.lock:
-            for handful in (*self._polled, *([self._iterated] if self._iterated else [])):
-                if handful.queue.holds(handful):
-                    self.loop.core.untouched(handful, self.loop.now_ms())
-            self._polled, self._iterated = [], None
+            for each in self._handed_out():
+                if _is_held(each):
+                    self.loop.core.untouched(each.handful, self.loop.now_ms())
+            self._polled, self._iterated = [], {}
 
     def _begin_commit(self) -> Callable[[], bool]:
         """What was polled is done; says whether the broker knows by now. The lock is held."""
         loop = self.loop
         core = loop.core
         polled, self._polled = self._polled, []
-        for handful in polled:
+        for handful in [each.handful for each in polled]:
             core.done(handful, handful.start, handful.stop)
         wanted = core.offsets
         held = {name: core.queues[name] for name in wanted}
@@ -224,6 +239,11 @@ class GroupControl:
             )
 
         return answered
+
+
+def _is_held(handed_out: HandedOut) -> bool:
+    """Whether it is in hand still."""
+    return handed_out.handful.queue.holds(handed_out.handful)
 
 
 def not_committed(group: str, timeout_s: float | None) -> BrokerTimeout:

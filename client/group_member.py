@@ -6,6 +6,7 @@ Nothing here waits but `next_handful`, which the asyncio one does not call.
 from __future__ import annotations
 
 import os
+import threading
 import time
 import warnings
 from collections.abc import Callable
@@ -80,6 +81,7 @@ class GroupMember:
         self._pid = os.getpid()
         self._stopping = False
         self._loop: MemberLoop | None = None
+        self._opening = threading.Lock()
         self._max_body_bytes, self._direct = max_body_bytes, direct
         self._timeout_ms = check_at_least("timeout_ms", timeout_ms, 1)
         settings = Settings(
@@ -134,12 +136,15 @@ class GroupMember:
                 f"made in process {self._pid}, used in its fork",
                 "make one after the fork",
             )
-        if self._loop is None:
-            if self._stopping:
-                self._refuse()
-            self._loop = self._make_loop()
-            self._loop.start()
-        return self._loop
+        with self._opening:
+            if self._loop is None:
+                if self._stopping:
+                    self._refuse()
+                self._loop = self._make_loop()
+                self._loop.start()
+                if self._stopping:  # meanwhile: whoever has said so saw no loop
+                    self._loop.begin_to_leave()
+            return self._loop
 
     def _block_producer(self) -> BlockProducer:
         return BlockProducer(**self._producer_arguments()())

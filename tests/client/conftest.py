@@ -9,10 +9,11 @@ buffers.
 from __future__ import annotations
 
 import os
+import signal
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from itertools import chain, count
 from pathlib import Path
 from threading import Condition
@@ -647,3 +648,23 @@ def make_log(short_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], 
 def make_consumer() -> Callable[..., ConsumerWire]:
     """ConsumerWire(reader, **options): a consumer core at one end, the reader at the other."""
     return ConsumerWire
+
+
+@pytest.fixture
+def frozen() -> Callable[[Any, str], AbstractContextManager[None]]:
+    """Within the block an actor of a broker stands still."""
+
+    @contextmanager
+    def freeze(broker: Any, actor: str) -> Iterator[None]:
+        # with its supervisor, which would put another one in its place
+        status = broker.status()
+        pid = next(each["pid"] for each in status["actors"] if each["name"] == actor)
+        for each in (status["supervisor_pid"], pid):
+            os.kill(each, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            for each in (pid, status["supervisor_pid"]):
+                os.kill(each, signal.SIGCONT)
+
+    return freeze

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -184,3 +185,74 @@ def test_a_loop_that_is_blocked_keeps_its_membership(broker: Any, topic: str) ->
             assert consumer.committed[message.topic, message.queue_id] == 1
 
     asyncio.run(main())
+
+
+def test_a_task_that_is_cancelled_while_it_joins_leaves_no_member(
+    broker: Any, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, may_go_on, make_loop = threading.Event(), threading.Event(), GroupConsumer._make_loop
+
+    def slow(consumer: GroupConsumer) -> Any:
+        begun.set()
+        assert may_go_on.wait(WAIT_S)
+        return make_loop(consumer)
+
+    async def main() -> None:
+        consumer = GroupConsumer(store=broker.store, group=topic, topics=topic)
+        joining = asyncio.create_task(consumer.__aenter__())
+        await asyncio.to_thread(begun.wait, WAIT_S)
+        joining.cancel()
+        await asyncio.wait([joining])
+        assert joining.cancelled()
+        may_go_on.set()
+        async with asyncio.timeout(WAIT_S):
+            while not (consumer._is_open and consumer.loop.ended):
+                await asyncio.sleep(0)
+
+    monkeypatch.setattr(GroupConsumer, "_make_loop", slow)
+    asyncio.run(main())
+
+
+def test_a_cancellation_that_comes_with_a_message_is_not_forgotten(broker: Any, topic: str) -> None:
+    async def main() -> None:
+        async with GroupConsumer(
+            store=broker.store, group=topic, topics=topic, start="first"
+        ) as consumer:
+            count = 0
+            while count < 20:
+                count += len(await consumer.poll(5.0))
+            polling = asyncio.create_task(consumer.poll(2 * WAIT_S))
+            for _ in range(5):
+                await asyncio.sleep(0)
+            consumer._told.set()
+            polling.cancel()
+            await asyncio.wait([polling], timeout=WAIT_S)
+            assert polling.cancelled()
+
+    asyncio.run(main())
+
+
+def test_a_close_that_is_cancelled_closes_all_the_same(
+    broker: Any, topic: str, frozen: Any
+) -> None:
+    async def main() -> None:
+        async with GroupConsumer(
+            store=broker.store, group=topic, topics=topic, start="first"
+        ) as consumer:
+            seen = set[int]()
+            while len(seen) < 2:
+                batch = await consumer.poll(5.0, most=5)
+                async with consumer.exactly_once(ahead=9):
+                    seen.update(message.queue_id for message in batch)
+            with frozen(broker, "writer"):
+                await consumer.poll(5.0, most=5)
+                async with consumer.exactly_once(ahead=9):
+                    pass
+                closing = asyncio.create_task(consumer.close())
+                await asyncio.sleep(0)
+                closing.cancel()
+                await asyncio.wait([closing])
+                assert closing.cancelled()
+            assert consumer.loop.ended and consumer._blocks._producer._closing
+
+    asyncio.run(asyncio.wait_for(main(), 2 * WAIT_S))

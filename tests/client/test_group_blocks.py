@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from threading import Thread
+from collections.abc import Iterable
+from threading import Event, Thread, active_count
 from typing import Any
 
 import pytest
@@ -222,3 +223,158 @@ def test_a_queue_that_the_program_has_moved_meanwhile_is_in_no_block(
                 for each in batch:
                     out.send(topic + "-out", each.body)
     assert made(broker, topic) == list(range(100))
+
+
+def blocks_until_all_is_made(broker: Any, topic: str, consumer: GroupConsumer) -> None:
+    while len(made(broker, topic)) < 100:
+        batch = consumer.poll(0.5)
+        with consumer.exactly_once() as out:
+            for each in batch:
+                out.send(topic + "-out", each.body)
+    assert made(broker, topic) == list(range(100))
+
+
+def joined(threads: Iterable[Thread]) -> None:
+    for each in threads:
+        each.join(60)
+        assert not each.is_alive()
+
+
+def test_threads_that_wait_for_the_same_blocks_are_each_told_once(
+    broker: Any, topic: str, frozen: Any
+) -> None:
+    errors: list[BaseException] = []
+    begun = [Event() for _ in range(4)]
+
+    with member(broker, topic) as consumer:
+        outs, queues = [], set[int]()
+
+        def wait(started: Event) -> None:
+            started.set()
+            try:
+                assert [out.stored for out in outs] == [True] * len(outs)
+            except BaseException as error:
+                errors.append(error)
+
+        def block() -> int:
+            batch = consumer.poll(5.0, most=10)
+            with consumer.exactly_once(ahead=99) as out:
+                for each in batch:
+                    out.send(topic + "-out", each.body)
+            outs.append(out)
+            queues.update(each.queue_id for each in batch)
+            return len(batch)
+
+        count = 0
+        while len(queues) < 4:
+            count += block()  # the first one of a queue is waited for
+        with frozen(broker, "writer"):
+            while count < 100:
+                count += block()
+            threads = [Thread(target=wait, args=(each,)) for each in begun]
+            for each in threads:
+                each.start()
+            assert all(each.wait(30) for each in begun)
+        joined(threads)
+        assert errors == []
+        consumer.commit()
+        assert sum(offset for (of, _), offset in consumer.committed.items() if of == topic) == 100
+    assert made(broker, topic) == list(range(100))
+
+
+def test_a_poll_that_is_cancelled_while_blocks_are_on_their_way_takes_none_of_them(
+    broker: Any, topic: str, frozen: Any
+) -> None:
+    async def work() -> None:
+        async with AioGroupConsumer(
+            store=broker.store, group=topic, topics=topic, start="first"
+        ) as consumer:
+
+            async def block() -> int:
+                batch = await consumer.poll(5.0, most=10)
+                async with consumer.exactly_once(ahead=99) as out:
+                    for each in batch:
+                        out.send(topic + "-out", each.body)
+                queues.update(each.queue_id for each in batch)
+                return len(batch)
+
+            count, queues = 0, set[int]()
+            while len(queues) < 4:
+                count += await block()  # the first one of a queue is waited for
+            with frozen(broker, "writer"):
+                while count < 100:
+                    count += await block()
+                # nothing is left to hand out: each of them waits for the blocks, all in one thread
+                before = active_count()
+                for _ in range(4):
+                    polling = asyncio.create_task(consumer.poll(None))
+                    for _ in range(3):
+                        await asyncio.sleep(0)
+                    polling.cancel()
+                    await asyncio.wait([polling])
+                    assert polling.cancelled()
+                assert active_count() <= before + 1
+            await consumer.commit(None)
+            offsets = consumer.committed.items()
+            assert sum(offset for (of, _), offset in offsets if of == topic) == 100
+
+    asyncio.run(asyncio.wait_for(work(), 60))
+    assert made(broker, topic) == list(range(100))
+
+
+def test_a_block_inside_of_another_is_refused_and_neither_counts(broker: Any, topic: str) -> None:
+    """The inner one would acknowledge what the outer one has read."""
+    with member(broker, topic) as consumer:
+        consumer.poll(5.0, most=5)
+        refused = pytest.raises(InvalidArgument, match="another block of this consumer is open")
+        with refused, consumer.exactly_once() as out:
+            out.send(topic + "-out", b"0")
+            with consumer.exactly_once() as inner:
+                inner.send(topic + "-out", b"0")
+        assert not out.stored and made(broker, topic) == []
+        with pytest.raises(InvalidArgument, match="the block has ended"), out:
+            pass  # it would send a second time what it has sent
+        blocks_until_all_is_made(broker, topic, consumer)
+
+
+def test_what_two_threads_have_asked_for_is_in_no_block_and_comes_again(
+    broker: Any, topic: str
+) -> None:
+    """One's block would acknowledge what the other works on."""
+    has_polled, may_end = Event(), Event()
+
+    with member(broker, topic) as consumer:
+
+        def work() -> None:
+            batch = consumer.poll(30.0, most=5)
+            has_polled.set()
+            may_end.wait(30)
+            with consumer.exactly_once() as out:
+                for each in batch:
+                    out.send(topic + "-out", each.body)
+            assert not out.stored
+
+        other = Thread(target=work)
+        other.start()
+        assert has_polled.wait(30)
+        batch = consumer.poll(30.0, most=5)
+        several = pytest.raises(InvalidArgument, match="several threads or tasks")
+        with several, consumer.exactly_once() as out:
+            for each in batch:
+                out.send(topic + "-out", each.body)
+        assert made(broker, topic) == []
+        may_end.set()
+        joined([other])
+        blocks_until_all_is_made(broker, topic, consumer)
+
+
+def test_threads_that_ask_first_join_as_one_member(broker: Any, topic: str) -> None:
+    with member(broker, topic) as consumer, GroupAdmin(store=broker.store) as admin:
+        threads = [Thread(target=consumer.poll, args=(0.0,)) for _ in range(8)]
+        for each in threads:
+            each.start()
+        joined(threads)
+        while not (members := admin.describe(topic).members):
+            pass
+        consumer.poll(5.0)
+        assert len(members) == len(admin.describe(topic).members) == 1

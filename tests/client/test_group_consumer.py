@@ -435,3 +435,26 @@ def test_a_fork_that_leaves_its_block_waits_for_no_lock(broker: Any, topic: str)
     program = [sys.executable, "-W", "ignore", "-c", FORKED, str(broker.store), topic]
     ended = subprocess.run(program, capture_output=True, text=True, timeout=WAIT_S)
     assert ended.stdout.strip() == "42", ended.stderr
+
+
+def test_a_consumer_that_is_closed_while_another_thread_joins_leaves_no_member(
+    broker: Any, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, may_go_on, make_loop = threading.Event(), threading.Event(), GroupConsumer._make_loop
+    found: list[Any] = []
+
+    def slow(consumer: GroupConsumer) -> Any:
+        begun.set()
+        assert may_go_on.wait(WAIT_S)
+        return make_loop(consumer)
+
+    monkeypatch.setattr(GroupConsumer, "_make_loop", slow)
+    with GroupConsumer(store=broker.store, group=topic, topics=topic) as consumer:
+        polling = threading.Thread(target=lambda: found.append(consumer.poll(None)))
+        polling.start()
+        assert begun.wait(WAIT_S)
+        consumer.close()
+        may_go_on.set()
+        polling.join(WAIT_S)
+        consumer.loop._thread.join(WAIT_S)
+        assert consumer.loop.ended and [len(each) for each in found] == [0]
