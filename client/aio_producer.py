@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Iterable
 from typing import Unpack
 
@@ -29,6 +28,7 @@ from penstock.client.core.sending.frames import Receipt, SendFuture
 from penstock.client.core.sending.selectors import Selector, queue_choice
 from penstock.client.producer_options import ProducerOptions
 from penstock.client.replying import Replying
+from penstock.client.settled import Settled
 from penstock.client.where import Where
 from penstock.shared.clock import Clock
 from penstock.shared.errors import StoreUnavailable
@@ -76,7 +76,7 @@ class Producer(AioTopicCalls, Requesting, Replying[asyncio.Future[Receipt]], Tra
     async def __aenter__(self) -> Producer:
         address = self._address
         # the core's lock, which nobody waits for here: everything runs on the event loop
-        settled = threading.Condition()
+        settled = Settled()
         # both may look up a name, which would hold up everybody else on this event loop
         await asyncio.to_thread(address.meet)
         self._core = await asyncio.to_thread(
@@ -89,11 +89,14 @@ class Producer(AioTopicCalls, Requesting, Replying[asyncio.Future[Receipt]], Tra
 
     async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         """What was accepted before an error of the block is sent all the same."""
+        # each whatever becomes of the others: the task may be cancelled at any of them
         try:
-            await self._end_requests()
             await self._loop.close()
         finally:
-            await self._end_transactions()
+            try:
+                await self._end_requests()
+            finally:
+                await self._end_transactions()
         if error is not None:
             self._loop.leave()
         elif (lost := self._core.failures.take()) is not None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from typing import TYPE_CHECKING, Unpack
 
 from penstock.client.aio_consumer import Consumer
@@ -46,6 +45,7 @@ class Requester:
         self._client_id = new_client_id(ip)
         self._beginning = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
+        self._closed = False
         self._waiting: dict[str, asyncio.Future[Message]] = {}
 
     async def request(self, send: Send, topic: str, timeout: float) -> Message:
@@ -56,6 +56,7 @@ class Requester:
         try:
             async with asyncio.timeout(timeout):
                 async with self._beginning:
+                    self._check_open()
                     if self._task is None or self._task.done():
                         await self._begin()
                 reply: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
@@ -88,6 +89,7 @@ class Requester:
         try:
             while not consumer.is_placed:
                 await consumer.poll(LOOK_S)
+            self._check_open()
         except BaseException:
             await consumer.__aexit__()
             raise
@@ -109,15 +111,19 @@ class Requester:
             await consumer.__aexit__()
 
     async def close(self) -> None:
-        """End the task, and tell those that still wait."""
-        if self._task is not None:
-            self._task.cancel()
-            with suppress(asyncio.CancelledError):
-                await asyncio.wait({self._task})
+        """Tell those that still wait, and end the task."""
+        self._closed = True
         for waiting in self._waiting.values():
             if not waiting.done():
                 closed = StoreUnavailable("the producer was closed", self._timeouts.endpoint)
                 waiting.set_exception(closed)
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait({self._task})
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise StoreUnavailable("the producer is closed", self._timeouts.endpoint)
 
 
 class Requesting:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import threading
 from contextlib import suppress
 from typing import Any
 
@@ -24,6 +23,7 @@ from penstock.client.core.sending.frames import Receipt
 from penstock.client.core.sending.producer_core import ProducerCore
 from penstock.client.lost_connection import LostConnection
 from penstock.client.send_loop import GRACE_S, SendLoop, ended
+from penstock.client.settled import Settled
 from penstock.shared.clock import Clock
 from penstock.shared.errors import StoreUnavailable
 from penstock.shared.wire.sockets import PRODUCE_ANSWER_BYTES, dial
@@ -35,7 +35,7 @@ class AioSendLoop:
     def __init__(
         self,
         core: ProducerCore,
-        settled: threading.Condition,
+        settled: Settled,
         address: BrokerAddress,
         timeout_ms: int,
         clock: Clock,
@@ -125,8 +125,8 @@ class AioSendLoop:
                 self._close()
                 self._tell()
             raise
-        except Exception as error:
-            self._end(error)  # nothing would settle what has no outcome
+        except BaseException as error:
+            self._close(error)  # nothing would settle what has no outcome
             raise
 
     async def _talk(self) -> None:
@@ -175,13 +175,13 @@ class AioSendLoop:
         finally:
             self._close()
 
-    def _close(self) -> None:
-        self._end()
+    def _close(self, error: BaseException | None = None) -> None:
+        self._end(error)
         self._lost.close()
         self._socket.close()
         self._context.term()
 
-    def _end(self, error: Exception | None = None) -> None:
+    def _end(self, error: BaseException | None = None) -> None:
         """What has no outcome fails."""
         leaving.discard(self)
         self._closed = True

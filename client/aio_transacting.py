@@ -67,11 +67,16 @@ class Transacting:
             def listener(message: Message) -> Decision:
                 return asyncio.run_coroutine_threadsafe(decide(message), loop).result()
 
-        try:
-            self._talks = await asyncio.to_thread(
+        opening = asyncio.ensure_future(
+            asyncio.to_thread(
                 open_loop, self._where, self._group, listener, self._timeout_ms, self._clock
             )
+        )
+        try:
+            self._talks = await asyncio.shield(opening)
         except BaseException:
+            # cancelled, the thread may still open it, for nobody
+            opening.add_done_callback(_close_opened)
             await self._loop.close()
             raise
 
@@ -122,6 +127,11 @@ class Transacting:
                 raise found
             ended.append(found)
         return ended
+
+
+def _close_opened(opening: asyncio.Future[TransactionLoop | None]) -> None:
+    if not opening.cancelled() and opening.exception() is None and (talks := opening.result()):
+        talks.close()
 
 
 def _teller(

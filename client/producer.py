@@ -7,7 +7,6 @@ not across a fork.
 
 from __future__ import annotations
 
-import threading
 import warnings
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Unpack
@@ -28,6 +27,7 @@ from penstock.client.core.sending.selectors import Selector, queue_choice
 from penstock.client.producer_options import ProducerOptions
 from penstock.client.replying import Replying
 from penstock.client.requesting import Requesting
+from penstock.client.settled import Settled
 from penstock.client.topic_calls import TopicCalls
 from penstock.client.transacting import Transacting
 from penstock.client.where import Where
@@ -94,7 +94,7 @@ class Producer(TopicCalls, Requesting, Replying[SendFuture], Transacting):
         self._now_ms = self._clock.now_ms
         self._timeout_ms = timeout_ms
         self._lock = SendLock()
-        self._settled = threading.Condition(self._lock)
+        self._settled = Settled(self._lock)
         self._address = address = BrokerAddress(
             "producers", endpoint, store, timeout_ms, wait_for_broker_ms
         )
@@ -266,6 +266,7 @@ class Producer(TopicCalls, Requesting, Replying[SendFuture], Transacting):
         """
         if self._loop.closing:
             return
+        self._settled.check_may_wait()
         try:
             self._loop.finish()
         except BaseException:

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable
 
+from penstock.client.broker_address import BrokerAddress
 from penstock.client.consumer import Consumer
 from penstock.client.core.message import Message
 from penstock.client.core.sending.frames import SendFuture
@@ -46,8 +47,8 @@ class Requester:
         self._looked_s = 0.0
         # correlation id -> the reply, once it is there
         self._waiting: dict[str, Message | None] = {}
-        # whether one of the callers reads for all
-        self._is_read = False
+        # whether one of the callers opens the consumer for all, or reads for all
+        self._is_opened = self._is_read = False
         self._closed = False
         self._changed = threading.Condition()
 
@@ -77,23 +78,50 @@ class Requester:
     def _begin(self, timeout: float, until_s: float) -> str:
         """A request's id, once every reply to it will be seen."""
         with self._changed:
-            if self._closed:
-                raise StoreUnavailable("the producer is closed", self._timeouts.endpoint)
+            self._check_open()
             idle = not self._waiting and time.monotonic() - self._looked_s > IDLE_S
             if self._consumer is not None and idle:
                 self._consumer.close()
                 self._consumer = None
-            if self._consumer is None:
-                self._consumer = self._open(timeout, until_s)
+            while self._consumer is None:
+                if not self._is_opened:
+                    self._open(timeout, until_s)
+                elif not self._changed.wait(max(0.0, until_s - time.monotonic())):
+                    raise self._timeouts.question(timeout)
+                self._check_open()
             self._waiting[correlation_id := new_correlation_id()] = None
             return correlation_id
 
-    def _open(self, timeout: float, until_s: float) -> Consumer:
+    def _check_open(self) -> None:
+        if self._closed:
+            raise StoreUnavailable("the producer is closed", self._timeouts.endpoint)
+
+    def _open(self, timeout: float, until_s: float) -> None:
+        """Have a consumer, for all; the lock is theirs meanwhile."""
+        self._is_opened = True
+        consumer: Consumer | None = None
+        self._changed.release()
+        try:
+            consumer = self._placed(timeout, until_s)
+        finally:
+            self._changed.acquire()
+            self._is_opened = False
+            if consumer is not None and self._closed:
+                consumer.close()
+            else:
+                self._consumer = consumer
+            self._changed.notify_all()
+
+    def _placed(self, timeout: float, until_s: float) -> Consumer:
         """A consumer of the replies that are stored from now on."""
         # to the ms, as an error says it
         self._make_topic(max(0.0, round(until_s - time.monotonic(), 3)))
+        where = self._where.arguments("consumers")
+        # the consumer will wait as long as the producer does; who asks now may have less time
+        left_ms = max(1, int((until_s - time.monotonic()) * 1000))
+        BrokerAddress("consumers", where.get("endpoint"), where.get("store"), left_ms, 0).meet()
         consumer = Consumer(
-            **self._where.arguments("consumers"),
+            **where,
             topic=reply_topic(),
             start="latest",
             sql=replies_to(self._client_id),

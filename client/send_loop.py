@@ -17,6 +17,7 @@ from penstock.client.broker_address import BrokerAddress
 from penstock.client.core.sending.failures import Lost
 from penstock.client.core.sending.producer_core import ProducerCore
 from penstock.client.lost_connection import LostConnection
+from penstock.client.settled import Settled
 from penstock.client.waker import Waker
 from penstock.shared.clock import Clock
 from penstock.shared.errors import StoreUnavailable
@@ -32,7 +33,7 @@ class SendLoop:
     def __init__(
         self,
         core: ProducerCore,
-        settled: threading.Condition,
+        settled: Settled,
         address: BrokerAddress,
         timeout_ms: int,
         clock: Clock,
@@ -86,6 +87,7 @@ class SendLoop:
         self._thread = threading.Thread(target=self._run, name="penstock-producer", daemon=True)
         leaving.enter(self)
         self._thread.start()
+        self._settled.brought_by = self._thread.ident
 
     def wake(self) -> None:
         """Have the thread look what is to be sent; once for each time that it sleeps."""
@@ -138,7 +140,7 @@ class SendLoop:
                 self._turn()
                 if self.orphaned and not self.core.intake.unsettled:
                     break
-        except Exception as error:
+        except BaseException as error:
             self._end(error)
             raise
         self._end()
@@ -198,7 +200,7 @@ class SendLoop:
             self.core.tick(now_ms)
             self._settled.notify_all()
 
-    def _end(self, error: Exception | None = None) -> None:
+    def _end(self, error: BaseException | None = None) -> None:
         """Let go of everything; what has no outcome fails."""
         leaving.discard(self)
         with self._settled:
@@ -212,7 +214,7 @@ class SendLoop:
         self._context.term()
 
 
-def ended(endpoint: str, error: Exception | None) -> StoreUnavailable:
+def ended(endpoint: str, error: BaseException | None) -> StoreUnavailable:
     """What a message without an outcome is told when its producer ends: closed, or by an error."""
     if error is None:
         what, value = "the producer was closed before the message had an outcome", endpoint

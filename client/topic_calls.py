@@ -6,7 +6,6 @@ what is asked is in core/topic_requests.py, so the two differ in how they wait.
 
 from __future__ import annotations
 
-import threading
 from typing import TYPE_CHECKING, TypeVar, Unpack
 
 from penstock.client.core.arguments import check_timeout
@@ -19,6 +18,7 @@ from penstock.client.core.topic_requests import (
     describe_request,
     update_request,
 )
+from penstock.client.settled import Settled
 from penstock.shared.errors import PenstockError
 from penstock.shared.wire.messages import ListTopics, Routed, TopicDescribed, TopicList
 
@@ -33,7 +33,7 @@ class TopicCalls:
 
     _core: ProducerCore
     _loop: SendLoop
-    _settled: threading.Condition
+    _settled: Settled
 
     def create_topic(self, topic: str, queues: int, timeout: float = 10) -> int:
         """Create a topic, or give it more queues; how many it has then."""

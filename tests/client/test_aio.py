@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,10 @@ from typing import Any
 import pytest
 
 from penstock import client
-from penstock.client import aio
+from penstock.client import aio, aio_transacting
 from penstock.client.aio import Consumer, Message, Producer
+from penstock.client.core.sending.producer_core import ProducerCore
+from penstock.client.transacting import open_loop
 from penstock.shared.errors import (
     ConnectError,
     InvalidArgument,
@@ -158,6 +161,76 @@ def test_what_is_wrong_is_a_typed_error_and_the_connection_goes_on(
                     await producer.send(**(usual | arguments))
                 assert (await producer.send(**usual)).topic == "aio-good"
 
+    run(test)
+
+
+def test_a_producer_whose_task_has_failed_keeps_no_socket(
+    broker: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(core: ProducerCore, parts: list[bytes], now_ms: int) -> None:
+        raise ZeroDivisionError
+
+    async def test() -> None:
+        monkeypatch.setattr(ProducerCore, "received", fail)
+        async with Producer(broker.produce) as producer:
+            with pytest.raises(StoreUnavailable, match="has failed"):
+                await producer.send("aio-failed", b"x")
+            with pytest.raises(StoreUnavailable):
+                producer.send("aio-failed", b"x")
+        assert producer._loop._socket.closed and producer._loop._context.closed
+        with pytest.raises(ZeroDivisionError):
+            await producer._loop._task
+
+    run(test)
+
+
+@pytest.mark.parametrize("turns", range(1, 6))
+def test_a_producer_whose_end_is_cancelled_is_closed_all_the_same(broker: Any, turns: int) -> None:
+    """Wherever its task is by then."""
+
+    async def test() -> None:
+        producer = await Producer(broker.produce).__aenter__()
+        await producer.create_topic("aio-end", 1)
+        asking = asyncio.create_task(producer.request("aio-end", b"x", timeout=20))
+        while producer._requester is None or not producer._requester._waiting:
+            await asyncio.sleep(0)
+        ending = asyncio.create_task(producer.__aexit__(None, None, None))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        was_cancelled = ending.cancel()
+        await asyncio.wait([ending, asking])
+        assert ending.cancelled() == was_cancelled
+        assert producer._loop._socket.closed and producer._loop._context.closed
+        assert isinstance(asking.exception(), StoreUnavailable)
+        reading = producer._requester._task
+        assert reading is None or reading.done()
+
+    run(test)
+
+
+def test_a_producer_whose_beginning_is_cancelled_leaves_nothing(
+    broker: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, may_go_on = threading.Event(), threading.Event()
+    opened: list[Any] = []
+
+    def slow(*arguments: Any) -> Any:
+        begun.set()
+        assert may_go_on.wait(30)
+        opened.append(open_loop(*arguments))
+        return opened[0]
+
+    async def test() -> None:
+        beginning = asyncio.create_task(Producer(store=broker.store, group="g").__aenter__())
+        await asyncio.to_thread(begun.wait, 30)
+        beginning.cancel()
+        await asyncio.wait([beginning])
+        assert beginning.cancelled()
+        may_go_on.set()
+        while not opened or any(each.is_alive() for each in opened[0]._threads):
+            await asyncio.sleep(0)
+
+    monkeypatch.setattr(aio_transacting, "open_loop", slow)
     run(test)
 
 

@@ -121,6 +121,43 @@ def test_callbacks_are_told_from_the_producers_thread(producer: Producer) -> Non
     assert {name for _, name in told[1:]} <= {"penstock-producer", "MainThread"}
 
 
+def test_a_callback_that_would_end_its_thread_ends_nothing(producer: Producer) -> None:
+    def leave(done: Any) -> None:
+        raise SystemExit
+
+    future = producer.send("callbacks", b"x")
+    future.add_done_callback(leave)
+    assert producer.send("callbacks", b"x").result(WAIT_S)
+    future.add_done_callback(leave)  # at once, and what it raises is logged all the same
+
+
+def test_a_callback_may_send_and_is_told_when_it_waits(broker: Any) -> None:
+    """For itself: its thread is the one that brings outcomes."""
+    errors: list[PenstockError] = []
+    told = threading.Event()
+
+    with Producer(broker.produce) as producer:
+
+        def wait(done: Any) -> None:
+            later = producer.send("callbacks", b"later")
+            waits: list[Any] = [
+                *(later.result, producer.flush, producer.topics, producer.close, later.exception),
+                lambda: producer.request("callbacks", b"x", timeout=WAIT_S),
+            ]
+            for call in waits:
+                try:
+                    call()
+                except PenstockError as error:
+                    errors.append(error)
+            told.set()
+
+        with producer._lock:  # else it may have its outcome before it has its callback
+            producer.send("callbacks", b"x").add_done_callback(wait)
+        assert told.wait(WAIT_S)
+        assert [type(error) for error in errors] == [InvalidArgument] * 6
+        assert producer.send("callbacks", b"x").result(WAIT_S)
+
+
 @pytest.mark.parametrize("ack", ["durable", "written", ""])
 def test_every_acknowledgement_is_answered(producer: Producer, ack: str) -> None:
     assert producer.send("acks", b"x", ack=ack).result(WAIT_S).topic == "acks"

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import re
 import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import pytest
@@ -126,7 +126,7 @@ def test_without_a_reply_it_is_a_timeout_and_a_late_one_reaches_nobody(
 
 
 def test_what_is_not_known_to_be_stored_is_not_said_to_be(
-    start_broker: Callable[..., Any],
+    start_broker: Callable[..., Any], frozen: Any
 ) -> None:
     """The writer stands still: a request is on its way, or waits for what comes before it."""
     broker = start_broker()
@@ -153,18 +153,62 @@ def test_what_is_not_known_to_be_stored_is_not_said_to_be(
     asyncio.run(asyncio.wait_for(ask_as_coroutine(), 60))
 
 
-@contextmanager
-def frozen(broker: Any, actor: str) -> Iterator[None]:
-    """With its supervisor, which would put another one in its place."""
-    status = broker.status()
-    pid = next(each["pid"] for each in status["actors"] if each["name"] == actor)
-    for each in (status["supervisor_pid"], pid):
-        os.kill(each, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        for each in (pid, status["supervisor_pid"]):
-            os.kill(each, signal.SIGCONT)
+def test_whoever_has_little_time_waits_for_nobody_who_has_more(
+    start_broker: Callable[..., Any], frozen: Any
+) -> None:
+    """The first request connects; others may come meanwhile, and the producer may be closed."""
+    broker = start_broker()
+    found: list[Any] = []
+
+    def ask(producer: Producer) -> None:
+        try:
+            found.append(producer.request("asked", b"x", timeout=60.0).body)
+        except StoreUnavailable as error:
+            found.append(type(error))
+
+    with replier(broker, "asked"), ExitStack() as left:
+        patient, closed = Producer(broker.produce), Producer(broker.produce)
+        left.callback(patient.close)
+        threads = [threading.Thread(target=ask, args=(each,)) for each in (patient, closed)]
+        with frozen(broker, "writer"):
+            for thread in threads:
+                thread.start()
+            while patient._requester is None or closed._requester is None:
+                time.sleep(0.01)
+            with pytest.raises(BrokerTimeout):
+                patient.request("asked", b"x", timeout=0.3)
+            closed._disconnect()
+            threads[1].join(WAIT_S)
+            assert found == [StoreUnavailable] and threads[0].is_alive()
+        threads[0].join(60.0)
+        assert found == [StoreUnavailable, b"X"]
+
+
+def test_the_time_of_a_request_bounds_its_connecting(
+    start_broker: Callable[..., Any], frozen: Any
+) -> None:
+    broker = start_broker()
+    with Producer(broker.produce, timeout_ms=60_000) as producer:
+        producer.create_topic(reply_topic(), 1)
+        began = time.monotonic()
+        with frozen(broker, "reader"), pytest.raises(BrokerTimeout):
+            producer.request("asked", b"x", timeout=0.3)
+        assert time.monotonic() - began < 40
+
+
+def test_a_message_of_a_consumer_that_is_closed_has_no_reply(
+    broker: Any, producer: Producer
+) -> None:
+    """It would connect, and nobody would close that."""
+    producer.create_topic("after", 1)
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(producer.request, "after", b"x", timeout=60.0)
+        with GroupConsumer(broker.consume, "late", "after", start="first") as member:
+            (message,) = member.poll(WAIT_S)
+        with pytest.raises(StoreUnavailable, match="the consumer is closed"):
+            message.reply(b"late")
+        producer.reply(message, b"in time").result(WAIT_S)
+        assert asked.result().body == b"in time"
 
 
 def test_after_a_pause_it_begins_at_the_end_again(

@@ -269,7 +269,7 @@ class SendFuture(Outcome):
                 if self.run is not None:
                     self.run.frame.watched = True
                 return
-        callback(self)
+        self._call(callback)
 
     @property
     def watched(self) -> bool:
@@ -284,11 +284,14 @@ class SendFuture(Outcome):
     def tell(self) -> None:
         callbacks, self.callbacks = self.callbacks, None
         for callback in callbacks or ():
-            try:
-                callback(self)
-            except Exception:
-                # other messages wait for this thread; the callback's caller is long gone
-                log().exception("a callback of message %s failed", self.unique_key)
+            self._call(callback)
+
+    def _call(self, callback: Callable[[SendFuture], None]) -> None:
+        try:
+            callback(self)
+        except (Exception, SystemExit):
+            # other messages wait for this thread; the callback's caller is long gone
+            log().exception("a callback of message %s failed", self.unique_key)
 
 
 class DelayedFuture(SendFuture):
