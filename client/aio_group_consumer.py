@@ -19,7 +19,6 @@ from penstock.client.core import log
 from penstock.client.core.arguments import check_at_least, check_timeout
 from penstock.client.core.groups.member_core import Back
 from penstock.client.core.groups.process_queue import Handful
-from penstock.client.group_blocks import Asker
 from penstock.client.group_consumer import CLOSE_S, MAX_POLL
 from penstock.client.group_control import GroupControl, not_committed
 from penstock.client.group_member import GroupMember
@@ -29,6 +28,8 @@ from penstock.client.stop_signals import stop_signals
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from penstock.client.group_blocks import Holder
 
 Handler = Callable[[Any], Awaitable[Any]]
 
@@ -63,9 +64,9 @@ class GroupConsumer(GroupMember, GroupControl):
             loop.listeners.add(self._tell)
         return self
 
-    def _asker(self) -> Asker:
+    def _holder(self) -> Holder:
         task = asyncio.current_task()
-        return super()._asker() if task is None else ref(task)
+        return super()._holder() if task is None else ref(task)
 
     async def _settle_blocks(self) -> None:
         """Wait until no block is on its way. Raises what the broker has answered."""

@@ -7,11 +7,9 @@ stores its block, and here there is nothing left to be said of the queue.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from threading import Thread
-from typing import Any, NamedTuple
-from weakref import ref
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.client.core.blocks import Input, Queue
 from penstock.client.core.groups.process_queue import Handful, ProcessQueue
@@ -22,26 +20,29 @@ from penstock.shared.errors import InvalidArgument
 # How long what was given back by itself, on its way to its retry, may hold up a block.
 RETRY_S = 10.0
 
+if TYPE_CHECKING:
+    import asyncio  # a client with threads does not load it
+    from weakref import ref
 
-# Whoever asks for messages. A consumer that is forgotten must not live as long as its task.
-Asker = ref[Thread | asyncio.Task[Any]]
+    # Whoever asks for messages. A consumer that is forgotten must not live as long as its task.
+    Holder = ref[Thread | asyncio.Task[Any]]
 
 
 class HandedOut:
     """What one of them was given: of a handful what is below the place `stop`."""
 
-    __slots__ = ("handful", "stop", "asker")
+    __slots__ = ("handful", "stop", "holder")
 
-    def __init__(self, handful: Handful, stop: int, asker: Asker) -> None:
-        self.handful, self.stop, self.asker = handful, stop, asker
+    def __init__(self, handful: Handful, stop: int, holder: Holder) -> None:
+        self.handful, self.stop, self.holder = handful, stop, holder
 
     @property
     def may_work_on_it(self) -> bool:
-        """Whether the asker still runs."""
-        asker = self.asker()
-        if isinstance(asker, Thread):
-            return asker.is_alive()
-        return asker is not None and not asker.done()
+        """Whether the holder still runs."""
+        holder = self.holder()
+        if isinstance(holder, Thread):
+            return holder.is_alive()
+        return holder is not None and not holder.done()
 
 
 class _Part(NamedTuple):
@@ -76,7 +77,7 @@ class GroupInputs:
         with loop.lock:
             self._parts = []
             queues: dict[ProcessQueue, tuple[int, int]] = {}
-            askers: set[Asker] = set()
+            holders: set[Holder] = set()
             for handed_out in self._in_hand():
                 handful = handed_out.handful
                 stop = min(handed_out.stop, handful.stop)
@@ -88,16 +89,16 @@ class GroupInputs:
                 if loop.core.queues.get((queue.topic, queue.queue_id), queue) is not queue:
                     return None
                 if handed_out.may_work_on_it:
-                    askers.add(handed_out.asker)
+                    holders.add(handed_out.holder)
                 self._parts.append(_Part(handful, stop, places))
                 end = handful.lot.messages[places[-1]].queue_offset + 1
                 before, count = queues.get(queue, (0, 0))
                 queues[queue] = max(before, end), count + len(places)
 
-            if len(askers) > 1:
+            if len(holders) > 1:
                 raise InvalidArgument(
                     "several threads or tasks have the inputs of one block",
-                    f"{len(askers)} have asked this consumer for messages",
+                    f"{len(holders)} have asked this consumer for messages",
                     "give each of them a consumer of its own",
                 )
 

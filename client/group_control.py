@@ -18,7 +18,7 @@ from penstock.client.core.requests import Request
 from penstock.client.core.send_options import ReplyFields
 from penstock.client.core.sending.encoding import Body
 from penstock.client.exactly_once import ExactlyOnce
-from penstock.client.group_blocks import Asker, GroupInputs, HandedOut
+from penstock.client.group_blocks import GroupInputs, HandedOut
 from penstock.client.group_message import Batch, Judge
 from penstock.client.group_workers import Pace, settle
 from penstock.client.member_loop import MemberLoop
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from penstock.client.arrow.columns import Columns
+    from penstock.client.group_blocks import Holder
 
 Partition = tuple[str, int]
 
@@ -41,7 +42,7 @@ class GroupControl:
         # what `poll` has returned and nobody has acknowledged: `commit` does
         self._polled: list[HandedOut] = []
         # the last handful of each that iterates
-        self._iterated: dict[Asker, HandedOut] = {}
+        self._iterated: dict[Holder, HandedOut] = {}
         self._blocks: ExactlyOnce | None = None
         # Replies or AioReplies, once there was one
         self._replies: Any = None
@@ -76,17 +77,17 @@ class GroupControl:
         """What was handed out; what nobody has any more as well."""
         return [*self._polled, *self._iterated.values()]
 
-    def _asker(self) -> Asker:
+    def _holder(self) -> Holder:
         """Whoever asks for messages now."""
         return ref(threading.current_thread())
 
     def _iterate(self, handful: Handful) -> HandedOut:
         """It is about to be iterated: `stop` goes on with each message."""
-        asker = self._asker()
+        holder = self._holder()
         with self.loop.lock:
             held = self._iterated.items()
             self._iterated = {of: each for of, each in held if _is_held(each)}
-            self._iterated[asker] = found = HandedOut(handful, handful.start, asker)
+            self._iterated[holder] = found = HandedOut(handful, handful.start, holder)
         return found
 
     @property
@@ -186,7 +187,7 @@ class GroupControl:
         """It is about to be returned by `poll`."""
         with self.loop.lock:
             self._polled = [each for each in self._polled if _is_held(each)]
-            self._polled.append(HandedOut(handful, handful.stop, self._asker()))
+            self._polled.append(HandedOut(handful, handful.stop, self._holder()))
         return Batch(handful, self._judge)
 
     def _keep_rows(self, handful: Handful | None, made: Columns) -> pa.RecordBatch:
