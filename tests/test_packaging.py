@@ -11,7 +11,7 @@ import sys
 import sysconfig
 import tarfile
 import zipfile
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import PackageNotFoundError, distribution, version
 from pathlib import Path
 
 import pytest
@@ -22,6 +22,14 @@ ROOT = Path(__file__).parent.parent
 NOT_PRODUCT = (".*", "build", "dist", "tests", "docs", "*.egg-info", "__pycache__", "*.so")
 NATIVE = f"penstock/shared/loops/compiled{sysconfig.get_config_var('EXT_SUFFIX')}"
 HAS_COMPILER = shutil.which(shlex.split(sysconfig.get_config_var("CC"))[0]) is not None
+
+# What pip installs for the wheel, and what that asks for.
+LIBRARIES = (
+    *("pyzmq", "psutil", "msgspec", "numpy", "isal", "lz4", "click"),
+    *("rich", "pygments", "markdown-it-py", "mdurl"),
+    *(() if sys.version_info >= (3, 14) else ("backports.zstd",)),
+)
+IMAGE_MB = 120
 
 
 def _can_build() -> bool:
@@ -172,4 +180,67 @@ def test_a_broker_runs_from_the_wheel_alone(installed: dict[str, str], tmp_path:
     finally:
         broker.send_signal(signal.SIGTERM)
         broker.communicate(timeout=30)
+    assert broker.returncode == 0
+
+
+def _can_change_root() -> bool:
+    tools = ("unshare", "chroot", "strip", "ldd")
+    if os.geteuid() or not all(shutil.which(each) for each in tools):
+        return False
+    return subprocess.run(["unshare", "--mount", "true"], capture_output=True).returncode == 0
+
+
+@pytest.fixture
+def image(wheel: Path, tmp_path: Path) -> tuple[Path, Path]:
+    """An image's files, and the command in them. Nothing is downloaded: libraries are copied."""
+    environment = tmp_path / "environment"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", environment], check=True)
+    (packages,) = environment.glob("lib/python3*/site-packages")
+    for library in map(distribution, LIBRARIES):
+        for file in library.files or ():
+            if ".." not in file.parts and "__pycache__" not in file.parts:
+                (packages / file).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(str(library.locate_file(file)), packages / file)
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(packages)
+    command = environment / "bin" / "penstock"
+    program = "from penstock.cli.main import main\nraise SystemExit(main())\n"
+    command.write_text(f"#!{environment}/bin/python\n{program}")
+    command.chmod(0o755)
+    root = tmp_path / "root"
+    subprocess.run([ROOT / "packaging" / "rootfs.py", environment, root], check=True)
+    return root, command
+
+
+@pytest.mark.skipif(not _can_change_root(), reason="only root may see an image from inside")
+def test_a_broker_runs_from_the_images_files_alone(image: tuple[Path, Path]) -> None:
+    root, command = image
+    assert sum(each.lstat().st_size for each in root.rglob("*")) < IMAGE_MB * 1e6
+    # the path names the shared memory, and a broker of this machine may have the usual one
+    store = f"/var/lib/penstock/{os.getpid()}"
+    for place in ("proc", "dev"):
+        (root / place).mkdir()
+    os.chown(root / "var/lib/penstock", 1000, 1000)
+    inside = f"mount -t proc proc {root}/proc && mount --rbind /dev {root}/dev && "
+    inside += f'exec chroot --userspec=1000:1000 {root} {command} "$@"'
+
+    def penstock(*arguments: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            ["unshare", "--mount", "sh", "-c", inside, "sh", *arguments],
+            stdout=subprocess.PIPE,
+            text=True,
+            env={"HOME": "/var/lib/penstock", "PENSTOCK_STORE": store, "PATH": os.environ["PATH"]},
+        )
+
+    broker = penstock("up", "--port", "auto")
+    try:
+        assert broker.stdout is not None
+        assert broker.stdout.readline().startswith("ready produce=tcp://")
+        asked = penstock("status", "-o", "json")  # as the health check does
+        assert '"name":"writer"' in asked.communicate(timeout=60)[0] and asked.returncode == 0
+        said, _ = penstock("version").communicate(timeout=60)
+        assert ("native loops: yes" in said) == HAS_COMPILER
+    finally:
+        broker.send_signal(signal.SIGTERM)
+        broker.communicate(timeout=60)
     assert broker.returncode == 0
