@@ -60,8 +60,8 @@ class Keeping:
         self._sync: _Sync | None = None
         self._has_lost = False
         self._error = ""
-        # Whether it is written down that this life is there. Nothing is sent before: whoever comes
-        # after a death must not take what the last life has left for a stop.
+        # Whether it is on the disk that this life is there. Nothing is sent before: whoever comes
+        # after a death or a power failure must not take what the last life has left for a stop.
         self.has_begun = False
 
     def turn(
@@ -81,7 +81,7 @@ class Keeping:
             with self._stage.disk:
                 self._note(levels, timers, rolling, sender)
                 if not self.has_begun:
-                    self._save(now_ms, wall_ms)
+                    self._file.save(self._progress, durable=True)
                     self.has_begun = True
                 self._sync_files(now_ms, wall_ms, timers)
                 timers.tidy()

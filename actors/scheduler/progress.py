@@ -4,8 +4,10 @@
     delayOffset.json      {"dataVersion": ..., "offsetTable": {level: next queue offset}}
 
 A slot is written with one call, after what it counts is on disk: it survives the death of every
-process at once, and a power failure leaves an older one. The JSON follows every few seconds. Where
-it is not the one that this file belongs to, another broker has run in between, and it counts.
+process at once, and a power failure leaves an older one, of this life: its first is synced before
+anything is sent, or a power failure would bring back the word of a stop that nothing has come since.
+The JSON follows every few seconds. Where it is not the one that this file belongs to, another broker
+has run in between, and it counts.
 """
 
 from __future__ import annotations
@@ -21,7 +23,13 @@ from typing import Any
 import msgspec
 
 from penstock.shared.faults import crash_point
-from penstock.shared.files.durable import OWN_FILE, make_directory, write_at
+from penstock.shared.files.durable import (
+    OWN_FILE,
+    make_directory,
+    sync_directory,
+    sync_file,
+    write_at,
+)
 from penstock.shared.store.rocketmq_json import encode_document, load_document, save_document
 
 SLOT_BYTES = 4096
@@ -98,11 +106,11 @@ class ProgressFile:
         kept = own or Progress()
         return msgspec.structs.replace(kept, levels=document or {}, clean=True), True
 
-    def save(self, progress: Progress) -> None:
-        """Kept when this returns, whatever process dies; not synced. Raises OSError."""
+    def save(self, progress: Progress, durable: bool = False) -> None:
+        """Kept when this returns, whatever process dies; where it is to be `durable`, whatever
+        power fails. Raises OSError."""
         if self._handle < 0:
-            make_directory(self._path.parent)
-            self._handle = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, OWN_FILE)
+            self._handle = self._created()
         # Counted when it is written: a save that fails is tried again in the same slot, and the
         # other one stays whole.
         number = progress.number + 1
@@ -111,8 +119,21 @@ class ProgressFile:
         slot = (head + raw).ljust(SLOT_BYTES, b"\0")
         assert len(slot) == SLOT_BYTES, "rolls are few"
         write_at(self._handle, slot, number % 2 * SLOT_BYTES)
+        if durable:
+            sync_file(self._handle)
         progress.number = number
         crash_point("schedule.saved")
+
+    def _created(self) -> int:
+        """Opened, with its name on the disk: a store without it counts as another broker's."""
+        make_directory(self._path.parent)
+        handle = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, OWN_FILE)
+        try:
+            sync_directory(self._path.parent)
+        except OSError:
+            os.close(handle)
+            raise
+        return handle
 
     def save_document(self, progress: Progress, now_ms: int) -> None:
         """Save both, durably; the JSON's last version stays as .bak. Raises OSError."""
@@ -124,8 +145,7 @@ class ProgressFile:
         )
         # whichever of the two versions a crash leaves, it goes with this
         progress.documents = [self._digest(), _digest(raw)]
-        self.save(progress)
-        os.fdatasync(self._handle)
+        self.save(progress, durable=True)
         crash_point("schedule.before_json")
         save_document(self._delay_offsets, raw)
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
+from penstock.actors.scheduler import progress
 from penstock.actors.scheduler.keeping import DOCUMENT_MS
 from penstock.actors.scheduler.progress import ProgressFile
 from penstock.actors.writer import Writer
@@ -354,6 +357,49 @@ def test_a_death_amid_what_is_read_again_repeats_nothing(scene: Maker, boot: str
     it.crash()
     it.crash()
     assert [each.body.decode() for each in it.await_bodies(6, ms=500)] == [*first, later]
+
+
+@pytest.mark.parametrize("first", [False, True], ids=["after a stop", "of a new store"])
+def test_a_power_failure_soon_after_a_start_does_not_bring_back_the_word_before_it(
+    scene: Maker, monkeypatch: pytest.MonkeyPatch, first: bool
+) -> None:
+    """Nothing has come since, said a stop. Whoever finds that again must not believe it."""
+    it = scene(message_index_enable=False)
+    it.stop()
+    file = it.broker.paths.scheduler
+    synced = {"before": file.read_bytes()}
+    if first:
+        file.unlink()
+        it.broker.paths.delay_offsets.unlink(missing_ok=True)
+    sync, sync_names = os.fdatasync, progress.sync_directory
+
+    def fdatasync(handle: int) -> None:
+        sync(handle)
+        if os.path.samestat(os.fstat(handle), file.stat()):
+            synced["now"] = file.read_bytes()
+
+    def sync_directory(directory: Path) -> None:
+        sync_names(directory)
+        if directory == file.parent:
+            synced["name"] = b""
+
+    monkeypatch.setattr(os, "fdatasync", fdatasync)
+    monkeypatch.setattr(progress, "sync_directory", sync_directory)
+    it.start()
+    key = it.send(Delay(out_ms=it.now_ms + 300))
+    it.await_bodies(1)
+    it.broker.crash(it.actor)
+    it.actor = None
+    if first and "name" not in synced:
+        file.unlink()
+    else:
+        file.write_bytes(synced.get("now", synced["before"]))
+        kept = ProgressFile(file, it.broker.paths.delay_offsets)
+        kept.save(replace(kept.load()[0], run="of another boot", boot="another"))
+        kept.close()
+    it.start()
+    it.send(Delay(out_ms=it.now_ms + 300))
+    assert [each.body.decode() for each in it.await_bodies(2)].count(key) == 1
 
 
 def test_the_cleaner_is_told_soon_after_a_start_and_not_before_that_is_known(scene: Maker) -> None:
