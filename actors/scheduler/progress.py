@@ -4,10 +4,10 @@
     delayOffset.json      {"dataVersion": ..., "offsetTable": {level: next queue offset}}
 
 A slot is written with one call, after what it counts is on disk: it survives the death of every
-process at once, and a power failure leaves an older one of this life. Its first one is synced before
-anything is sent: that of a stop says that nothing is on its way, which must not come back. The JSON
-follows every few seconds. Where it is not the one that this file belongs to, another broker has run
-in between, and it counts.
+process at once, and a power failure leaves an older one of this life. Its first one is synced
+before anything is sent: that of a stop says that nothing is on its way, which must not come back.
+The JSON follows every few seconds. Where it is not the one that this file belongs to, another
+broker has run in between, and it counts.
 """
 
 from __future__ import annotations
