@@ -18,6 +18,7 @@ from pathlib import Path
 
 import msgspec
 
+from penstock.maintenance.installed_size import installed_bytes
 from penstock.shared.config import Config
 from penstock.shared.errors import PenstockError
 from penstock.shared.files.disk_space import disk_used_percent
@@ -45,6 +46,7 @@ def check_machine(config: Config) -> Iterator[Check]:
     """All of them, the quick ones first. `config` says which ports and which disk."""
     yield _system()
     yield _loops()
+    yield _installed()
     yield _open_files()
     yield _shared_memory(config)
     yield _abandoned()
@@ -68,6 +70,12 @@ def _loops() -> Check:
     if compiler is None:
         remedy = f"install a C compiler (apt install build-essential), then: {remedy}"
     return Check("native loops", WARNING, f"pure Python, which is slower: {why_pure}", remedy)
+
+
+def _installed() -> Check:
+    own, libraries = installed_bytes()
+    found = f"{own / 1e6:.0f} MB, and {libraries / 1e6:.0f} MB of libraries that it needs"
+    return Check("installed size", FINE, found)
 
 
 def _open_files() -> Check:
