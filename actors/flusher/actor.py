@@ -27,13 +27,14 @@ from penstock.shared.errors import RESOURCE_EXHAUSTED, StoreDamaged
 from penstock.shared.faults import crash_point
 from penstock.shared.files.durable import NO_ROOM, FlushFailed, sync_file, write_again
 from penstock.shared.files.mapped_file_queue import MappedFileQueue
+from penstock.shared.formats.checkpoint import Checkpoint
 from penstock.shared.index.directory import index_geometry
 from penstock.shared.layout import PAGE_BYTES, StorePaths
 from penstock.shared.process.actor import QUIET_TICK_MS, TICK_MS, Actor, Stage
 from penstock.shared.process.doorbells import LogBells
 from penstock.shared.process.retry import Retry
 from penstock.shared.store.checkpoint_file import CheckpointKeeper, load_checkpoint
-from penstock.shared.store.watermark import WATERMARK_MS, WatermarkKeeper
+from penstock.shared.store.watermark import WATERMARK_MS, WatermarkKeeper, load_watermark
 
 # Queues synced, and time spent, between two looks at the log: producers wait for the log.
 QUEUES_AT_ONCE, QUEUES_MS = 8, 10
@@ -69,7 +70,14 @@ class Flusher(Actor):
         self._index = IndexSync(
             paths.index, index_geometry(config), load_checkpoint(paths.checkpoint)
         )
-        self._checkpoint = CheckpointKeeper(paths.checkpoint, self._positions, self._segments)
+        # Of words that a predecessor wrote and had not synced the watermark says nothing yet.
+        mark = load_watermark(paths.watermark)
+        self._checkpoint = CheckpointKeeper(
+            paths.checkpoint,
+            self._positions,
+            self._segments,
+            Checkpoint() if mark is None else mark.checkpoint,
+        )
         self._mark = WatermarkKeeper(paths.watermark, self._stage.run.run_id, config.sync_flush)
 
     def work(self) -> int:

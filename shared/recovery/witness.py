@@ -5,7 +5,8 @@ by now: the checkpoint, which is RocketMQ's; the watermark, which is ours and sa
 the consume queues. What two of them contradict each other about is not believed:
 
     a watermark that is not of the run that `abort` names    says how far the log went at least,
-    or is below the checkpoint's record: an older copy      and not what was never flushed
+    or is below the checkpoint's record: an older copy,     and not what was never flushed
+    or has a later word of the checkpoint than that
     a checkpoint, where there is such a watermark            is not looked at: its words are there
 
 Without a watermark what penstock/queues says of it counts as the log's least.
@@ -101,9 +102,12 @@ def find_witness(store: StoreDirectory, heard: Testimony, dispatched: int) -> Wi
         return least
     # Where queues follow the flush, a consumer was shown nothing that the queues do not name.
     told_to = max(mark.flushed, dispatched if mark.queues_follow_flush else 0)
-    if max(checkpoint.confirm_offset, heard.listed - 1) >= max(mark.flushed, 1):
-        # Neither is written before the watermark says the same, so one of the files is an older
-        # copy. Nobody can tell which, so the lower word counts of each.
+    is_behind = max(checkpoint.confirm_offset, heard.listed - 1) >= max(mark.flushed, 1)
+    is_ahead = _older(checkpoint, mark.checkpoint) != mark.checkpoint
+    if is_behind or is_ahead:
+        # Neither of the others is written before the watermark says the same, and the watermark
+        # repeats only words of a checkpoint that is on disk. So one of the files is an older copy,
+        # or harmed. Nobody can tell which, so the lower word counts of each.
         older = _older(checkpoint, mark.checkpoint)
         flushed = max(mark.flushed, heard.listed)
         return Witness(older, flushed, max(told_to, flushed), may_be_cut=True)

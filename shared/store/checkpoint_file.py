@@ -53,7 +53,10 @@ class CheckpointKeeper:
     the file is not there.
     """
 
-    def __init__(self, file: Path, positions: Positions, segments: MappedFileQueue) -> None:
+    def __init__(
+        self, file: Path, positions: Positions, segments: MappedFileQueue, durable: Checkpoint
+    ) -> None:
+        """`durable` are words that are known to be on disk: those that the watermark has."""
         self._positions = positions
         self._segments = segments
         # ms, and the log offset up to which the log has to be flushed before the time counts
@@ -66,7 +69,7 @@ class CheckpointKeeper:
         # no checkpoint is equal to this: the predecessor may have died between write and sync, so
         # the same words are written and synced once more
         self._written = Checkpoint(-1)
-        self.durable = self._words  # as a start has left them
+        self.durable = durable
         self._handle = os.open(file, os.O_RDWR)
 
     def sample_log(self) -> None:

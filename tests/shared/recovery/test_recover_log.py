@@ -391,6 +391,21 @@ def test_a_watermark_that_is_older_than_the_checkpoint_is_no_witness(hit: Bench)
     assert hit.stays(hit.run)
 
 
+@pytest.mark.parametrize("what", ["missing", "zeros", "older"])
+def test_beside_a_checkpoint_that_says_less_than_it_knows_a_watermark_is_no_witness(
+    hit: Bench, what: str
+) -> None:
+    """Whoever has harmed the one may have harmed the other."""
+    mark = Watermark(hit.run.run_id, False, hit.records[8], Checkpoint(20_000, 20_000))
+    make_watermark(hit.store.paths.watermark, mark)
+    raw = {"zeros": bytes(4096), "older": encode_checkpoint(Checkpoint(20_000, 10_000))}
+    if what in raw:
+        hit.store.paths.checkpoint.write_bytes(raw[what])
+    assert hit.stays(hit.run)
+    hit.store.paths.checkpoint.write_bytes(encode_checkpoint(mark.checkpoint))
+    assert not hit.stays(hit.run)
+
+
 @pytest.mark.parametrize("is_last", [False, True])
 def test_an_older_watermark_does_not_end_the_log_of_a_store_that_was_left_clean(
     hit: Bench, is_last: bool

@@ -36,7 +36,7 @@ class Disk:
         self.segments = MappedFileQueue(directory, 4096)
         self.file = file
         make_checkpoint(file, Checkpoint())
-        self.keeper = CheckpointKeeper(file, self.positions, self.segments)
+        self.keeper = CheckpointKeeper(file, self.positions, self.segments, Checkpoint())
 
     def wrote(self, count: int) -> None:
         """The writer stored so many records: first `wrote`, then the time."""
@@ -160,8 +160,11 @@ def test_before_the_first_record_nothing_is_confirmed(disk: Disk) -> None:
 def test_a_successor_goes_on_with_what_its_predecessor_wrote(disk: Disk) -> None:
     before = Checkpoint(7, 8, 9, 10, 11)
     disk.file.write_bytes(encode_checkpoint(before))
-    keeper = CheckpointKeeper(disk.file, disk.positions, disk.segments)
+    known = Checkpoint(6, 8, 9, 10, 11)
+    keeper = CheckpointKeeper(disk.file, disk.positions, disk.segments, known)
+    assert keeper.durable == known, "nobody knows whether the others were synced"
     keeper.write()
+    assert keeper.durable == before
     assert load_checkpoint(disk.file) == before
     disk.wrote(3)
     disk.flushed(3)
