@@ -7,8 +7,8 @@ yields the columns that were asked for as Arrow arrays, so it runs and is tested
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
-from itertools import pairwise
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from itertools import pairwise, zip_longest
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +24,7 @@ from penstock.shared.formats.record_layout import SMALLEST_RECORD_BYTES
 from penstock.shared.next_steps import verify
 from penstock.shared.queue.snapshot import QueueFiles
 from penstock.shared.store.directory import StoreDirectory
+from penstock.spark.log_pass import LogPass
 from penstock.spark.ranges import QueueRange
 from penstock.spark.reading.options import Mode
 from penstock.spark.reading.rows import Explain, How, Rows
@@ -32,6 +33,8 @@ BATCH_BYTES = 4 << 20  # of log: what one batch holds in memory, and then once m
 ENTRIES_AT_ONCE = 1 << 16
 # Reading bytes nobody wants is cheaper than another call as long as they are this few
 WIDEST_GAP_BYTES = 8 << 10
+# What is read at once and is this long is asked of the disk ahead
+EXPECTED_BYTES = 256 << 10
 _PLAIN = How()
 
 
@@ -43,44 +46,58 @@ def read_range(
     path = store.paths.queue(piece.topic, piece.queue_id)
     queue = QueueFiles(files, path, piece.topic, piece.queue_id, store.log_start)
     try:
-        yield from _QueueScan(store, queue, Rows(columns, how)).read(piece.start, piece.stop)
+        first, end = held_range(queue, piece, how)
+        scan = Scan(store, {(piece.topic, piece.queue_id): queue}, Rows(columns, how))
+        for start in range(first, end, ENTRIES_AT_ONCE):
+            yield from scan.rows_of(*named_by(queue, start, min(start + ENTRIES_AT_ONCE, end)))
     finally:
         files.close()
 
 
-class _QueueScan:
-    """One task's reading of one queue."""
+def held_range(queue: QueueFiles, piece: QueueRange, how: How) -> tuple[int, int]:
+    """From where to where it is read."""
+    if how.fail_on_data_loss:
+        return piece.start, piece.stop
+    # a store that was planned may have lost its oldest files since, or its newest
+    return max(piece.start, queue.first_slot), min(piece.stop, queue.max_offset)
 
-    def __init__(self, store: StoreDirectory, queue: QueueFiles, rows: Rows) -> None:
+
+def named_by(queue: QueueFiles, start: int, stop: int) -> tuple[Batch, Integers]:
+    """What these entries name, and their tags codes."""
+    table = queue.entries(start, stop)
+    slots = np.flatnonzero(table["size"] != BLANK_SIZE)
+    named = Batch(
+        queue.topic,
+        queue.queue_id,
+        start + slots.astype(np.int64),
+        table["offset"][slots].astype(np.int64),
+        table["size"][slots].astype(np.int64),
+    )
+    return named, table["tags_code"][slots].astype(np.int64)
+
+
+class Scan:
+    """One task's reading of queues: from what their entries name to rows."""
+
+    def __init__(
+        self,
+        store: StoreDirectory,
+        queues: Mapping[tuple[str, int], QueueFiles],
+        rows: Rows,
+        log: StoreDirectory | LogPass | None = None,
+    ) -> None:
+        """`log` is how the store's is read."""
         self._store = store
-        self._queue = queue
+        self._log = log or store
+        self._queues = queues
         self._rows = rows
         self._how = rows.how
         # read into again and again: fresh memory costs as much as what is done with it
         self._buffer = bytearray()
 
-    def read(self, first: int, end: int) -> Iterator[list[pa.Array]]:
-        if not self._how.fail_on_data_loss:
-            # a store that was planned may have lost its oldest files since, or its newest
-            first = max(first, self._queue.first_slot)
-            end = min(end, self._queue.max_offset)
-        for start in range(first, end, ENTRIES_AT_ONCE):
-            table = self._queue.entries(start, min(start + ENTRIES_AT_ONCE, end))
-            slots = np.flatnonzero(table["size"] != BLANK_SIZE)
-            named = self._rows.candidates(
-                Batch(
-                    self._queue.topic,
-                    self._queue.queue_id,
-                    start + slots.astype(np.int64),
-                    table["offset"][slots].astype(np.int64),
-                    table["size"][slots].astype(np.int64),
-                ),
-                table["tags_code"][slots].astype(np.int64),
-            )
-            yield from self._rows_of(named)
-
-    def _rows_of(self, named: Batch) -> Iterator[list[pa.Array]]:
-        """What the entries lead to."""
+    def rows_of(self, entries: Batch, codes: Integers) -> Iterator[list[pa.Array]]:
+        """What the entries lead to, a few MiB at a time."""
+        named = self._rows.candidates(entries, codes)
         bad = (named.physical_offsets < 0) | (named.sizes_bytes < SMALLEST_RECORD_BYTES)
         named = yield from self._without(named, bad, self._too_small)
         if not self._rows.needs_records:
@@ -100,7 +117,7 @@ class _QueueScan:
             return named
         if self._how.fail_on_data_loss:
             raise _expired(int(named.physical_offsets.min()), self._store.log_start)
-        return _masked(named, ~gone)
+        return named.part(~gone)
 
     def _segments_of(self, named: Batch) -> tuple[Integers, npt.NDArray[np.bool_]]:
         """The index of the segment that holds each record, and which are in none as a whole."""
@@ -123,42 +140,44 @@ class _QueueScan:
         costs_bytes = sizes.copy()
         costs_bytes[1:] += np.where(joined[1:], gaps, 0)
         cuts = np.flatnonzero(np.diff(np.cumsum(costs_bytes) // BATCH_BYTES)) + 1
-        for first, end in pairwise((0, *cuts.tolist(), len(offsets))):
-            heads = np.flatnonzero(~joined[first:end]) + first
-            runs = [first, *heads[heads > first].tolist(), end]
+        bounds = pairwise((0, *cuts.tolist(), len(offsets)))
+        batches = [_runs(joined, first, end) for first, end in bounds]
+        self._expect(named, batches[0])
+        for runs, later in zip_longest(batches, batches[1:]):
+            first, end = runs[0], runs[-1]
+            if later:
+                self._expect(named, later)
             try:
                 raw, starts = self._read_runs(named, runs)
             except OffsetOutOfRange:
                 # its segment was deleted after this task listed the store
                 self._store.refresh()
-                left = self._unexpired(_masked(named, np.arange(len(offsets)) >= first))
+                left = self._unexpired(named.part(slice(first, None)))
                 yield from self._fetched(left, self._segments_of(left)[0])
                 return
-            yield named._replace(
-                queue_offsets=named.queue_offsets[first:end],
-                physical_offsets=offsets[first:end],
-                sizes_bytes=sizes[first:end],
-                raw=raw,
-                starts=starts,
-            )
+            yield named.part(slice(first, end))._replace(raw=raw, starts=starts)
+
+    def _expect(self, named: Batch, runs: Sequence[int]) -> None:
+        """Have the disk read, while other rows are made, what is worth a call of its own."""
+        places, lengths = _extents(named, runs)
+        for index in np.flatnonzero(lengths >= EXPECTED_BYTES).tolist():
+            self._log.expect_log(int(places[index]), int(lengths[index]))
 
     def _read_runs(self, named: Batch, runs: Sequence[int]) -> tuple[memoryview, Integers]:
         """The bytes of neighbouring records, a read for each run of them, and where each begins.
 
         They are there until the next call.
         """
-        offsets, sizes, first = named.physical_offsets, named.sizes_bytes, runs[0]
-        heads, lasts = np.array(runs[:-1]), np.array(runs[1:]) - 1
-        places = offsets[heads]
-        lengths = offsets[lasts] + sizes[lasts] - places
+        places, lengths = _extents(named, runs)
         filled = np.concatenate(([0], np.cumsum(lengths)))
         if filled[-1] > len(self._buffer):
             self._buffer = bytearray(int(filled[-1]))
         raw = memoryview(self._buffer)[: int(filled[-1])]
         pieces = zip(places.tolist(), pairwise(filled.tolist()), strict=True)
         for position, (begin, end) in pieces:
-            self._store.read_log_into(position, raw[begin:end])
-        starts = offsets[first : runs[-1]] + np.repeat(filled[:-1] - places, lasts + 1 - heads)
+            self._log.read_log_into(position, raw[begin:end])
+        offsets = named.physical_offsets[runs[0] : runs[-1]]
+        starts = offsets + np.repeat(filled[:-1] - places, np.diff(runs))
         return raw, starts
 
     def _without(
@@ -171,12 +190,12 @@ class _QueueScan:
             raise explain(named, int(np.flatnonzero(bad)[0]))
         if self._how.mode is Mode.PERMISSIVE:
             for index in np.flatnonzero(bad).tolist():
-                alone = _masked(named, np.arange(len(bad)) == index)
+                alone = named.part(slice(index, index + 1))
                 yield from self._rows.reported_at(alone, str(explain(named, index)))
-        return _masked(named, ~bad)
+        return named.part(~bad)
 
     def _too_small(self, named: Batch, index: int) -> StoreDamaged:
-        file, at = self._queue.place(int(named.queue_offsets[index]))
+        file, at = self._place(named, index)
         return StoreDamaged(
             f"a consume queue entry names a record of less than {SMALLEST_RECORD_BYTES} bytes",
             f"{named.sizes_bytes[index]} bytes at {named.physical_offsets[index]} "
@@ -185,7 +204,7 @@ class _QueueScan:
         )
 
     def _outside(self, named: Batch, index: int) -> StoreDamaged:
-        file, at = self._queue.place(int(named.queue_offsets[index]))
+        file, at = self._place(named, index)
         return StoreDamaged(
             "a consume queue entry names a record outside the log's segments",
             f"{named.sizes_bytes[index]} bytes at {named.physical_offsets[index]} "
@@ -203,23 +222,33 @@ class _QueueScan:
         elif found is Kind.RECORD:
             reason = "record of another queue or queue offset"
         segment = self._store.segment_of(position)
-        queue_offset = int(batch.queue_offsets[index])
-        file, at = self._queue.place(queue_offset)
+        file, at = self._place(batch, index)
+        topic, queue_id = batch.queue_of(index)
         return StoreDamaged(
-            f"message {queue_offset} of {batch.topic}/{batch.queue_id} is not where its entry says",
+            f"message {batch.queue_offsets[index]} of {topic}/{queue_id} is not where its entry "
+            "says",
             f"{reason or found.name.lower()} at {position} "
             f"({segment.path}, byte {position - segment.base}; entry: {file}, byte {at})",
             verify(self._store.paths.root),
         )
 
+    def _place(self, batch: Batch, index: int) -> tuple[str, int]:
+        """The file and the byte where a record's entry is."""
+        queue = self._queues[batch.queue_of(index)]
+        return queue.place(int(batch.queue_offsets[index]))
 
-def _masked(batch: Batch, mask: npt.NDArray[np.bool_]) -> Batch:
-    """Those of messages whose records were not read yet."""
-    return batch._replace(
-        queue_offsets=batch.queue_offsets[mask],
-        physical_offsets=batch.physical_offsets[mask],
-        sizes_bytes=batch.sizes_bytes[mask],
-    )
+
+def _runs(joined: npt.NDArray[np.bool_], first: int, end: int) -> list[int]:
+    """Where in [first, end) each run of neighbours begins, and the end."""
+    heads = np.flatnonzero(~joined[first:end]) + first
+    return [first, *heads[heads > first].tolist(), end]
+
+
+def _extents(named: Batch, runs: Sequence[int]) -> tuple[Integers, Integers]:
+    """Where in the log each run begins, and how many bytes it has."""
+    heads, lasts = np.array(runs[:-1]), np.array(runs[1:]) - 1
+    places = named.physical_offsets[heads]
+    return places, named.physical_offsets[lasts] + named.sizes_bytes[lasts] - places
 
 
 def _expired(position: int, log_start: int) -> OffsetOutOfRange:

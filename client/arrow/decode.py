@@ -10,7 +10,7 @@ The record layout is that of `record_layout`. Pure: files and queues are those o
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -48,10 +48,10 @@ _FIRST_MS, _LAST_MS = -62_135_596_800_000, 253_402_300_799_999
 
 
 class Batch(NamedTuple):
-    """Records of one queue, and what their consume queue entries say about them."""
+    """Records, and what their consume queue entries say about them."""
 
-    topic: str
-    queue_id: int
+    topic: str | pa.StringArray  # of all, or of each
+    queue_id: int | Integers
     queue_offsets: Integers
     physical_offsets: Integers
     sizes_bytes: Integers
@@ -59,6 +59,27 @@ class Batch(NamedTuple):
     starts: Integers = np.empty(0, np.int64)  # where in `raw` each record begins
     # what a compressed body expands to at most
     max_body_bytes: int = MAX_BODY_BYTES
+
+    def queue_of(self, index: int) -> tuple[str, int]:
+        """Of one record."""
+        if isinstance(self.topic, str):
+            return self.topic, int(self.queue_id)
+        assert isinstance(self.queue_id, np.ndarray), "it goes with the topics"
+        return self.topic[index].as_py(), int(self.queue_id[index])
+
+    def part(self, which: slice | npt.NDArray[np.bool_]) -> Self:
+        """Those of the records."""
+        topic, queue_id = self.topic, self.queue_id
+        if not isinstance(topic, str):
+            topic = topic[which] if isinstance(which, slice) else topic.filter(pa.array(which))
+        return self._replace(
+            topic=topic,
+            queue_id=queue_id if isinstance(queue_id, int) else queue_id[which],
+            queue_offsets=self.queue_offsets[which],
+            physical_offsets=self.physical_offsets[which],
+            sizes_bytes=self.sizes_bytes[which],
+            starts=self.starts[which] if len(self.starts) else self.starts,
+        )
 
 
 class RecordMismatch(Exception):
@@ -81,9 +102,9 @@ class _Places(NamedTuple):
 
 def entry_columns(batch: Batch) -> dict[str, Callable[[], pa.Array]]:
     """The columns that the consume queue holds: the log is not needed for them."""
-    count = len(batch.queue_offsets)
+    count, topic = len(batch.queue_offsets), batch.topic
     return {
-        "topic": lambda: pa.repeat(batch.topic, count),
+        "topic": lambda: pa.repeat(topic, count) if isinstance(topic, str) else topic,
         "queue_id": lambda: pa.array(np.full(count, batch.queue_id, np.int32)),
         "queue_offset": lambda: pa.array(batch.queue_offsets),
         "physical_offset": lambda: pa.array(batch.physical_offsets),
@@ -138,20 +159,49 @@ def _locate(batch: Batch) -> _Places:
     _require((body_sizes >= 0) & (body_sizes <= room))
 
     topics = bodies + body_sizes + length_bytes
+    topic_sizes = _topic_sizes(batch)
     # the last byte of either length; a topic is at most 255 bytes, so the first of two is 0
-    topic = np.frombuffer(batch.topic.encode(), np.uint8)
-    _require(_numbers(raw, ">u1", topics - 1) == len(topic))
+    _require(_numbers(raw, ">u1", topics - 1) == topic_sizes)
     _require((length_bytes == 1) | (_numbers(raw, ">u1", topics - 2) == 0))
-    _require(body_sizes + len(topic) <= room)
-    windows = np.lib.stride_tricks.sliding_window_view(np.frombuffer(raw, np.uint8), len(topic))
-    _require((windows[topics] == topic).all(axis=1))
+    _require(body_sizes + topic_sizes <= room)
+    _require(_are_topics(batch, topics))
 
-    properties = topics + len(topic) + PROPERTIES_LENGTH_BYTES
+    properties = topics + topic_sizes + PROPERTIES_LENGTH_BYTES
     property_sizes = _numbers(raw, ">i2", properties - PROPERTIES_LENGTH_BYTES)
     _require((property_sizes >= 0) & (properties + property_sizes == ends))
     return _Places(
         starts + AT_BORN_HOST + born_bytes, bodies, body_sizes, properties, property_sizes
     )
+
+
+def _topic_sizes(batch: Batch) -> int | Integers:
+    if isinstance(batch.topic, str):
+        return len(batch.topic.encode())
+    sizes: Integers = np.diff(_topic_bounds(batch.topic))
+    return sizes
+
+
+def _topic_bounds(topics: pa.StringArray) -> Integers:
+    """Where each begins in their text, and the last one ends."""
+    bounds = np.frombuffer(topics.buffers()[1], np.int32)[topics.offset :][: len(topics) + 1]
+    return bounds.astype(np.int64)
+
+
+def _are_topics(batch: Batch, at: Integers) -> npt.NDArray[np.bool_]:
+    """Which records have at these places, where there is room for it, the topic they should."""
+    found = np.frombuffer(batch.raw, np.uint8)
+    if isinstance(batch.topic, str):
+        topic = np.frombuffer(batch.topic.encode(), np.uint8)
+        windows = np.lib.stride_tricks.sliding_window_view(found, len(topic))
+        are: npt.NDArray[np.bool_] = (windows[at] == topic).all(axis=1)
+        return are
+    # a place for each byte of each topic, to have it beside the byte that should be there
+    bounds = _topic_bounds(batch.topic)
+    within = np.arange(bounds[0], bounds[-1])
+    text = np.frombuffer(batch.topic.buffers()[2], np.uint8)[bounds[0] : bounds[-1]]
+    same = found[within + np.repeat(at - bounds[:-1], np.diff(bounds))] == text
+    whole: npt.NDArray[np.bool_] = np.logical_and.reduceat(same, bounds[:-1] - bounds[0])
+    return whole
 
 
 def _checked_bodies(batch: Batch, places: _Places) -> pa.BinaryArray:
@@ -174,7 +224,8 @@ def _checked_bodies(batch: Batch, places: _Places) -> pa.BinaryArray:
         try:
             bodies.append(decompress(bytes(batch.raw[start:end]), sys_flag, batch.max_body_bytes))
         except UnreadableBody as error:
-            place = f"{batch.topic}/{batch.queue_id}@{batch.queue_offsets[index]}"
+            topic, queue_id = batch.queue_of(index)
+            place = f"{topic}/{queue_id}@{batch.queue_offsets[index]}"
             raise UnreadableBody(error.what, f"{place}: {error.value}", error.hint) from None
     return pa.array(bodies, pa.binary())
 

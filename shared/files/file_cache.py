@@ -95,6 +95,19 @@ class FileCache:
         self.bytes_read += have
         return have
 
+    def expect(self, path: Path, offset: int, size: int) -> bool:
+        """Have the disk begin with bytes that are read next; whether they are on their way only
+        now, and were not in the page cache. Both are the kernel's guess. Raises OSError."""
+        fd = self.descriptor(path)
+        if all(_is_cached(fd, at) for at in (offset, offset + size - 1)):
+            return False
+        os.posix_fadvise(fd, offset, size, os.POSIX_FADV_WILLNEED)
+        return True
+
+    def forget(self, path: Path, offset: int, size: int) -> None:
+        """Take bytes out of the page cache. Raises OSError."""
+        os.posix_fadvise(self.descriptor(path), offset, size, os.POSIX_FADV_DONTNEED)
+
     def next_data(self, path: Path, offset: int) -> int | None:
         """Where the file's next written part begins; None when only a hole follows.
 
@@ -112,3 +125,12 @@ class FileCache:
         """Close all files. Counts stay, and a read after this opens its file again."""
         while self._files:
             os.close(self._files.popitem()[1])
+
+
+def _is_cached(fd: int, offset: int) -> bool:
+    """Whether this byte can be read without the disk; yes where the file system cannot tell."""
+    try:
+        os.preadv(fd, [bytearray(1)], offset, os.RWF_NOWAIT)
+    except OSError as error:
+        return error.errno != errno.EAGAIN
+    return True

@@ -172,6 +172,20 @@ class StoreDirectory:
             )
         return raw
 
+    def expect_log(self, position: int, size: int) -> bool:
+        """Have the disk begin with a part of the log, of one segment, that is read next. Whether it
+        was not in the page cache, from which `forget_log` takes it. Raises OffsetOutOfRange."""
+        segment = self.segment_of(position)
+        try:
+            return self._files.expect(segment.path, position - segment.base, size)
+        except FileNotFoundError:  # it has expired, which the reading tells
+            return False
+
+    def forget_log(self, position: int, size: int) -> None:
+        """The page cache need not keep this part of the log, of one segment."""
+        segment = self.segment_of(position)
+        self._files.forget(segment.path, position - segment.base, size)
+
     def record_at(self, position: int) -> Record:
         """The record that begins at a log offset, its checksum compared. Raises StoreDamaged, where
         no whole one begins there; OffsetOutOfRange.

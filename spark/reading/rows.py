@@ -166,11 +166,4 @@ def _fulfilled(predicates: Sequence[Predicate], made: Columns) -> npt.NDArray[np
 
 
 def _kept(batch: Batch, mask: npt.NDArray[np.bool_]) -> Batch:
-    if mask.all():
-        return batch
-    return batch._replace(
-        queue_offsets=batch.queue_offsets[mask],
-        physical_offsets=batch.physical_offsets[mask],
-        sizes_bytes=batch.sizes_bytes[mask],
-        starts=batch.starts[mask] if len(batch.starts) else batch.starts,
-    )
+    return batch if mask.all() else batch.part(mask)

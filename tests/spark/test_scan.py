@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from penstock.shared.errors import OffsetOutOfRange, StoreDamaged, UnreadableBody
@@ -16,26 +18,47 @@ from penstock.shared.formats.record import Record, decode_record, encode_record,
 from penstock.shared.formats.record_layout import MAGIC_V2
 from penstock.shared.store.directory import StoreDirectory
 from penstock.spark import scan
+from penstock.spark.merged import read_merged
 from penstock.spark.plan import plan
 from penstock.spark.ranges import QueueRange
 from penstock.spark.reading.options import parse_options
+from penstock.spark.reading.rows import How
 from penstock.spark.reading.views import StoreView
 from penstock.spark.source import COLUMNS
 
 from .conftest import BORN_MS, STORED_MS, StoreBuilder
 
+Read = Callable[..., list[dict[str, Any]]]
 
-def read(store: StoreBuilder, *columns: str) -> list[dict[str, Any]]:
-    """All rows of all queues."""
-    names = columns or tuple(COLUMNS)
-    rows = []
-    with StoreView(store.root) as view:
-        for pieces in plan(view, parse_options({"path": store.root})):
-            for piece in pieces:
-                for arrays in scan.read_range(view.store, piece, names):
+
+def _one_by_one(
+    store: StoreDirectory, pieces: Sequence[QueueRange], columns: Sequence[str]
+) -> Iterator[list[pa.Array]]:
+    for piece in pieces:
+        yield from scan.read_range(store, piece, columns)
+
+
+def _together(
+    store: StoreDirectory, pieces: Sequence[QueueRange], columns: Sequence[str]
+) -> Iterator[list[pa.Array]]:
+    return read_merged(store, pieces, columns, How())
+
+
+@pytest.fixture(params=[_one_by_one, _together])
+def read(request: pytest.FixtureRequest) -> Read:
+    """All rows of all queues: of one after the other, and of all together."""
+
+    def read_all(store: StoreBuilder, *columns: str) -> list[dict[str, Any]]:
+        names = columns or tuple(COLUMNS)
+        rows = []
+        with StoreView(store.root) as view:
+            for pieces in plan(view, parse_options({"path": store.root})):
+                for arrays in request.param(view.store, pieces, names):
                     lists = [array.to_pylist() for array in arrays]
                     rows += [dict(zip(names, row, strict=True)) for row in zip(*lists, strict=True)]
-    return rows
+        return rows
+
+    return read_all
 
 
 def row_of(record: Record) -> dict[str, Any]:
@@ -60,7 +83,9 @@ def moment(time_ms: int) -> datetime:
     return datetime.fromtimestamp(whole, UTC).replace(microsecond=rest * 1000)
 
 
-def test_records_of_all_shapes_come_back_as_they_were_stored(store: StoreBuilder) -> None:
+def test_records_of_all_shapes_come_back_as_they_were_stored(
+    store: StoreBuilder, read: Read
+) -> None:
     shapes = random.Random(7)
     hosts = [pack_host("10.1.2.3", 54321), pack_host("2001:db8::1", 1)]
     topics = ["flights", "%RETRY%" + "g" * 200, "%DLQ%" + "h" * 121]
@@ -87,7 +112,7 @@ def test_records_of_all_shapes_come_back_as_they_were_stored(store: StoreBuilder
 
 
 def test_batches_and_chunks_of_entries_leave_no_seam(
-    store: StoreBuilder, monkeypatch: pytest.MonkeyPatch
+    store: StoreBuilder, read: Read, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written = [store.put(queue_id=i % 3, body=b"x" * (i % 400)) for i in range(700)]
     whole = read(store)
@@ -97,7 +122,7 @@ def test_batches_and_chunks_of_entries_leave_no_seam(
         assert read(store) == whole
 
 
-def test_blank_entries_are_skipped(store: StoreBuilder) -> None:
+def test_blank_entries_are_skipped(store: StoreBuilder, read: Read) -> None:
     store.put("other", body=b"before" * 9)
     for _ in range(5):
         store.put_entry("flights", 0, 0, BLANK_SIZE)
@@ -108,14 +133,14 @@ def test_blank_entries_are_skipped(store: StoreBuilder) -> None:
     assert [row["queue_offset"] for row in columns if row["topic"] == "flights"] == [5, 6]
 
 
-def test_columns_of_the_consume_queue_need_no_log(store: StoreBuilder) -> None:
+def test_columns_of_the_consume_queue_need_no_log(store: StoreBuilder, read: Read) -> None:
     store.put()
     next(store.paths.commit_log.iterdir()).write_bytes(bytes(store.segment_bytes))
     row = {"queue_id": 0, "physical_offset": 0, "topic": "flights"}
     assert read(store, "queue_id", "physical_offset", "topic") == [row]
 
 
-def test_a_damaged_body_matters_only_to_those_who_read_it(store: StoreBuilder) -> None:
+def test_a_damaged_body_matters_only_to_those_who_read_it(store: StoreBuilder, read: Read) -> None:
     store.put(properties={"TAGS": "t"})
     store.write_log(88, b"?")
     assert read(store, "tags") == [{"tags": "t"}]
@@ -123,7 +148,7 @@ def test_a_damaged_body_matters_only_to_those_who_read_it(store: StoreBuilder) -
         read(store, "body")
 
 
-def test_a_time_that_spark_cannot_show_is_null(store: StoreBuilder) -> None:
+def test_a_time_that_spark_cannot_show_is_null(store: StoreBuilder, read: Read) -> None:
     store.put(born_timestamp_ms=2**63 - 1)
     store.put(born_timestamp_ms=-(2**63))
     store.put()
@@ -148,7 +173,9 @@ def test_a_time_that_spark_cannot_show_is_null(store: StoreBuilder) -> None:
         (100, b"\x7f", "do not add up"),
     ],
 )
-def test_a_damaged_record_is_named(store: StoreBuilder, at: int, raw: bytes, reason: str) -> None:
+def test_a_damaged_record_is_named(
+    store: StoreBuilder, read: Read, at: int, raw: bytes, reason: str
+) -> None:
     for _ in range(3):
         damaged = store.put(properties={"a": "b"})
     store.put("other")
@@ -172,7 +199,7 @@ def test_a_damaged_record_is_named(store: StoreBuilder, at: int, raw: bytes, rea
     ],
 )
 def test_a_damaged_entry_is_named(
-    store: StoreBuilder, position: int, size: int, reason: str
+    store: StoreBuilder, read: Read, position: int, size: int, reason: str
 ) -> None:
     store.put(body=b"body" * 2)
     store.put_entry("flights", 0, position, size)
@@ -195,6 +222,7 @@ def test_a_message_that_expired_after_planning_is_no_damage(store: StoreBuilder)
 
 def test_compressed_bodies_are_decompressed_and_one_that_cannot_be_is_named(
     store: StoreBuilder,
+    read: Read,
 ) -> None:
     text = b"all work and no play " * 200
     store.put(body=b"plain")
