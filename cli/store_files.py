@@ -58,7 +58,7 @@ def export(
     """
     from penstock.dataframes import Store
     from penstock.dataframes.export import write_file
-    from penstock.dataframes.store import batches
+    from penstock.dataframes.store import in_log_order
 
     form = _form(form, out)
     names = None if columns is None else [name.strip() for name in columns.split(",")]
@@ -68,7 +68,7 @@ def export(
     )
     with progress("exporting", text=_rows(began)) as bar:
         written = write_file(
-            out, form, selection.schema, batches(selection), lambda n: bar(n, selection.rows)
+            out, form, selection.schema, in_log_order(selection), lambda n: bar(n, selection.rows)
         )
     row = {"file": str(out), "form": form, **written._asdict()}
     _told(row | {"seconds": round(time.monotonic() - began, 3)}, output)

@@ -1,34 +1,42 @@
 """Writes rows to a file: Parquet, Arrow's IPC, JSON lines, CSV.
 
 The file appears under its name when it is whole, so a crash leaves nothing that looks like one.
-Rows are read by one thread and written by another, since both spend their time outside of Python's
+Rows are read, counted and written by a thread each, which spend their time outside of Python's
 lock. Bodies are counted into a checksum that does not depend on the file's form, so that an export
-and an import of it can be compared.
+and an import of it can be compared. What is written leaves the page cache, where it would take the
+place of what is to be read; and pages that were just given back are cheaper than fresh ones.
 """
 
 from __future__ import annotations
 
 import base64
-import hashlib
 import os
 import queue
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
-import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
+from penstock.dataframes.digest import Digest
 from penstock.shared.errors import ConfigError
 from penstock.shared.files.durable import sync_directory
 
-# Batches that were read and are not written yet; each is a few MiB.
-_AHEAD = 4
+# What is encoded together: a row group of less has more of the file's table than it is worth.
+ROW_GROUP_BYTES = 32 << 20
+# Batches, each of a few MiB, that were read and are not counted yet, and those that are counted and
+# not written yet: while a row group is encoded the next one comes together.
+_TO_COUNT, _TO_WRITE = 2, 6
+# How much of the file is written out at a time, so that the disk is busy meanwhile
+_WRITE_OUT_BYTES = 8 << 20
+# No dictionary where few values come twice, and no least and greatest of what nobody compares
+_DICTIONARIES = ("topic", "queue_id", "tags")
+_NO_STATISTICS = ("body", "properties")
 
 
 class Exported(NamedTuple):
@@ -36,30 +44,11 @@ class Exported(NamedTuple):
 
     rows: int
     file_bytes: int
-    body_sha256: str  # Digest's, of all bodies in the order of the file; "" without them
+    body_sha256: str  # Digest's; "" without bodies
 
 
 class _Sink(Protocol):
     def write_batch(self, batch: pa.RecordBatch, /) -> object: ...
-
-
-class Digest:
-    """A checksum of bodies in their order: SHA-256 over the SHA-256 of their lengths (8 bytes each,
-    big endian) and that of their bytes. So no body is touched by itself."""
-
-    def __init__(self) -> None:
-        self._lengths, self._bytes = hashlib.sha256(), hashlib.sha256()
-
-    def add(self, bodies: pa.BinaryArray) -> None:
-        """Of a column."""
-        _, ends, data = bodies.buffers()
-        offsets = np.frombuffer(ends, np.int32)[bodies.offset :][: len(bodies) + 1]
-        self._lengths.update(np.diff(offsets).astype(">i8").tobytes())
-        if data is not None:
-            self._bytes.update(memoryview(data)[offsets[0] : offsets[-1]])
-
-    def hexdigest(self) -> str:
-        return hashlib.sha256(self._lengths.digest() + self._bytes.digest()).hexdigest()
 
 
 def write_file(
@@ -79,16 +68,20 @@ def write_file(
         raise ConfigError("there is a file of this name", path, "remove it, or name another")
     staging = path.with_name(f".{path.name}.{os.getpid()}.part")
     digest = Digest() if checksum and "body" in schema.names else None
-    rows = 0
+    rows = written_out = 0
     try:
-        with open(staging, "xb") as file:
-            with FORMS[form](file, schema) as sink:
-                # the reader counts bodies: to write takes longer than to read
-                for batch in _read_ahead(_counted(batches, digest)):
-                    sink.write_batch(batch)
-                    rows += batch.num_rows
-                    progress(rows)
-            file.flush()
+        # Arrow's own file: what is written to one of Python's is copied first
+        with open(staging, "xb") as file, pa.OSFile(str(staging), "wb") as target:
+            with FORMS[form](target, schema) as sink:
+                if digest:
+                    batches = _ahead(batches, _TO_COUNT)
+                seen = digest.add if digest else None
+                with closing(_ahead(batches, _TO_WRITE, seen)) as ready:
+                    for batch in ready:
+                        sink.write_batch(batch)
+                        rows += batch.num_rows
+                        progress(rows)
+                        written_out = _write_out(file.fileno(), written_out, target.tell())
             os.fsync(file.fileno())
         staging.rename(path)
         sync_directory(path.parent)
@@ -98,25 +91,38 @@ def write_file(
     return Exported(rows, path.stat().st_size, digest.hexdigest() if digest else "")
 
 
-def _counted(batches: Iterator[pa.RecordBatch], digest: Digest | None) -> Iterator[pa.RecordBatch]:
-    """The same batches; their bodies are in the digest."""
-    for batch in batches:
-        if digest:
-            digest.add(batch.column("body"))
-        yield batch
+def _write_out(handle: int, start: int, end: int) -> int:
+    """Have the kernel write out what is new since `start`, and take what is on disk from the page
+    cache. From where on it is new the next time."""
+    if end - start < _WRITE_OUT_BYTES:
+        return start
+    # pages on their way to the disk stay, so these are named again
+    again = max(0, start - 4 * _WRITE_OUT_BYTES)
+    os.posix_fadvise(handle, again, end - again, os.POSIX_FADV_DONTNEED)
+    return end
 
 
-def _read_ahead(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same batches, made by a thread of its own. Raises what it raises."""
-    made: queue.Queue[pa.RecordBatch | BaseException | None] = queue.Queue(_AHEAD)
+def _ahead(
+    batches: Iterator[pa.RecordBatch],
+    most: int,
+    seen: Callable[[pa.RecordBatch], None] | None = None,
+) -> Generator[pa.RecordBatch]:
+    """The same batches, of which a thread of its own has made at most so many before they are asked
+    for; it shows them to `seen`. Raises what either raises."""
+    made: queue.Queue[pa.RecordBatch | BaseException | None] = queue.Queue(most)
     over = threading.Event()
 
     def read() -> None:
         try:
             for batch in batches:
+                if seen:
+                    seen(batch)
                 made.put(batch)
                 if over.is_set():
-                    return
+                    break
+            # in the thread that has read, and now: they may be made by another thread
+            if isinstance(batches, Generator):
+                batches.close()
             made.put(None)
         except BaseException as error:
             made.put(error)
@@ -139,8 +145,37 @@ def _read_ahead(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 @contextmanager
 def _parquet(file: Any, schema: pa.Schema) -> Iterator[_Sink]:
-    with pa.parquet.ParquetWriter(file, schema, compression="zstd") as writer:
-        yield writer
+    names = schema.names
+    with pa.parquet.ParquetWriter(
+        file,
+        schema,
+        compression="zstd",
+        use_dictionary=[name for name in _DICTIONARIES if name in names],
+        write_statistics=[name for name in names if name not in _NO_STATISTICS],
+    ) as writer:
+        groups = _RowGroups(writer)
+        yield groups
+        groups.flush()
+
+
+class _RowGroups:
+    """Collects batches until they are worth a row group."""
+
+    def __init__(self, writer: pa.parquet.ParquetWriter) -> None:
+        self._writer = writer
+        self._held: list[pa.RecordBatch] = []
+        self._held_bytes = 0
+
+    def write_batch(self, batch: pa.RecordBatch) -> None:
+        self._held.append(batch)
+        self._held_bytes += batch.nbytes
+        if self._held_bytes >= ROW_GROUP_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        if self._held:
+            self._writer.write_table(pa.Table.from_batches(self._held))
+        self._held, self._held_bytes = [], 0
 
 
 @contextmanager
@@ -169,10 +204,12 @@ def _jsonl(file: Any, schema: pa.Schema) -> Iterator[_Sink]:
 
     class Lines:
         def write_batch(self, batch: pa.RecordBatch) -> None:
+            lines = []
             for row in batch.to_pylist(maps_as_pydicts="lossy"):
                 if "body" in row:
                     row |= _shown_body(row.pop("body"))
-                file.write(msgspec.json.encode(row) + b"\n")
+                lines.append(msgspec.json.encode(row))
+            file.write(b"".join(line + b"\n" for line in lines))
 
     yield Lines()
 

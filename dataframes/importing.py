@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from penstock.client.producer import Producer, SendFuture
-from penstock.dataframes.export import Digest
+from penstock.dataframes.digest import Digest
 from penstock.dataframes.reading import read_file
 from penstock.shared.errors import ConfigError
 from penstock.shared.formats.properties import KEYS, RESERVED, SHARDING_KEY, TAGS
@@ -28,7 +28,7 @@ class Imported(NamedTuple):
     """What was sent and acknowledged."""
 
     rows: int
-    body_sha256: str  # of all bodies in the order of the file; see export.Digest
+    body_sha256: str  # Digest's
 
 
 def import_file(
@@ -52,7 +52,7 @@ def import_file(
     digest, rows = Digest(), 0
     waiting: deque[SendFuture] = deque()
     for batch in read_file(path, form):
-        digest.add(batch.column("body"))
+        digest.add(batch)
         for row in batch.to_pylist(maps_as_pydicts="lossy"):
             waiting.append(_send(producer, topic, row))
             if len(waiting) > _IN_FLIGHT:

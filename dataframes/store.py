@@ -18,6 +18,7 @@ from penstock.client.arrow.columns import schema_of
 from penstock.shared.errors import PenstockError
 from penstock.shared.notebook import as_table
 from penstock.shared.store.directory import StoreDirectory
+from penstock.spark.merged import read_merged
 from penstock.spark.plan import bounds, chosen
 from penstock.spark.ranges import QueueRange
 from penstock.spark.reading.broker_scan import read_from_broker
@@ -143,6 +144,19 @@ def _arrays(selection: Selection) -> Iterator[list[pa.Array]]:
                 yield from read_log(store, piece, columns, how)
             else:
                 yield from read_range(store, piece, columns, how)
+
+
+def in_log_order(selection: Selection) -> Iterator[pa.RecordBatch]:
+    """The same rows, of a store in the order in which they were stored: the log is read once,
+    however many queues there are. For what is larger than memory. Raises the same."""
+    options, ranges = selection.options, selection.ranges
+    pieces = [each for each in ranges if isinstance(each, QueueRange)]
+    if options.endpoint or len(pieces) < max(2, len(ranges)):
+        yield from batches(selection)
+        return
+    with StoreDirectory(options.path) as store:
+        for arrays in read_merged(store, pieces, selection.schema.names, selection.how):
+            yield pa.RecordBatch.from_arrays(arrays, schema=selection.schema)
 
 
 def _bound(end: str, text: str) -> dict[str, str]:

@@ -30,6 +30,8 @@ from penstock.spark.scan import Scan, held_range, named_by
 
 # Entries that are read ahead, of all queues together; but each queue may have a few
 ENTRIES_AHEAD, FEWEST_ENTRIES = 1 << 18, 64
+# Of log, for a batch: an export hands each from thread to thread, and that costs a wait or two.
+BATCH_BYTES = 8 << 20
 _END = np.iinfo(np.int64).max
 
 
@@ -43,7 +45,7 @@ def read_merged(
         for topic, queue_id, _, _ in pieces
     ]
     by_name = {(queue.topic, queue.queue_id): queue for queue in queues}
-    reading = Scan(store, by_name, Rows(columns, how), LogPass(store))
+    reading = Scan(store, by_name, Rows(columns, how), LogPass(store), BATCH_BYTES)
     ranges = [held_range(*each, how) for each in zip(queues, pieces, strict=True)]
     try:
         ahead = [_Ahead(queue, *held) for queue, held in zip(queues, ranges, strict=True)]

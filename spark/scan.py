@@ -85,10 +85,12 @@ class Scan:
         queues: Mapping[tuple[str, int], QueueFiles],
         rows: Rows,
         log: StoreDirectory | LogPass | None = None,
+        batch_bytes: int = 0,
     ) -> None:
-        """`log` is how the store's is read."""
+        """`log` is how the store's is read, `batch_bytes` how much of it for a batch."""
         self._store = store
         self._log = log or store
+        self._batch_bytes = batch_bytes or BATCH_BYTES
         self._queues = queues
         self._rows = rows
         self._how = rows.how
@@ -139,7 +141,7 @@ class Scan:
         joined[1:] = (gaps >= 0) & (gaps <= WIDEST_GAP_BYTES) & (segments[1:] == segments[:-1])
         costs_bytes = sizes.copy()
         costs_bytes[1:] += np.where(joined[1:], gaps, 0)
-        cuts = np.flatnonzero(np.diff(np.cumsum(costs_bytes) // BATCH_BYTES)) + 1
+        cuts = np.flatnonzero(np.diff(np.cumsum(costs_bytes) // self._batch_bytes)) + 1
         bounds = pairwise((0, *cuts.tolist(), len(offsets)))
         batches = [_runs(joined, first, end) for first, end in bounds]
         self._expect(named, batches[0])

@@ -5,17 +5,19 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet
 import pytest
 
 from penstock.client import MessageQuery
 from penstock.client.arrow.columns import SCHEMA
-from penstock.dataframes import Store
-from penstock.dataframes.export import FORMS, Digest, write_file
+from penstock.dataframes import Store, export
+from penstock.dataframes.export import FORMS, write_file
 from penstock.dataframes.importing import import_file
 from penstock.dataframes.store import batches
 from penstock.embedded import Broker
@@ -158,17 +160,40 @@ def test_an_import_tells_how_far_it_is_and_of_how_many(broker: Broker, tmp_path:
     assert told == [(4096, 5000), (5000, 5000)]
 
 
-def test_the_checksum_is_of_the_bodies_and_not_of_the_batches() -> None:
-    bodies = [b"", b"a", b"", b"bcd", b"e" * 1000]
+def test_an_export_has_the_order_of_the_log_and_its_checksum_not(
+    broker: Broker, tmp_path: Path
+) -> None:
+    """Of all topics; in another store their queues lie between each other in another way."""
+    first, again = tmp_path / "first.parquet", tmp_path / "again.parquet"
+    topics = ("orders", "bills")
+    written = _penstock("store", "export", broker.store, *topics, "--out", first)
+    places = pyarrow.parquet.read_table(first)["physical_offset"].to_pylist()
+    assert len(places) == ROWS + 1 and places == sorted(places)
+    assert list(tmp_path.iterdir()) == [first]
 
-    def digest(*parts: list[bytes]) -> str:
-        made = Digest()
-        for part in parts:
-            made.add(pa.array([b"before", *part], pa.binary())[1:])
-        return made.hexdigest()
+    shuffled = pyarrow.parquet.read_table(first).sort_by(
+        [("topic", "descending"), ("queue_id", "descending"), ("queue_offset", "ascending")]
+    )
+    pyarrow.parquet.write_table(shuffled, tmp_path / "shuffled.parquet")
+    with Broker(tmp_path / "store", settings=SMALL_FILES, log=tmp_path / "log") as other:
+        sent = _penstock("store", "import", tmp_path / "shuffled.parquet", "--store", other.store)
+        stored = _penstock("store", "export", other.store, *topics, "--out", again)
+    assert len({each["body_sha256"] for each in (written, sent, stored)}) == 1
+    assert {each["rows"] for each in (written, sent, stored)} == {ROWS + 1}
 
-    assert digest(bodies) == digest(bodies[:2], [], bodies[2:])
-    assert len({digest(bodies), digest(bodies[1:]), digest([b"".join(bodies)])}) == 3
+
+def test_rows_share_a_row_group_until_it_is_large(
+    broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = Store(broker.store).to_arrow("orders").to_batches(max_chunksize=100)
+    groups = []
+    for group_bytes in (export.ROW_GROUP_BYTES, 4 * rows[0].nbytes):
+        monkeypatch.setattr(export, "ROW_GROUP_BYTES", group_bytes)
+        file = tmp_path / f"{group_bytes}.parquet"
+        assert write_file(file, "parquet", SCHEMA, iter(rows)).rows == ROWS
+        assert pyarrow.parquet.read_table(file) == pa.Table.from_batches(rows)
+        groups.append(pyarrow.parquet.ParquetFile(file).num_row_groups)
+    assert groups[0] == 1 and 4 < groups[1] <= len(rows) // 4 + 1
 
 
 def test_an_export_that_fails_leaves_no_file(broker: Broker, tmp_path: Path) -> None:
@@ -181,6 +206,15 @@ def test_an_export_that_fails_leaves_no_file(broker: Broker, tmp_path: Path) -> 
     with pytest.raises(StoreDamaged):
         write_file(tmp_path / "orders.parquet", "parquet", SCHEMA, fails())
     assert list(tmp_path.iterdir()) == []
+
+    def interrupted(rows: int) -> None:
+        raise KeyboardInterrupt
+
+    rows = iter(Store(broker.store).to_arrow("orders").to_batches(max_chunksize=10))
+    with pytest.raises(KeyboardInterrupt):
+        write_file(tmp_path / "orders.arrow", "arrow", SCHEMA, rows, interrupted)
+    assert list(tmp_path.iterdir()) == []
+    assert [each for each in threading.enumerate() if each.name == "export"] == []
     (tmp_path / "there.csv").write_text("mine")
     with pytest.raises(ConfigError, match=r"a file of this name.*there\.csv"):
         write_file(tmp_path / "there.csv", "csv", SCHEMA, batches(selection))
