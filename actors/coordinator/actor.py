@@ -30,7 +30,7 @@ from penstock.actors.coordinator.group_files import GroupFiles
 from penstock.actors.coordinator.log_offsets import LogOffsets
 from penstock.actors.coordinator.long_requests import LongRequests
 from penstock.actors.coordinator.member_requests import MemberRequests
-from penstock.actors.coordinator.membership import ORDERLY_KEEP_MS, Member, Membership
+from penstock.actors.coordinator.membership import ORDERLY_KEEP_MS, Member, Membership, return_ms
 from penstock.actors.coordinator.notifications import GATHER_MS, Notifications
 from penstock.actors.coordinator.operator_requests import OperatorRequests
 from penstock.actors.coordinator.retry_topics import RetryTopics
@@ -59,9 +59,6 @@ CATCH_UP_MS = 1000
 # How long what comes next may wait after a cycle of nothing but heartbeats: the more members there
 # are, the more heartbeats come meanwhile.
 CALM_MS, MOST_CALM_MS, CALM_MEMBERS = 5, 10, 1000
-# A member of the coordinator before has this many heartbeats to show up: one that lives sees its
-# connection end, and joins by the next one.
-HEARTBEATS_TO_RETURN = 2
 # Under more requests than it can read, silent members are looked for this often all the same.
 LATEST_BURIAL_MS = 2000
 
@@ -143,10 +140,7 @@ class Coordinator(Actor):
             elif isinstance(entry, TopicGone):
                 self._claims.forget_topic(entry.topic)
         for row in members.values():
-            # one that is orderly may be in the middle of a message
-            after_ms = row.session_timeout_ms
-            if not row.orderly and heartbeat_ms:
-                after_ms = min(after_ms, HEARTBEATS_TO_RETURN * heartbeat_ms)
+            after_ms = return_ms(row, heartbeat_ms)
             row = row if is_same_boot else replace(row, unheard_ms=0)
             self._members.restore(row, now_ms, after_ms, version)
         for owner in self._claims.owners():

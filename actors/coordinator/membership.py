@@ -2,6 +2,7 @@
 
     joins and repeats it       a member, until it is silent for longer than its session
     its connection is gone     a member for GRACE_MS more: by then it may be back
+    its gateway is gone        a member for CARRIED_GRACE_MS more: its client lives, as a rule
     leaves                     none any more, at once
 
 A group's `version` changes with its members and with the queues of its topics. Whoever knows an
@@ -25,6 +26,12 @@ from penstock.shared.progress.group_journal import Entry, Gone, MemberRow
 from penstock.shared.wire.group_messages import Join, Model, SubscriptionData
 
 GRACE_MS = 500
+# Of those that are carried: until their gateway is replaced, and their clients are back. These wait
+# for 1 to 3 s between two tries, and each change of the group until then has them rebalance.
+CARRIED_GRACE_MS = 10_000
+# A member of the coordinator before has this many heartbeats to show up: one that lives sees its
+# connection end, and joins by the next one.
+HEARTBEATS_TO_RETURN = 2
 # [RebalanceLockManager's REBALANCE_LOCK_MAX_LIVE_TIME]
 ORDERLY_KEEP_MS = 60_000
 # Between two looks at who is silent.
@@ -35,8 +42,8 @@ class Member:
     """One member as it joined, and when it was heard."""
 
     __slots__ = (
-        "address", "client_id", "connection", "gone_ms", "group", "is_carried", "is_parting",
-        "peer", "row", "seen_ms", "silent_after_ms", "told_unheard", "told_version", "waits_for",
+        "address", "client_id", "connection", "gone_ms", "group", "is_parting", "peer",
+        "row", "seen_ms", "silent_after_ms", "told_unheard", "told_version", "waits_for",
     )  # fmt: skip
 
     def __init__(self, group: Group, row: MemberRow, now_ms: int) -> None:
@@ -44,7 +51,7 @@ class Member:
         self.client_id = row.client_id
         self.peer = b""
         self.address = ""
-        self.is_parting = self.is_carried = False
+        self.is_parting = False
         self.connection = -1
         self.seen_ms = now_ms
         self.silent_after_ms = row.session_timeout_ms
@@ -99,7 +106,7 @@ class Membership:
         """
         row = MemberRow(
             join.group, join.client_id, join.subscriptions, join.session_timeout_ms,
-            join.model, join.start, join.start_timestamp_ms, join.orderly,
+            join.model, join.start, join.start_timestamp_ms, join.orderly, carried=join.carried,
         )  # fmt: skip
         member = self._add(row, now_ms, version)
         if member.is_parting != join.parting:
@@ -110,7 +117,6 @@ class Membership:
                 self.change(member.group)
             member.row = row
             self._changes.append(row)
-        member.is_carried = join.carried
         self.heard(member, now_ms, peer)
         member.silent_after_ms = row.session_timeout_ms
         if member.peer != peer or member.connection != connection:
@@ -206,7 +212,7 @@ class Membership:
     def dead(self, now_ms: int) -> list[Member]:
         """Those that are members no more. To be removed by the caller, who frees their queues, or
         keeps them until `keep_until` says."""
-        found = {member for member in self._gone if now_ms - member.gone_ms >= GRACE_MS}
+        found = {member for member in self._gone if now_ms - member.gone_ms >= _grace_ms(member)}
         if now_ms >= self._look_ms:
             self._look_ms = now_ms + LOOK_MS
             found |= {
@@ -221,7 +227,7 @@ class Membership:
     def keep_until(member: Member) -> int:
         """Until when a dead member's queues may not be another's; 0: from now on they may."""
         was_alive = 0 <= member.gone_ms - member.seen_ms <= member.row.session_timeout_ms
-        has_ended = was_alive and not member.is_carried
+        has_ended = was_alive and not member.row.carried
         if has_ended or not member.row.orderly:
             return 0
         return (member.row.unheard_ms or member.seen_ms) + ORDERLY_KEEP_MS
@@ -272,6 +278,21 @@ class Membership:
                 yield member.row
         for (name, client), until_ms in self.kept.items():
             yield Gone(name, client, until_ms)
+
+
+def return_ms(row: MemberRow, heartbeat_ms: int) -> int:
+    """How long a member of the coordinator before has to show up, which it was told to do every
+    `heartbeat_ms`; 0: not known."""
+    # one that is orderly may be in the middle of a message
+    if row.orderly or not heartbeat_ms:
+        return row.session_timeout_ms
+    # of one that is carried the gateway may have died too
+    least_ms = CARRIED_GRACE_MS if row.carried else 0
+    return min(row.session_timeout_ms, max(least_ms, HEARTBEATS_TO_RETURN * heartbeat_ms))
+
+
+def _grace_ms(member: Member) -> int:
+    return CARRIED_GRACE_MS if member.row.carried else GRACE_MS
 
 
 def _topics(row: MemberRow) -> set[str]:

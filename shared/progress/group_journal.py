@@ -59,7 +59,7 @@ class Row(msgspec.Struct, frozen=True, array_like=True, tag="row"):
 
 class MemberRow(msgspec.Struct, frozen=True, array_like=True, tag="member"):
     """A member as it joined. `unheard_ms` is since when nobody has heard it: since the first
-    coordinator that did not; 0: it was heard."""
+    coordinator that did not; 0: it was heard. For one that is `carried` a gateway speaks."""
 
     group: str
     client_id: str
@@ -70,6 +70,7 @@ class MemberRow(msgspec.Struct, frozen=True, array_like=True, tag="member"):
     start_timestamp_ms: int
     orderly: bool
     unheard_ms: int = 0
+    carried: bool = False
 
 
 class Gone(msgspec.Struct, frozen=True, array_like=True, tag="gone"):

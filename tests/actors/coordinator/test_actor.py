@@ -18,7 +18,11 @@ from penstock.actors.coordinator import (
     member_requests,
     notifications,
 )
-from penstock.actors.coordinator.membership import GRACE_MS, ORDERLY_KEEP_MS
+from penstock.actors.coordinator.membership import (
+    CARRIED_GRACE_MS,
+    GRACE_MS,
+    ORDERLY_KEEP_MS,
+)
 from penstock.actors.coordinator.notifications import GATHER_MS
 from penstock.actors.reput import Reput
 from penstock.actors.writer import Writer
@@ -279,6 +283,34 @@ def test_a_member_that_comes_back_at_once_has_never_been_away(
     assert back.claim(0).queues == got[:1]
     # what it did not name is another's by right, and its own only by a new claim
     assert back.claim(1).queues[0].epoch > got[1].epoch
+
+
+@pytest.mark.parametrize("dies", ["its gateway", "the broker"])
+def test_whom_a_gateway_spoke_for_is_a_member_until_a_gateway_and_its_client_may_be_back(
+    coordinator: Callable[..., Started], dies: str
+) -> None:
+    """RocketMQ's clients wait for 1 to 3 s between two tries, and divide the queues again at each
+    change of the group: one that comes back first would have all of them."""
+    broker, actor, member = coordinator()
+    first, second = member("a"), member("b")
+    first.join(carried=True), second.join(carried=True)
+    assert first.claim(0).queues
+    for each in (first, second):
+        each.socket.close()
+    while len(actor._members._gone) < 2:
+        actor.work()
+    if dies == "the broker":
+        broker.crash(actor)
+        actor = broker.start(Coordinator)
+    broker.clock.advance(CARRIED_GRACE_MS - 1)
+    actor.work()
+    back = MemberByHand(broker, actor, "a")
+    joined = back.join(carried=True)
+    assert joined.members == ("a", "b") and not back.told
+    assert back.claim(0).queues
+    broker.clock.advance(1000)
+    actor.work()
+    assert back.join(carried=True).members == ("a",), "the other's client has died as well"
 
 
 def test_what_a_full_join_does_not_name_stays_its_members(

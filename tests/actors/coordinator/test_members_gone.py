@@ -5,7 +5,12 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from penstock.actors.coordinator.membership import GRACE_MS, ORDERLY_KEEP_MS, Membership
+from penstock.actors.coordinator.membership import (
+    CARRIED_GRACE_MS,
+    GRACE_MS,
+    ORDERLY_KEEP_MS,
+    Membership,
+)
 from penstock.shared.wire.group_messages import Join
 
 SESSION_MS = 15_000
@@ -66,5 +71,5 @@ def test_an_orderly_one_that_another_speaks_for_keeps_its_queues_when_that_one_i
     members = Membership()
     member = members.join(replace(join, carried=True), b"gateway", 7, 1000, 1)
     members.lost(7, 2000)
-    assert dead(members, 2000 + GRACE_MS) == ["a"]
+    assert dead(members, 2000 + CARRIED_GRACE_MS) == ["a"]
     assert members.keep_until(member) == 1000 + ORDERLY_KEEP_MS
