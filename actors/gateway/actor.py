@@ -19,6 +19,7 @@ from penstock.actors.gateway.calls import Call, Reply, response
 from penstock.actors.gateway.connecting.connection import Connection
 from penstock.actors.gateway.connecting.connections import Connections
 from penstock.actors.gateway.connecting.peer_requests import PeerRequests
+from penstock.actors.gateway.grouping.early_pulls import EarlyPulls
 from penstock.actors.gateway.grouping.groups import Groups
 from penstock.actors.gateway.grouping.producers import Producers
 from penstock.actors.gateway.long_requests import LongRequests, Serve
@@ -66,6 +67,7 @@ class Gateway(Actor):
         )
         self._producers = Producers(stage, self._requests, serving)
         self._groups = Groups(stage, serving, self._answer, self._group_changed, self._pulls.wake)
+        self._early = EarlyPulls(serving, self._answer)
         self._names = OwnNames(stage.config, self._address(), self._topics, stage.report)
         self._rates = Rates(
             lambda: self._queues.message_count, lambda: self._pulls.given,
@@ -81,6 +83,7 @@ class Gateway(Actor):
             producers=self._producers,
             queues=self._queues,
             pulls=self._pulls,
+            early=self._early,
             requests=self._requests,
             rates=self._rates,
             queries=self._queries,
@@ -129,6 +132,7 @@ class Gateway(Actor):
 
     def _gone(self, connection: Connection) -> None:
         self._groups.gone(connection)
+        self._early.gone(connection)
         self._names.gone(connection)
         self._requests.gone(connection)
         self._registrations.gone(connection)
@@ -160,6 +164,7 @@ class Gateway(Actor):
             done += 1
         self._requests.work(now_ms)
         self._registrations.work(now_ms)
+        self._early.work(now_ms)
         self._rates.work(now_ms, self._clock.now_ms())
         done += self._groups.work(now_ms) + self._pulls.work(now_ms) + self._sends.work(now_ms)
         done += self._producers.work(now_ms)

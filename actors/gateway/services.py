@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from penstock.actors.gateway.calls import Call, Reply
 from penstock.actors.gateway.connecting.peer_requests import PeerRequests
+from penstock.actors.gateway.grouping.early_pulls import EarlyPulls
 from penstock.actors.gateway.grouping.groups import Groups
 from penstock.actors.gateway.grouping.producers import Producers
 from penstock.actors.gateway.long_requests import LongRequests
@@ -36,6 +37,7 @@ class Services:
     producers: Producers
     queues: QueueReader
     pulls: Pulls
+    early: EarlyPulls
     requests: PeerRequests
     rates: Rates
     queries: Queries

@@ -35,7 +35,9 @@ def heartbeat(services: Services, call: Call) -> Reply | None:
     call.connection.client = Client(body.client_id, command.language, command.version, call.now_ms)
     groups = [each.group_name for each in body.producer_data_set or []]
     services.producers.heard(call.connection, body.client_id, groups)
-    return services.groups.heartbeat(call, body)
+    reply = services.groups.heartbeat(call, body)
+    services.early.heard(call.connection)
+    return reply
 
 
 def unregister(services: Services, call: Call) -> Reply:

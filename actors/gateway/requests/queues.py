@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from penstock.actors.gateway.calls import Call, Reply
 from penstock.actors.gateway.grouping.members import Member
 from penstock.actors.gateway.services import Services
@@ -36,11 +38,21 @@ def pull(services: Services, call: Call) -> Reply | None:
     fields = read_fields(call.command, PullFields)
     if fields.queue_offset < 0:
         raise InvalidArgument("a pull names an offset below 0", fields.queue_offset)
+    return _pull(services, call, fields, may_wait=True)
+
+
+def _pull(services: Services, call: Call, fields: PullFields, may_wait: bool) -> Reply | None:
+    """`may_wait` where the heartbeat that it goes by may still be on its way."""
     member = services.groups.members.of(call.connection, fields.consumer_group)
     if fields.sys_flag & PULL_HAS_SUBSCRIPTION:
         kind, expression = fields.expression_type, fields.subscription
     else:
         known = member.subscriptions.get(fields.topic) if member is not None else None
+        is_early = known is None or known.version < fields.sub_version
+        if is_early and may_wait:
+            later = partial(_pull, services, call, fields, may_wait=False)
+            if services.early.hold(call, later):
+                return None
         if known is None:
             return Reply(
                 code=Response.SUBSCRIPTION_NOT_EXIST,

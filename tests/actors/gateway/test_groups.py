@@ -166,6 +166,27 @@ def test_a_pull_that_cannot_be_is_refused(
     assert answer.code == code and answer.remark
 
 
+def test_a_pull_that_overtakes_its_clients_heartbeat_waits_for_it(peer: Any, topic: str) -> None:
+    """As those of RocketMQ's clients do on a new connection, and after they have rebalanced."""
+    group, client = f"g{topic}", peer()
+    early = pull_fields(topic, 0, 0, consumerGroup=group, sysFlag=0)
+    for pulled, wanted, said in ((100, 0, 5), (200, 6, 6)):
+        fields = {key: str(value) for key, value in (early | {"subVersion": wanted}).items()}
+        body = heartbeat("a", group, topic).replace(b'"subVersion":5', b'"subVersion":%d' % said)
+        pull = encode_command(Command(Request.PULL_MESSAGE, pulled, fields))
+        # at once, however busy the machine is: a heartbeat that comes 1 s later is too late
+        client.socket.sendall(
+            pull + encode_command(Command(Request.HEART_BEAT, pulled + 1, body=body))
+        )
+        codes: dict[int, int] = {}
+        while len(codes) < 2:
+            if (heard := client.hear()).is_response:
+                codes[heard.opaque] = heard.code
+        assert codes == dict.fromkeys((pulled, pulled + 1), Response.SUCCESS)
+    answer = answer_of(client, Request.PULL_MESSAGE, early | {"subVersion": 7})
+    assert answer.code == Response.SUBSCRIPTION_NOT_LATEST, "it has waited in vain"
+
+
 def test_a_held_pull_is_answered_by_what_matches_and_by_nothing_else(
     peer: Any, topic: str, send: Any
 ) -> None:

@@ -1,0 +1,61 @@
+"""Pulls that have come before what their client says of itself, and wait for that.
+
+RocketMQ's clients make a connection by their next pull, and only then say by a heartbeat who they
+are: each pull that overtook it would be refused, and tried again some s later. The same goes for
+one that names a later subscription than the heartbeat before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from penstock.actors.gateway.calls import Call, Reply
+from penstock.actors.gateway.connecting.connection import Connection
+from penstock.actors.gateway.serving import Serving
+
+# How much later a heartbeat may come.
+LATE_MS = 1000
+# Of one connection: a client has a pull on its way for each queue that it has.
+MOST = 1000
+
+# Serves a pull, or says why it cannot be.
+Serve = Callable[[], Reply | None]
+
+
+class _Early(NamedTuple):
+    call: Call
+    serve: Serve
+
+
+class EarlyPulls:
+    """Those that wait."""
+
+    def __init__(self, serving: Serving, answer: Callable[[Call, Reply], None]) -> None:
+        self._serving, self._answer = serving, answer
+        # the one whose first pull is the oldest comes first
+        self._waiting: dict[Connection, list[_Early]] = {}
+
+    def hold(self, call: Call, serve: Serve) -> bool:
+        """Have it served when its client is heard, or in vain when that is late. False for one too
+        many."""
+        waiting = self._waiting.setdefault(call.connection, [])
+        if len(waiting) >= MOST:
+            return False
+        waiting.append(_Early(call, serve))
+        return True
+
+    def heard(self, connection: Connection) -> None:
+        """A heartbeat has come."""
+        for each in self._waiting.pop(connection, ()):
+            if (reply := self._serving.do(each.call, each.serve)) is not None:
+                self._answer(each.call, reply)
+
+    def work(self, now_ms: int) -> None:
+        for connection, waiting in list(self._waiting.items()):
+            if now_ms < waiting[0].call.now_ms + LATE_MS:
+                break
+            self.heard(connection)
+
+    def gone(self, connection: Connection) -> None:
+        self._waiting.pop(connection, None)
