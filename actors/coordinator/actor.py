@@ -13,7 +13,8 @@ On crash: the next one reads the offsets' file and the journal: who had which qu
           no two members have a queue, and no commit that was answered is lost.
 
 A cycle takes what has come, has the tables changed, writes all changes into the journal at once,
-and only then sends the answers. So a claim is valid when its owner hears of it.
+and groups' settings into their file, and only then sends the answers. So a claim is valid when its
+owner hears of it.
 """
 
 from __future__ import annotations
@@ -350,14 +351,13 @@ class Coordinator(Actor):
         return [*self._members.changes(), *self._claims.changes()]
 
     def _write_down_and_answer(self, now_ms: int) -> None:
-        refused: StoreUnavailable | None = None
-        try:
-            self._files.write_down(self._changes())
-        except StoreUnavailable as error:
-            refused = error
+        refused = _refused(lambda: self._files.write_down(self._changes()))
+        unsaved = _refused(self._files.save_awaited)
         answers, self._answers = self._answers, []
         for peer, number, answer, must_be_written in answers:
-            said = refused if refused is not None and must_be_written else answer
+            said: WireMessage | PenstockError = answer
+            if must_be_written:
+                said = refused or (isinstance(answer, words.GroupSet) and unsaved) or answer
             if isinstance(said, PenstockError):
                 said = refusal(said, number)
             self._unread.send(self._socket, peer, encode(said))
@@ -379,6 +379,14 @@ class Coordinator(Actor):
 
     def _rest(self) -> list[Entry]:
         return [*self._claims.rows(), *self._members.rows()]
+
+
+def _refused(write: Callable[[], None]) -> StoreUnavailable | None:
+    try:
+        write()
+    except StoreUnavailable as error:
+        return error
+    return None
 
 
 def _address(frame: zmq.Frame) -> str:

@@ -2,7 +2,8 @@
 
     change -> write_down()      in the journal, in one call; only then is it answered
     every 5 s, if changed       Saving in the journal -> consumerOffset.json -> a new journal
-    settings of a group         subscriptionGroup.json, before they are answered
+    settings of a group         subscriptionGroup.json, once for all of a turn, before any of them
+                                is answered
 
 The journal lives in the page cache: it outlives every process. After a power failure the groups are
 where consumerOffset.json says. A crash between two of these steps leaves an offsets' file that the
@@ -65,6 +66,9 @@ class GroupFiles:
         # when it was first changed after the last save; -1: it is not
         self._changed_ms = -1
         self._groups_changed_ms = -1
+        # somebody waits for that; and the file as it was saved last
+        self._groups_awaited = False
+        self._saved_groups = b""
         self._file_digest = ""
         # how far half messages are looked through, which stands in the offsets' file too
         self._transactions: TransactionProgress | None = None
@@ -157,17 +161,24 @@ class GroupFiles:
 
     # --- saving ---
 
-    def note_groups(self) -> None:
-        """`groups` has changed: it is saved soon."""
+    def note_groups(self, awaited: bool = False) -> None:
+        """`groups` has changed: it is saved soon, or by the next `save_awaited`."""
+        self._groups_awaited |= awaited
         if self._groups_changed_ms < 0:
             self._groups_changed_ms = self._clock.monotonic_ms()
 
-    def save_groups(self) -> None:
-        """Durable on return. Raises StoreUnavailable, and then it is tried again later."""
-        self.note_groups()
+    def save_awaited(self) -> None:
+        """What somebody waits for is durable on return. Raises StoreUnavailable, and then it is
+        tried again later."""
+        if self._groups_awaited:
+            self._groups_awaited = False
+            self._save_groups()
+
+    def _save_groups(self) -> None:
+        content, before = self.groups.encode(), self._saved_groups
         try:
             with self._disk:
-                save_document(self._paths.subscription_groups, self.groups.encode())
+                save_document(self._paths.subscription_groups, content, before)
         except OSError as error:
             self._fail(error)
             raise StoreUnavailable(
@@ -175,7 +186,7 @@ class GroupFiles:
                 error,
                 "look at the disk, then try again: penstock status",
             ) from None
-        self._groups_changed_ms = -1
+        self._groups_changed_ms, self._saved_groups = -1, content
 
     def due(self) -> bool:
         """Whether it is time to save."""
@@ -207,7 +218,7 @@ class GroupFiles:
         self._look_at_transactions(self._clock.monotonic_ms())
         try:
             if self._groups_changed_ms >= 0:
-                self.save_groups()
+                self._save_groups()
             if self._changed_ms >= 0 or self._broken:
                 with self._disk:
                     self._save_offsets(offsets())

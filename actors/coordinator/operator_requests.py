@@ -184,18 +184,18 @@ class OperatorRequests:
         return found
 
     def put(self, request: SetGroup) -> GroupSet:
-        """Durable on return. Raises InvalidArgument, StoreUnavailable."""
+        """To be answered when it is saved. Raises InvalidArgument, BrokerBusy."""
         groups, group = self._files.groups, check_group(request.group)
         if group not in groups.names() and len(groups.names()) >= MAX_GROUPS:
             raise BrokerBusy("there are as many groups as the broker takes", MAX_GROUPS)
         settings = groups.put(group, request.settings, self._now_ms())
-        self._files.save_groups()
+        self._files.note_groups(awaited=True)
         return GroupSet(request.request, group, settings)
 
     def delete(
         self, request: DeleteGroup, is_queued: Callable[[], bool]
     ) -> Generator[bool | None, None, GroupSet]:
-        """Durable at its end. Raises PenstockError. For `is_queued` see `reset`."""
+        """To be answered when it is saved. Raises PenstockError. For `is_queued` see `reset`."""
         while not is_queued():
             yield True
         group = check_group(request.group)
@@ -207,7 +207,7 @@ class OperatorRequests:
         self._check_empty(group)
         self._claims.forget(group)
         if self._files.groups.delete(group, self._now_ms()):
-            self._files.save_groups()
+            self._files.note_groups(awaited=True)
         return GroupSet(request.request, group, {})
 
     def _check_empty(self, group: str) -> None:

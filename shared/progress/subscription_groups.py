@@ -14,7 +14,7 @@ from typing import Any
 
 from penstock.shared.errors import InvalidArgument
 from penstock.shared.next_steps import did_you_mean
-from penstock.shared.store.rocketmq_json import count_change, encode_document
+from penstock.shared.store.rocketmq_json import count_change, encode_object, encode_value
 
 Settings = dict[str, bool | int]
 # Those that can be set, with RocketMQ's defaults.
@@ -53,6 +53,8 @@ class SubscriptionGroups:
         self._table: dict[str, dict[str, Any]] = table
         # what `settings` has found: members ask for it at each heartbeat
         self._known: dict[str, Settings] = {}
+        # the entries as the file has them: mostly one of many has changed
+        self._texts: dict[str, str] = {}
 
     def names(self) -> Set[str]:
         return self._table.keys()
@@ -87,21 +89,30 @@ class SubscriptionGroups:
         if entry is None:
             entry = self._table[group] = {**DEFAULTS, "groupName": group, **deepcopy(_UNREAD)}
         entry.update(settings)
-        self._known.pop(group, None)
+        self._forget(group)
         count_change(self._document, now_ms)
         return self.settings(group)
 
     def delete(self, group: str, now_ms: int) -> bool:
         """Forget a group; whether there was one."""
-        self._known.pop(group, None)
+        self._forget(group)
         if self._table.pop(group, None) is None:
             return False
         count_change(self._document, now_ms)
         return True
 
+    def _forget(self, group: str) -> None:
+        """What was found out of its entry."""
+        self._known.pop(group, None)
+        self._texts.pop(group, None)
+
     def encode(self) -> bytes:
         """The file's content, with all that the document had and this class does not know."""
-        return encode_document(self._document)
+        for group in self._table.keys() - self._texts.keys():
+            self._texts[group] = encode_value(self._table[group])
+        texts = {key: encode_value(v) for key, v in self._document.items() if v is not self._table}
+        texts["subscriptionGroupTable"] = encode_object(self._texts)
+        return encode_object(texts).encode()
 
 
 def _fits(value: object, default: bool | int) -> bool:

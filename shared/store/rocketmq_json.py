@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -36,7 +36,20 @@ def encode_document(document: dict[str, Any]) -> bytes:
 
     Integer keys are written with quotes. fastjson reads both forms, and other programs only this.
     """
-    return json.dumps(document, indent="\t", sort_keys=True, ensure_ascii=False).encode()
+    return encode_value(document).encode()
+
+
+def encode_value(value: Any) -> str:
+    """Anything that stands in a document."""
+    return json.dumps(value, indent="\t", sort_keys=True, ensure_ascii=False)
+
+
+def encode_object(texts: Mapping[str, str]) -> str:
+    """The same of an object, of values that are encoded already."""
+    if not texts:
+        return "{}"
+    deeper = {key: text.replace("\n", "\n\t") for key, text in sorted(texts.items())}
+    return "{" + ",".join([f"\n\t{encode_value(k)}: {v}" for k, v in deeper.items()]) + "\n}"
 
 
 def count_change(document: dict[str, Any], now_ms: int) -> None:
@@ -93,14 +106,16 @@ def _told(broken: dict[Path, str]) -> str:
     return "; ".join(f"{each}: {why}" for each, why in broken.items())
 
 
-def save_document(file: Path, content: bytes) -> None:
+def save_document(file: Path, content: bytes, before: bytes = b"") -> None:
     """Durable on return; the version before it is kept as NAME.bak. Raises OSError.
 
+    `before` is what was saved here last: where the file has it still, it need not be read through.
     A broken file is not kept: the copy may be all that is left, and must outlive a crash between
     the two replacements. One writer at a time: the process that owns the file.
     """
     make_directory(file.parent)
-    if file.exists() and _is_object(raw := file.read_bytes()):
+    raw = file.read_bytes() if file.exists() else b""
+    if raw and (raw == before or _is_object(raw)):
         # A copy and no rename. RocketMQ renames, and a crash there leaves no file of this name.
         replace_file(file.with_name(file.name + ".bak"), raw)
     replace_file(file, content)

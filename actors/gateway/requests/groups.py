@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -25,6 +26,9 @@ from penstock.shared.queue.reader import unreadable
 from penstock.shared.store.rocketmq_json import load_document
 from penstock.shared.wire import group_messages as words
 
+# As many as the coordinator takes, and saves, in one turn.
+AT_ONCE = 256
+
 
 def set_group(services: Services, call: Call) -> None:
     """Make a group, or change its settings; it is answered when they are on disk."""
@@ -32,27 +36,37 @@ def set_group(services: Services, call: Call) -> None:
 
 
 def set_groups(services: Services, call: Call) -> None:
-    """The same for several, one after the other."""
+    """The same for several, which the coordinator saves together."""
     found = _document(call.command.body).get("groupConfigList")
     if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
         raise ProtocolError("the request's body has no list of groups", "groupConfigList")
     _set_all(services, call, found)
 
 
-def _set_all(services: Services, call: Call, waiting: list[dict[str, Any]]) -> None:
-    def next_one(answer: Any) -> None:
-        if isinstance(answer, PenstockError) or not waiting:
-            _done(services, call, answer)
-            return
-        said = waiting.pop(0)
-        name = str(said.get("groupName", ""))
-        # what is not set here, a policy of retries for example, stays as it is
-        settings = {key: value for key, value in said.items() if key in DEFAULTS}
-        services.groups.ask(
-            lambda number: words.SetGroup(number, name, settings, services.run_id), next_one
-        )
+def _set_all(services: Services, call: Call, wanted: list[dict[str, Any]]) -> None:
+    now, later = wanted[:AT_ONCE], wanted[AT_ONCE:]
+    left = [len(now)]
+    refused: list[PenstockError] = []
 
-    next_one(None)
+    def one_is_set(answer: Any) -> None:
+        left[0] -= 1
+        if isinstance(answer, PenstockError):
+            refused.append(answer)
+        if left[0]:
+            return
+        if refused or not later:
+            _done(services, call, refused[0] if refused else answer)
+        else:
+            _set_all(services, call, later)
+
+    for each in now:
+        name = str(each.get("groupName", ""))
+        # what is not set here, a policy of retries for example, stays as it is
+        settings = {key: value for key, value in each.items() if key in DEFAULTS}
+        make = partial(words.SetGroup, group=name, settings=settings, run=services.run_id)
+        services.groups.ask(make, one_is_set)
+    if not wanted:
+        _done(services, call, None)
 
 
 def _document(body: bytes | memoryview) -> dict[str, Any]:

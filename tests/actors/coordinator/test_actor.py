@@ -6,6 +6,7 @@ import json
 import resource
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -933,6 +934,38 @@ def test_a_reset_moves_offsets_and_takes_the_queues_from_their_owners(
     assert first.commit((0, 5, got[0].epoch)).lost, "what it did before the reset says nothing"
     assert first.commit((1, 0, got[1].epoch)).lost == ()
     assert first.claim(0).queues[0].offset == 2
+
+
+def test_groups_that_are_set_in_one_turn_are_saved_once(
+    coordinator: Callable[..., Started],
+) -> None:
+    broker, actor, member = coordinator()
+    now_ms = broker.clock.monotonic_ms()
+    for number in range(3):
+        actor._serve(b"nobody", zmq.Frame(), words.SetGroup(number, f"g{number}", {}), now_ms)
+    actor.work()
+    assert _groups(broker.paths.subscription_groups) == {"g0", "g1", "g2"}
+    before = broker.paths.subscription_groups.with_suffix(".json.bak")
+    assert not before.exists(), "no file had some of them"
+
+
+def test_a_group_whose_settings_cannot_be_saved_is_refused_and_saved_later(
+    coordinator: Callable[..., Started],
+) -> None:
+    broker, actor, member = coordinator()
+    first, file = member("a"), broker.paths.subscription_groups
+    assert isinstance(first.ask(words.SetGroup, {}), words.GroupSet)
+    second = member("a", group="later")
+    with _no_file_longer_than(file.stat().st_size + 10):
+        assert second.ask(words.SetGroup, {}).status == "SERVICE_NOT_AVAILABLE"
+        assert _groups(file) == {GROUP}
+    broker.clock.advance(2000)
+    actor.work()
+    assert _groups(file) == {GROUP, "later"}
+
+
+def _groups(file: Path) -> set[str]:
+    return set(json.loads(file.read_text())["subscriptionGroupTable"])
 
 
 def test_a_group_is_deleted_when_nobody_is_in_it(coordinator: Callable[..., Started]) -> None:

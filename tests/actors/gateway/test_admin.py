@@ -11,6 +11,7 @@ import pytest
 
 from penstock.actors.gateway.processors import PROCESSORS
 from penstock.actors.gateway.rates import Rate
+from penstock.actors.gateway.requests.groups import AT_ONCE
 from penstock.client import Producer
 from penstock.remoting.admin import words
 from penstock.remoting.codes import Request, Response
@@ -155,6 +156,22 @@ def test_groups_are_made_changed_told_and_deleted(asker: Any) -> None:
     assert answer.code == Response.SYSTEM_ERROR
     answer = asker.ask(Request.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, {}, b"{}")
     assert answer.code == Response.SYSTEM_ERROR
+
+
+def test_a_long_list_of_groups_is_set_and_of_one_that_is_refused_the_error_told(
+    asker: Any,
+) -> None:
+    names = [f"many-{number}" for number in range(AT_ONCE + 2)]
+
+    def set_all(*names: str) -> Any:
+        body = json.dumps({"groupConfigList": [{"groupName": name} for name in names]}).encode()
+        return asker.ask(Request.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, {}, body)
+
+    assert set_all(*names).code == Response.SUCCESS
+    answer = asker.ask(Request.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
+    assert {*names} <= json.loads(answer.body)["subscriptionGroupTable"].keys()
+    assert set_all("a", "no name", "b").code == Response.INVALID_PARAMETER
+    assert set_all().code == Response.SUCCESS
 
 
 @pytest.mark.parametrize("number", [1 << 31, 1 << 63, 1 << 64, 1 << 70])

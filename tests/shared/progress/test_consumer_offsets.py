@@ -24,7 +24,12 @@ from penstock.shared.progress.group_journal import (
     encode_journal,
 )
 from penstock.shared.progress.subscription_groups import DEFAULTS, SubscriptionGroups
-from penstock.shared.store.rocketmq_json import load_document, parse_fastjson, save_document
+from penstock.shared.store.rocketmq_json import (
+    encode_document,
+    load_document,
+    parse_fastjson,
+    save_document,
+)
 from penstock.shared.wire.group_messages import SubscriptionData
 
 # As a RocketMQ broker writes it.
@@ -115,6 +120,23 @@ def test_offsets_come_back_with_the_digest_that_was_written_down(
 def test_offsets_of_another_form_are_refused(table: object) -> None:
     with pytest.raises(ValueError, match="offsetTable"):
         ConsumerOffsets({"offsetTable": table})
+
+
+def test_groups_are_encoded_as_any_document_whatever_has_changed() -> None:
+    """Only the entries that have changed are encoded again."""
+    document = parse_fastjson(GROUPS)
+    groups = SubscriptionGroups(document)
+    for change in (
+        lambda: None,
+        lambda: groups.put("CG", {"retryMaxTimes": 5}, 1),
+        lambda: groups.put('a"b\n\u00e9', {}, 2),
+        lambda: groups.delete("CG", 3),
+        lambda: groups.put("CG", {}, 4),
+        lambda: groups.delete("CG", 5),
+        lambda: groups.delete('a"b\n\u00e9', 6),
+    ):
+        change()
+        assert groups.encode() == encode_document(document)
 
 
 def test_rocketmqs_groups_are_read_changed_and_keep_what_is_unknown() -> None:

@@ -37,3 +37,14 @@ def test_a_broken_file_does_not_take_the_place_of_the_copy_that_is_left(
     with pytest.raises(KeyboardInterrupt):
         save_document(file, encode_document({"version": 3}))
     assert load_document(file, dict) == {"version": 1}
+
+
+def test_what_was_saved_last_is_kept_only_where_the_file_has_it_still(tmp_path: Path) -> None:
+    file, copy = tmp_path / "topics.json", tmp_path / "topics.json.bak"
+    first, second, third = (encode_document({"version": n}) for n in range(3))
+    save_document(file, first)
+    save_document(file, second, before=first)
+    assert copy.read_bytes() == first
+    file.write_bytes(b"{")  # somebody else's
+    save_document(file, third, before=second)
+    assert copy.read_bytes() == first and file.read_bytes() == third
