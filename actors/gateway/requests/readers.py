@@ -268,9 +268,10 @@ def stats(services: Services, call: Call) -> None:
 
     def found(info: words.GroupInfo) -> Reply:
         topics = sorted(_read_topics(info) & listed if listed else _read_topics(info))
+        offsets = by_topic(info)
         table: dict[str, QueueOffsets] = {}
         for topic in topics:
-            table |= table_of(services, info, topic)
+            table |= table_of(services, offsets, topic)
         return Reply(body=write_body(ConsumeStats(0.0, table)))
 
     _described(services, call, fields.consumer_group, found)
@@ -283,8 +284,9 @@ def stats_of_all(services: Services, call: Call) -> None:
     def found(infos: dict[str, words.GroupInfo]) -> Reply:
         rows, lag = [], 0
         for group, info in infos.items():
+            offsets = by_topic(info)
             stats = [
-                table_of(services, info, topic)
+                table_of(services, offsets, topic)
                 for topic in sorted(_read_topics(info))
                 if not is_order or (c := services.topics.get(topic)) is not None and c.order
             ]
@@ -297,15 +299,25 @@ def stats_of_all(services: Services, call: Call) -> None:
     _all_described(services, call, found)
 
 
-def table_of(services: Services, info: words.GroupInfo, topic: str) -> dict[str, QueueOffsets]:
+Offsets = dict[str, dict[int, int]]
+
+
+def by_topic(info: words.GroupInfo) -> Offsets:
+    """topic -> queue -> the group's offset, or -1."""
+    found: Offsets = {}
+    for each in info.queues:
+        found.setdefault(each.topic, {})[each.queue_id] = each.offset
+    return found
+
+
+def table_of(services: Services, offsets: Offsets, topic: str) -> dict[str, QueueOffsets]:
     """Where a group is in each queue of a topic that can be read: at 0 where nothing is known."""
-    config = services.topics.get(topic)
-    offsets = {each.queue_id: each.offset for each in info.queues if each.topic == topic}
-    found = {}
+    config, known = services.topics.get(topic), offsets.get(topic, {})
+    slots, found = services.queues.queues(topic), {}
     for queue_id in range(config.read_queues if config is not None else 0):
-        slot = services.queues.queues(topic).get(queue_id)
+        slot = slots.get(queue_id)
         _, high = services.queues.range(slot) if slot is not None else (0, 0)
-        offset = max(0, offsets.get(queue_id, 0))
+        offset = max(0, known.get(queue_id, 0))
         queue = QueueBody(services.config.broker_name, queue_id, topic)
         at_ms = stored_ms(services, topic, queue_id, offset - 1)
         found[queue_key(queue)] = QueueOffsets(high, offset, at_ms, offset)
