@@ -1,4 +1,5 @@
-"""RocketMQ's mqadmin against the gateway: each sub-command does what it says, without errors."""
+"""RocketMQ's mqadmin against the gateway: each sub-command does what it says, and prints what it
+prints for a real broker."""
 
 from __future__ import annotations
 
@@ -15,9 +16,17 @@ TOPIC, GROUP, QUEUES, MESSAGES = "orders", "billing", 4, 12
 # In this order; what begins with @ is known when the broker runs.
 COMMANDS = """
 updateTopic -b @broker -t made -r 3 -w 2 -p 6 -a +message.type=NORMAL
+updateTopicList -b @broker -f @topics
+updateTopicPerm -b @broker -t made -p 4
+topicRoute -t orders
+topicClusterList -t orders
 topicStatus -t orders
+deleteTopic -c @name -t listed
 updateSubGroup -b @broker -g made-group -r 3 -q 2 -d false
+updateSubGroupList -b @broker -f @groups
 getConsumerConfig -g made-group
+deleteSubGroup -b @broker -g listed-group
+setConsumeMode -b @broker -t orders -g made-group -m PULL
 clusterList
 consumerProgress -g billing
 consumerConnection -g billing
@@ -28,12 +37,55 @@ queryCq -t orders -q 1 -i 0 -c 2 -b @broker
 consumeMessage -t orders -b @name -i 1 -o 0 -c 1
 brokerConsumeStats -b @broker -l 0
 resetOffsetByTime -g idle -t orders -s 0
+resetOffsetByTime -g idle -t orders -s 0 -b @broker -q 1 -o 2
 skipAccumulatedMessage -g idle -t orders
+cloneGroupOffset -s idle -d cloned -t orders
 statsAll -t orders
 haStatus -b @broker
 exportMetadata -c @name -t -f @export
+allocateMQ -t orders -i 10.0.0.1,10.0.0.2
+updateKvConfig -s space -k key -v value
+deleteKvConfig -s space -k key
+updateOrderConf -t orders -m put -v interop:4
+updateOrderConf -t orders -m get
+updateOrderConf -t orders -m delete
+cleanExpiredCQ -b @broker
+cleanUnusedTopic -b @broker
+deleteExpiredCommitLog -b @broker
+resetMasterFlushOffset -b @broker -o 0
+updateColdDataFlowCtrGroupConfig -b @broker -g billing -v 1000
+getColdDataFlowCtrInfo -b @broker
+removeColdDataFlowCtrGroupConfig -b @broker -g billing
+setCommitLogReadAheadMode -b @broker -m 1
+setCommitLogReadAheadMode -b @broker -m 0
+checkRocksdbCqWriteProgress -c @name -t orders
+rocksDBConfigToJson -c @name
 sendMessage -t orders -p last -b @name -i 3
 """.strip().splitlines()
+
+# Features that a broker has off; these fail, and after all others.
+OFF = """
+getBrokerEpoch -b @name
+listUser -b @broker
+getUser -b @broker -u somebody
+createUser -b @broker -u somebody -p secret
+updateUser -b @broker -u somebody -p other
+deleteUser -b @broker -u somebody
+listAcl -b @broker
+getAcl -b @broker -s User:somebody
+deleteAcl -b @broker -s User:somebody
+""".strip().splitlines()
+
+# Not compared: these print counts of the machine, in an order that chance decides, the broker's own
+# words, or what a consumer has committed by then that has ended, and a real broker of 5.3.3 takes a
+# topic for a group of its own.
+NOT_COMPARED = {
+    "clusterList", "consumerStatus", "queryMsgByOffset", "queryCq", "consumeMessage",
+    "brokerConsumeStats", "statsAll", "setCommitLogReadAheadMode",
+}  # fmt: skip
+
+# Refused by both.
+REFUSED = {"cloneGroupOffset"}
 
 # What some of them print, in their own words.
 SAID = {
@@ -50,6 +102,7 @@ SAID = {
     "consumeMessage": "Consume ok",
     "brokerConsumeStats": "orders billing interop 3 3 3 0 TIME",
     "resetOffsetByTime": "interop 3 0",
+    "resetOffsetByTime -g idle -t orders -s 0 -b @broker -q 1 -o 2": "reset consumer offset to 2",
     "skipAccumulatedMessage": "interop 3 3",
     "statsAll": "orders billing 0",
     "haStatus": "#SlaveNum 0",
@@ -58,26 +111,21 @@ SAID = {
 }
 
 
-def test_mqadmins_commands_do_what_they_say(
-    place: Any, penstock: Callable[..., Any], client: Any
+def test_mqadmins_commands_do_what_they_say_and_print_what_they_do_for_a_real_broker(
+    both: tuple[Any, Any], java: Callable[..., Any]
 ) -> None:
-    penstock(
-        place,
-        produce_port=0,
-        gateway_enable=True,
-        gateway_port=place.port,
-        gateway_name_server_port=place.name_server_port,
-        broker_name="interop",
-        cluster_name="interop",
-    )
-    admin = type(client)(place.file("admin.txt"))
-    try:
-        said = said_of(place, client, admin)
-    finally:
-        admin.end()
-    for command, text in said.items():
-        assert "SubCommandException" not in text, f"{command}:\n{text}"
-        assert SAID.get(command.split()[0], "") in text, f"{command}:\n{text}"
+    ours, theirs = [said_of(place, java(place), java(place)) for place in both]
+    for command, text in ours.items():
+        name = command.split()[0]
+        if command not in OFF and name not in REFUSED:
+            assert "SubCommandException" not in text, f"{command}:\n{text}"
+            assert SAID.get(command, SAID.get(name, "")) in text, f"{command}:\n{text}"
+    different = {
+        command: (ours[command], theirs[command])
+        for command in ours
+        if ours[command] != theirs[command] and command.split()[0] not in NOT_COMPARED
+    }
+    assert not different, json.dumps(different, indent=1)
 
 
 def said_of(place: Any, client: Any, admin: Any) -> dict[str, str]:
@@ -97,31 +145,39 @@ def said_of(place: Any, client: Any, admin: Any) -> dict[str, str]:
     ]
     orders.write_text("".join(json.dumps(row) + "\n" for row in rows))
     client.ask("send", messages=orders, receipts=receipts)
-    out = place.file("consumed.jsonl")
+    out, topics, groups = (place.file(f"{name}.json") for name in ("consumed", "topics", "groups"))
+    listed = {"topicName": "listed", "readQueueNums": 2, "writeQueueNums": 2, "perm": 6}
+    topics.write_text(json.dumps([listed]))
+    groups.write_text(json.dumps([{"groupName": "listed-group"}]))
     usual = {"topics": {TOPIC: "*"}, "level": 1, "out": out}
     client.ask("consume", group="idle", until=MESSAGES, idle_ms=30_000, **usual)
-    # it ends with the last command's message
-    client.begin("consume", group=GROUP, until=MESSAGES + 1, idle_ms=120_000, **usual)
+    # it ends with the last message that a command sends
+    client.begin("consume", group=GROUP, until=MESSAGES + 1, idle_ms=240_000, **usual)
     where = {
         "@client": await_member(place, admin),
         "@broker": f"127.0.0.1:{place.port}",
         "@name": "interop",
         "@export": str(place.directory / "export"),
+        "@topics": str(topics),
+        "@groups": str(groups),
     }
     said = {}
-    for command in COMMANDS:
+    for command in (*COMMANDS, *OFF):
         said[command] = mqadmin(place, admin, *(where.get(word, word) for word in command.split()))
     client.finish()
     client.ask("close")
+    admin.end()
     return said
 
 
 def mqadmin(place: Any, admin: Any, *words: str) -> str:
-    """What it prints, without times and addresses."""
+    """What it prints, without times, addresses and places; of an error the code."""
     text = str(admin.ask("mqadmin", words=[*words, "-n", place.name_server]))
+    text = text.replace(str(place.directory), "PLACE")
     for pattern, name in _PATTERNS:
         text = re.sub(pattern, name, text)
-    return "\n".join(" ".join(line.split()) for line in text.splitlines() if line.strip())
+    lines = [" ".join(line.split()) for line in text.splitlines()]
+    return "\n".join(line for line in lines if line and not _TRACE.match(line))
 
 
 def await_member(place: Any, admin: Any) -> str:
@@ -141,6 +197,10 @@ def await_member(place: Any, admin: Any) -> str:
 
 _PATTERNS = (
     (r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d[.,:]?\d*", "TIME"),
-    (r"\b[0-9A-F]{32}\b", "ID"),
+    (r"\b[0-9A-F]{32}(?:[0-9A-F]{24})?\b", "ID"),
+    (r"(CODE: \d+)\s+DESC: .*", r"\1"),
+    # RocketMQ's counts what clients have pulled lately; there is none of groups here
+    (r"(Consume TPS): \S+", r"\1"),
     (r"(?:\d{1,3}\.){3}\d{1,3}(?:@[0-9#]+)?(?::\d+)?", "ADDRESS"),
 )
+_TRACE = re.compile(r"at \S+\(|\.\.\. \d+ more|For more information")
