@@ -238,7 +238,8 @@ class MemberRequests:
             seat = self._claims.seat(request.group, (request.topic, queue_id))
             is_new = seat is None or seat.offset == NONE
             if is_new and queue_id < there and queue_id not in starts:
-                starts[queue_id] = self._start(member, request.topic, queue_id)
+                start = NONE if request.chosen else self._start(member, request.topic, queue_id)
+                starts[queue_id] = start
                 yield
         return self._give(request, starts, there)
 

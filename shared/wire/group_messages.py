@@ -100,13 +100,15 @@ class Beat(WireMessage, frozen=True):
 
 
 class Claim(WireMessage, frozen=True):
-    """Give me these queues of a topic."""
+    """Give me these queues of a topic. Of one without an offset it is decided where the group
+    begins, and written down; not so where the member has `chosen` by itself where it reads."""
 
     request: Number
     group: Name
     client_id: Name
     topic: Name
     queue_ids: Annotated[tuple[QueueId, ...], msgspec.Meta(max_length=MAX_CLAIMS)]
+    chosen: bool = False
 
 
 class QueueCommit(msgspec.Struct, frozen=True, array_like=True):

@@ -231,9 +231,15 @@ class Groups:
     # --- claims ---
 
     def claim(
-        self, member: Member, topic: str, ids: list[int], then: Callable[[Any], None]
+        self,
+        member: Member,
+        topic: str,
+        ids: list[int],
+        then: Callable[[Any], None],
+        chosen: bool = False,
     ) -> None:
-        """Claim queues of a topic for a member; `then` gets Claimed, or a PenstockError."""
+        """Claim queues of a topic for a member; `then` gets Claimed, or a PenstockError. For
+        `chosen` see words.Claim."""
 
         def claimed(answer: Any) -> None:
             if isinstance(answer, words.Claimed):
@@ -248,6 +254,7 @@ class Groups:
         make = partial(
             words.Claim,
             group=member.group, client_id=member.client_id, topic=topic, queue_ids=tuple(ids),
+            chosen=chosen,
         )  # fmt: skip
         self._link.ask(make, claimed, self._now_ms)
 
@@ -375,8 +382,9 @@ class Groups:
         if claim is not None:
             claim.pulled_ms = self._now_ms
         elif member.model == "clustering" and queue not in member.moved:
-            # the gateway before had the claim; where another member has it, this is in vain
-            self.claim(member, queue[0], [queue[1]], _nobody)
+            # the gateway before had the claim, or the client does not ask where its group is; where
+            # another member has the queue, this is in vain
+            self.claim(member, queue[0], [queue[1]], _nobody, chosen=True)
 
     def close(self) -> None:
         self._link.close()

@@ -474,10 +474,12 @@ def test_who_pulls_without_asking_where_to_go_on_has_the_queue_unless_all_have_i
         while True:
             pull = pull_fields(topic, 0, 0, consumerGroup=group)
             assert answer_of(joined, Request.PULL_MESSAGE, pull).code == Response.SUCCESS
-            found = {each.owner for each in admin.describe(group).queues} - {""}
+            queues = admin.describe(group).queues
+            found = {each.owner for each in queues} - {""}
             if found == owners:
                 break
             assert time.monotonic() < until, found
+        assert {each.offset for each in queues} == {-1}, "nothing is done before it says so"
 
 
 def test_a_message_that_is_given_back_comes_to_its_group_again(peer: Any, topic: str) -> None:
