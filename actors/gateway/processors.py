@@ -103,6 +103,7 @@ PROCESSORS: Mapping[int, Processor] = {
     Request.CHECK_ROCKSDB_CQ_WRITE_PROGRESS: switched_off.check_rocksdb_queues,
     Request.EXPORT_ROCKSDB_CONFIG_TO_JSON: switched_off.export_rocksdb,
     Request.RESET_MASTER_FLUSH_OFFSET: switched_off.reset_flush_offset,
+    Request.UPDATE_AND_CREATE_STATIC_TOPIC: switched_off.static_topic,
     Request.GET_TIMER_CHECK_POINT: switched_off.for_slaves,
     Request.GET_TIMER_METRICS: switched_off.for_slaves,
     Request.GET_BROKER_EPOCH_CACHE: switched_off.epochs,

@@ -96,6 +96,7 @@ class ResetFlushFields(msgspec.Struct, frozen=True, rename="camel"):
 
 FIELDS: Mapping[int, type[msgspec.Struct]] = {
     Request.UPDATE_AND_CREATE_TOPIC_LIST: Nothing,
+    Request.UPDATE_AND_CREATE_STATIC_TOPIC: Nothing,
     Request.DELETE_TOPIC_IN_BROKER: TopicName,
     Request.GET_ALL_TOPIC_CONFIG: Nothing,
     Request.UPDATE_BROKER_CONFIG: Nothing,

@@ -69,6 +69,16 @@ def export_rocksdb(services: Services, call: Call) -> Reply:
     return Reply(remark="config/ has them as JSON: nothing is in RocksDB")
 
 
+# --- static topics ---
+
+
+def static_topic(services: Services, call: Call) -> Reply:
+    """Refused as by a broker that does not know them: one that took it would have to pass on what
+    it is sent of queues that are another one's."""
+    remark = "queues are not mapped to other brokers here: make the topic with updateTopic"
+    return Reply(code=Response.REQUEST_CODE_NOT_SUPPORTED, remark=remark)
+
+
 # --- slaves and controllers ---
 
 

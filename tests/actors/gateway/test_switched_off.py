@@ -94,3 +94,10 @@ def test_users_and_permissions_are_refused_as_where_nobody_keeps_them(asker: Any
         fields = {"username": "u", "subject": "User:u"}
         answer = asker.ask(code, fields, b'{"policies":[{}]}')
         assert answer.code == Response.SYSTEM_ERROR and "users" in answer.remark
+
+
+def test_a_static_topic_is_refused_and_what_to_do_instead_said(asker: Any) -> None:
+    """As mqadmin's updateStaticTopic and remappingStaticTopic ask for one."""
+    fields = {"topic": "static", "readQueueNums": 4, "writeQueueNums": 4, "perm": 6}
+    answer = asker.ask(Request.UPDATE_AND_CREATE_STATIC_TOPIC, fields, b'{"bname":"b"}')
+    assert answer.code == Response.REQUEST_CODE_NOT_SUPPORTED and "updateTopic" in answer.remark
