@@ -19,7 +19,8 @@ from penstock.shared.errors import MissingDependency, StoreUnavailable
 
 PROGRAMS = Path(__file__).resolve().parents[2] / "tests" / "interop" / "rocketmq"
 RUN = PROGRAMS / "run.sh"
-TOPIC = "crew"
+# the consumers' group has the topic's name
+TOPIC = GROUP = "crew"
 # From an answer until the producer sends again.
 GAP_MS = 20
 ACKED, FAILED, GOT = "acked", "failed", "got"
