@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,6 +19,11 @@ from penstock.shared.formats.queue_entry import ENTRY
 from penstock.shared.formats.record import Record
 from penstock.shared.formats.record_layout import AT_QUEUE_OFFSET
 from penstock.shared.layout import segment_name
+from penstock.shared.queue.deleted_topics import (
+    DeletedTopic,
+    DeletedTopics,
+    save_deleted_topics,
+)
 
 Contents = dict[str, bytes]
 
@@ -103,6 +109,58 @@ def test_a_record_whose_queue_offset_cannot_be_is_left_out_and_named(
     found = _tree(store.paths.consume_queue)
     assert found.keys() == before.keys()
     assert sum(a != b for name in found for a, b in _entries(found[name], before[name])) == 1
+
+
+def _name_slots(store: Any, slots: dict[int, int]) -> None:
+    """Records of these numbers name these slots, and no queue's files know better."""
+    log, starts = store.log(), store.starts()
+    for number, slot in slots.items():
+        at = starts[number] + AT_QUEUE_OFFSET
+        log[at : at + 8] = slot.to_bytes(8, "big")
+    store.write_log(log)
+    shutil.rmtree(store.paths.consume_queue)
+
+
+def test_a_queue_s_first_record_waits_for_the_next_one_in_the_next_segment(
+    stopped_store: Callable[..., Any], make_record: Callable[..., Record]
+) -> None:
+    """It names a slot for which the log has no room: with an entry there, it would have a file."""
+    store = stopped_store([make_record(body=bytes(3600)), *[make_record(body=bytes(400))] * 5])
+    before = set(_tree(store.paths.consume_queue))
+    _name_slots(store, {0: 0x4000})
+    done = _rebuild(store)
+    assert done.misplaced == store.starts()[:1]
+    assert set(_tree(store.paths.consume_queue)) == before
+
+
+def test_a_queue_that_begins_with_the_second_record_has_its_gaps_filled_and_nothing_before_it(
+    stopped_store: Callable[..., Any], make_record: Callable[..., Record]
+) -> None:
+    store = stopped_store([make_record(body=bytes(400))] * 4)
+    _name_slots(store, {0: 5, 1: 3020, 2: 3023, 3: 3024})
+    done = _rebuild(store)
+    starts = store.starts()
+    assert done.misplaced == starts[:1] and done.lost == 2
+    ((name, raw),) = _tree(store.paths.consume_queue).items()
+    found = [position for position, _, _ in ENTRY.iter_unpack(raw)]
+    first = int(name.rpartition("/")[2]) // ENTRY.size
+    # what comes before a queue's first message leads to nothing, and a lost one to what follows it
+    assert found[3019 - first : 3025 - first] == [0, starts[1], *[starts[2]] * 3, starts[3]]
+
+
+def test_a_topic_that_was_made_again_gets_no_messages_of_the_deleted_one(
+    stopped_store: Callable[..., Any], make_record: Callable[..., Record]
+) -> None:
+    """They stand in the same run of the log, and had slots that the new queue does not have yet."""
+    store = stopped_store([make_record(body=bytes(100))] * 8)
+    _name_slots(store, {5: 0, 6: 1, 7: 2})
+    starts = store.starts()
+    row = DeletedTopic(number=1, topic="orders", log_end=starts[5], at_ms=1, is_done=True)
+    save_deleted_topics(store.paths.deleted_topics, DeletedTopics(1, (row,)))
+    _rebuild(store)
+    (raw,) = _tree(store.paths.consume_queue).values()
+    found = [position for position, size, _ in ENTRY.iter_unpack(raw) if size]
+    assert found == starts[5:8]
 
 
 @pytest.mark.parametrize("bit", [0, 1, 2])

@@ -458,6 +458,22 @@ def test_a_member_that_was_silent_has_its_queues_back_where_nobody_took_them(
     assert first.commit((0, 1, got.epoch)).lost == ()
 
 
+def test_one_that_came_back_keeps_its_queues_when_the_time_it_kept_them_silently_is_over(
+    coordinator: Callable[..., Started],
+) -> None:
+    broker, actor, member = coordinator()
+    first = member("a")
+    got = first.own(orderly=True)
+    broker.clock.advance(SESSION_MS + 1000)
+    actor.work()
+    assert actor._members.kept
+    held = (words.HeldClaim(TOPIC, 0, got.epoch),)
+    assert first.join(held=held, orderly=True, session_timeout_ms=600_000).lost == ()
+    broker.clock.advance(ORDERLY_KEEP_MS)
+    actor.work()
+    assert first.commit((0, 1, got.epoch)).lost == ()
+
+
 def test_leaving_hands_over_at_once(coordinator: Callable[..., Started]) -> None:
     _, _, member = coordinator()
     first, second = member("a"), member("b")

@@ -13,11 +13,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from penstock.client import GroupConsumer, Producer
+from penstock.shared.files.durable import replace_file
 from penstock.shared.layout import StorePaths
 from penstock.shared.memory.roster import ROSTER, row_of
+from penstock.shared.store.deletions import Deletion, Reason
 
 pytestmark = pytest.mark.takes(15)
 
@@ -199,6 +202,32 @@ def test_files_retention_and_recoveries_are_shown(monitor: str, monitored: Any) 
     assert get(monitor, "/api/dead-letters") == {
         "total": 0, "page": 1, "rows_a_page": 50, "rows": []
     }  # fmt: skip
+
+
+def test_of_deletions_the_newest_twenty_are_shown_the_newest_first(
+    monitor: str, monitored: Any
+) -> None:
+    paths = StorePaths(monitored.store)
+    rows = [
+        Deletion(
+            at_ms=at_ms,
+            why=Reason.ASKED,
+            disk_used_percent=1,
+            segments=1,
+            log_start=0,
+            log_end=1,
+            messages=1,
+            uncounted_queues=0,
+            stored_before_ms=0,
+        )
+        for at_ms in range(25)
+    ]
+    replace_file(paths.deletions, msgspec.json.encode(rows))
+    try:
+        shown = [row["at_ms"] for row in get(monitor, "/api/files")["deletions"]]
+    finally:
+        paths.deletions.unlink()
+    assert shown == list(range(24, 4, -1))
 
 
 def test_history_gets_a_row_a_second(monitor: str, monitored: Any) -> None:

@@ -13,8 +13,9 @@ import pytest
 from msgspec.structs import replace
 
 from penstock.actors.scheduler import progress
-from penstock.actors.scheduler.keeping import DOCUMENT_MS
+from penstock.actors.scheduler.keeping import DOCUMENT_MS, SAVE_MS
 from penstock.actors.scheduler.progress import ProgressFile
+from penstock.actors.scheduler.timer_files import HOUR_MS, MINUTE_MS
 from penstock.actors.writer import Writer
 from penstock.client.core.sending.record_sender import RecordSender
 from penstock.shared.errors import StoreUnavailable
@@ -252,6 +253,12 @@ def test_while_it_runs_rocketmqs_file_is_written_now_and_then(scene: Maker) -> N
         it.broker.clock.advance(DOCUMENT_MS)
         it.turn()
         assert parse_fastjson(file.read_text())["offsetTable"] == {"1": number}
+    it.send(Delay(1))
+    it.await_bodies(3)
+    it.until(lambda: not len(it.actor._sender), "its answer")
+    it.turn(SAVE_MS)
+    it.turn()
+    assert parse_fastjson(file.read_text())["offsetTable"] == {"1": 2}, "not at every save"
 
 
 def test_another_brokers_delay_offsets_count(scene: Maker) -> None:
@@ -586,6 +593,24 @@ def test_what_the_queue_lacks_after_a_start_of_the_broker_comes_once(
     monkeypatch.setattr(QueueReader, "range", whole[0])
     monkeypatch.setattr(QueueReader, "queued", whole[1])
     assert [each.body.decode() for each in it.await_bodies(5)] == keys
+
+
+def test_what_waits_in_an_hour_that_is_split_is_counted_once_by_the_next_life(
+    scene: Maker,
+) -> None:
+    it = scene()
+    due_ms = it.now_ms + 3 * HOUR_MS
+    for _ in range(3):
+        it.send(Delay(out_ms=due_ms))
+    it.until(lambda: it.broker.positions["pending_delayed"] == 3, "the hour's file")
+    it.broker.clock.advance(3 * HOUR_MS - MINUTE_MS)
+    it.until(lambda: it.actor._timers.calendar.whole_hour >= due_ms // HOUR_MS, "its minutes")
+    it.turn(SAVE_MS), it.turn()
+    it.crash()
+    for _ in range(30):
+        it.turn(20)
+        assert it.broker.positions["pending_delayed"] <= 3
+    assert it.broker.positions["pending_delayed"] == 3
 
 
 def test_what_a_death_leaves_in_doubt_goes_in_full_frames_and_comes_once(

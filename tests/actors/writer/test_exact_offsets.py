@@ -236,6 +236,15 @@ def test_a_new_writer_finds_the_values_by_queue_log_and_what_was_saved(bench: Be
     assert broker.positions["unsaved_offsets"] > 1
 
 
+def test_the_log_keeps_the_first_record_of_values_that_are_not_saved(bench: Bench) -> None:
+    """Else the cleaner may take the only one that there is."""
+    positions = bench.broker.positions
+    wrote = positions["wrote"]
+    for key, begin, end in (("a", NONE, 10), ("b", 10, 20)):
+        assert isinstance(bench.send(one(key, begin, end)), Appended)
+        assert positions["unsaved_offsets"] == max(wrote, 1)
+
+
 def test_values_are_saved_only_when_the_disk_has_what_they_follow_from(bench: Bench) -> None:
     broker = bench.broker
     bench.send(one("a", NONE, 10))

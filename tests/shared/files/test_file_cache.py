@@ -1,13 +1,30 @@
-"""Files read at offsets: what the kernel is told of the page cache changes no byte."""
+"""Files read at offsets: whole, whatever a call of the kernel gives or is told of the page cache."""
 
 from __future__ import annotations
 
 import os
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from penstock.shared.files.file_cache import FileCache
+
+
+def test_a_read_that_the_kernel_cuts_short_goes_on_where_it_was_cut() -> None:
+    """Of a segment it does so from 2 GiB on; of this file it gives a page at a time."""
+    size, path = 12_000, Path(f"/proc/{os.getpid()}/smaps")
+    with closing(FileCache()) as files:
+        assert len(os.pread(files.descriptor(path), size, 0)) < size
+        assert len(files.read(path, 0, size)) == files.bytes_read == size
+
+
+def test_a_read_beyond_the_end_gives_what_there_is(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"0123456789")
+    with closing(FileCache()) as files:
+        assert files.read(tmp_path / "file", 4, 100) == b"456789"
+        assert files.read(tmp_path / "file", 10, 100) == b""
+        assert files.bytes_read == 6
 
 
 def test_what_is_expected_and_forgotten_is_read_all_the_same(tmp_path: Path) -> None:

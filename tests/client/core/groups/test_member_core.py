@@ -389,6 +389,18 @@ def test_a_reader_asks_nobody_before_it_has_a_queue_and_then_for_that_alone() ->
     assert isinstance(pull, messages.Pull) and pull.cursors == {2: 7}
 
 
+def test_it_sleeps_no_longer_than_until_it_may_say_what_is_done(world: World) -> None:
+    (member,) = joined(world, "a")
+    world.reader.append(0, 1)
+    member.exchange(world, 6000)
+    handful = member.take(6000)
+    assert handful is not None
+    member.exchange(world, 6100, lambda: True)  # it waits for an answer to its pull
+    assert member.core.wait_ms(6100) > 50, "nothing is to be said while it is in hand"
+    member.core.done(handful, handful.start, handful.stop)
+    assert member.core.wait_ms(6100) == member.core.settings.commit_ms == 10
+
+
 def test_a_queue_waits_for_the_handler_that_has_it_before_it_goes(world: World) -> None:
     (first,) = joined(world, "a", orderly=True)
     world.reader.append(2, 2)

@@ -578,6 +578,16 @@ def test_callbacks_are_called_once_and_one_that_fails_harms_nobody(
     assert wire.core.intake.unsettled == 0
 
 
+def test_who_asked_while_the_route_was_unknown_is_told_like_any_other(wire: Any) -> None:
+    told: list[SendFuture] = []
+    future = wire.send("new", None, None, "", 1)
+    assert future.run is None, "it waits for the route"
+    future.add_done_callback(told.append)
+    wire.writer.queues["new"] = 1
+    wire.heal(8)
+    assert future.result(0).topic == "new" and told == [future]
+
+
 @pytest.mark.parametrize("parked", [True, False])
 def test_a_callback_may_send_again(wire: Any, parked: bool) -> None:
     """The usual answer to a failure; the messages it sends have outcomes like all others."""
