@@ -56,7 +56,8 @@ def named(topics: Counter[str]) -> str:
     """The topics with most messages, and how many others."""
     most = [f"{count:,} of {topic}" for topic, count in topics.most_common(MOST_TOPICS_NAMED)]
     others = len(topics) - MOST_TOPICS_NAMED
-    return ", ".join(most) + (f" and others of {others} more topics" if others > 0 else "")
+    more = f" and others of {others} more topic{'s' if others > 1 else ''}" if others > 0 else ""
+    return ", ".join(most) + more
 
 
 class Failures:

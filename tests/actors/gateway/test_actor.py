@@ -104,6 +104,15 @@ def test_a_message_is_stored_and_its_id_names_the_gateway(gateway: Any, peer: An
     assert again.is_binary and again.fields["queueOffset"] == "1"
 
 
+def test_what_clients_send_is_answered_where_its_topic_or_its_queue_is_not_there(peer: Any) -> None:
+    sender = peer()
+    for queue_id, remark in ((0, None), (99, "[QUEUE_NOT_EXIST]"), (0, None)):
+        own = {"b": "made-by-the-first", "e": queue_id, "i": "UNIQ_KEY\x01AC14\x02"}
+        answer = sender.ask(Request.SEND_MESSAGE_V2, SHORT | own, b"x")
+        assert (answer.remark or "").startswith(remark or "")
+        assert (answer.code == Response.SUCCESS) == (remark is None), answer.remark
+
+
 def test_traces_of_messages_are_sent_like_messages(peer: Any) -> None:
     sender = peer()
     assert sender.ask(Request.GET_ROUTEINFO_BY_TOPIC, {"topic": "RMQ_SYS_TRACE_TOPIC"}).code == 17

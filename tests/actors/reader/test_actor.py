@@ -35,6 +35,8 @@ from penstock.shared.wire.messages import (
 
 SEGMENT_BYTES = 64 << 10
 MAPPED = {"transient_store_pool_enable": False}
+# only a hang takes this long, whatever else the machine does
+HANG_S = 60
 
 
 class Client:
@@ -104,6 +106,23 @@ def running(pipeline: Callable[..., Any]) -> Callable[..., tuple[Any, Any, Clien
         return broker, reader, Client(broker, reader)
 
     return make
+
+
+def test_a_reader_that_has_not_read_all_requests_does_not_wait_for_more(
+    running: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of what it has left in the socket nobody wakes it."""
+    monkeypatch.setattr("penstock.actors.reader.actor.REQUESTS_AT_ONCE", 1)
+    _, reader, client = running()
+    reader.work()
+    assert not reader.has_more()
+    deadline = time.monotonic() + HANG_S
+    client.socket.send(encode(Pull(1, "orders", {0: 0}, 1, 1 << 20, 0)))
+    while not reader.work():
+        assert time.monotonic() < deadline
+    assert reader.has_more()
+    reader.work()
+    assert not reader.has_more()
 
 
 def _store(broker: Any, reput: Any, work: Callable[..., None], **record: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +13,7 @@ from penstock.actors.writer import Writer
 from penstock.shared.formats.properties import decode_properties, encode_properties
 from penstock.shared.formats.record import Record
 from penstock.shared.messaging.half import committed, half_properties, op_records, parse_op
-from penstock.shared.messaging.system_topics import HALF_TOPIC, OP_TOPIC
+from penstock.shared.messaging.system_topics import HALF_TOPIC, OP_TOPIC, TRANSACTION_GROUP
 from penstock.shared.messaging.system_topics import TRANS_CHECK_MAX_TIME_TOPIC as GIVEN_UP
 from penstock.shared.names import MAX_PROPERTIES_BYTES
 from penstock.shared.store.transaction_progress import load_transaction_progress
@@ -356,6 +357,25 @@ def test_progress_is_saved_as_rocketmq_needs_it_and_a_start_goes_on_there(scene:
     assert progress.rows() == {HALF_TOPIC: {0: 2}, OP_TOPIC: {0: progress.op}}
     named = [parse_op(each.body) for each in broker.queue(OP_TOPIC)[progress.op :]]
     assert (3,) in named, "who begins here still learns that 3 is done"
+
+
+def test_where_rocketmqs_offsets_say_the_same_what_ended_before_them_is_still_known(
+    scene: Scenes,
+) -> None:
+    """Those in consumerOffset.json are Penstock's own then, and its file knows more."""
+    broker = scene()
+    half = broker.half()
+    answer = broker.producer().end(half, "rollback")
+    broker.dispatched()
+    broker.pass_time(6000)
+    file = broker.broker.paths.transactions
+    saved = broker.until(lambda: (it := load_transaction_progress(file)) and it.half and it)
+    offsets = {f"{topic}@{TRANSACTION_GROUP}": row for topic, row in saved.rows().items()}
+    document = broker.broker.paths.consumer_offsets
+    document.parent.mkdir(exist_ok=True)
+    document.write_text(json.dumps({"offsetTable": offsets}))
+    broker.crash()
+    assert broker.producer().end(half, "rollback") == answer
 
 
 def test_progress_is_not_saved_before_the_log_is_on_disk_that_it_was_read_from(

@@ -236,6 +236,31 @@ def test_a_new_writer_finds_the_values_by_queue_log_and_what_was_saved(bench: Be
     assert broker.positions["unsaved_offsets"] > 1
 
 
+def test_a_new_writer_goes_on_after_what_was_saved_and_saves_nothing_again(bench: Bench) -> None:
+    broker = bench.broker
+    others = [broker.start(each) for each in (Committer, Flusher, Reput)]
+    for number in range(3):
+        assert isinstance(bench.send(one(f"k{number}", number - 1, number)), Appended)
+    broker.clock.advance(SAVE_MS)
+    for _ in range(20):
+        [each.work() for each in (bench.writer, *others)]
+    saved = broker.paths.exact_offsets.read_bytes()
+    bench.restart()
+    assert present(bench.send_when_read(one("again", 0, 9))) == {"in": {0: 2}}
+    assert broker.paths.exact_offsets.read_bytes() == saved
+
+
+def test_no_more_values_are_kept_than_the_most(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.actors.writer.exact_offsets.MAX_VALUES", 2)
+    both = {"in": {0: (NONE, 5), 1: (NONE, 5)}}
+    assert isinstance(bench.send(block("a", both)), Appended)
+    assert isinstance(bench.send(block("b", {"in": {0: (5, 6)}})), Appended)
+    answer = bench.send(block("c", {"in": {2: (NONE, 5)}}))
+    assert isinstance(answer, Refused) and answer.status == "SERVICE_NOT_AVAILABLE"
+
+
 def test_the_log_keeps_the_first_record_of_values_that_are_not_saved(bench: Bench) -> None:
     """Else the cleaner may take the only one that there is."""
     positions = bench.broker.positions

@@ -84,6 +84,13 @@ def test_any_properties_are_taken_alike(properties: list[str]) -> None:
     assert_alike(frame_of(HEADER | {"extFields": without_end}))
 
 
+def test_properties_of_any_length_are_taken_alike() -> None:
+    """With what is added to them they may be the first that two bytes count."""
+    for length in range(150, 250):
+        fields = FIELDS | {"i": f"{KEY}P\x01{'v' * length}\x02"}
+        assert assert_alike(frame_of(HEADER | {"extFields": fields})) is not None
+
+
 numbers = st.sampled_from(
     [0, 1, 2, 3, -1, 2**31 - 1, 2**31, -(2**31), -(2**31) - 1, 1.5, "1", None]
 )
