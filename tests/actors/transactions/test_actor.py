@@ -257,6 +257,7 @@ def test_after_the_most_checks_a_message_is_given_up_and_its_queue_keeps_it(scen
             register_through(broker, [producer], 4000)
         assert producer.question()
     broker.until(lambda: broker.pass_time(1000) or broker.queue(GIVEN_UP), "the discarded message")
+    assert not producer.is_asked(), "two times are the most"
     broker.dispatched()
     (kept,) = broker.queue(GIVEN_UP)
     assert kept.body == b"nobody knows"

@@ -48,7 +48,9 @@ def test_pieces_of_files_lie_side_by_side_and_are_written_through(tmp_path: Path
     area.view[2 * PAGE] = 99
     area.release_pages()
     assert area.view[2 * PAGE] == 99
+    assert str(tmp_path) in Path("/proc/self/maps").read_text()
     area.close()
+    assert str(tmp_path) not in Path("/proc/self/maps").read_text()
     assert files[0].read_bytes()[:2] == b"aA" and files[1].read_bytes()[:2] == b"cB"
 
 
