@@ -868,6 +868,21 @@ def test_a_disk_that_refuses_the_journal_refuses_claims_until_it_takes_it_again(
     assert first.commit((0, 3, got.epoch)).lost == ()
 
 
+def test_settings_that_the_disk_refuses_are_told_and_are_there_once_it_takes_them(
+    coordinator: Callable[..., Started],
+) -> None:
+    broker, _, member = coordinator()
+    first = member("a")
+    first.join()
+    with _no_file_longer_than(broker.paths.group_journal.stat().st_size):
+        refused = first.ask(words.SetGroup, {"retryMaxTimes": 3})
+        assert refused.status == "SERVICE_NOT_AVAILABLE" and broker.positions["group_error"]
+    broker.clock.advance(group_files.SAVE_GROUPS_MS + 1000)
+    first.coordinator.work()
+    assert not broker.positions["group_error"]
+    assert "3" in broker.paths.subscription_groups.read_text()
+
+
 def test_a_journal_that_begins_with_much_is_not_written_again_at_each_turn(
     coordinator: Callable[..., Started], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -303,7 +303,7 @@ def test_too_few_files_for_the_flusher_is_no_error_of_the_disk(
 
 
 def test_no_room_for_a_new_queue_s_name_is_no_failed_flush(
-    pipeline: Callable[..., Any], work: Callable[..., None]
+    pipeline: Callable[..., Any], work: Callable[..., None], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The log is flushed on; a checkpoint follows when there is room."""
     broker = pipeline(transient_store_pool_enable=False)
@@ -319,6 +319,7 @@ def test_no_room_for_a_new_queue_s_name_is_no_failed_flush(
         work(committer, flusher)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert capsys.readouterr().err.count("there is no room for a checkpoint") == 1
     assert broker.positions["flush_error"] == 0
     assert broker.positions["flushed"] == broker.positions["wrote"]
     assert _checkpoint(broker).confirm_offset == 0

@@ -95,6 +95,22 @@ def test_a_message_is_read_from_the_pool_before_it_is_committed(
     assert consumer.take() == 1 and consumer.got[-1] == (1, 2, 78)
 
 
+def test_one_answer_has_the_newest_messages_of_all_its_queues(
+    pipeline: Callable[..., Any], work: Callable[..., None]
+) -> None:
+    broker = pipeline(**ASYNC)
+    committer, reput, reader = (broker.start(each) for each in (Committer, Reput, Reader))
+    _known(broker, committer, reput, work=work)
+    consumer = Consumer(broker, reader)
+    consumer.ask()
+    assert consumer.take() == 3
+    for queue_id in range(3):
+        broker.append(queue_id=queue_id, size=70 + queue_id)
+    consumer.ask()
+    assert consumer.take() == 3
+    assert sorted(consumer.got[3:]) == [(queue_id, 1, 70 + queue_id) for queue_id in range(3)]
+
+
 def test_a_pull_ahead_of_the_queues_is_not_looked_through_while_they_catch_up(
     pipeline: Callable[..., Any], work: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:

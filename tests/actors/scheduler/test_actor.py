@@ -595,6 +595,14 @@ def test_what_the_queue_lacks_after_a_start_of_the_broker_comes_once(
     assert [each.body.decode() for each in it.await_bodies(5)] == keys
 
 
+def test_what_is_due_together_comes_from_all_the_segments_that_have_it(scene: Maker) -> None:
+    it = scene()
+    due_ms = it.now_ms + 3000
+    sent = [it.send(Delay(out_ms=due_ms), PAD="x" * 15_000) for _ in range(12)]
+    assert it.broker.positions["wrote"] > 2 * it.broker.config.mapped_file_size_commit_log_bytes
+    assert [each.body.decode() for each in it.await_bodies(12)] == sent
+
+
 def test_what_waits_in_an_hour_that_is_split_is_counted_once_by_the_next_life(
     scene: Maker,
 ) -> None:

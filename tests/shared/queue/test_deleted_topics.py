@@ -19,3 +19,11 @@ def test_what_is_settled_stays_so_when_a_topic_of_the_name_is_created_again(tmp_
     assert settled.ends() == {"gone": 1000}
     assert load_deleted_topics(file) == settled
     assert settle_deleted_topics(file, {"kept", "gone"}) == settled
+
+
+def test_a_row_goes_when_the_log_begins_at_its_end_and_ends_where_the_log_does() -> None:
+    deleted = DeletedTopics().with_rows(["gone"], 1000, 5)
+    assert deleted.within(1000, 5000) == DeletedTopics(1)
+    assert deleted.within(999, 5000) == deleted
+    (row,) = deleted.within(0, 700).rows
+    assert row.log_end == 700

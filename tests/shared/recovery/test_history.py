@@ -10,7 +10,14 @@ import msgspec
 import pytest
 
 from penstock.shared.errors import StoreDamaged
-from penstock.shared.recovery.history import KEPT, keep_recovery, load_recoveries
+from penstock.shared.log.damage import Damage
+from penstock.shared.recovery.history import (
+    KEPT,
+    MOST_TOLD,
+    keep_recovery,
+    load_recoveries,
+    recovery_lines,
+)
 
 
 @pytest.fixture
@@ -46,3 +53,14 @@ def test_a_history_that_the_disk_does_not_give_is_a_remark(unclean: Any) -> None
     paths, found = unclean
     paths.recoveries.mkdir()
     assert "directory" in keep_recovery(paths, found, 7)
+
+
+@pytest.mark.parametrize(("count", "more"), [(MOST_TOLD, []), (MOST_TOLD + 2, ["and 2 more"])])
+def test_of_very_much_damage_a_start_tells_the_first_and_how_much_more_there_is(
+    unclean: Any, count: int, more: list[str]
+) -> None:
+    paths, found = unclean
+    damage = tuple(Damage(at, 1, "00000000000000000000", at, "bad") for at in range(count))
+    lines = [*recovery_lines(msgspec.structs.replace(found, quarantined=damage), paths)]
+    assert sum(line.startswith("damaged: ") for line in lines) == MOST_TOLD
+    assert [line for line in lines if line.startswith("and ")] == more

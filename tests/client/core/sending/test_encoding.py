@@ -272,6 +272,13 @@ def test_what_the_properties_format_cannot_carry_is_refused(arguments: Any) -> N
     assert refused(**arguments).hint
 
 
+@pytest.mark.parametrize("name", ["tags", "shard", "keys"])
+def test_what_is_no_text_is_refused_by_its_name(name: str) -> None:
+    wrong: dict[str, Any] = {name: 7}
+    error = refused(**wrong)
+    assert isinstance(error, InvalidMessage) and name in str(error)
+
+
 @pytest.mark.parametrize("flag", [2**31, -(2**31) - 1])
 def test_a_flag_has_32_bits(flag: int) -> None:
     assert refused(flag=flag).value == flag
