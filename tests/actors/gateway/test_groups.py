@@ -355,6 +355,27 @@ def test_a_member_goes_on_where_its_group_has_committed(peer: Any, topic: str) -
     assert (found[0]["consumerOffset"], found[0]["brokerOffset"]) == (2, 3)
 
 
+def test_a_queue_waits_for_the_last_commit_of_the_client_that_has_it(peer: Any, topic: str) -> None:
+    """It does so for a second. On a busy machine that may be over before the commit comes."""
+    until, tries = time.monotonic() + 60, 0
+    while True:
+        assert time.monotonic() < until
+        tries += 1
+        group = f"g{topic}{tries}"
+        first = member(peer, "a", group, topic)
+        queue: dict[str, object] = {"consumerGroup": group, "topic": topic, "queueId": 0}
+        answer_of(first, Request.QUERY_CONSUMER_OFFSET, queue)
+        second = member(peer, "b", group, topic)
+        asked = second.send(Request.QUERY_CONSUMER_OFFSET, queue)
+        peer().ask(Request.GET_BROKER_CLUSTER_INFO)
+        commit = queue | {"commitOffset": 2}
+        assert answer_of(first, Request.UPDATE_CONSUMER_OFFSET, commit).code == Response.SUCCESS
+        while (heard := second.hear()).opaque != asked or not heard.is_response:
+            pass
+        if heard.fields == {"offset": "2"}:
+            break
+
+
 def test_who_is_no_member_commits_only_where_nobody_has_the_queue(peer: Any, topic: str) -> None:
     """Any connection may say so, by RocketMQ's protocol: also one that has left just now."""
     group = f"g{topic}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import pytest
 from msgspec.structs import replace
 
 from penstock.actors.scheduler import progress
-from penstock.actors.scheduler.keeping import DOCUMENT_MS, SAVE_MS
+from penstock.actors.scheduler.keeping import DOCUMENT_MS, SAVE_MS, _Sync
 from penstock.actors.scheduler.progress import ProgressFile
 from penstock.actors.scheduler.timer_files import HOUR_MS, MINUTE_MS
 from penstock.actors.writer import Writer
@@ -331,6 +332,38 @@ def test_after_a_sync_that_failed_no_later_one_vouches_for_what_was_written_befo
     it.crash()
     assert [each.body.decode() for each in it.await_bodies(3, ms=500)] == keys
     assert it.actor._progress.synced == 3 and it.actor._progress.boot
+
+
+def test_a_life_does_not_end_before_it_knows_the_outcome_of_its_last_sync(
+    scene: Maker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of one that failed nobody else is told, and the next life would read the same files."""
+    is_awaited = threading.Event()
+
+    class Disk:
+        @staticmethod
+        def syncfs(handle: int) -> int:
+            is_awaited.wait()
+            return -1
+
+    class Sync(_Sync):
+        def join(self, timeout: float | None = None) -> None:
+            is_awaited.set()
+            super().join(timeout)
+
+    monkeypatch.setattr("penstock.actors.scheduler.keeping._libc", Disk)
+    monkeypatch.setattr("penstock.actors.scheduler.keeping._Sync", Sync)
+    it = scene()
+    it.send(Delay(out_ms=it.now_ms + 400_000))
+    it.until(lambda: it.broker.positions["pending_delayed"] == 1, "the file")
+    it.until(lambda: it.actor._keeping._sync, "a sync", ms=500)
+    assert it.actor._progress.boot
+    it.stop()
+    is_awaited.set()
+    kept = ProgressFile(it.broker.paths.scheduler, it.broker.paths.delay_offsets)
+    progress, _ = kept.load()
+    kept.close()
+    assert progress.boot == ""
 
 
 def test_a_life_that_puts_nothing_into_the_files_syncs_what_the_one_before_has_put(
