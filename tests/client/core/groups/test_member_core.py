@@ -544,15 +544,16 @@ def test_an_orderly_message_fails_once_however_often_its_handler_says_so(world: 
     assert queue.failures == {} and queue.holds(again)
 
 
-def test_an_orderly_message_waits_as_long_as_its_handler_says(world: World) -> None:
+@pytest.mark.parametrize("delay_ms", [0, 2500])
+def test_an_orderly_message_waits_as_long_as_its_handler_says(world: World, delay_ms: int) -> None:
     (member,) = joined(world, "a", orderly=True)
     world.reader.append(0, 2)
     member.exchange(world, 6000)
     handful = member.take(6000)
     assert handful is not None
-    member.core.failed(handful, Back(handful.start, delay_ms=2500), 6000)
-    assert member.take(8499) is None
-    again = member.take(8500)
+    member.core.failed(handful, Back(handful.start, delay_ms=delay_ms), 6000)
+    assert member.take(5999 + delay_ms) is None
+    again = member.take(6000 + delay_ms)
     assert again is not None and again.messages[0].queue_offset == 0
 
 
