@@ -1,4 +1,4 @@
-"""Files read at offsets: whole, whatever a call of the kernel gives or is told of the page cache."""
+"""Files read at offsets: whole, whatever one call of the kernel gives or is told of its cache."""
 
 from __future__ import annotations
 
