@@ -21,6 +21,7 @@ from penstock.shared.log.reader import (
     MOST_LOOKED_BYTES,
     REST_MS,
     LogReader,
+    first_size,
     whole_records,
 )
 from penstock.shared.loops.pure.walk import walk
@@ -387,3 +388,11 @@ def test_a_copy_that_the_writer_wrote_into_meanwhile_is_not_believed(log: Log) -
     vars(log.reader)["_pool"] = overtaken
     assert log.reader.recent(0, len(wanted)) == wanted
     vars(log.reader)["_pool"] = pool
+
+
+@pytest.mark.parametrize("size", [0, 1, 300, 70_000])
+def test_a_record_says_at_its_beginning_how_long_it_is(
+    make_record: Callable[..., Any], size: int
+) -> None:
+    raw = encode_record(make_record(body=bytes(size)))
+    assert first_size(memoryview(raw)) == first_size(memoryview(raw + bytes(9))) == len(raw)

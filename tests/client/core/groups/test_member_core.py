@@ -389,6 +389,20 @@ def test_a_reader_asks_nobody_before_it_has_a_queue_and_then_for_that_alone() ->
     assert isinstance(pull, messages.Pull) and pull.cursors == {2: 7}
 
 
+def test_a_queue_that_is_another_members_is_handed_out_no_more(world: World) -> None:
+    (member,) = joined(world, "a")
+    world.reader.append(0, 4)
+    member.exchange(world, 6000)
+    handful = member.take(6000)
+    assert handful is not None and handful.queue.queue_id == 0
+    world.coordinator.owners[0] = "b", 99
+    member.core.done(handful, handful.start, handful.stop)
+    for now_ms in range(6100, 6500, 100):
+        member.exchange(world, now_ms)
+    assert (TOPIC, 0) not in member.core.queues and member.take(6500) is None
+    assert member.core.lost == 1
+
+
 def test_it_sleeps_no_longer_than_until_it_may_say_what_is_done(world: World) -> None:
     (member,) = joined(world, "a")
     world.reader.append(0, 1)
