@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 # Calls that tell somebody something, or that a test already demands at exactly one place.
-_TOLD = {"say", "_say", "echo", "debug", "info", "warning", "error", "crash_point"}
+_TOLD = {"report", "echo", "debug", "info", "warning", "error", "crash_point"}
 _SKIPPED_FUNCTIONS = {"__repr__", "__str__", "__getstate__"}
 
 _COMPARED: dict[type[ast.cmpop], type[ast.cmpop]] = {
