@@ -2,10 +2,10 @@
 
     Pulled with places -> the files of this run's log -> the records, as the socket would carry them
 
-Owns nothing and keeps nothing open: a file that expires is gone when the broker deletes it. Bytes
-are read and not mapped, so that a disk's error is an error here and no SIGBUS, and that a message
-stays as it is. Where anything is not as it should be, the consumer asks again and gets the records
-by the socket, or the broker's own words about what is wrong.
+Owns the memory that it reads into, and keeps no file open: one that expires is gone when the broker
+deletes it. Bytes are read and not mapped, so that a disk's error is an error here and no SIGBUS,
+and that a message stays as it is. Where anything is not as it should be, the consumer asks again
+and gets the records by the socket, or the broker's own words about what is wrong.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from operator import itemgetter
 
 from penstock.client.core import log
+from penstock.client.core.read_buffers import ReadBuffers
 from penstock.shared.errors import ProtocolError, StoreUnavailable
 from penstock.shared.layout import StorePaths, segment_name
 from penstock.shared.loops.forms import RANGE
@@ -38,6 +39,7 @@ class LogFiles:
         # the run of the last answer, and its log's directory
         self._run_id: str | None = None
         self._directory = ""
+        self._buffers = ReadBuffers()
 
     def usable(self, now_ms: int) -> bool:
         """Whether to ask where records are, instead of for them."""
@@ -68,9 +70,7 @@ class LogFiles:
         return None
 
     def _read(self, answer: Pulled, ranges: bytes | memoryview, size: int) -> memoryview:
-        # It is cleared first, for nothing. numpy would not do that, but has to be imported, and
-        # starts threads in the program.
-        whole = memoryview(bytearray(size))
+        whole = self._buffers.take(size)
         at = 0
         for base, part in _parts(answer, ranges):
             wanted = []

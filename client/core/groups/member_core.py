@@ -41,6 +41,10 @@ AGAIN_MS = 5000
 # long as they take: the next owner must not begin before they have ended.
 # One with messages on their way back waits longer: the next owner would be given them too.
 HANDOVER_MS, SENT_BACK_MS = 1000, 10_000
+# How long messages of one queue are handed out before it is another's turn. What came together is
+# in the processor's cache, and a queue that is done early is fetched while others are handled.
+TURN_MS = 5
+_NOT_BEGUN = 1 << 62
 DEFAULT_RETRIES = 16
 DEFAULT_CONSUME_TIMEOUT_MS = 15 * 60_000
 
@@ -78,7 +82,9 @@ class MemberCore:
         self.membership = Membership(options)
         self.send_back = SendBack(f"{options.group}/{options.client_id}")
         self.queues: dict[Queue, ProcessQueue] = {}
+        # it is the first one's turn, until what came together is handed out, or until then
         self._turns: deque[ProcessQueue] = deque()
+        self._turn_ends_ms = _NOT_BEGUN
         # queues that are about to be released, and since when
         self._leaving_since: dict[Queue, int] = {}
         self._paused: set[Queue] = set()
@@ -96,14 +102,22 @@ class MemberCore:
         """Up to `most` messages of the queue whose turn it is; None if there is nothing to do."""
         if self.closing or self.is_suspended(now_ms):
             return None
+        if now_ms >= self._turn_ends_ms:
+            self._next_turn()
         for _ in range(len(self._turns)):
             queue = self._turns[0]
-            self._turns.rotate(-1)
-            if (queue.topic, queue.queue_id) in self._paused:
-                continue
-            if (handful := queue.take(most, now_ms)) is not None:
+            is_paused = (queue.topic, queue.queue_id) in self._paused
+            if not is_paused and (handful := queue.take(most, now_ms)) is not None:
+                self._turn_ends_ms = min(self._turn_ends_ms, now_ms + TURN_MS)
+                if handful.stop == len(handful.lot.messages):
+                    self._next_turn()
                 return handful
+            self._next_turn()
         return None
+
+    def _next_turn(self) -> None:
+        self._turns.rotate(-1)
+        self._turn_ends_ms = _NOT_BEGUN
 
     def has_work(self, now_ms: int) -> bool:
         """Whether `take` would give something."""

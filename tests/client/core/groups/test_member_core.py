@@ -18,7 +18,13 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from hypothesis.stateful import run_state_machine_as_test as run
 
 from penstock.client.core.groups.assigned_core import AssignedCore
-from penstock.client.core.groups.member_core import SENT_BACK_MS, Back, MemberCore, Settings
+from penstock.client.core.groups.member_core import (
+    SENT_BACK_MS,
+    TURN_MS,
+    Back,
+    MemberCore,
+    Settings,
+)
 from penstock.client.core.groups.member_options import MemberOptions
 from penstock.client.core.groups.process_queue import Handful
 from penstock.client.core.groups.strategies import Averagely
@@ -603,6 +609,23 @@ def test_an_orderly_message_that_always_fails_is_a_dead_letter_in_the_end(world:
     (dead,) = world.writer.stored
     assert (dead.topic, dead.reconsume_times) == ("%DLQ%CG", 17)
     assert handful.messages[0].queue_offset == 1
+
+
+@pytest.mark.parametrize(
+    ("takes_ms", "order"), [(0, [0, 0, 1, 1, 2, 2]), (TURN_MS, [0, 1, 2, 0, 1, 2])]
+)
+def test_a_queue_keeps_its_turn_for_what_came_together_unless_its_handler_is_slow(
+    world: World, takes_ms: int, order: list[int]
+) -> None:
+    (member,) = joined(world, "a")
+    for queue_id in range(QUEUES):
+        world.reader.append(queue_id, 3)
+        member.exchange(world, 6000)
+    taken = [member.take(6000 + at * takes_ms) for at in range(6)]
+    queues = [handful.queue.queue_id for handful in taken if handful is not None]
+    first = queues[0]
+    assert [(queue_id - first) % QUEUES for queue_id in queues] == order
+    assert member.take(6000 + 6 * takes_ms) is None
 
 
 def test_the_sooner_all_is_taken_the_more_is_asked_for_at_once() -> None:
