@@ -13,7 +13,6 @@ here may be called by two threads at once.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
@@ -27,6 +26,7 @@ from penstock.client.core.groups.process_queue import (
     Handful,
     ProcessQueue,
 )
+from penstock.client.core.groups.queue_rotation import QueueRotation
 from penstock.client.core.groups.send_back import SendBack
 from penstock.shared.errors import PenstockError
 from penstock.shared.formats.record import decode_record
@@ -41,10 +41,6 @@ AGAIN_MS = 5000
 # long as they take: the next owner must not begin before they have ended.
 # One with messages on their way back waits longer: the next owner would be given them too.
 HANDOVER_MS, SENT_BACK_MS = 1000, 10_000
-# How long messages of one queue are handed out before it is another's turn. What came together is
-# in the processor's cache, and a queue that is done early is fetched while others are handled.
-TURN_MS = 5
-_NOT_BEGUN = 1 << 62
 DEFAULT_RETRIES = 16
 DEFAULT_CONSUME_TIMEOUT_MS = 15 * 60_000
 
@@ -82,9 +78,7 @@ class MemberCore:
         self.membership = Membership(options)
         self.send_back = SendBack(f"{options.group}/{options.client_id}")
         self.queues: dict[Queue, ProcessQueue] = {}
-        # it is the first one's turn, until what came together is handed out, or until then
-        self._turns: deque[ProcessQueue] = deque()
-        self._turn_ends_ms = _NOT_BEGUN
+        self._rotation = QueueRotation()
         # queues that are about to be released, and since when
         self._leaving_since: dict[Queue, int] = {}
         self._paused: set[Queue] = set()
@@ -102,31 +96,13 @@ class MemberCore:
         """Up to `most` messages of the queue whose turn it is; None if there is nothing to do."""
         if self.closing or self.is_suspended(now_ms):
             return None
-        if now_ms >= self._turn_ends_ms:
-            self._next_turn()
-        for _ in range(len(self._turns)):
-            queue = self._turns[0]
-            is_paused = (queue.topic, queue.queue_id) in self._paused
-            if not is_paused and (handful := queue.take(most, now_ms)) is not None:
-                self._turn_ends_ms = min(self._turn_ends_ms, now_ms + TURN_MS)
-                if handful.stop == len(handful.lot.messages):
-                    self._next_turn()
-                return handful
-            self._next_turn()
-        return None
-
-    def _next_turn(self) -> None:
-        self._turns.rotate(-1)
-        self._turn_ends_ms = _NOT_BEGUN
+        return self._rotation.take(most, now_ms, self._paused)
 
     def has_work(self, now_ms: int) -> bool:
         """Whether `take` would give something."""
         if self.closing or self.is_suspended(now_ms):
             return False
-        return any(
-            queue.has_work(now_ms) and (queue.topic, queue.queue_id) not in self._paused
-            for queue in self._turns
-        )
+        return self._rotation.has_work(now_ms, self._paused)
 
     def is_suspended(self, now_ms: int) -> bool:
         """Whether others may have been given this member's queues: nobody has answered for long."""
@@ -263,14 +239,14 @@ class MemberCore:
         self._forget(name)
         topic, queue_id = name
         queue = self.queues[name] = ProcessQueue(*name, offset, epoch, self.options.orderly)
-        self._turns.append(queue)
+        self._rotation.add(queue)
         self.readers[topic].add(queue_id, offset)
 
     def _forget(self, name: Queue) -> None:
         queue = self.queues.pop(name, None)
         if queue is not None:
             queue.dropped = True
-            self._turns.remove(queue)
+            self._rotation.remove(queue)
             self.readers[name[0]].remove(name[1])
             self._leaving_since.pop(name, None)
 
@@ -318,7 +294,7 @@ class MemberCore:
     def _meet(self, name: Queue, offset: int) -> None:
         """Of a topic that is broadcast: a queue of which something has come for the first time."""
         queue = self.queues[name] = ProcessQueue(*name, offset, 0, self.options.orderly)
-        self._turns.append(queue)
+        self._rotation.add(queue)
 
     def _give_up_old(self, now_ms: int) -> None:
         """What is in hand for too long comes again; its handler's word does not count any more."""

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.client.core.read_buffers import KEPT, LEAST_BYTES, ReadBuffers
+from penstock.client.core.log_files import KEPT, LEAST_BYTES, ReadBuffers
 
 SIZES = st.sampled_from([1, LEAST_BYTES - 1, LEAST_BYTES, LEAST_BYTES + 1, 3 * LEAST_BYTES])
 

@@ -20,13 +20,13 @@ from hypothesis.stateful import run_state_machine_as_test as run
 from penstock.client.core.groups.assigned_core import AssignedCore
 from penstock.client.core.groups.member_core import (
     SENT_BACK_MS,
-    TURN_MS,
     Back,
     MemberCore,
     Settings,
 )
 from penstock.client.core.groups.member_options import MemberOptions
 from penstock.client.core.groups.process_queue import Handful
+from penstock.client.core.groups.queue_rotation import TURN_MS
 from penstock.client.core.groups.strategies import Averagely
 from penstock.shared.formats.properties import decode_properties
 from penstock.shared.formats.record import Record, decode_record, encode_record
