@@ -27,6 +27,7 @@ import os
 import signal
 import socket as sockets
 import struct
+import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import NamedTuple
@@ -65,6 +66,11 @@ def wake_by_work(work_ms: int) -> None:
     signal.setitimer(signal.ITIMER_PROF, work_ms / 1000, work_ms / 1000)
 
 
+def thread_ms() -> int:
+    """How long this thread has worked. While others have the processors it stands still."""
+    return time.thread_time_ns() // 1_000_000
+
+
 class _Waiting(NamedTuple):
     """Bytes of a connection that nobody has taken. Sorted by its first field, the size."""
 
@@ -76,9 +82,17 @@ class _Waiting(NamedTuple):
 class Inflow:
     """The connections of one serving socket."""
 
-    def __init__(self, monotonic_ms: Callable[[], int], closed: Callable[[int], None]) -> None:
+    def __init__(
+        self,
+        monotonic_ms: Callable[[], int],
+        closed: Callable[[int], None],
+        worked_ms: Callable[[], int] = thread_ms,
+    ) -> None:
         """`closed` hears how many bytes of a connection that was closed had not been taken."""
         self._monotonic_ms = monotonic_ms
+        # What a look costs is its own work. By the clock a thread that others kept from a processor
+        # amid a look would not look for ten or a hundred times as long, and a flood comes meanwhile.
+        self._worked_ms = worked_ms
         self._closed = closed
         self._next_ms = 0
         self._calm = in_use_bytes()  # what is in use and is no client's
@@ -115,13 +129,14 @@ class Inflow:
         if now_ms < self._next_ms:
             return self._grows  # a doorbell in between must not make the sleep long again
         self._next_ms = now_ms + LOOK_MS
+        began_ms = self._worked_ms()
         own = own_bytes()
         self._seen = min(self._seen, own)
         self._grows = own >= self._seen + GROWN_BYTES
         if not self._grows and now_ms < self._ask_ms:
             return False
         used = in_use_bytes()
-        self._ask_ms = now_ms + ASK_MS + ASK_PER_MS * (self._monotonic_ms() - now_ms)
+        self._ask_ms = now_ms + ASK_MS + ASK_PER_MS * (self._worked_ms() - began_ms)
         self._used = min(self._used, used)
         self._grows = self._grows or used >= self._used + GROWN_BYTES
         if not self._grows:
@@ -131,7 +146,7 @@ class Inflow:
         if grown < SPARE_BYTES or not self._close_one(grown, drained):
             self._seen, self._used = own, used
         # many connections take long to look at: a tenth of the time at most goes into that
-        self._next_ms += 9 * (self._monotonic_ms() - now_ms)
+        self._next_ms += 9 * (self._worked_ms() - began_ms)
         return True
 
     def _close_one(self, grown: int, drained: bool) -> bool:

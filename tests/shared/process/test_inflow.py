@@ -154,6 +154,23 @@ def test_as_long_as_memory_grows_a_doorbell_does_not_make_the_sleep_long_again()
     assert _calms(inflow, now_ms) and len(grown) == 64 << 20, "it was no client's"
 
 
+def test_a_look_amid_which_others_had_the_processor_is_followed_by_the_next_in_time() -> None:
+    gc.collect()
+    Heaps(0).give_back()
+    now_ms = [0]
+
+    def late() -> int:  # 300 ms go by each time that somebody asks how late it is
+        now_ms[0] += 300
+        return now_ms[0]
+
+    inflow = Inflow(late, lambda size: None, worked_ms=lambda: 0)
+    assert not inflow.look(True, 0) and not inflow.look(True, 0)
+    grown = b"x" * (64 << 20)
+    assert inflow.look(True, 0), "memory has grown"
+    assert not inflow.look(True, 0), "it has looked again"
+    assert len(grown) == 64 << 20
+
+
 def test_memory_that_an_earlier_flood_left_free_does_not_hide_the_next_one() -> None:
     pieces = [bytearray(100_000) for _ in range(1000)]
     left = pieces[::100]  # here and there somebody still has a piece, so that the rest stays
