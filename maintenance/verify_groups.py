@@ -1,4 +1,4 @@
-"""The check of what a store says of consumer groups: offsets, settings, and their journal.
+"""The check of what a store says of consumer groups, and of delays: offsets, settings, the journal.
 
 A file that cannot be read is a problem. An offset past its queue's end is a note: a power failure
 may take messages that a group had read, and the group goes on at the end that there is.
@@ -17,6 +17,7 @@ from penstock.shared.files.segments import shown
 from penstock.shared.layout import StorePaths
 from penstock.shared.messaging.system_topics import DELETIONS_GROUP
 from penstock.shared.progress.consumer_offsets import ConsumerOffsets
+from penstock.shared.progress.delay_offsets import delay_offsets
 from penstock.shared.progress.group_journal import decode_journal
 from penstock.shared.progress.group_rows import with_journal
 from penstock.shared.progress.subscription_groups import SubscriptionGroups
@@ -28,7 +29,8 @@ _Document = TypeVar("_Document")
 
 
 def check_groups(paths: StorePaths, queues: Iterable[QueueSummary], found: Findings) -> None:
-    """Check the three files, where there are any. Raises OSError for one that may not be read."""
+    """Check the four files, where there are any. Raises OSError for one that may not be read."""
+    _load(paths.delay_offsets, delay_offsets, found, "delay-file")
     _load(paths.subscription_groups, SubscriptionGroups, found)
     offsets = _load(paths.consumer_offsets, ConsumerOffsets, found)
     known = {(g, t, q): offset for g, t, q, offset in offsets.rows()} if offsets else {}
@@ -47,12 +49,15 @@ def check_groups(paths: StorePaths, queues: Iterable[QueueSummary], found: Findi
 
 
 def _load(
-    file: Path, kind: Callable[[dict[str, Any]], _Document], found: Findings
+    file: Path,
+    build: Callable[[dict[str, Any]], _Document],
+    found: Findings,
+    kind: str = "group-file",
 ) -> _Document | None:
     try:
-        return load_document(file, kind)
+        return load_document(file, build)
     except StoreDamaged as error:
-        found.report("group-file", (shown(file), 0), None, f"{error.what}: {error.value}")
+        found.report(kind, (shown(file), 0), None, f"{error.what}: {error.value}")
         return None
 
 

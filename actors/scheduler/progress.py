@@ -12,13 +12,11 @@ broker has run in between, and it counts.
 
 from __future__ import annotations
 
-import json
 import os
 import zlib
 from contextlib import suppress
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -30,6 +28,7 @@ from penstock.shared.files.durable import (
     sync_file,
     write_at,
 )
+from penstock.shared.progress.delay_offsets import delay_offsets
 from penstock.shared.store.rocketmq_json import encode_document, load_document, save_document
 
 SLOT_BYTES = 4096
@@ -99,7 +98,7 @@ class ProgressFile:
         slots = raw[:SLOT_BYTES], raw[SLOT_BYTES:]
         found = [each for slot in slots if (each := _decode(slot)) is not None]
         own = max(found, key=lambda each: each.number, default=None)
-        document = load_document(self._delay_offsets, _levels)
+        document = load_document(self._delay_offsets, delay_offsets)
         if own is not None and (document is None or self._digest() in own.documents):
             return own, False
         # RocketMQ has run: what it delivered it has counted, and nothing is under way
@@ -169,19 +168,6 @@ def _decode(slot: bytes) -> Progress | None:
         return _decoder.decode(body)
     except msgspec.MsgspecError:
         return None  # another version's: then delayOffset.json counts
-
-
-def _levels(document: dict[str, Any]) -> dict[int, int] | None:
-    """Raises ValueError for an object of another form."""
-    if not document:
-        return None
-    table = document.get("offsetTable")
-    if not isinstance(table, dict):
-        raise ValueError("offsetTable is not an object")
-    found = {int(level): at for level, at in table.items()}
-    if not all(isinstance(at, int) and at >= 0 for at in found.values()):
-        raise ValueError(f"offsetTable holds no queue offset: {json.dumps(table)[:80]}")
-    return found
 
 
 def _digest(raw: bytes) -> str:

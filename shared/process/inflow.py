@@ -91,7 +91,7 @@ class Inflow:
         """`closed` hears how many bytes of a connection that was closed had not been taken."""
         self._monotonic_ms = monotonic_ms
         # What a look costs is its own work. By the clock a thread that others kept from a processor
-        # amid a look would not look for ten or a hundred times as long, and a flood comes meanwhile.
+        # amid a look would not look for ten or a hundred times as long, while a flood comes.
         self._worked_ms = worked_ms
         self._closed = closed
         self._next_ms = 0

@@ -12,7 +12,11 @@ from pathlib import Path
 from penstock.shared.errors import StoreDamaged
 from penstock.shared.index.directory import check_index_sizes, index_geometry
 from penstock.shared.next_steps import move_away, rebuild_index
+from penstock.shared.progress.consumer_offsets import ConsumerOffsets
+from penstock.shared.progress.delay_offsets import delay_offsets
+from penstock.shared.progress.subscription_groups import SubscriptionGroups
 from penstock.shared.store.geometry import check_lengths
+from penstock.shared.store.rocketmq_json import load_document
 from penstock.shared.store.survey import StoreSurvey
 from penstock.shared.store.topics import load_topics
 
@@ -36,8 +40,12 @@ def check_files(survey: StoreSurvey) -> None:
         if path.name.isascii() and path.name.isdigit():
             _check_kind(path, stat.S_IFREG, f"make the index anew: {rebuild_index(path)}")
     check_index_sizes(paths.index, index_geometry(config))
-    # It is loaded for its error only: a bad file is to be refused while nothing has been changed.
+    # These are loaded for their errors only: a bad file is to be refused while nothing has been
+    # changed, and not by an actor, which would be started again and again.
     load_topics(paths.topics)
+    load_document(paths.subscription_groups, SubscriptionGroups)
+    load_document(paths.consumer_offsets, ConsumerOffsets)
+    load_document(paths.delay_offsets, delay_offsets)
     try:
         survey.check_names_and_sizes()
     except StoreDamaged:

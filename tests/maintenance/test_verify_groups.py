@@ -42,9 +42,11 @@ def test_whole_files_are_no_problem_and_a_torn_journal_is_of_a_crash(store: Stor
 def test_what_cannot_be_read_is_a_problem(store: StorePaths) -> None:
     store.consumer_offsets.write_bytes(b'{"offsetTable": 7}')
     store.subscription_groups.write_bytes(b"{")
+    store.delay_offsets.write_bytes(b"{")
     store.group_journal.write_bytes(b"something else")
     found = [(each.kind, Path(each.file).name) for each in verify_store(store.root).problems]
     assert found == [
+        ("delay-file", "delayOffset.json"),
         ("group-file", "subscriptionGroup.json"),
         ("group-file", "consumerOffset.json"),
         ("group-journal", "groups"),
