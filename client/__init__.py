@@ -1,7 +1,7 @@
 """Clients of a broker: Producer, Consumer, GroupConsumer, MessageQuery; for asyncio in `aio`.
 
-Each is imported when it is asked for. An actor that puts messages into the log needs client.core
-and nothing else, and a broker's start would wait for the rest.
+May import `shared`. Each is imported when it is asked for. An actor that puts messages into the log
+needs client.core and nothing else, and a broker's start would wait for the rest.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
     spark.read.format("penstock").option("path", STORE).option("subscribe", "flights").load()
 
-Nothing heavy is imported here: Spark's Python workers import this package.
+May import `shared`, `client` and `maintenance`. Nothing heavy is imported here: Spark's Python
+workers import this package.
 """
 
 from __future__ import annotations

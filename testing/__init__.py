@@ -1,7 +1,7 @@
 """What the tests of an application need: a real broker, quickly, that leaves nothing behind.
 
 `plugin` is a plugin of pytest, found by itself where Penstock is installed; `Broker` serves other
-test frameworks. It may import `embedded` and what that gives; nothing of the product imports it.
+test frameworks. May import `embedded` and `client`; nothing of the product imports it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""The allocator: `actor` is the process, the other files are organs that no other process has."""
+"""The allocator: `actor` is the process, the other files are organs that no other process has.
+
+May import `shared`. Nothing that another actor needs is here: what two must agree on is in
+`shared`.
+"""
 
 from penstock.actors.allocator.actor import Allocator
 

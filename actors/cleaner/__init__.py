@@ -1,4 +1,8 @@
-"""The cleaner: `actor` is the process, the other files are organs that no other process has."""
+"""The cleaner: `actor` is the process, the other files are organs that no other process has.
+
+May import `shared`. Nothing that another actor needs is here: what two must agree on is in
+`shared`.
+"""
 
 from penstock.actors.cleaner.actor import Cleaner
 

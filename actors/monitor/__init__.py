@@ -1,6 +1,8 @@
 """The monitor: `actor` is the process, the other files are organs that no other process has.
 
-`penstock top` looks with the same eyes: it has a `Reading` and a `History` of its own.
+May import `shared`. No number is made here: it reads what others have published, asks nobody, and
+writes nothing, so a broker does not notice whether it is looked at. `penstock top` looks with the
+same eyes: it has a `Reading` and a `History` of its own.
 """
 
 from penstock.actors.monitor.actor import Monitor

@@ -2,4 +2,6 @@
 
 measure   the ways that are measured, by turns
 kafka     Kafka's broker, and what Spark needs for it
+
+May import `bench`, `spark` and what these may. Nothing of the product imports it.
 """

@@ -4,5 +4,6 @@
     bodies   JSON of answers and requests
     config   a broker's configuration in RocketMQ's words
 
-What a request does is for the gateway (actors/gateway/requests).
+May import the rest of `remoting`, and `shared`. What a request does is never here: that is for the
+gateway (actors/gateway/requests).
 """

@@ -10,6 +10,7 @@
     compact   the last message of each key
     putting   messages that were read, put into a topic
 
-What audit and rebuild do with a part is maintenance's: the commands without Spark do the same with
-the whole.
+May import `maintenance`, `client`, `shared` and the rest of `spark`, and never the sink: what is
+put into a topic goes through `putting`. What audit and rebuild do with a part is maintenance's: the
+commands without Spark do the same with the whole.
 """

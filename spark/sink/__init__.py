@@ -7,5 +7,6 @@
     publish   what the driver does: it decides on a batch, and publishes what was staged
     writers   Spark's four interfaces to that
 
-Nothing heavy is imported here: Spark's Python workers import this package.
+May import `shared` and `client`. Nothing heavy is imported here: Spark's Python workers import this
+package.
 """

@@ -1,1 +1,5 @@
-"""What the gateway asks of others, actors and clients, until it is answered."""
+"""What the gateway asks of others, actors and clients, until it is answered.
+
+May import `shared`. No request of RocketMQ's is known here: who asks says what becomes of the
+answer.
+"""

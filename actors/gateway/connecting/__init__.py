@@ -1,4 +1,5 @@
 """Connections: bytes in as frames, frames out as bytes, and what is asked over one.
 
-Nothing here knows what a request means, nor any of the other rooms.
+May import `shared` and `remoting`. Never another room of the gateway, nor what a request means: so
+a client can cost its connection at most.
 """

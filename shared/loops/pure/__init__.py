@@ -1,8 +1,9 @@
 """The loops in Python: what the compiled ones are held to, and what runs without a compiler.
 
-Only `active` imports from here. A file here has its counterpart in `native/`, which looks here for
-what it does not do itself: `pure.frame` is imported when that is first wanted, and few processes
-ever want it.
+May import what `loops` may. Only `active` imports from here. Never clever for speed: this is what
+says which bytes are right. A file here has its counterpart in `native/`, which looks here for what
+it does not do itself: `pure.frame` is imported when that is first wanted, and few processes ever
+want it.
 """
 
 from __future__ import annotations
