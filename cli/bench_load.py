@@ -268,13 +268,14 @@ def pipeline(**options: Any) -> None:
 Examples:
   penstock bench topics
   penstock bench topics --queues 8 --queues 10000 --runs 1
+  penstock bench topics --queues 8 --queues 100000
 """
 )
 @_options("queues")
 @click.option(
     "--queues",
     multiple=True,
-    type=click.IntRange(1, 60_000),
+    type=click.IntRange(1, 200_000),
     default=(8, 100, 1000, 10_000),
     show_default=True,
     help="How many queues; may be given more than once.",
