@@ -192,7 +192,7 @@ class ExactlyOnce:
             # what the broker has of those before is known before any of it comes again
             self._give_up()
             self._is_void = False
-            self._values.forget(inputs)
+            self._values.forget(inputs, self._values.moves(inputs))
             self._source.go_on({name: each.begin for name, each in inputs.items()}, [parts])
             raise
 
@@ -294,8 +294,8 @@ class ExactlyOnce:
                 sent.tell(True)
             else:
                 left.append(sent)
-        for sent in left:
-            self._values.forget(sent.inputs)
+        for sent in reversed(left):
+            self._values.forget(sent.inputs, sent.moves)
         self._go_on(left)
 
     def _go_on(self, left: Sequence[_Sent]) -> None:

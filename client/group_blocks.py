@@ -118,7 +118,10 @@ class GroupInputs:
             self._ends = {queue: end for queue, (end, _) in queues.items()}
             return {
                 (queue.topic, queue.queue_id): Input(
-                    max(queue.committable, self._sent.get(queue, (0, 0))[0]), end, queue.epoch
+                    max(queue.committable, self._sent.get(queue, (0, 0))[0]),
+                    end,
+                    queue.epoch,
+                    queue.given,
                 )
                 for queue, end in self._ends.items()
             }

@@ -126,6 +126,7 @@ POINTS: dict[str, str] = {
     # coordinator
     "group.before_journal": "claims and offsets have changed, nothing says so but memory",
     "group.journaled": "what has changed is in the journal, nobody has an answer",
+    "group.agreed": "the log says what was acknowledged without blocks, nobody has the queue",
     "group.noted": "the journal names the offsets' file that is to come, which is not there",
     "group.saved": "the offsets' file is replaced, the journal is the one before",
     # scheduler

@@ -89,7 +89,7 @@ class Coordinator(Actor):
         self._log = LogOffsets(self._stage, self._queues, self._claims, self._tell)
         self._requests = MemberRequests(
             config, self._members, self._claims, self._files, self._topics,
-            StartOffsets(self._queues, self._stage.positions), self._tell, clock.now_ms,
+            StartOffsets(self._queues, self._stage.positions), self._tell, self._log, clock.now_ms,
         )  # fmt: skip
         self._operators = OperatorRequests(
             self._members, self._claims, self._files, self._topics, Lag(self._queues),
@@ -196,7 +196,7 @@ class Coordinator(Actor):
     def idle_ms(self) -> int:
         if self._calm:
             return min(MOST_CALM_MS, CALM_MS + self._members.count // CALM_MEMBERS)
-        if self._connections.settles:
+        if self._connections.settles or self._long.waits:
             return SOON_MS
         return min(GATHER_MS if self._tell.waits else QUIET_TICK_MS, self._inlet.idle_ms)
 
@@ -249,7 +249,8 @@ class Coordinator(Actor):
                 self._heard(request, peer, now_ms)
                 member = request.group, request.client_id
                 key: tuple[object, ...] = ("claim", *member, request.topic, request.queue_ids)
-                self._long.add(key, peer, request.request, self._requests.claim(request))
+                work = self._requests.claim(request, self._catches_up(now_ms))
+                self._long.add(key, peer, request.request, work)
                 return
             case words.Commit():
                 self._heard(request, peer, now_ms)

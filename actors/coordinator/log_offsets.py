@@ -3,6 +3,12 @@
     OFFSETS_TOPIC -> move           what blocks have stored; who has a queue goes on having it
                   -> reset          an operator's record, whoever sent it: claims on the queue end
     reset() -> a record             the writer compares blocks with it, so it comes first
+    agree() -> a record             before a queue is given: where the group is by other means
+
+A group may also acknowledge without blocks, and another broker may have used the store. Blocks are
+compared with the log alone, so where the group has come further than that the log is told before
+the queue has its next owner. That record is compared like a block's: of a block that comes in
+between nothing is taken back.
 
 How far the topic was followed is an offset like any other, of a group of the broker's own: it is
 in the journal with what it has moved. A block that is stored a moment before a queue is claimed may
@@ -11,28 +17,20 @@ not be seen yet: then the new owner is told by the writer, with its first block.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Generator, Iterator
-from typing import Any
-
-import zmq
+from collections.abc import Callable, Generator, Iterable, Iterator
 
 from penstock.actors.coordinator.claims import NONE, Claims
+from penstock.actors.coordinator.move_records import MoveRecords, Moves
 from penstock.actors.coordinator.notifications import Notifications
-from penstock.client.core.sending.record_sender import RecordSender
-from penstock.shared.config import Config
-from penstock.shared.errors import InvalidMessage, PenstockError, StoreDamaged
-from penstock.shared.formats.message_id import key_origin, make_unique_key
-from penstock.shared.formats.properties import UNIQ_KEY, encode_properties
+from penstock.shared.errors import InvalidMessage, OffsetsMoved, StoreDamaged
+from penstock.shared.faults import crash_point
 from penstock.shared.formats.queue_entry import BLANK_SIZE, ENTRY
-from penstock.shared.formats.record import Record, decode_record, encode_record, pack_host
-from penstock.shared.formats.record_crc import PROP_CRC_ROOM
+from penstock.shared.formats.record import decode_record
 from penstock.shared.layout import StorePaths
 from penstock.shared.messaging.offsets_record import (
     ANY,
     OFFSETS_QUEUE,
     OffsetsMove,
-    move_of,
     read_body,
 )
 from penstock.shared.messaging.system_topics import (
@@ -41,10 +39,9 @@ from penstock.shared.messaging.system_topics import (
     STAGING_TOPIC,
 )
 from penstock.shared.process.actor import Stage
+from penstock.shared.queue.deleted_topics import load_deleted_topics
 from penstock.shared.queue.reader import QueueReader
 from penstock.shared.store.saved_offsets import load_offsets
-from penstock.shared.wire.messages import QueueRun
-from penstock.shared.wire.sockets import PRODUCE_ANSWER_BYTES, dial
 
 # Records in a cycle.
 AT_ONCE = 256
@@ -58,63 +55,107 @@ class LogOffsets:
     def __init__(
         self, stage: Stage, queues: QueueReader, claims: Claims, tell: Notifications
     ) -> None:
-        self._stage = stage
+        self._stage, self._paths = stage, StorePaths(stage.config.store)
         self._queues, self._claims, self._tell = queues, claims, tell
-        # the queues that have a value: group -> topic -> queue ids
-        self._known: dict[str, dict[str, set[int]]] = {}
-        self._next = self._applied = 0
-        self._resets: _Resets | None = None
+        # what blocks are compared with, as far as it is followed: group -> topic -> queue -> value
+        self._known: dict[str, dict[str, dict[int, int]]] = {}
+        self._next = self._applied = self._began = 0
+        # topics that were deleted -> the log offset up to which records are of those
+        self._gone: dict[str, int] = {}
+        self._deletions = 0
+        self._records: MoveRecords | None = None
 
     def begin(self) -> None:
         """After the offsets that were saved are loaded."""
         seat = self._claims.seat(OFFSETS_GROUP, _PLACE)
         self._applied = max(0, seat.offset) if seat is not None else 0
+        self._began = self._stage.positions["wrote"]
         try:
-            saved = load_offsets(StorePaths(self._stage.config.store).exact_offsets)
+            saved = load_offsets(self._paths.exact_offsets)
         except (OSError, StoreDamaged) as error:
             self._stage.report(f"which groups work exactly once is not all known: {error}")
             return
+        self._gone = load_deleted_topics(self._paths.deleted_topics).ends()
         for group, topics in saved.offsets.items():
             for topic, offsets in topics.items():
-                self._known.setdefault(group, {})[topic] = set(offsets)
+                if saved.log_offset > self._gone.get(topic, -1):
+                    self._known.setdefault(group, {})[topic] = dict(offsets)
         self._next = min(saved.queue_offset, self._applied)
 
     # --- following ---
 
     def work(self, now_ms: int) -> int:
-        """Take what is new; how many records."""
-        if self._resets is not None:
-            self._resets.work(now_ms)
-        slot = self._queues.queues(OFFSETS_TOPIC).get(OFFSETS_QUEUE)
-        if slot is None:
-            return 0
-        low, high = self._queues.range(slot)
+        """Take what is new: how many records, and answers of the writer."""
+        outcomes = 0 if self._records is None else self._records.work(now_ms)
+        low, high = self._range()
+        # after `high`: a record of a topic that is created again comes after the deletion
+        self._look_at_deletions()
         start = max(self._next, low)
         if start >= high:
-            return 0
+            if self._applied > high:
+                self._forget_what_was_cut(high)
+            return outcomes
         try:
+            slot = self._queues.queues(OFFSETS_TOPIC)[OFFSETS_QUEUE]
             raw = self._queues.entries(slot, start, min(high, start + AT_ONCE))
         except FileNotFoundError:
-            return 0  # it has expired: `low` moves
+            return outcomes  # it has expired: `low` moves
         moved: dict[_Name, int] = {}
         for at, (position, size, _) in enumerate(ENTRY.iter_unpack(raw), start):
             move = self._read(position, size) if size != BLANK_SIZE else None
             for name, before, to in _moves(move):
-                if name[1] == STAGING_TOPIC:
-                    continue  # how far a writer of Spark's is: nobody consumes that topic
+                # how far a writer of Spark's is in its topic: nobody consumes that one
+                if name[1] == STAGING_TOPIC or position < self._gone.get(name[1], 0):
+                    continue
                 self._note(name, to)
                 if at >= self._applied and to != NONE and before == ANY:
                     moved.pop(name, None)
                     self._reset(name, to)
                 elif at >= self._applied and to != NONE:
-                    moved[name] = to
+                    moved[name] = self._moved(moved.get(name, self._offset(name)), before, to)
         for (group, topic, queue_id), offset in moved.items():
             self._claims.move(group, (topic, queue_id), offset)
         self._next = start + len(raw) // ENTRY.size
         if self._next > self._applied:
             self._applied = self._next
             self._claims.move(OFFSETS_GROUP, _PLACE, self._next)
-        return self._next - start
+        return outcomes + self._next - start
+
+    @staticmethod
+    def _moved(at: int, before: int, to: int) -> int:
+        """Where a group that is at `at` is after a record. Where that is not where the record
+        begins, it was moved by other means since, and what they have acknowledged is not undone."""
+        return to if at == before else max(at, to)
+
+    def _offset(self, name: _Name) -> int:
+        group, topic, queue_id = name
+        seat = self._claims.seat(group, (topic, queue_id))
+        return NONE if seat is None else seat.offset
+
+    def _look_at_deletions(self) -> None:
+        """A topic that is deleted takes its values along, as the writer's."""
+        if (last := self._stage.positions["deleted_topics"]) == self._deletions:
+            return
+        self._deletions = last
+        before = self._gone
+        self._gone = load_deleted_topics(self._paths.deleted_topics).ends()
+        new = {topic for topic, end in self._gone.items() if before.get(topic) != end}
+        for topics in self._known.values():
+            for topic in topics.keys() & new:
+                del topics[topic]
+
+    def _forget_what_was_cut(self, high: int) -> None:
+        """More of the topic was followed than there is: a power failure has taken an end of the log
+        that was not on disk. What blocks had done there is to be done again."""
+        if self._stage.positions["queued"] < self._began:
+            return  # its queue does not have all yet
+        for group, topics in self._known.items():
+            for topic, values in topics.items():
+                for queue_id, value in values.items():
+                    if self._offset((group, topic, queue_id)) > value:
+                        self._claims.move(group, (topic, queue_id), value)
+        self._next = self._applied = high
+        self._claims.move(OFFSETS_GROUP, _PLACE, high)
 
     def _read(self, position: int, size: int) -> OffsetsMove | None:
         try:
@@ -124,11 +165,11 @@ class LogOffsets:
 
     def _note(self, name: _Name, to: int) -> None:
         group, topic, queue_id = name
-        known = self._known.setdefault(group, {}).setdefault(topic, set())
+        values = self._known.setdefault(group, {}).setdefault(topic, {})
         if to == NONE:
-            known.discard(queue_id)
+            values.pop(queue_id, None)
         else:
-            known.add(queue_id)
+            values[queue_id] = to
 
     def _reset(self, name: _Name, offset: int) -> None:
         group, topic, queue_id = name
@@ -147,17 +188,10 @@ class LogOffsets:
         Raises what the writer refuses it with.
         """
         yield from self._caught_up()
-        known = self._known.get(group, {}).get(topic, set())
+        known = self._values(group, topic)
         moves = {queue_id: (ANY, to) for queue_id, to in offsets.items() if queue_id in known}
-        if not moves:
-            return
-        if self._resets is None:
-            self._resets = _Resets(self._stage)
-        number = self._resets.put(group, {topic: moves})
-        while (outcome := self._resets.outcome(number)) is None:
-            yield True
-        if isinstance(outcome, PenstockError):
-            raise outcome
+        if moves:
+            yield from self._store(group, topic, moves)
 
     def end(self, group: str) -> Generator[bool, None, None]:
         """Have the log say that a group has no values any more; True while that takes.
@@ -168,17 +202,74 @@ class LogOffsets:
         for topic, queues in list(self._known.get(group, {}).items()):
             yield from self.reset(group, topic, dict.fromkeys(queues, NONE))
 
+    # --- a group's that was moved by other means ---
+
+    def agree(
+        self, group: str, topic: str, queue_ids: Iterable[int], is_queued: Callable[[], bool]
+    ) -> Generator[bool, None, None]:
+        """Before queues are given: have the log say where the group is, if that is past what blocks
+        have stored; True while it takes.
+
+        Where the log is further than the group it stays: a member's commit may be older than a
+        block. While the store takes no messages it waits, for blocks would repeat what was
+        acknowledged. `is_queued` says whether the queues have what was stored before the request.
+        """
+        if OFFSETS_QUEUE in self._queues.queues(OFFSETS_TOPIC):
+            while not is_queued():
+                yield True
+            yield from self._caught_up()
+        for queue_id, value in self._values(group, topic).items():
+            if queue_id in queue_ids and self._offset((group, topic, queue_id)) == NONE:
+                self._claims.move(group, (topic, queue_id), value)
+        while moves := self._passed(group, topic, queue_ids):
+            try:
+                yield from self._store(group, topic, moves)
+                crash_point("group.agreed")
+                now = {queue_id: to for queue_id, (_, to) in moves.items()}
+            except OffsetsMoved as error:
+                now = error.offsets[topic]
+            # it may take a while until these are followed
+            for queue_id, value in now.items():
+                name = group, topic, queue_id
+                self._note(name, value)
+                if value > self._offset(name):
+                    self._claims.move(group, (topic, queue_id), value)
+
+    def _passed(self, group: str, topic: str, queue_ids: Iterable[int]) -> Moves:
+        """Queues that nobody has, where the group is further than the log says."""
+        found: Moves = {}
+        values = self._values(group, topic)
+        for queue_id in queue_ids:
+            seat = self._claims.seat(group, (topic, queue_id))
+            value = values.get(queue_id, NONE)
+            if seat is not None and not seat.owner and seat.offset > value != NONE:
+                found[queue_id] = value, seat.offset
+        return found
+
+    def _values(self, group: str, topic: str) -> dict[int, int]:
+        return self._known.get(group, {}).get(topic, {})
+
+    def _store(self, group: str, topic: str, moves: Moves) -> Generator[bool, None, None]:
+        if self._records is None:
+            self._records = MoveRecords(self._stage)
+        yield from self._records.store(group, topic, moves)
+
     def _caught_up(self) -> Generator[bool, None, None]:
-        """Wait until all is known that the queue has: `work` reads it."""
-        while (slot := self._queues.queues(OFFSETS_TOPIC).get(OFFSETS_QUEUE)) is not None:
-            low, high = self._queues.range(slot)
-            if max(low, self._next) >= high:
+        """Wait until all is known that the queue has now: `work` reads it."""
+        _, wanted = self._range()
+        while True:
+            low, high = self._range()
+            if max(low, self._next) >= wanted and self._applied <= high:
                 return
             yield True
 
+    def _range(self) -> tuple[int, int]:
+        slot = self._queues.queues(OFFSETS_TOPIC).get(OFFSETS_QUEUE)
+        return self._queues.range(slot) if slot is not None else (0, 0)
+
     def close(self) -> None:
-        if self._resets is not None:
-            self._resets.socket.close(linger=0)
+        if self._records is not None:
+            self._records.socket.close(linger=0)
 
 
 def _moves(move: OffsetsMove | None) -> Iterator[tuple[_Name, int, int]]:
@@ -187,64 +278,3 @@ def _moves(move: OffsetsMove | None) -> Iterator[tuple[_Name, int, int]]:
         for topic, queues in move.topics.items():
             for queue_id, (before, to) in queues.items():
                 yield (move.group, topic, queue_id), before, to
-
-
-class _Resets:
-    """Puts records into the log, like any producer."""
-
-    def __init__(self, stage: Stage) -> None:
-        run, config = stage.run, stage.config
-        self.socket = dial(stage.context, run.endpoints.produce_ipc, PRODUCE_ANSWER_BYTES)
-        name = f"coordinator/{os.urandom(8).hex()}"
-        self._sender = RecordSender(run.run_id, name, 1)
-        self._config, self._clock = config, stage.clock
-        self._number = 0
-        self._outcomes: dict[int, Any] = {}
-
-    def put(self, group: str, moves: dict[str, dict[int, tuple[int, int]]]) -> int:
-        self._number += 1
-        raw = _record(self._config, group, moves, self._clock.now_ms(), self._number)
-        self._sender.put([QueueRun(*_PLACE, 1)], raw, self._number)
-        return self._number
-
-    def outcome(self, number: int) -> Any:
-        """What became of it, once; None while that is not known."""
-        return self._outcomes.pop(number, None)
-
-    def work(self, now_ms: int) -> None:
-        while self.socket.get(zmq.EVENTS) & zmq.POLLIN:
-            self._sender.received(self.socket.recv_multipart(zmq.NOBLOCK), now_ms)
-        for number, outcome, _ in self._sender.outcomes():
-            self._outcomes[number] = outcome
-        if len(self._sender):
-            for parts in self._sender.outgoing(now_ms):
-                try:
-                    self.socket.send_multipart(parts, zmq.NOBLOCK)
-                except zmq.Again:
-                    self._sender.not_connected(now_ms)
-                    break
-
-
-def _record(
-    config: Config,
-    group: str,
-    moves: dict[str, dict[int, tuple[int, int]]],
-    now_ms: int,
-    number: int,
-) -> bytes:
-    body, properties = move_of(group, moves)
-    host = pack_host(config.broker_ip, 0)
-    key = make_unique_key(key_origin(host[:-4], now_ms), number)
-    raw = encode_properties(properties | {UNIQ_KEY: key})
-    if config.enabled_append_prop_crc:
-        raw += PROP_CRC_ROOM
-    record = Record(
-        OFFSETS_TOPIC,
-        body,
-        raw,
-        OFFSETS_QUEUE,
-        born_timestamp_ms=now_ms,
-        born_host=host,
-        store_host=bytes(len(host)),
-    )
-    return encode_record(record)

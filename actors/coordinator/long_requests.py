@@ -32,9 +32,17 @@ class LongRequests:
     def __init__(self, monotonic_ms: Callable[[], int]) -> None:
         self._monotonic_ms = monotonic_ms
         self._waiting: OrderedDict[Hashable, _Waiting] = OrderedDict()
+        # how many of the last turn wait for somebody else, and for nobody's turn
+        self._idle = 0
 
     @property
     def busy(self) -> bool:
+        """Whether the next turn is to come at once."""
+        return len(self._waiting) > self._idle
+
+    @property
+    def waits(self) -> bool:
+        """Whether the next turn is to come soon: nobody may tell that the wait is over."""
         return bool(self._waiting)
 
     def add(self, key: Hashable, peer: bytes, request: int, work: Work) -> None:
@@ -51,6 +59,7 @@ class LongRequests:
                 retry_after_ms=BUSY_MS,
             )
         self._waiting[key] = _Waiting(peer, request, work)
+        self._idle = 0
 
     def work(self) -> list[tuple[bytes, int, Any]]:
         """A step for each in its turn, for a moment: (peer, request, answer or PenstockError)."""
@@ -69,4 +78,5 @@ class LongRequests:
                 self._waiting[key] = turn
             if self._monotonic_ms() >= until_ms:
                 break
+        self._idle = idle
         return ended

@@ -10,6 +10,7 @@ from collections.abc import Callable, Generator
 
 from penstock.actors.coordinator.claims import NONE, Claims
 from penstock.actors.coordinator.group_files import GroupFiles
+from penstock.actors.coordinator.log_offsets import LogOffsets
 from penstock.actors.coordinator.membership import Member, Membership, size_of
 from penstock.actors.coordinator.notifications import Joining, Notifications
 from penstock.actors.coordinator.start_offsets import StartOffsets
@@ -70,12 +71,13 @@ class MemberRequests:
         topics: TopicWatch,
         starts: StartOffsets,
         tell: Notifications,
+        log: LogOffsets,
         now_ms: Callable[[], int],
     ) -> None:
         """`now_ms` is wall time: a group's version begins with it."""
         self._config = config
         self._members, self._claims, self._files = members, claims, files
-        self._topics, self._starts, self._tell = topics, starts, tell
+        self._topics, self._starts, self._tell, self._log = topics, starts, tell, log
         self._now_ms = now_ms
 
     # --- joining ---
@@ -221,10 +223,12 @@ class MemberRequests:
 
     # --- queues ---
 
-    def claim(self, request: Claim) -> Generator[None, None, Claimed]:
+    def claim(
+        self, request: Claim, is_queued: Callable[[], bool]
+    ) -> Generator[bool, None, Claimed]:
         """Find out where queues without an offset begin, one at a step, then give what is free.
 
-        Raises PenstockError.
+        For `is_queued` see LogOffsets.agree. Raises PenstockError.
         """
         member = self.member(request)
         if member.row.model == "broadcasting":
@@ -240,7 +244,9 @@ class MemberRequests:
             if is_new and queue_id < there and queue_id not in starts:
                 start = NONE if request.chosen else self._start(member, request.topic, queue_id)
                 starts[queue_id] = start
-                yield
+                yield False
+        # the last thing: whoever is given a queue goes on where its group is by now
+        yield from self._log.agree(request.group, request.topic, request.queue_ids, is_queued)
         return self._give(request, starts, there)
 
     def _start(self, member: Member, topic: str, queue_id: int) -> int:

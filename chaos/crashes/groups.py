@@ -4,6 +4,7 @@ killed wherever it is. What it has answered must hold.
     a claim            goes on at the last commit that was answered, or at one that was under way
     a queue            has one owner: nobody else is given it before the owner gives it up
     an epoch           is no other claim's
+    a block            is stored where its queue's claim goes on, after commits without blocks too
 """
 
 from __future__ import annotations
@@ -18,8 +19,11 @@ import zmq
 from penstock.chaos.arena import Arena
 from penstock.chaos.broker import Broker
 from penstock.chaos.crashes.armed import SMALL, Armed
-from penstock.client.producer import Producer
+from penstock.client.block_producer import BlockProducer
+from penstock.shared.errors import OffsetsMoved
 from penstock.shared.memory.run_directory import Run
+from penstock.shared.messaging.offsets_record import NONE
+from penstock.shared.messaging.system_topics import OFFSETS_TOPIC
 from penstock.shared.process.find_broker import find_running
 from penstock.shared.wire import group_messages as words
 from penstock.shared.wire.messages import Refused, encode
@@ -35,9 +39,9 @@ def die_in_groups(arena: Arena, place: Path, dice: random.Random, armed: Armed) 
     """The coordinator, at every point."""
     broker = Broker(place, SMALL | SOON, environment=armed.environment())
     broker.start()
-    with Producer(broker.produce) as producer:
-        producer.create_topic(TOPIC, QUEUES)
-    load = GroupLoad(find_running(broker.store), dice)
+    producer = BlockProducer(broker.produce)
+    producer.create_topic(TOPIC, QUEUES)
+    load = GroupLoad(find_running(broker.store), dice, producer)
     try:
 
         def moved() -> None:
@@ -51,14 +55,16 @@ def die_in_groups(arena: Arena, place: Path, dice: random.Random, armed: Armed) 
         return wrong + load.wrong
     finally:
         load.close()
+        producer.close()
         broker.stop()
 
 
 class GroupLoad:
     """The members, and what they were told."""
 
-    def __init__(self, run: Run, dice: random.Random) -> None:
-        self._dice = dice
+    def __init__(self, run: Run, dice: random.Random, producer: BlockProducer) -> None:
+        self._dice, self._producer = dice, producer
+        producer.route(OFFSETS_TOPIC)
         self._context: zmq.Context[Any] = zmq.Context()
         self._endpoint = run.endpoints.group_ipc
         self.wrong: list[str] = []
@@ -70,15 +76,19 @@ class GroupLoad:
         self._possible: dict[int, set[int]] = {queue: {0} for queue in range(QUEUES)}
         self._owner: dict[int, str] = {}
         self._epochs: dict[int, tuple[str, int]] = {}
+        # what the log says of queues, once blocks have moved them
+        self._values = dict.fromkeys(range(QUEUES), NONE)
 
     def step(self) -> None:
         """One request of one member, until it is answered."""
         member = self._dice.choice(self._members)
-        what = self._dice.choice(("claim", "commit", "commit", "commit", "release", "join"))
+        what = self._dice.choice(("claim", "block", "commit", "commit", "release", "join"))
         if not member.joined or what == "join":
             self._join(member)
         elif what == "claim":
             self._claim(member)
+        elif member.claims and what == "block":
+            self._store_block(member)
         elif member.claims:
             self._commit(member, is_release=what == "release")
 
@@ -107,8 +117,23 @@ class GroupLoad:
                 )
             if self._epochs.setdefault(given.epoch, (member.name, queue)) != (member.name, queue):
                 self.wrong.append(f"epoch {given.epoch} was given twice")
+            if self._values[queue] != NONE and queue not in member.claims:
+                self._values[queue] = given.offset
             self._owner[queue] = member.name
             member.claims[queue] = given.epoch
+
+    def _store_block(self, member: _Member) -> None:
+        """One without outputs."""
+        queue = self._dice.choice(sorted(member.claims))
+        offset = max(self._possible[queue]) + 1
+        moves = {TOPIC: {queue: (self._values[queue], offset)}}
+        try:
+            self._producer.send_block(self._producer.block(), GROUP, moves).result()
+        except OffsetsMoved as error:
+            self.wrong.append(f"a block is refused: {moves[TOPIC]} is {error.value}")
+            return
+        self._values[queue] = self._answered[queue] = offset
+        self._possible[queue] = {offset}
 
     def _commit(self, member: _Member, *, is_release: bool) -> None:
         queue, epoch = self._dice.choice(sorted(member.claims.items()))
@@ -138,7 +163,10 @@ class GroupLoad:
 
     def check_described(self) -> None:
         """What the coordinator says of the group in the end is what was answered."""
-        answer = self._members[0].ask(lambda number: words.DescribeGroup(number, GROUP))
+        member = self._members[0]
+        self._join(member)
+        self._claim(member)  # it is answered when all blocks are followed
+        answer = member.ask(lambda number: words.DescribeGroup(number, GROUP))
         for queue in answer.queues if isinstance(answer, words.GroupInfo) else ():
             known = self._possible[queue.queue_id] | {-1}
             if queue.topic == TOPIC and queue.offset not in known:

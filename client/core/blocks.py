@@ -5,8 +5,8 @@
 
 The broker stores a block if the offsets of its inputs are where the block says, so whoever has done
 the same inputs before it, this block's are not stored a second time. What a queue's offset is a
-member learns by trying: the first block says where the member has begun, and where that is not so,
-the refusal tells. Pure: no sockets, no threads, every call passes the time.
+member learns by trying: the first block says where the queue was when it was given, and where that
+is not so, the refusal tells. Pure: no sockets, no threads, every call passes the time.
 """
 
 from __future__ import annotations
@@ -36,12 +36,15 @@ AROUND_BYTES, _OFFSET_BYTES = 4096, 64
 class Input(NamedTuple):
     """What a block has read of a queue: all from offset `begin` on and below `end`.
 
-    `claim` is the same object as long as nobody else can have been given the queue.
+    `claim` is the same object as long as nobody else can have been given the queue, and `given` the
+    offset that it was given with: what lies between that and `begin` its member has acknowledged
+    without blocks.
     """
 
     begin: int
     end: int
     claim: Hashable
+    given: int = NONE
 
 
 class Block:
@@ -146,20 +149,29 @@ class Block:
         return future
 
 
+class _Value(NamedTuple):
+    """What a member believes of a queue's value; by the broker's word where it `is_sure`."""
+
+    claim: Hashable
+    offset: int
+    is_sure: bool = True
+
+
 class Values:
     """What a member knows of its group's offsets, as the broker compares them."""
 
     def __init__(self) -> None:
-        self._known: dict[Queue, tuple[Hashable, int]] = {}
+        self._known: dict[Queue, _Value] = {}
 
     def moves(self, inputs: Mapping[Queue, Input]) -> dict[str, dict[int, tuple[int, int]]]:
         """What a block of these inputs moves: each queue from where it is, or is taken to be."""
         made: dict[str, dict[int, tuple[int, int]]] = {}
-        for name, (begin, end, claim) in inputs.items():
+        for name, (begin, end, claim, given) in inputs.items():
             known = self._known.get(name)
-            if known is None or known[0] != claim:
-                known = self._known[name] = claim, begin
-            made.setdefault(name[0], {})[name[1]] = known[1], end
+            if known is None or known.claim != claim:
+                before = given if 0 <= given <= begin else begin
+                known = self._known[name] = _Value(claim, before, is_sure=False)
+            made.setdefault(name[0], {})[name[1]] = known.offset, end
         return made
 
     def knows(self, inputs: Mapping[Queue, Input]) -> bool:
@@ -167,26 +179,27 @@ class Values:
         block of them may be sent before the one before it is answered."""
         return all(
             (known := self._known.get(name)) is not None
-            and known[0] == each.claim
-            and known[1] != NONE
-            and each.begin >= known[1]
+            and known.claim == each.claim
+            and known.is_sure
+            and known.offset != NONE
+            and each.begin >= known.offset
             for name, each in inputs.items()
         )
 
     def at(self, name: Queue) -> int:
         """The value of a queue, or NONE where it is not known."""
         known = self._known.get(name)
-        return NONE if known is None else known[1]
+        return known.offset if known is not None and known.is_sure else NONE
 
     def passed(self, inputs: Mapping[Queue, Input]) -> dict[Queue, int] | None:
         """Where queues go on instead, if one was handed out from before its value: a coordinator
         that lags what blocks have stored may say so to the owner of a claim. Else None."""
         values = {
-            name: known[1]
+            name: known.offset
             for name, each in inputs.items()
             if (known := self._known.get(name)) is not None
-            and known[0] == each.claim
-            and each.begin < known[1]
+            and known.claim == each.claim
+            and each.begin < known.offset
         }
         if not values:
             return None
@@ -194,8 +207,8 @@ class Values:
 
     def stored(self, inputs: Mapping[Queue, Input]) -> None:
         """A block of these inputs is stored."""
-        for name, (_, end, claim) in inputs.items():
-            self._known[name] = claim, end
+        for name, each in inputs.items():
+            self._known[name] = _Value(each.claim, each.end)
 
     def moved(self, inputs: Mapping[Queue, Input], error: OffsetsMoved) -> dict[Queue, int] | None:
         """A block was refused: where queues go on instead. None: the same block may be sent again,
@@ -208,8 +221,8 @@ class Values:
         }
         is_first = bool(found)
         for name, offset in found.items():
-            is_first &= offset == NONE and self._known[name][1] != NONE
-            self._known[name] = inputs[name].claim, offset
+            is_first &= offset == NONE and self._known[name].offset != NONE
+            self._known[name] = _Value(inputs[name].claim, offset)
         if is_first:
             return None
         # without a value there is nothing that a block could begin at but what it has read
@@ -222,10 +235,12 @@ class Values:
         """A block was refused that had been taken for stored. The error names the queues that are
         elsewhere; the others are where the block was to begin."""
         for (topic, queue), each in inputs.items():
-            self._known[topic, queue] = each.claim, moves[topic][queue][0]
+            self._known[topic, queue] = _Value(each.claim, moves[topic][queue][0])
         self.moved(inputs, error)
 
-    def forget(self, inputs: Mapping[Queue, Input]) -> None:
-        """Nobody knows whether a block of these inputs is stored: the next one finds out."""
-        for name in inputs:
-            self._known.pop(name, None)
+    def forget(self, inputs: Mapping[Queue, Input], moves: Moves) -> None:
+        """Nobody knows whether a block of these inputs is stored: the next one finds out. It is
+        taken not to be, for what lies before it may be acknowledged without blocks."""
+        for (topic, queue), each in inputs.items():
+            before = moves[topic][queue][0]
+            self._known[topic, queue] = _Value(each.claim, before, is_sure=False)

@@ -145,6 +145,29 @@ def test_of_blocks_on_their_way_one_that_raises_takes_only_its_own_inputs_back(
     assert raised and made(broker, topic) == list(range(100))
 
 
+def test_what_is_acknowledged_without_blocks_is_repeated_by_none(broker: Any, topic: str) -> None:
+    """By its member, and by the next one; and the group is not set back."""
+    plain: list[int] = []
+    turn = 0
+    while len(plain) + len(made(broker, topic)) < 100:
+        with member(broker, topic) as consumer:
+            for _ in range(3):
+                turn += 1
+                batch = consumer.poll(0.5, most=4)
+                if turn % 2:
+                    plain += [int(each.body) for each in batch]
+                    consumer.commit()
+                else:
+                    with consumer.exactly_once() as out:
+                        for each in batch:
+                            out.send(topic + "-out", each.body)
+                    assert out.stored
+    assert sorted(plain + made(broker, topic)) == list(range(100))
+    with GroupAdmin(store=broker.store) as admin:
+        queues = [each for each in admin.describe(topic).queues if each.topic == topic]
+    assert sum(each.offset for each in queues) == 100
+
+
 def test_an_operators_reset_takes_back_all_that_is_on_its_way(broker: Any, topic: str) -> None:
     with GroupAdmin(store=broker.store) as admin, member(broker, topic) as consumer:
         seen = was_reset = 0

@@ -215,7 +215,7 @@ class MemberCore:
                 self.lost += 1
                 self._forget(name)
             for name, offset in membership.take_gained().items():
-                self._begin(name, offset, membership.claims[name])
+                self._begin(name, offset, membership.claims[name], offset)
             self._hand_over(now_ms)
         self._fill()
         if now_ms - self._looked_ms >= 1000:
@@ -235,10 +235,11 @@ class MemberCore:
                 single.queue.failures[offset] = 1 + single.queue.failures.get(offset, 0)
                 single.queue.give_back(single, now_ms + AGAIN_MS)
 
-    def _begin(self, name: Queue, offset: int, epoch: int) -> None:
+    def _begin(self, name: Queue, offset: int, epoch: int, given: int) -> None:
         self._forget(name)
         topic, queue_id = name
-        queue = self.queues[name] = ProcessQueue(*name, offset, epoch, self.options.orderly)
+        queue = ProcessQueue(*name, offset, epoch, self.options.orderly, given)
+        self.queues[name] = queue
         self._rotation.add(queue)
         self.readers[topic].add(queue_id, offset)
 
@@ -337,7 +338,7 @@ class MemberCore:
     def seek(self, name: Queue, offset: int) -> None:
         """Go on at another offset; what is in hand of the queue does not count any more."""
         queue = self.queues[name]
-        self._begin(name, offset, queue.epoch)
+        self._begin(name, offset, queue.epoch, queue.given)
 
     def pause(self, names: Iterable[Queue], paused: bool) -> None:
         """Hand out nothing more of these queues, or go on."""

@@ -82,8 +82,18 @@ class Handful:
 class ProcessQueue:
     """One queue's messages between pull and commit."""
 
-    def __init__(self, topic: str, queue_id: int, offset: int, epoch: int, orderly: bool) -> None:
+    def __init__(
+        self,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        epoch: int,
+        orderly: bool,
+        given: int | None = None,
+    ) -> None:
+        """`given` is the offset that came with the claim, where that is not where it goes on."""
         self.topic, self.queue_id, self.epoch = topic, queue_id, epoch
+        self.given = offset if given is None else given
         self._orderly = orderly
         self._lots: deque[Lot] = deque()
         # those of them of which something was never handed out

@@ -16,6 +16,8 @@ from penstock.actors.reput import Reput
 from penstock.actors.writer import Writer
 from penstock.shared.messaging.offsets_record import ANY, NONE, begin_of, move_of
 from penstock.shared.messaging.system_topics import OFFSETS_GROUP, OFFSETS_TOPIC
+from penstock.shared.queue.deleted_topics import NONE as NO_TOPICS
+from penstock.shared.queue.deleted_topics import save_deleted_topics
 from penstock.shared.store.topics import load_topics, save_topics
 from penstock.shared.wire import group_messages as words
 from penstock.shared.wire.messages import encode
@@ -189,3 +191,124 @@ def test_a_group_that_is_deleted_has_no_value_left_in_the_log_either(bench: Benc
     bench.ask(words.Leave, "a")
     assert isinstance(bench.ask(words.DeleteGroup), words.GroupSet)
     assert bench.broker.positions["wrote"] == before and bench.offsets() == {}
+
+
+def commits(bench: Bench, offset: int, queue: int = 0) -> None:
+    """A member has the queue, acknowledges without a block, and leaves."""
+    claimed = bench.ask(words.Claim, "a", TOPIC, (queue,)).queues[0]
+    commit = words.QueueCommit(TOPIC, queue, offset, claimed.epoch)
+    bench.ask(words.Release, "a", (commit,))
+
+
+def test_a_queue_that_was_acknowledged_without_blocks_is_given_once_the_log_says_so(
+    bench: Bench,
+) -> None:
+    bench.move(q0=(NONE, 5), q1=(NONE, 5))
+    bench.follow()
+    commits(bench, 10)
+    bench.broker._end = None
+    writer = bench.broker.start(Writer)
+    given = bench.ask_with(writer, words.Claim, "a", TOPIC, (0, 1, 2)).queues
+    assert [each.offset for each in given] == [10, 5, 0]
+    writer._exact.turn()
+    assert writer._exact._offsets == {GROUP: {TOPIC: {0: 10, 1: 5}}}
+    # who has a queue goes on by itself, and is not told of what it has done
+    before = bench.broker.positions["wrote"]
+    epoch = given[0].epoch
+    bench.ask_with(writer, words.Commit, "a", (words.QueueCommit(TOPIC, 0, 12, epoch),))
+    assert bench.ask_with(writer, words.Claim, "a", TOPIC, (0,)).queues == (
+        words.ClaimedQueue(0, 12, epoch),
+    )
+    assert bench.broker.positions["wrote"] == before
+    bench.follow()
+    assert bench.offsets() == {0: 12, 1: 5, 2: 0}
+
+
+def test_a_block_that_comes_in_between_counts_and_sets_no_group_back(bench: Bench) -> None:
+    bench.move(q0=(NONE, 5), q1=(NONE, 5))
+    bench.follow()
+    commits(bench, 10)
+    commits(bench, 6, queue=1)
+    # stored, and not in its queue: the coordinator cannot know
+    bench.move(q0=(5, 8), q1=(5, 9))
+    bench.broker._end = None
+    writer = bench.broker.start(Writer)
+    bench.broker.clock.advance(60_000)
+    given = bench.ask_with(writer, words.Claim, "a", TOPIC, (0, 1)).queues
+    assert [each.offset for each in given] == [10, 9]
+    writer._exact.turn()
+    assert writer._exact._offsets == {GROUP: {TOPIC: {0: 10, 1: 9}}}
+    bench.follow()
+    assert bench.offsets() == {0: 10, 1: 9}
+    bench.restart()
+    bench.follow()
+    assert bench.offsets() == {0: 10, 1: 9}
+
+
+def test_a_member_s_late_commit_takes_nothing_back_of_what_blocks_have_stored(
+    bench: Bench,
+) -> None:
+    bench.move(q0=(NONE, 5))
+    bench.move(q0=(5, 9))
+    bench.follow()
+    commits(bench, 5)
+    bench.broker._end = None
+    writer = bench.broker.start(Writer)
+    before = bench.broker.positions["wrote"]
+    bench.ask_with(writer, words.Claim, "a", TOPIC, (0,))
+    while writer._exact.turn():
+        continue
+    assert bench.broker.positions["wrote"] == before
+    assert writer._exact._offsets == {GROUP: {TOPIC: {0: 9}}}
+
+
+def test_what_another_broker_has_acknowledged_is_not_set_back_by_records_that_are_older(
+    bench: Bench,
+) -> None:
+    bench.move(q0=(NONE, 5), q1=(NONE, 5))
+    bench.follow()
+    bench.broker.stop(bench.coordinator)
+    file = bench.broker.paths.consumer_offsets
+    document = json.loads(file.read_bytes())
+    document["offsetTable"][f"{TOPIC}@{GROUP}"] = {"0": 10, "1": 6}
+    # saved a while before the other broker came: what came then is followed once more
+    bench.move(q0=(5, 8), q1=(5, 8))
+    file.write_text(json.dumps(document))
+    bench.begin()
+    bench.follow()
+    assert bench.offsets() == {0: 10, 1: 8}
+
+
+def test_a_log_that_was_cut_takes_back_what_its_blocks_had_done(bench: Bench) -> None:
+    """Else the group would be past inputs whose outputs are gone."""
+    bench.move(q0=(NONE, 5))
+    bench.follow()
+    bench.broker.stop(bench.coordinator)
+    file = bench.broker.paths.consumer_offsets
+    document = json.loads(file.read_bytes())
+    document["offsetTable"][f"{TOPIC}@{GROUP}"] = {"0": 9}
+    document["offsetTable"][f"{OFFSETS_TOPIC}@{OFFSETS_GROUP}"] = {"0": 2}
+    file.write_text(json.dumps(document))
+    bench.begin()
+    bench.follow()
+    assert bench.offsets() == {0: 5}
+    bench.move(q0=(5, 8))
+    bench.follow()
+    assert bench.offsets() == {0: 8}
+
+
+def test_a_topic_that_is_created_again_has_no_value_of_the_one_before(bench: Bench) -> None:
+    bench.move(q0=(NONE, 5))
+    bench.follow()
+    paths, positions = bench.broker.paths, bench.broker.positions
+    deleted = NO_TOPICS.with_rows([TOPIC], positions["wrote"], 1).settled(set())
+    save_deleted_topics(paths.deleted_topics, deleted)
+    bench.broker.stage("writer").positions.publish("deleted_topics", deleted.last)
+    bench.follow()
+    bench.ask(words.Claim, "a", TOPIC, (0,))
+    for restarted in (False, True):
+        if restarted:
+            bench.restart()
+        bench.follow()
+        assert bench.coordinator._log._known.get(GROUP, {}).get(TOPIC, {}) == {}
+        assert bench.offsets() == {0: 0}

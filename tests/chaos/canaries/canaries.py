@@ -671,6 +671,12 @@ def groups_answered_before_the_journal(group_files: Any) -> None:
     group_files.GroupFiles.write_down = write_later
 
 
+@canary("actors.coordinator.log_offsets", "points")
+def queues_given_where_the_log_is_not(log_offsets: Any) -> None:
+    """What was acknowledged without blocks is not said to the log before a queue is given."""
+    log_offsets.LogOffsets._passed = lambda self, group, topic, queue_ids: {}
+
+
 @canary("actors.transactions.half_table", "transactions")
 def every_word_counts(half_table: Any) -> None:
     """What has ended is open again, so a second word stores a second message."""

@@ -71,7 +71,7 @@ class Member:
                     self.at[queue] = offset
                 return
             if unheard:
-                self.values.forget(inputs)  # and the inputs come again
+                self.values.forget(inputs, self.values.moves(inputs))  # and the inputs come again
                 return
             self.values.stored(inputs)
             for queue, each in ranges.items():
@@ -119,6 +119,83 @@ def test_a_member_that_is_alone_goes_on_after_at_most_one_step_back(
         before = dict(log.values)
         member.work({0: 1, 1: 1})
     assert log.values == {0: before.get(0, 0) + 1, 1: before.get(1, 0) + 1}
+
+
+class MixedMember:
+    """Works alone on one queue: in blocks, and without them."""
+
+    def __init__(self) -> None:
+        self.log, self.values = Log(1), Values()
+        self.at = self.given = self.claim = 0
+        self.doubts = False
+
+    def plain(self, count: int) -> None:
+        """Handle that many without a block."""
+        self._find_out()
+        self.log.effects[0] += range(self.at, self.at + count)
+        self.at += count
+
+    def claim_again(self) -> None:
+        """The coordinator has the log say where the group is."""
+        self._find_out()
+        self.claim += 1
+        self.given = self.at
+        if 0 in self.log.values:
+            self.log.values[0] = self.at
+
+    def _find_out(self) -> None:
+        if self.doubts:
+            self.block(1)
+
+    def block(self, count: int, *, unheard: bool = False, lost: bool = False) -> None:
+        """Its answer may be `unheard`, and the block not even stored."""
+        name = TOPIC, 0
+        self.doubts = unheard or lost
+        while True:
+            inputs: dict[Queue, Input] = {
+                name: Input(self.at, self.at + count, self.claim, self.given)
+            }
+            if (passed := self.values.passed(inputs)) is not None:
+                self.at = passed[name]
+                return
+            moves = self.values.moves(inputs)
+            try:
+                if not lost:
+                    self.log.store(moves[TOPIC], {0: range(self.at, self.at + count)})
+            except OffsetsMoved as error:
+                if (back := self.values.moved(inputs, error)) is not None:
+                    self.at = back[name]
+                    return
+                continue
+            if unheard or lost:
+                self.values.forget(inputs, moves)
+                return
+            self.values.stored(inputs)
+            self.at += count
+            return
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["plain", "claim", "block", "unheard", "lost"]), st.integers(1, 4)
+        ),
+        max_size=30,
+    )
+)
+def test_what_is_acknowledged_without_blocks_is_repeated_by_none(
+    steps: list[tuple[str, int]],
+) -> None:
+    member = MixedMember()
+    for what, count in [*steps, ("block", 1), ("block", 1), ("block", 1)]:
+        if what == "plain":
+            member.plain(count)
+        elif what == "claim":
+            member.claim_again()
+        else:
+            member.block(count, unheard=what == "unheard", lost=what == "lost")
+    effects = member.log.effects[0]
+    assert effects == list(range(len(effects))) and member.at == len(effects)
 
 
 def test_a_group_s_first_block_is_sent_a_second_time_and_begins_where_it_has_read() -> None:
