@@ -62,6 +62,8 @@ POINTS: dict[str, str] = {
     "write.end_of_file_blank": "a blank closes the segment, the next one has nothing yet",
     "write.before_publish": "all of a frame's bytes stand behind `wrote`",
     "write.publish": "`wrote` is moved, `wrote_timestamp` is not, and nobody has heard of it",
+    "write.recall_checked": "a timed message may be taken back, and nothing of that is stored",
+    "write.recall_stored": "a recall is stored, and nothing tells the scheduler where",
     "write.before_answer": "the disk has a frame, and its producer has not heard of it",
     # transactions
     "txn.sent": "a frame for the writer has left: copies of half messages, or their marks",

@@ -2,8 +2,8 @@
 
 Owns:     `pending_delayed`, `delivered`, `undelivered`, `delay_floor`, `delay_sent`, `delay_over`;
           config/delayOffset.json; penstock/scheduler; penstock/timers/.
-Reads:    `queued`, `wrote`, `wrote_timestamp`, `dispatched`, `log_start`, `run_began`; the queues
-          of SCHEDULE_TOPIC_XXXX and rmq_sys_wheel_timer, and the log; config/topics.json.
+Reads:    `queued`, `wrote`, `wrote_timestamp`, `recalled`, `dispatched`, `log_start`, `run_began`;
+          the queues of SCHEDULE_TOPIC_XXXX and rmq_sys_wheel_timer, the log; config/topics.json.
 Hears:    answers of the writer, whose client it is; the reput's doorbell.
 Notifies: nobody.
 On crash: the next one goes on at what was saved last, and sends all that its predecessor may have
@@ -186,14 +186,14 @@ class Scheduler(Actor):
         # whoever comes last in one turn comes first in the next: nobody starves
         self._levels.append(self._levels.pop(0))
         if self._timers_first and self._sender.has_room:
-            done += self._timers.turn(now_ms)
+            done += self._timers.turn(now_ms, positions["recalled"])
         self._timers_first = not self._timers_first
         for level in self._levels:
             if not self._sender.has_room:
                 return done
             done += level.turn(now_ms, monotonic_ms)
         if self._sender.has_room:
-            done += self._timers.turn(now_ms)
+            done += self._timers.turn(now_ms, positions["recalled"])
         return done + self._rolling.turn()
 
     def _send(self, now_ms: int) -> None:

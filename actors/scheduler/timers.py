@@ -29,7 +29,12 @@ from penstock.actors.scheduler.timer_files import (
 )
 from penstock.shared.formats.queue_entry import BLANK_SIZE
 from penstock.shared.formats.record_outline import raw_properties
-from penstock.shared.messaging.delayed import real_place, recall_key, recalled_key
+from penstock.shared.messaging.delayed import (
+    RECALL_COMING,
+    real_place,
+    recall_key,
+    recalled_key,
+)
 from penstock.shared.messaging.delivered import Copy, Waiting, taken_apart
 from penstock.shared.messaging.system_topics import TIMER_TOPIC
 from penstock.shared.queue.entry_arrays import entries as queue_entries
@@ -65,8 +70,12 @@ class Timers:
         # looks at the queue that found late ones: where each began, in queue and log, and how many
         self._late: dict[int, list[int]] = {}
         self._looks = 0
-        # where the log was when the queue was last read to its end; -1: it has not been
+        # the queue is read as far as the log goes up to there; -1: nothing is known
         self._read_to = -1
+        # what is due up to then may be taken, and another time that may be once the queue is read
+        # up to a log offset
+        self._open_ms = -1
+        self._waiting: tuple[int, int] | None = None
         self._on_way = 0
         self.delivered = self.undelivered = 0
 
@@ -109,7 +118,7 @@ class Timers:
         if self._catch_up < 0 and queued >= self._begun_at:
             self._catch_up = max(start, high)
         if slot is None or start >= high:
-            self.indexed, self._read_to = start, queued
+            self.indexed, self._read_to = start, max(self._read_to, queued)
             return done
         raw = self._queues.entries(slot, start, min(high, start + READ_AT_ONCE))
         read = queue_entries(raw)
@@ -117,6 +126,9 @@ class Timers:
         if len(entries):
             self._keep(entries, start, int(read["offset"][(read["size"] != BLANK_SIZE).argmax()]))
         self.indexed = start + len(read)
+        whole = read[read["size"] != BLANK_SIZE]
+        if len(whole):
+            self._read_to = max(self._read_to, int(whole["offset"][-1]) + int(whole["size"][-1]))
         return done + len(read)
 
     def _keep(self, entries: Entries, start: int, position: int) -> None:
@@ -139,9 +151,11 @@ class Timers:
 
     # --- what is due ---
 
-    def turn(self, now_ms: int) -> int:
-        """Put some of what is due; how many."""
-        if not self.caught_up:
+    def turn(self, now_ms: int, recalled: int) -> int:
+        """Put some of what is due; how many. `recalled` is the position, read after `delay_sent`
+        was said to be `now_ms`."""
+        now_ms = self._may_take(now_ms, recalled)
+        if not self.caught_up or now_ms < 0:
             return 0
         taken = self._heap.take(now_ms, TAKEN_AT_ONCE)
         if len(taken) < TAKEN_AT_ONCE:
@@ -156,6 +170,21 @@ class Timers:
         self._put(taken)
         self.frontier_ms = max(self.frontier_ms, last_ms - 1 if full else last_ms)
         return len(taken)
+
+    def _may_take(self, now_ms: int, recalled: int) -> int:
+        """Up to when what is due may be taken: all that was recalled by then is read.
+
+        A recall that comes now is for something due later, so a time waits for those before it and
+        no others: however many there are, it comes.
+        """
+        if recalled <= self._read_to:
+            self._open_ms, self._waiting = max(self._open_ms, now_ms), None
+            return self._open_ms
+        if self._waiting is not None and self._waiting[1] <= self._read_to:
+            self._open_ms, self._waiting = max(self._open_ms, self._waiting[0]), None
+        if self._waiting is None and recalled != RECALL_COMING:
+            self._waiting = now_ms, recalled
+        return self._open_ms
 
     @property
     def loaded_to_ms(self) -> int:

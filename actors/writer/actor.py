@@ -1,10 +1,11 @@
 """The writer: takes frames of records from producers and puts them at the end of the log.
 
 Owns:     `wrote`, `wrote_timestamp`, `flush_wanted`, `append_wanted`, `rings`,
-          `closed_producers`, `unsaved_offsets`, `topic_changes`, `deleted_topics`; the bytes of the
-          pool; queue offsets; config/topics.json; penstock/exact-offsets.json and
+          `closed_producers`, `unsaved_offsets`, `topic_changes`, `deleted_topics`, `recalled`; the
+          bytes of the pool; queue offsets; config/topics.json; penstock/exact-offsets.json and
           deleted-topics.json; the produce endpoint; the files of rings.
-Reads:    `committed`, `flushed`, `allocated`, `read_only`, errors; who waits; the queue table.
+Reads:    `committed`, `flushed`, `allocated`, `delay_sent`, `read_only`, errors; who waits; the
+          queue table.
 Hears:    requests of producers; doorbells of the flusher and the allocator.
 Notifies: the committer, the allocator and the reader; of topics the reput and the coordinator.
 On crash: the next one goes on at `wrote`. A frame is visible with the one store to `wrote`, so it
@@ -18,7 +19,7 @@ import zmq
 
 from penstock.actors.writer.exact_offsets import ExactOffsets
 from penstock.actors.writer.frame_check import CheckedFrame, FrameCheck
-from penstock.actors.writer.log_tail import LogEnd
+from penstock.actors.writer.log_tail import FrameStore, LogEnd
 from penstock.actors.writer.pending_answers import PendingAnswers
 from penstock.actors.writer.producer_rings import ProducerRings
 from penstock.actors.writer.refusals import check_disk, check_writable, no_room, segment_missing
@@ -26,6 +27,7 @@ from penstock.actors.writer.retries import Retries
 from penstock.actors.writer.retry_index import RetryIndex
 from penstock.actors.writer.send_queue import SendQueue
 from penstock.actors.writer.sessions import Sessions
+from penstock.actors.writer.system_records import Recalls
 from penstock.actors.writer.topic_admin import TopicAdmin
 from penstock.actors.writer.topic_turns import TopicTurns
 from penstock.shared.errors import (
@@ -91,21 +93,19 @@ class Writer(Actor):
         index = RetryIndex(pieces, self._reader.record, self._reader.segment_bytes)
         index.mark(self._positions["dispatched"])
         self._retries = Retries(index, lambda: self._end.wrote)
-        read = pieces, self._reader.record
-        self._exact = ExactOffsets(self._stage, *read, lambda: self._topics.gone)
+        self._exact = ExactOffsets(stage, pieces, self._reader.record, lambda: self._topics.gone)
         self._exact.begin(self._end.next_offset(OFFSETS_TOPIC, OFFSETS_QUEUE))
         self._host = pack_host(config.broker_ip, run.endpoints.store_port)
+        recalls = Recalls(self._positions, self._clock, self._end.wrote)
+        self._frames = FrameStore(self._end, self._exact, recalls, self._host)
         self._shape = Shape(len(self._host), config.enabled_append_prop_crc)
         self._check = FrameCheck(config, self._topics, self._shape, self._clock)
-        self._rings = ProducerRings(
-            run, self._positions, config.max_producer_rings, config.max_frame_bytes
-        )
+        most = config.max_frame_bytes
+        self._rings = ProducerRings(run, self._positions, config.max_producer_rings, most)
         self._reception = Reception("producers", run, config.store)
         self._limit = stage.connection_limit(config.max_connections)
-        endpoints = run.endpoints.produce, run.endpoints.produce_ipc
-        self._socket = serve(
-            stage.context, endpoints, config.max_frame_bytes, stage.listening, ANSWERS_WAITING
-        )
+        at = run.endpoints.produce, run.endpoints.produce_ipc
+        self._socket = serve(stage.context, at, most, stage.listening, ANSWERS_WAITING)
         self._inlet = stage.inlet(self._socket, "closed_producers")
 
     def work(self) -> int:
@@ -359,12 +359,11 @@ class Writer(Actor):
                     raise  # of this process, not of the disk: the next one has it again
                 self._turn_away(frame.peer, frame.request, segment_missing(error, self._paths))
                 return
-            if frame.move is not None:
-                self._exact.will_move(self._end.wrote)
-            appended = self._end.append(frame.runs, frame.data, frame.starts, self._host)
-            if frame.move is not None:
-                self._exact.moved(frame.move, appended[-1].queue_offset)
-            runs = frame.with_stored(appended)
+            try:
+                runs = frame.with_stored(self._frames.put(frame))
+            except InvalidMessage as error:
+                self._reject(frame.peer, frame.request, error)
+                return
         self._acknowledge(frame, runs)
 
     def _acknowledge(self, frame: CheckedFrame, runs: tuple[StoredRun, ...]) -> None:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from msgspec import structs
 
-from penstock.actors.writer.system_records import check_system_records
+from penstock.actors.writer.system_records import check_system_records, first_recalled_ms
 from penstock.actors.writer.topic_admin import TopicAdmin
 from penstock.shared.clock import Clock
 from penstock.shared.config import Config
@@ -48,6 +48,8 @@ class CheckedFrame(NamedTuple):
     topics: int
     # the offsets that it moves, where it is the outputs of a block that works exactly once
     move: OffsetsMove | None = None
+    # when the first message is due that it takes back; -1: it takes none
+    recalled_ms: int = -1
     left: Sequence[int] = ()
 
     def without(self, stored: tuple[StoredRun, ...]) -> CheckedFrame:
@@ -95,8 +97,11 @@ class FrameCheck:
         """The frame, of which nothing is stored yet. Raises what `starts` raises."""
         starts = self.starts(request, payload)
         move = offsets_move(request.runs, payload, starts)
+        recalled_ms = first_recalled_ms(request.runs, payload, starts, self._clock.now_ms())
         runs, version = request.runs, self._topics.version
-        return CheckedFrame(peer, request, runs, payload, starts, (), now_ms, version, move)
+        return CheckedFrame(
+            peer, request, runs, payload, starts, (), now_ms, version, move, recalled_ms
+        )
 
     def starts(self, request: Append, payload: bytes | memoryview) -> list[int]:
         """Where each record begins, and the frame's length last.

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from penstock.actors.writer.exact_offsets import ExactOffsets
+from penstock.actors.writer.frame_check import CheckedFrame
 from penstock.actors.writer.log_appender import LogAppender, Placed, place
+from penstock.actors.writer.system_records import Recalls
 from penstock.shared.clock import Clock
 from penstock.shared.config import Config
 from penstock.shared.faults import crash_point
@@ -220,3 +223,24 @@ def _next_offsets(
                 if not jumps(first, end, position, positions["log_start"]):
                     offsets[name] = max(end, first + len(raw) // ENTRY.size)
     return offsets
+
+
+class FrameStore:
+    """Puts checked frames at the log's end, with what others are told before it and after."""
+
+    def __init__(self, end: LogEnd, exact: ExactOffsets, recalls: Recalls, host: bytes) -> None:
+        self._end, self._exact, self._recalls, self._host = end, exact, recalls, host
+
+    def put(self, frame: CheckedFrame) -> list[StoredRun]:
+        """Where its records are. Raises InvalidMessage for a recall that comes too late."""
+        recalls = frame.recalled_ms >= 0
+        if recalls:
+            self._recalls.prepare(frame.recalled_ms, self._end.wrote)
+        if frame.move is not None:
+            self._exact.will_move(self._end.wrote)
+        appended = self._end.append(frame.runs, frame.data, frame.starts, self._host)
+        if frame.move is not None:
+            self._exact.moved(frame.move, appended[-1].queue_offset)
+        if recalls:
+            self._recalls.stored(self._end.wrote)
+        return appended

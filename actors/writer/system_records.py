@@ -2,6 +2,19 @@
 
 The topics are open because a half message is made by its producer, and its marks by an actor that
 is a producer like any other. What stands in them decides over messages, so nothing else gets in.
+
+Until when a timed message may be taken back is agreed with the scheduler, by two positions:
+
+    writer                                   scheduler
+    `recalled` = RECALL_COMING               `delay_sent` = the time at hand
+    reads `delay_sent` and the clock         reads `recalled`
+    refuses what is due by then, or          takes what is due by then, once it has read its queue
+    stores it, and `recalled` = log's end    up to there
+
+Each says what it is about to do before it looks at the other's word. So where a recall meets its
+message, either the scheduler waits until it has read the recall, or the recall is refused. A writer
+that dies in between leaves RECALL_COMING, and the next one says where the log ends: what its
+predecessor has stored is below that.
 """
 
 from __future__ import annotations
@@ -10,11 +23,20 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 from penstock.actors.writer.topic_admin import RESERVED_TOPICS, TopicAdmin
+from penstock.shared.clock import Clock
 from penstock.shared.errors import InvalidMessage
+from penstock.shared.faults import crash_point
 from penstock.shared.formats.delay_levels import SCHEDULE_TOPIC
 from penstock.shared.formats.record_layout import AT_QUEUE_ID, body_span
 from penstock.shared.formats.record_outline import raw_properties
-from penstock.shared.messaging.delayed import check_level, check_timer
+from penstock.shared.memory.positions import Positions
+from penstock.shared.messaging.delayed import (
+    RECALL_COMING,
+    check_level,
+    check_timer,
+    recalled_key,
+    timer_due_ms,
+)
 from penstock.shared.messaging.half import MAX_OP_CHARACTERS, check_half, parse_op, read_half
 from penstock.shared.messaging.system_topics import (
     HALF_TOPIC,
@@ -98,3 +120,48 @@ _RULES: dict[str, Callable[[memoryview, TopicAdmin, int], None]] = {
     OP_TOPIC: _op,
     TRANS_CHECK_MAX_TIME_TOPIC: _discarded,
 }
+
+
+class Recalls:
+    """One writer's."""
+
+    def __init__(self, positions: Positions, clock: Clock, wrote: int) -> None:
+        self._positions, self._clock = positions, clock
+        positions.publish("recalled", wrote)
+
+    def prepare(self, due_ms: int, wrote: int) -> None:
+        """A frame with a recall is about to be stored, whose message is due then.
+
+        Raises InvalidMessage once that time has come.
+        """
+        self._positions.publish("recalled", RECALL_COMING)
+        now_ms = max(self._clock.now_ms(), self._positions["delay_sent"])
+        if due_ms <= now_ms:
+            self._positions.publish("recalled", wrote)
+            raise InvalidMessage(
+                "the message cannot be recalled: its time has come",
+                f"due {now_ms - due_ms} ms ago",
+                "it is delivered",
+            )
+        crash_point("write.recall_checked")
+
+    def stored(self, wrote: int) -> None:
+        """It is stored: the log ends there."""
+        crash_point("write.recall_stored")
+        self._positions.publish("recalled", wrote)
+
+
+def first_recalled_ms(
+    runs: Sequence[QueueRun], payload: memoryview, starts: Sequence[int], now_ms: int
+) -> int:
+    """When the first message is due that a checked frame takes back; -1 where it takes none."""
+    first = 0
+    found = []
+    for run in runs:
+        if run.topic == TIMER_TOPIC:
+            for at, end in pairwise(starts[first : first + run.count + 1]):
+                properties = raw_properties(payload[at:end])
+                if recalled_key(properties):
+                    found.append(timer_due_ms(properties, now_ms))
+        first += run.count
+    return min(found, default=-1)

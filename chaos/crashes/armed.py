@@ -39,7 +39,7 @@ TOPICS = _named("topic.", "reput.queues_", "clean.topic_")
 CLEANER = _named("clean.") - TOPICS
 OFFLINE = _named("repair.", "rebuild.")
 GROUPS = _named("group.")
-DELAYS = _named("schedule.")
+DELAYS = _named("schedule.", "write.recall_")
 TRANSACTIONS = _named("txn.")
 SUPERVISOR = _named(
     "file.", "geometry.", "recover.", "run.", "start.", "sup.", "shutdown.", "index.mid_repair"

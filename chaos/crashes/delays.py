@@ -1,7 +1,9 @@
-"""Delayed messages of all kinds while the scheduler is killed at every point of its work.
+"""Delayed messages of all kinds while the scheduler is killed at every point of its work, and some
+are recalled, most of them at the last moment.
 
 Each message says in its body when it may come. In the end each that was acknowledged is in its
-queue once, was not stored there before its time, and those of a level are in their order.
+queue once, was not stored there before its time, and those of a level are in their order. One whose
+recall was answered is not there.
 """
 
 from __future__ import annotations
@@ -9,6 +11,9 @@ from __future__ import annotations
 import random
 import time
 from collections import Counter
+from collections.abc import Set
+from contextlib import suppress
+from heapq import heappop, heappush
 from pathlib import Path
 
 from penstock.chaos.arena import Arena
@@ -18,7 +23,7 @@ from penstock.client.consumer import Consumer
 from penstock.client.core.message import Message
 from penstock.client.core.sending.frames import SendFuture
 from penstock.client.producer import Producer
-from penstock.shared.errors import PenstockError, StoreUnavailable
+from penstock.shared.errors import InvalidArgument, InvalidMessage, PenstockError, StoreUnavailable
 
 TOPIC, QUEUES = "delayed", 4
 # A scheduler that has not got on for this long does not get on.
@@ -26,10 +31,12 @@ STALL_S = 60
 # For an acknowledgement, and for records that are there to reach a consumer.
 WAIT_S = 60
 _LEVEL_MS = 1000
+# How long before its time a message is recalled at most.
+SOON_MS = 40
 
 
 def die_in_delays(arena: Arena, place: Path, dice: random.Random, armed: Armed) -> list[str]:
-    """The scheduler, at every point."""
+    """The scheduler, at every point; and the writer, where it takes a recall."""
     broker = Broker(place, SMALL, environment=armed.environment())
     broker.start()
     load = DelayLoad(broker, dice)
@@ -54,9 +61,13 @@ class DelayLoad:
         self._producer = Producer(broker.produce)
         self._producer.create_topic(TOPIC, QUEUES)
         self._sent: list[tuple[str, SendFuture]] = []
+        # those that may be recalled, by their time
+        self._timed: list[tuple[int, str, SendFuture]] = []
+        self._recalls: list[tuple[str, SendFuture]] = []
 
     def step(self, count: int = 20) -> None:
         """Some more messages: by level, at a time, after a time; one of them is in the past."""
+        self._recall()
         for _ in range(count):
             number, kind = len(self._sent), self._dice.randrange(4)
             now_ms = time.time_ns() // 1_000_000
@@ -71,7 +82,17 @@ class DelayLoad:
             else:
                 at_ms = now_ms + wait_ms
                 future = self._producer.send(TOPIC, body.encode(), queue=queue, deliver_at=at_ms)
+                heappush(self._timed, (at_ms, body, future))
             self._sent.append((body, future))
+
+    def _recall(self) -> None:
+        """Take some back of those that are due within a moment."""
+        soon_ms = time.time_ns() // 1_000_000 + SOON_MS
+        while self._timed and self._timed[0][0] <= soon_ms:
+            _, body, future = heappop(self._timed)
+            if future.done() and future.exception() is None and self._dice.random() < 0.5:
+                with suppress(InvalidArgument):  # its time has come
+                    self._recalls.append((body, self._producer.recall(future.result())))
 
     def finish(self) -> list[str]:
         """Wait until the scheduler has passed all of them; what is wrong."""
@@ -82,6 +103,16 @@ class DelayLoad:
                 known.add(body)
             except PenstockError:
                 unsure.add(body)
+        recalled = set[str]()
+        for body, future in self._recalls:
+            try:
+                last = max(last, future.result(WAIT_S).physical_offset)
+                recalled.add(body)
+            except InvalidMessage:
+                pass  # its time had come
+            except PenstockError:
+                unsure.add(body)
+        known -= recalled | unsure
         self._await_passed(last)
         self._broker.await_dispatched()
         found: list[Message] = []
@@ -91,7 +122,7 @@ class DelayLoad:
             while batch := consumer.poll(timeout=WAIT_S if missing else 1):
                 found += batch
                 missing -= {each.body.decode() for each in batch}
-        return judge(known, unsure, found)
+        return judge(known, unsure, found, recalled)
 
     def _await_passed(self, last: int) -> None:
         """Wait until nothing waits up to this log offset, however long a backlog takes.
@@ -114,15 +145,20 @@ class DelayLoad:
         self._producer._disconnect()
 
 
-def judge(known: set[str], unsure: set[str], found: list[Message]) -> list[str]:
-    """What is wrong with the messages that came: each known one once and not early."""
+def judge(
+    known: set[str], unsure: set[str], found: list[Message], recalled: Set[str] = frozenset()
+) -> list[str]:
+    """What is wrong with the messages that came: each known one once and not early, and none that
+    was recalled."""
     counts = Counter(each.body.decode() for each in found)
     wrong = []
+    if back := recalled & counts.keys():
+        wrong.append(f"{len(back)} of {len(recalled)} recalled messages came, such as {min(back)}")
     if lost := known - counts.keys():
         wrong.append(f"{len(lost)} delayed messages are lost, such as {min(lost)}")
     if twice := [body for body, count in counts.items() if count > 1]:
         wrong.append(f"{len(twice)} delayed messages came twice, such as {min(twice)}")
-    if others := counts.keys() - known - unsure:
+    if others := counts.keys() - known - unsure - recalled:
         wrong.append(f"messages came that nobody sent, such as {min(others)}")
     last: dict[int, int] = {}
     for each in found:

@@ -1,7 +1,8 @@
 """Delayed messages while scheduler, writer, other actors and the broker are killed at any moment.
 
-By level, at a time, after a time. In the end each that was acknowledged is in its queue once, none
-was stored there before its time, and those of a level are in their order.
+By level, at a time, after a time; some are recalled a moment before it. In the end each that was
+acknowledged is in its queue once, none was stored there before its time, those of a level are in
+their order, and one whose recall was answered is not there.
 """
 
 from __future__ import annotations

@@ -63,6 +63,7 @@ POSITIONS = (
     ),
     Position("topic_changes", "writer", "changes", "topics.json has changed so often in this run"),
     Position("deleted_topics", "writer", "deletions", "topics deleted: the last one's number"),
+    Position("recalled", "writer", "log offset", "recalls stand below; 2^62: one is being stored"),
     Position("committed", "committer", "log offset", "records stand in segment files up to here"),
     Position("commit_error", "committer", "errno", "why segment files do not grow; 0 is none"),
     Position("flushed", "flusher", "log offset", "records are on disk up to here"),

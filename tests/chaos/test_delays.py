@@ -75,3 +75,11 @@ def test_the_judge_sees_each_wrong_and_nothing_else(
 
 def test_levels_are_in_order_within_a_queue_and_not_among_queues() -> None:
     assert judge({"1 9 0", "2 9 0"}, set(), [_came("2 9 0", 9, 1), _came("1 9 0", 9, 0)]) == []
+
+
+def test_the_judge_finds_what_came_though_it_was_recalled() -> None:
+    found = [_came("1 9 2", 9), _came("2 9 2", 9)]
+    assert judge({"1 9 2"}, set(), found, {"2 9 2", "3 9 2"}) == [
+        "1 of 2 recalled messages came, such as 2 9 2"
+    ]
+    assert judge({"1 9 2", "2 9 2"}, set(), found, {"3 9 2"}) == []

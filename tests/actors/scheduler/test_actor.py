@@ -23,7 +23,13 @@ from penstock.shared.errors import StoreUnavailable
 from penstock.shared.formats.delay_levels import SCHEDULE_TOPIC
 from penstock.shared.formats.properties import decode_properties, encode_properties
 from penstock.shared.formats.record import Record, pack_host
-from penstock.shared.messaging.delayed import Delay, delayed, recall_key, timer_due_ms
+from penstock.shared.messaging.delayed import (
+    RECALL_COMING,
+    Delay,
+    delayed,
+    recall_key,
+    timer_due_ms,
+)
 from penstock.shared.messaging.delivered import Copy
 from penstock.shared.messaging.system_topics import TIMER_TOPIC
 from penstock.shared.queue.reader import QueueReader
@@ -96,6 +102,68 @@ def test_a_recalled_message_does_not_come(scene: Maker) -> None:
     (found,) = it.await_bodies(1)
     assert found.body.decode() == stays
     assert it.broker.positions["undelivered"] == 0 and it.broker.positions["pending_delayed"] == 0
+
+
+def test_what_is_due_waits_for_recalls_that_are_stored_and_not_read_yet(scene: Maker) -> None:
+    it = scene()
+    due_ms = it.now_ms + 60_000
+    gone, stays = it.send(Delay(out_ms=due_ms)), it.send(Delay(out_ms=due_ms))
+    for _ in range(30):
+        it.turn()
+    # what brings the recall into the queue is held up, and then the messages are due
+    others, it.others = it.others, []
+    it.send(Delay(out_ms=due_ms, recalls=gone))
+    for _ in range(30):
+        it.turn(3000)
+    assert it.bodies() == []
+    it.others = others
+    (found,) = it.await_bodies(1)
+    assert found.body.decode() == stays
+
+
+def test_what_is_due_comes_however_many_recalls_there_are(scene: Maker) -> None:
+    """Each time waits for the recalls before it, and not for those that come meanwhile."""
+    it = scene()
+    key = it.send(Delay(out_ms=it.now_ms + 100))
+    other = it.send(Delay(out_ms=it.now_ms + 900_000))
+    for _ in range(60):
+        it.send(Delay(out_ms=it.now_ms + 900_000, recalls=other))
+        it.turn(20)
+    assert it.bodies() == [key]
+
+
+def test_a_recall_is_refused_once_its_message_may_be_taken(scene: Maker) -> None:
+    """By what the scheduler has said, too: its clock may be ahead of the writer's."""
+    it = scene()
+    due_ms = it.now_ms + 60_000
+    key = it.send(Delay(out_ms=due_ms))
+    recall = delayed(
+        Record("orders", b"0", encode_properties({"UNIQ_KEY": "R"}), 1, born_host=HOST),
+        Delay(out_ms=due_ms, recalls=key),
+    )
+    for _ in range(10):
+        it.turn()
+    positions = it.broker.stage_of(it.actor).positions
+    positions.publish("delay_sent", due_ms)
+    refused = it.try_put(recall)
+    assert refused.status == "MESSAGE_ILLEGAL" and "its time has come" in refused.what, refused
+    assert it.broker.positions["recalled"] <= it.broker.positions["wrote"]
+    (found,) = it.await_bodies(1, ms=3000)
+    assert found.body.decode() == key
+
+
+def test_a_writer_that_died_with_a_recall_holds_up_what_is_due_no_longer(scene: Maker) -> None:
+    it = scene()
+    key = it.send(Delay(out_ms=it.now_ms + 60_000))
+    for _ in range(10):
+        it.turn()
+    it.broker.stage_of(it.writer).positions.publish("recalled", RECALL_COMING)
+    for _ in range(30):
+        it.turn(3000)
+    assert it.bodies() == []
+    it.crash_writer()
+    (found,) = it.await_bodies(1)
+    assert found.body.decode() == key
 
 
 @pytest.mark.parametrize("raw", [b"\xff", b"a/b", "²".encode()], ids=["bytes", "path", "digit"])

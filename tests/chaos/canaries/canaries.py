@@ -718,7 +718,13 @@ def delayed_sent_as_new_after_a_death(actor: Any) -> None:
 def timers_a_moment_early(timers: Any) -> None:
     """Timers go by a clock that is fast."""
     turn = timers.Timers.turn
-    timers.Timers.turn = lambda self, now_ms: turn(self, now_ms + 50)
+    timers.Timers.turn = lambda self, now_ms, recalled: turn(self, now_ms + 50, recalled)
+
+
+@canary("actors.scheduler.timers", "points")
+def recalls_not_waited_for(timers: Any) -> None:
+    """What is due is taken though a recall that was answered is not read yet."""
+    timers.Timers._may_take = lambda self, now_ms, recalled: now_ms
 
 
 @canary("actors.coordinator.claims", "members")

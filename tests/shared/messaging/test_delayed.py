@@ -162,8 +162,6 @@ def test_by_the_level_of_its_own_property_a_record_waits_or_does_not() -> None:
         b"TIMER_OUT_MS\x01soon\x02REAL_TOPIC\x01t\x02REAL_QID\x010\x02",
         b"TIMER_OUT_MS\x01%d\x02" % (NOW + 5),
         b"TIMER_OUT_MS\x01%d\x02REAL_TOPIC\x01t\x02REAL_QID\x010\x02" % (NOW + 41 * 86_400_000),
-        b"TIMER_OUT_MS\x01%d\x02REAL_TOPIC\x01t\x02REAL_QID\x010\x02TIMER_DEL_UNIQKEY\x01t+K\x02"
-        % NOW,
     ],
 )
 def test_what_could_not_be_delivered_may_not_wait(raw: bytes) -> None:
