@@ -114,20 +114,21 @@ class GroupConsumer(GroupMember, GroupControl):
                 return None
 
     async def __aiter__(self) -> AsyncIterator[GroupMessage]:
-        while (handful := await self._next(self._pace.most, None)) is not None:
-            handed_out, place = self._iterate(handful), handful.start
-            began = time.perf_counter()
-            try:
-                for message in handful.messages:
-                    queue = handful.queue
-                    going_on = self.loop.may_go_on(queue) and queue.holds(handful)
-                    if self._stopping or not going_on:
-                        break
-                    handed_out.stop = place = place + 1
-                    yield GroupMessage(message, handful, place - 1, self._judge)
-            finally:
-                self._give_back_from(handful, place)
-            self._pace.took(time.perf_counter() - began, len(handful))
+        with stop_signals(self.stop):
+            while (handful := await self._next(self._pace.most, None)) is not None:
+                handed_out, place = self._iterate(handful), handful.start
+                began = time.perf_counter()
+                try:
+                    for message in handful.messages:
+                        queue = handful.queue
+                        going_on = self.loop.may_go_on(queue) and queue.holds(handful)
+                        if self._stopping or not going_on:
+                            break
+                        handed_out.stop = place = place + 1
+                        yield GroupMessage(message, handful, place - 1, self._judge)
+                finally:
+                    self._give_back_from(handful, place)
+                self._pace.took(time.perf_counter() - began, len(handful))
 
     def _make_replies(self) -> AioReplies:
         return AioReplies(self._producer_arguments())

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import signal
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -16,6 +19,39 @@ from penstock.client.aio import GroupConsumer
 from penstock.client.aio_connection import Connection
 
 WAIT_S = 30
+# Members in coroutines, of which each is in the middle of a message until standard input ends.
+PROGRAM = """
+import asyncio, sys
+from contextlib import AsyncExitStack
+from penstock.client.aio import GroupConsumer
+
+store, topic, how, *groups = sys.argv[1:]
+
+async def handle(message):
+    print("begin", flush=True)
+    await asyncio.to_thread(sys.stdin.read)
+    print("end", flush=True)
+
+async def work(consumer):
+    if how == "run":
+        return await consumer.run(handle, workers=1)
+    if how == "again":
+        async for message in consumer:
+            message.ack()
+            break
+    async for message in consumer:
+        await handle(message)
+        message.ack()
+
+async def main():
+    async with AsyncExitStack() as members:
+        each = dict(store=store, topics=topic, start="first")
+        made = [GroupConsumer(group=group, **each) for group in groups]
+        await asyncio.gather(*[work(await members.enter_async_context(one)) for one in made])
+    print("left", flush=True)
+
+asyncio.run(main())
+"""
 
 
 @pytest.fixture
@@ -74,6 +110,29 @@ def test_handlers_are_coroutines_that_run_beside_each_other(broker: Any, topic: 
     asyncio.run(main())
     assert sorted(found, key=int) == numbers()
     assert 1 < most <= 8
+
+
+@pytest.mark.parametrize("how", ["iterate", "again", "run"])
+def test_sigterm_ends_all_members_of_a_program_after_the_message_in_hand(
+    broker: Any, topic: str, how: str
+) -> None:
+    arguments = [str(broker.store), topic, how, topic + "-1", topic + "-2"]
+    program = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, *arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert program.stdout is not None
+        assert [program.stdout.readline() for _ in range(2)] == ["begin\n"] * 2
+        program.send_signal(signal.SIGTERM)
+        said, _ = program.communicate(timeout=WAIT_S)
+    finally:
+        program.kill()
+        program.wait()
+    assert program.returncode == 0
+    assert said.splitlines() == ["end", "end", "left"]
 
 
 def test_a_member_whose_task_is_cancelled_once_more_while_it_ends_leaves_its_group(
