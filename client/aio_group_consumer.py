@@ -215,9 +215,10 @@ class GroupConsumer(GroupMember, GroupControl):
         return self._keep_rows(await self._next(most, check_timeout(timeout)), made)
 
     async def commit(self, timeout: float | None = 10.0) -> None:
-        """Everything that `poll` has returned is done, and on return the broker knows it.
+        """Everything that `poll` has returned is done, and on return the broker knows it, or the
+        file of a broadcasting member has it.
 
-        Raises BrokerTimeout.
+        Raises BrokerTimeout, StoreUnavailable.
         """
         seconds = check_timeout(timeout)
         loop = self.loop

@@ -182,7 +182,8 @@ class GroupConsumer(GroupMember, GroupControl):
         broker knows, and nobody is given it again.
 
         Queues that are no longer this member's are left out: others go on where it was heard last.
-        Raises BrokerTimeout.
+        A broadcasting member writes its file instead. Raises BrokerTimeout, and StoreUnavailable
+        where that file cannot be written.
         """
         seconds = check_timeout(timeout)
         loop = self._open()

@@ -98,7 +98,8 @@ class GroupControl:
 
     @property
     def committed(self) -> dict[Partition, int]:
-        """How far the broker has answered that queues are done: nobody is given it again."""
+        """How far the broker has answered that queues are done: nobody is given it again. Empty for
+        a broadcasting member, which tells nobody."""
         with self.loop.lock:
             return dict(self.loop.core.membership.committed)
 
@@ -221,12 +222,15 @@ class GroupControl:
             self._polled, self._iterated = [], {}
 
     def _begin_commit(self) -> Callable[[], bool]:
-        """What was polled is done; says whether the broker knows by now. The lock is held."""
+        """What was polled is done; says whether the broker knows by now, or the file of a member
+        that broadcasts has it. The lock is held."""
         loop = self.loop
         core = loop.core
         polled, self._polled = self._polled, []
         for handful in [each.handful for each in polled]:
             core.done(handful, handful.start, handful.stop)
+        if core.options.model == "broadcasting":
+            return loop.keep()
         wanted = core.offsets
         held = {name: core.queues[name] for name in wanted}
         core.commit(loop.now_ms())

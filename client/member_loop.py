@@ -111,6 +111,8 @@ class MemberLoop:
         # set when nobody has the consumer any more; a finalizer must not wait
         self.abandoned = False
         self.error: BaseException | None = None
+        # how often `keep` was called, and how many of these calls the file has heeded
+        self._keeps_asked = self._keeps_done = 0
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads=1)
         self._waker = Waker()
         self._poller = zmq.Poller()
@@ -169,6 +171,20 @@ class MemberLoop:
             self.work.notify()
             for each in list(self.listeners):
                 each()
+
+    def keep(self) -> Callable[[], bool]:
+        """Have the file of a topic that is broadcast written now; says whether it has been, and
+        raises what went wrong. `lock` is held."""
+        self._keeps_asked += 1
+        asked = self._keeps_asked
+        self.wake()
+
+        def kept() -> bool:
+            if error := self.take_error():
+                raise error
+            return self.ended or self._keeps_done >= asked
+
+        return kept
 
     def take_error(self) -> BaseException | None:
         """What went wrong since the last call; `lock` is held."""
@@ -263,7 +279,8 @@ class MemberLoop:
         self._keep_offsets()
         self._send(out, pulls)
         with self.lock:
-            wait_ms = core.wait_ms(self.now_ms())
+            must_keep = self._keeps_asked > self._keeps_done
+            wait_ms = 0 if must_keep else core.wait_ms(self.now_ms())
             self.asleep = wait_ms > 0
         self._ready = {found for found, _ in self._poller.poll(wait_ms)}
         if self._waker.handle in self._ready:
@@ -306,11 +323,17 @@ class MemberLoop:
 
     def _keep_offsets(self, force: bool = False) -> None:
         joined = self.core.membership.joined
-        if self._save is not None and joined is not None:
+        if self._save is None or joined is None:
+            return
+        with self.lock:
+            offsets, asked = self.core.offsets, self._keeps_asked
+        force = force or asked > self._keeps_done
+        # without the lock: a disk may take its time
+        self._guarded(partial(self._save, offsets, joined.broker_name, force))
+        if asked > self._keeps_done:
             with self.lock:
-                offsets = self.core.offsets
-            # without the lock: a disk may take its time
-            self._guarded(partial(self._save, offsets, joined.broker_name, force))
+                self._keeps_done = asked
+                self.changed.notify_all()
 
     def _guarded(self, step: Callable[[], Any]) -> None:
         """An error is the program's to see; what can be gone on with goes on meanwhile."""

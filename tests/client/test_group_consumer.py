@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shutil
+import shutil
 import signal
 import subprocess
 import sys
@@ -282,6 +284,30 @@ def test_each_member_of_a_broadcasting_group_has_everything_and_keeps_its_place(
         store=broker.store, group=topic, topics=topic, client_id="a", broadcasting=True
     ) as member:
         assert take(member, 1) == [b"new"]
+
+
+def test_a_broadcasting_member_commits_into_its_file(
+    broker: Any, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(HOME_VARIABLE, str(tmp_path))
+    with GroupConsumer(
+        *(broker.consume, topic, topic), client_id="a", broadcasting=True, start="first"
+    ) as member:
+        file = tmp_path / "a" / topic / "offsets.json"
+        for count in (1, 2):  # the second within the 5 s in which it is not saved by itself
+            (message,) = member.poll(WAIT_S, most=1)
+            member.commit(WAIT_S)
+            kept = decode_offsets(file.read_bytes())
+            assert kept[topic, message.queue_id] == message.queue_offset + 1
+            assert sum(kept.values()) == count
+        assert member.poll(WAIT_S, most=1)
+        shutil.rmtree(file.parent)
+        file.parent.write_bytes(b"")
+        with pytest.raises(StoreUnavailable, match="cannot be kept"):
+            member.commit(WAIT_S)
+        file.parent.unlink()
+        member.commit(WAIT_S)
+        assert sum(decode_offsets(file.read_bytes()).values()) == 3
 
 
 def test_what_is_wrong_is_told_before_anybody_is_asked(broker: Any) -> None:
