@@ -17,11 +17,12 @@ from typing import Any
 import pytest
 
 from penstock.client import Consumer, Producer
+from penstock.client.group_admin import GroupAdmin
 from penstock.client.group_consumer import GroupConsumer
 from penstock.client.group_message import GroupMessage, given_back
 from penstock.client.group_options import Sql
 from penstock.client.local_offsets import HOME_VARIABLE, decode_offsets
-from penstock.shared.errors import FilterError, InvalidArgument, StoreUnavailable
+from penstock.shared.errors import BrokerTimeout, FilterError, InvalidArgument, StoreUnavailable
 
 WAIT_S = 30
 
@@ -208,6 +209,25 @@ def test_seek_pause_and_assign(broker: Any, topic: str) -> None:
             consumer.seek(topic, 3, 0)
         consumer.assign(None)
         wait_for(lambda: len(consumer.assignment) >= 4)
+
+
+def test_a_commit_after_a_seek_back_waits_until_the_broker_knows(
+    broker: Any, topic: str, frozen: Callable[..., Any]
+) -> None:
+    with GroupConsumer(
+        store=broker.store, group=topic, topics=topic, start="first", session_timeout_ms=60_000
+    ) as consumer:
+        take(consumer, 20)
+        consumer.commit()
+        with frozen(broker, "coordinator"):
+            consumer.seek(topic, 0, 0)
+            with pytest.raises(BrokerTimeout):
+                consumer.commit(timeout=0.1)
+        consumer.commit(WAIT_S)
+        assert consumer.committed[topic, 0] == 0
+    with GroupAdmin(store=broker.store) as admin:
+        told = {(each.topic, each.queue_id): each.offset for each in admin.describe(topic).queues}
+    assert told[topic, 0] == 0
 
 
 def test_two_members_share_and_one_that_leaves_hands_over_at_once(broker: Any, topic: str) -> None:

@@ -338,6 +338,7 @@ class MemberCore:
     def seek(self, name: Queue, offset: int) -> None:
         """Go on at another offset; what is in hand of the queue does not count any more."""
         queue = self.queues[name]
+        self.membership.begin_again(name)
         self._begin(name, offset, queue.epoch, queue.given)
 
     def pause(self, names: Iterable[Queue], paused: bool) -> None:

@@ -122,6 +122,16 @@ class Membership:
         if (entries := self._entries(offsets)) and not self._asked.has(Commit):
             self._asked.ask(Commit, *self._own, entries[:MAX_CLAIMS])
 
+    def begin_again(self, queue: Queue) -> None:
+        """The member goes on elsewhere in it: what was said of it before is no news any more, also
+        where the answer is on its way."""
+        self.committed.pop(queue, None)
+        for asked in self._asked:
+            if isinstance(asked.request, Commit):
+                commits = asked.request.commits
+                left = [each for each in commits if (each.topic, each.queue_id) != queue]
+                asked.request = replace(asked.request, commits=tuple(left))
+
     def assign(self, queues: Mapping[str, frozenset[int]] | None) -> None:
         """Have these queues of these topics instead of a part of them; None: divide again."""
         self.assigned = queues

@@ -164,6 +164,20 @@ def test_an_offset_of_a_claim_that_was_lost_does_not_count_as_committed() -> Non
         assert membership.committed == {("orders", 0): 5}, "as the claim said"
 
 
+def test_what_was_said_of_a_queue_before_a_seek_is_no_news_when_it_is_answered() -> None:
+    membership = member()
+    claimed(membership, 9)
+    membership.commit({("orders", 0): 7})
+    (commit,) = asked(membership, 1002)
+    membership.begin_again(("orders", 0))
+    membership.received([encode(wire.Committed(commit.request, "g", ()))], 1003)
+    assert membership.committed == {}
+    membership.commit({("orders", 0): 2})
+    (commit,) = asked(membership, 1004)
+    membership.received([encode(wire.Committed(commit.request, "g", ()))], 1005)
+    assert membership.committed == {("orders", 0): 2}
+
+
 def test_a_release_that_is_refused_is_repeated() -> None:
     membership = member()
     claimed(membership, 9)
