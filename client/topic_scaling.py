@@ -113,6 +113,11 @@ class TopicScaling:
         time.sleep(self._settle_s)
         began = time.monotonic()
         self._report(f"waiting until groups have read queues {going.start} to {going.stop - 1}")
+        for info in filter(_broadcasts, self._infos()):
+            self._report(
+                f"group {info.group} broadcasts, and is not waited for: its members keep their own "
+                "places, so see that they have read these queues"
+            )
         while True:
             ends = self._ends(going)
             left = self._undrained(ends)
@@ -136,10 +141,12 @@ class TopicScaling:
 
     def _undrained(self, ends: dict[int, int]) -> list[Undrained]:
         """Queues that end further on than a group has come. Before anything is taken for read."""
-        infos = self._infos()
+        readers = self._infos()
+        infos = [info for info in readers if not _broadcasts(info)]
         if not infos and any(ends.values()):
+            who = "only broadcasting groups read" if readers else "no group reads"
             raise StoreUnavailable(
-                "no group reads the topic, so nobody knows whether its messages were read",
+                f"{who} the topic, so nobody knows whether its messages were read",
                 f"queues {sorted(queue for queue, end in ends.items() if end)} have had some",
                 "read them, then set it by hand: penstock topics update "
                 f"{self._topic} --read-queues {self._wanted}",
@@ -159,8 +166,15 @@ def _config(now: TopicDescribed) -> TopicConfig:
     return TopicConfig(now.read_queues, now.write_queues)
 
 
+def _broadcasts(info: GroupInfo) -> bool:
+    """Whether each member has all messages, and keeps its offsets itself."""
+    return any(member.model == "broadcasting" for member in info.members)
+
+
 def _owns(info: GroupInfo, topic: str, queues: range) -> bool:
     """Whether a group has an owner for each of these queues, or nobody who could be one."""
+    if _broadcasts(info):
+        return True
     subscribed = any(
         each.topic == topic for member in info.members for each in member.subscriptions
     )

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from penstock.client import GroupConsumer, Producer
 from penstock.client.group_admin import GroupAdmin
+from penstock.client.local_offsets import HOME_VARIABLE
 from penstock.client.topic_scaling import TopicScaling
 from penstock.errors import BrokerTimeout, StoreUnavailable
 
@@ -107,3 +109,40 @@ def test_queues_stay_readable_while_a_group_has_not_read_them(broker: Any) -> No
             slow.commit()
             said = TopicScaling(producer, admin, topic, 1, settle_s=0, timeout_s=WAIT_S).run()
             assert (said.read_queues, said.write_queues) == (1, 1)
+
+
+def test_nobody_waits_for_a_group_whose_members_keep_their_places_themselves(
+    broker: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(HOME_VARIABLE, str(tmp_path))
+    topic, said = "heard-by-all", list[str]()
+    with (
+        Producer(broker.produce) as producer,
+        GroupAdmin(store=broker.store) as admin,
+        GroupConsumer(
+            store=broker.store, group="all", topics=topic, start="first", broadcasting=True
+        ) as everyone,
+    ):
+        producer.create_topic(topic, 1)
+        assert not everyone.poll(0.1)  # it is a member by now, or soon
+
+        def scale(wanted: int) -> Any:
+            options: dict[str, Any] = {"timeout_s": WAIT_S, "report": said.append}
+            return TopicScaling(producer, admin, topic, wanted, settle_s=0, **options).run()
+
+        until = time.monotonic() + WAIT_S
+        while not admin.describe("all").members:
+            assert time.monotonic() < until
+        assert scale(2).write_queues == 2
+        assert not [line for line in said if "they have not" in line]
+        with Producer(broker.produce) as later:  # it knows the topic as it is now
+            later.send(topic, b"x", queue=1).result(WAIT_S)
+        with pytest.raises(StoreUnavailable, match="only broadcasting groups read the topic"):
+            scale(1)
+        with GroupConsumer(
+            store=broker.store, group="ordinary", topics=topic, start="first"
+        ) as ordinary:
+            assert ordinary.poll(WAIT_S)
+            ordinary.commit()
+            assert scale(1).read_queues == 1
+    assert [line for line in said if "group all broadcasts" in line]
