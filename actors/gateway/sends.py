@@ -19,6 +19,7 @@ from itertools import islice
 from typing import Any
 
 import zmq
+from msgspec.structs import replace
 
 from penstock.actors.gateway.asking.questions import AGAIN_MS, Make, Questions, Then
 from penstock.actors.gateway.calls import Call, Reply, refusal
@@ -155,7 +156,8 @@ class Sends:
         """Have a message stored that its group is given again: `record` as `retried` makes it."""
 
         def put(config: TopicConfig) -> None:
-            waits = delayed(record)
+            # the group may have been given more queues than its topic has
+            waits = delayed(replace(record, queue_id=record.queue_id % max(1, config.queues)))
             raw = encode_record(as_sent(waits, self._shape))
             self._put(send_of(call, -1, Sent(waits.topic, waits.queue_id, raw, (len(raw),), False)))
 

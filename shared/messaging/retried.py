@@ -1,6 +1,7 @@
 """The record of a message that comes again, or has come too often, after RocketMQ's broker code 36.
 
-    times a group has given it back < maximum   -> %RETRY%group, after the delay of a level
+    times a group has given it back < maximum   -> %RETRY%group, after the delay of a level, in a
+                                                   queue by its first id
     otherwise, or at level -1                   -> %DLQ%group, queue 0, at once
     its properties leave no room for a retry's  -> the same, and RETRY_REASON says so
 
@@ -26,7 +27,7 @@ from penstock.shared.formats.properties import (
     encode_properties,
 )
 from penstock.shared.formats.record import Record
-from penstock.shared.formats.record_crc import PROP_CRC, PROP_CRC_BYTES
+from penstock.shared.formats.record_crc import PROP_CRC, PROP_CRC_BYTES, crc32
 from penstock.shared.messaging.delayed import TIMER_PROPERTIES
 from penstock.shared.messaging.half import TRAN_MSG
 from penstock.shared.messaging.system_topics import dlq_topic, retry_topic
@@ -69,13 +70,14 @@ def retried(
     *,
     max_times: int,
     level: int = 0,
-    retry_queue: int = 0,
+    retry_queues: int = 1,
     times: int = -1,
     reason: str = "",
 ) -> Record:
     """What is put for a message that its group could not handle, with DELAY for its level.
 
-    `record` is as it was read; `times` how often it has come already, if not what the record says.
+    `record` is as it was read; `retry_queues` how many queues the group has set for its retries;
+    `times` how often it has come already, if not what the record says.
     The copy with a DELAY is not put into its topic as it is: see `delayed.py`.
     """
     times = record.reconsume_times if times < 0 else times
@@ -90,7 +92,7 @@ def retried(
     kept |= {WAIT: "false", ORIGIN_MESSAGE_ID: first_id}
     if told := printable(reason):
         kept[RETRY_REASON] = told
-    topic, queue_id, raw = retry_topic(group), retry_queue, None
+    topic, queue_id, raw = retry_topic(group), crc32(first_id.encode()) % retry_queues, None
     if not is_spent(times, max_times, level):
         most = MAX_PROPERTIES_BYTES - _ROOM_FOR_DELAY - len(topic.encode())
         raw = _fitting(kept | {DELAY: str(retry_level(times, level))}, most)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import shutil
 import signal
 import subprocess
 import sys
@@ -147,6 +146,21 @@ def test_a_message_that_came_too_often_is_a_dead_letter_with_its_reason(
 @pytest.mark.parametrize(("delay", "delay_ms"), [(0, 0), (0.0101, 11), (1e-9, 1), (2, 2000)])
 def test_a_retry_never_comes_before_its_delay(delay: float, delay_ms: int) -> None:
     assert given_back(0, delay, None, "").delay_ms == delay_ms
+
+
+def test_retries_go_to_all_queues_that_the_group_has_for_them(broker: Any, topic: str) -> None:
+    with GroupAdmin(store=broker.store) as admin:
+        admin.set(topic, {"retryQueueNums": 3})
+        with GroupConsumer(
+            store=broker.store, group=topic, topics=topic, start="first"
+        ) as consumer:
+            for _ in range(20):
+                (message,) = consumer.poll(WAIT_S, most=1)
+                message.retry(delay=0)
+            assert sorted(take(consumer, 20), key=int) == numbers()
+        found = admin.queues(f"%RETRY%{topic}").queues
+    assert len(found) == 3
+    assert sum(each.max_offset > 0 for each in found) > 1
 
 
 def test_an_orderly_queue_stops_until_its_message_is_handled(broker: Any, topic: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from typing import Any
 
 from penstock.actors.gateway.calls import Call, Reply, refusal
@@ -65,7 +64,7 @@ def _put_back(
         fields.group,
         max_times=most,
         level=fields.delay_level,
-        retry_queue=random.randrange(queues),
+        retry_queues=queues,
     )
     services.sends.put_back(call, again)
 

@@ -142,6 +142,7 @@ class MemberCore:
             self.options.group,
             max_times=self.max_times,
             level=back.level,
+            retry_queues=self._retry_queues,
             times=times,
             reason=back.reason,
         )

@@ -25,6 +25,7 @@ from penstock.shared.errors import (
     OffsetOutOfRange,
     PenstockError,
     PropertiesTooLarge,
+    QueueNotFound,
     StoreUnavailable,
     TopicNotFound,
 )
@@ -59,7 +60,8 @@ class SendBack:
         self._floors: list[int] = []
         # topics to be made: name -> (queues, request, when it was sent)
         self._making: dict[str, tuple[int, int, int]] = {}
-        self._made: set[str] = set()
+        # those that are there, and how many queues were asked for
+        self._made: dict[str, int] = {}
         self._request = 0
         # why topics are not made at the moment
         self._refusal: PenstockError | None = None
@@ -86,8 +88,10 @@ class SendBack:
         return found
 
     def need_topic(self, topic: str, queues: int) -> None:
-        """Records are about to be put into a topic that is made when it is first used."""
-        if topic not in self._made and topic not in self._making:
+        """Records are about to be put into a topic that is made when it is first used, and grows
+        when its group is given more queues."""
+        asked = self._making[topic][0] if topic in self._making else self._made.get(topic, 0)
+        if queues > asked:
             self._request += 1
             self._making[topic] = queues, self._request, -REPEAT_MS
 
@@ -206,8 +210,8 @@ class SendBack:
                 self._settle(self._sender, outcome)
 
     def _topic_made(self, topic: str) -> None:
-        if self._making.pop(topic, None) is not None:
-            self._made.add(topic)
+        if (making := self._making.pop(topic, None)) is not None:
+            self._made[topic] = making[0]
             self._refusal = None
 
     def _not_made(self, topic: str, answer: messages.Refused) -> None:
@@ -242,8 +246,8 @@ class SendBack:
             for entry in entries:
                 self._put_frame(sender, [entry], stored_after)
         else:
-            if isinstance(error, TopicNotFound):
-                self._made.discard(_real_topic(entries[0][0]))
+            if isinstance(error, TopicNotFound | QueueNotFound):
+                self._made.pop(_real_topic(entries[0][0]), None)
             self._outcomes += [(tag, error) for _, tag in entries]
 
 

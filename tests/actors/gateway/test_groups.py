@@ -528,6 +528,24 @@ def test_a_message_that_is_given_back_comes_to_its_group_again(peer: Any, topic:
     assert stranger.ask(Request.CONSUMER_SEND_MSG_BACK, back).code == 26
 
 
+def test_what_is_given_back_is_stored_though_its_group_has_more_queues_than_their_topic(
+    gateway: Any, peer: Any, topic: str
+) -> None:
+    stranger, group = peer(), f"g{topic}"
+    with GroupAdmin(gateway.consume) as admin, Producer(gateway.produce) as producer:
+        producer.create_topic(f"%RETRY%{group}", 1)
+        admin.set(group, {"retryQueueNums": 50})
+    given_back = 0
+    for queue in range(QUEUES):
+        pull = pull_fields(topic, queue, 0, sysFlag=HAS_SUBSCRIPTION)
+        for each in records(answer_of(stranger, Request.PULL_MESSAGE, pull).body):
+            back = {"offset": each.physical_offset, "group": group, "delayLevel": 1}
+            answer = answer_of(stranger, Request.CONSUMER_SEND_MSG_BACK, back)
+            assert answer.code == Response.SUCCESS, answer.remark
+            given_back += 1
+    assert given_back == 3 * QUEUES
+
+
 def test_a_member_of_penstocks_own_gets_queues_that_a_client_goes_on_without(
     gateway: Any, peer: Any, topic: str
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 
 import pytest
@@ -38,7 +39,7 @@ def test_the_first_retry_waits_level_3_and_names_where_it_came_from(make_record:
     first = make_record(
         properties=encode_properties({"UNIQ_KEY": "K", "colour": "red"}), physical_offset=4711
     )
-    again = retried(first, "CG", max_times=16, retry_queue=0)
+    again = retried(first, "CG", max_times=16)
     assert (again.topic, again.queue_id, again.reconsume_times) == ("%RETRY%CG", 0, 1)
     assert properties(again) == {
         "UNIQ_KEY": "K",
@@ -78,6 +79,18 @@ def test_each_retry_waits_a_level_longer_until_it_is_a_dead_letter(make_record: 
     told = properties(dead)
     assert (told["DELAY"], told["RETRY_TOPIC"]) == ("0", "orders")
     assert told["ORIGIN_MESSAGE_ID"] == offset_message_id(make_record().store_host, 77)
+
+
+def test_retries_are_spread_over_the_groups_queues_and_copies_of_one_are_equal(
+    make_record: Maker,
+) -> None:
+    firsts = [make_record(physical_offset=at * 256) for at in range(300)]
+    again = [retried(first, "CG", max_times=16, retry_queues=3) for first in firsts]
+    assert again == [retried(first, "CG", max_times=16, retry_queues=3) for first in firsts]
+    found = Counter(each.queue_id for each in again)
+    assert found.keys() == {0, 1, 2} and min(found.values()) > 60
+    dead = [retried(first, "CG", max_times=0, retry_queues=3) for first in firsts]
+    assert {each.queue_id for each in dead} == {0}
 
 
 def test_a_level_below_0_is_a_dead_letter_at_once(make_record: Maker) -> None:

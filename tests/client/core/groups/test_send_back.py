@@ -11,6 +11,7 @@ from penstock.shared.errors import (
     OffsetOutOfRange,
     PenstockError,
     PropertiesTooLarge,
+    QueueNotFound,
     StoreUnavailable,
     TopicNotFound,
 )
@@ -133,6 +134,30 @@ def test_a_topic_that_was_deleted_meanwhile_is_made_again(make_wire: Callable[[]
         found += [error for _, error in core.outcomes()]
     assert [type(each) for each in found] == [type(None), TopicNotFound, type(None)]
     assert len(core.sent(messages.CreateTopic)) == 2
+
+
+def test_a_topic_grows_when_its_group_has_more_queues_or_it_has_fewer_than_it_had(
+    make_wire: Callable[[], Any],
+) -> None:
+    wire, core = make_wire(), Driven()
+    wire.core = core
+    for queues in (1, 3, 3, 2):
+        core.need_topic("a", queues)
+        wire.heal(10)
+    assert [each.queues for each in core.sent(messages.CreateTopic)] == [1, 3]
+    put(core, "a")
+    while not (sent := core.sent(messages.Append)):
+        wire.now_ms += 10
+        wire.pump(1000)
+        wire.to_writer(wire.now, len(wire.now.up) - len(core.sent(messages.Append)))
+        wire.to_producer(1000)
+    gone = refusal(QueueNotFound("the topic has no such queue", 2), sent[0].seq, sent[0].session)
+    core.received([encode(gone)], wire.now_ms)
+    ((_, error),) = core.outcomes()
+    assert isinstance(error, QueueNotFound)
+    core.need_topic("a", 3)
+    wire.heal(10)
+    assert [each.queues for each in core.sent(messages.CreateTopic)] == [1, 3, 3]
 
 
 def test_what_waits_for_a_topic_that_cannot_be_made_now_goes_when_it_can(
