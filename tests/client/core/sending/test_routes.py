@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from penstock.client.core.sending.routes import ASK_AGAIN_MS, Routes
-from penstock.shared.errors import StoreUnavailable
+from penstock.shared.errors import StoreUnavailable, TopicNotFound
 from penstock.shared.wire import messages
 
 
@@ -35,3 +35,29 @@ def test_what_nobody_waits_for_is_not_repeated() -> None:
     assert routes.outgoing(9000) == []
     routes.refused(number, StoreUnavailable("it stops"))
     assert routes.answer(number) is None
+
+
+def route(routes: Routes, now_ms: int) -> messages.Route:
+    """The question that is asked now."""
+    routes.ask_again(now_ms)
+    ((raw,),) = routes.outgoing(now_ms)
+    asked = messages.decode_produce_request(raw)
+    assert isinstance(asked, messages.Route) and asked.topic == "orders"
+    return asked
+
+
+def test_a_producer_asks_every_30_s_whether_a_topic_has_changed_or_is_gone() -> None:
+    routes = Routes()
+    routes.ask("orders")
+    first = route(routes, 1000)
+    routes.routed(messages.Routed(first.request, "orders", 4), 1000)
+    for now_ms, queues in ((31_000, 6), (61_000, 2), (91_000, 0)):
+        routes.ask_again(now_ms - 1)
+        assert routes.outgoing(now_ms - 1) == []
+        again = route(routes, now_ms)
+        assert first.create and not again.create, "a topic is made by messages, and not by this"
+        if queues:
+            routes.routed(messages.Routed(again.request, "orders", queues), now_ms)
+            assert routes.queues == {"orders": queues}
+    routes.refused(again.request, TopicNotFound("there is no such topic", "orders"))
+    assert routes.queues == {}
