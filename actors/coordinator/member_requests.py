@@ -27,6 +27,7 @@ from penstock.shared.errors import (
 )
 from penstock.shared.names import check_group, check_topic
 from penstock.shared.next_steps import did_you_mean, verify
+from penstock.shared.progress.group_journal import MemberRow
 from penstock.shared.wire.group_messages import (
     MAX_CLAIMS,
     Beat,
@@ -93,6 +94,9 @@ class MemberRequests:
         is_new = known is None or known.peer != peer
         member = self._members.join(request, peer, connection, now_ms, self._now_ms())
         joining = Joining(member, request.request, self._settle(member, request, is_new))
+        if (refused := self._switched_off(request)) is not None:
+            # it is a member all the same, with its queues, until it has ended what it has in hand
+            raise refused
         if known is None:
             self._tell.joined(joining)
             return None
@@ -134,6 +138,7 @@ class MemberRequests:
             self._members.heard(member, now_ms, peer)
         claims = len(self._claims.owned(request.group, request.client_id))
         is_same = request.version == member.group.version and request.claims == claims
+        is_same = is_same and self._switched_off(member.row) is None
         heartbeat_ms = self.heartbeat_ms(member.row.session_timeout_ms)
         return Beaten(request.request, is_there and is_same, heartbeat_ms)
 
@@ -173,17 +178,8 @@ class MemberRequests:
                 raise _too_many("groups", MAX_GROUPS)
             groups.put(group, {}, self._now_ms())
             self._files.note_groups()
-        settings = groups.settings(group)
-        if not settings["consumeEnable"]:
-            raise NoPermission(
-                "consuming is switched off for this group", group, "set its consumeEnable to true"
-            )
-        if request.model == "broadcasting" and not settings["consumeBroadcastEnable"]:
-            raise NoPermission(
-                "broadcasting is switched off for this group",
-                group,
-                "set its consumeBroadcastEnable to true",
-            )
+        if (refused := self._switched_off(request)) is not None:
+            raise refused
         others = self._members.model(group, request.client_id)
         if others is not None and others != request.model:
             raise InvalidArgument(
@@ -196,6 +192,13 @@ class MemberRequests:
         there = self._members.groups.get(group)
         if there is not None and len(there.members) >= MAX_MEMBERS_PER_GROUP:
             raise _too_many("members of this group", MAX_MEMBERS_PER_GROUP)
+
+    def _switched_off(self, member: Join | MemberRow) -> NoPermission | None:
+        """Why it may not consume now. One that is carried may be a member, as in RocketMQ's broker,
+        and its gateway refuses its pulls."""
+        if member.carried:
+            return None
+        return self._files.groups.switched_off(member.group, member.model)
 
     def _settle(self, member: Member, request: Join, is_new: bool) -> tuple[HeldClaim, ...]:
         """Have the table say what the member has, by what it says that it has; what it has not.

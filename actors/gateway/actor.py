@@ -22,6 +22,7 @@ from penstock.actors.gateway.connecting.peer_requests import PeerRequests
 from penstock.actors.gateway.grouping.early_pulls import EarlyPulls
 from penstock.actors.gateway.grouping.groups import Groups
 from penstock.actors.gateway.grouping.producers import Producers
+from penstock.actors.gateway.grouping.settings import GroupSettings
 from penstock.actors.gateway.long_requests import LongRequests, Serve
 from penstock.actors.gateway.naming.own import OwnNames
 from penstock.actors.gateway.naming.registration import Registrations
@@ -56,9 +57,10 @@ class Gateway(Actor):
         self._queues = QueueReader(stage.config, stage.run, stage.positions)
         # what producers have an answer for lies below this
         acknowledged = "flushed" if stage.config.sync_flush else "wrote"
+        self._group_settings = GroupSettings(stage.config)
         self._pulls = Pulls(
-            self._queues, self._topics, stage.positions, acknowledged, serving, self._answer,
-            stage.clock.monotonic_ms,
+            self._queues, self._topics, self._group_settings, stage.positions, acknowledged,
+            serving, self._answer, stage.clock.monotonic_ms,
         )  # fmt: skip
         self._queries = Queries(stage, self._queues, self._answer)
         self._long_requests = LongRequests(self._answered_by)
@@ -80,6 +82,7 @@ class Gateway(Actor):
             topics=self._topics,
             sends=self._sends,
             groups=self._groups,
+            group_settings=self._group_settings,
             producers=self._producers,
             queues=self._queues,
             pulls=self._pulls,
@@ -150,6 +153,7 @@ class Gateway(Actor):
     def work(self) -> int:
         now_ms = self._clock.monotonic_ms()
         self._topics.look()
+        self._group_settings.work(now_ms)
         self._names.work(now_ms)
         done = taken = 0
         if not self._stage.stopping:

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from penstock.actors.gateway.calls import Call, Reply, refusal
 from penstock.actors.gateway.connecting.connection import Connection
+from penstock.actors.gateway.grouping.settings import GroupSettings
 from penstock.actors.gateway.serving import Serving
 from penstock.actors.gateway.topics import TopicTable
 from penstock.remoting.codes import Response
@@ -63,6 +64,7 @@ class Pulls:
         self,
         queues: QueueReader,
         topics: TopicTable,
+        groups: GroupSettings,
         positions: Positions,
         acknowledged: str,
         serving: Serving,
@@ -73,6 +75,7 @@ class Pulls:
         monotonic, and goes on in the middle of a turn."""
         self._clock_ms = clock_ms
         self._queues, self._topics, self._positions = queues, topics, positions
+        self._groups = groups
         self._acknowledged, self._serving, self._answer = acknowledged, serving, answer
         # messages, by this process
         self.given = 0
@@ -82,8 +85,8 @@ class Pulls:
         self._queued = -1
         self._due_ms = 0
         self._pulled_ms = -LATELY_MS
-        # of the topics, at the last look
-        self._version = -1
+        # of topics and groups, at the last look
+        self._version = (-1, -1)
         # what is left of this turn for filters
         self._turn_ms, self._left_ms = 0, FILTERS_MS
 
@@ -106,14 +109,15 @@ class Pulls:
             self._hold(rest)
 
     def work(self, now_ms: int) -> int:
-        """Look again at those that are held, where queues have grown, topics have changed, or time
-        is over. Those whose connections have ended are found by it too: to look for one's when it
-        ends would take the square of all, where all end at once."""
+        """Look again at those that are held, where queues have grown, topics or settings of groups
+        have changed, or time is over. Those whose connections have ended are found by it too: to
+        look for one's when it ends would take the square of all, where all end at once."""
         queued = self._positions["queued"]
-        has_changed = self._topics.version != self._version
+        version = self._topics.version, self._groups.version
+        has_changed = version != self._version
         if queued == self._queued and now_ms < self._due_ms and not has_changed:
             return 0
-        is_due, self._queued, self._version = now_ms >= self._due_ms, queued, self._topics.version
+        is_due, self._queued, self._version = now_ms >= self._due_ms, queued, version
         if is_due:
             self._due_ms = now_ms + CATCH_UP_MS // 10
         done = 0
@@ -185,6 +189,7 @@ class Pulls:
         """What to answer, by RocketMQ's table; or the pull, where it goes on waiting. Raises
         PenstockError where nobody may pull there."""
         fields, queues = pull.fields, self._queues
+        self._groups.check_pull(fields.consumer_group)
         self._topics.check_pull(fields.topic, fields.queue_id)
         slot = queues.queues(fields.topic).get(fields.queue_id)
         offset = fields.queue_offset

@@ -10,6 +10,7 @@ from penstock.actors.gateway.connecting.peer_requests import PeerRequests
 from penstock.actors.gateway.grouping.early_pulls import EarlyPulls
 from penstock.actors.gateway.grouping.groups import Groups
 from penstock.actors.gateway.grouping.producers import Producers
+from penstock.actors.gateway.grouping.settings import GroupSettings
 from penstock.actors.gateway.long_requests import LongRequests
 from penstock.actors.gateway.naming.own import OwnNames
 from penstock.actors.gateway.pulls import Pulls
@@ -34,6 +35,7 @@ class Services:
     topics: TopicTable
     sends: Sends
     groups: Groups
+    group_settings: GroupSettings
     producers: Producers
     queues: QueueReader
     pulls: Pulls

@@ -34,6 +34,18 @@ OFFSETS_GROUP = "CID_RMQ_SYS_PENSTOCK_OFFSETS"
 DELETIONS_GROUP, DELETIONS_TOPIC = "CID_RMQ_SYS_PENSTOCK_DELETIONS", "rmq_sys_penstock_deletions"
 # Groups of the broker's own begin with this; nobody is shown them.
 SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
+# By which RocketMQ's tools read.
+_TOOL_GROUPS = frozenset(
+    {
+        "TOOLS_CONSUMER",
+        "FILTERSRV_CONSUMER",
+        "SELF_TEST_C_GROUP",
+        "CID_ONS-HTTP-PROXY",
+        "CID_ONSAPI_PULL",
+        "CID_ONSAPI_PERMISSION",
+        "CID_ONSAPI_OWNER",
+    }
+)
 
 # Those that records are sent to which have the form that this room gives them, and how many queues
 # each has. No user makes, changes or lists them.
@@ -89,6 +101,11 @@ TRANSACTION_GROUP = "CID_RMQ_SYS_TRANS"
 def is_system_topic(topic: str) -> bool:
     """Whether a topic is the broker's own, and not to be changed or deleted by a user."""
     return topic in _SYSTEM_TOPICS or topic.startswith(_SYSTEM_PREFIX)
+
+
+def is_built_in_group(group: str) -> bool:
+    """Whether RocketMQ's broker knows a group without being told of it."""
+    return group in _TOOL_GROUPS or group.startswith(SYSTEM_GROUP_PREFIX)
 
 
 def retry_topic(group: str) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Set
 from copy import deepcopy
 from typing import Any
 
-from penstock.shared.errors import InvalidArgument
+from penstock.shared.errors import InvalidArgument, NoPermission
 from penstock.shared.next_steps import did_you_mean
 from penstock.shared.store.rocketmq_json import count_change, encode_object, encode_value
 
@@ -72,6 +72,22 @@ class SubscriptionGroups:
                 for key, default in DEFAULTS.items()
             }
         return found
+
+    def switched_off(self, group: str, model: str) -> NoPermission | None:
+        """Why the group's members may not consume in this way now; None where they may."""
+        settings, what = self.settings(group), ""
+        if not settings["consumeEnable"]:
+            what, key = "consuming", "consumeEnable"
+        elif model == "broadcasting" and not settings["consumeBroadcastEnable"]:
+            what, key = "broadcasting", "consumeBroadcastEnable"
+        if not what:
+            return None
+        fact = f"{what} is switched off for this group"
+        return NoPermission(fact, group, f"set its {key} to true")
+
+    def all_off(self) -> Set[str]:
+        """Groups that may not consume in any way."""
+        return {name for name, each in self._table.items() if each.get("consumeEnable") is False}
 
     def entry(self, group: str) -> dict[str, Any]:
         """All that its entry says, with the defaults of what it lacks: what operators are told."""

@@ -21,7 +21,13 @@ from penstock.client.group_consumer import GroupConsumer
 from penstock.client.group_message import GroupMessage, given_back
 from penstock.client.group_options import Sql
 from penstock.client.local_offsets import HOME_VARIABLE, decode_offsets
-from penstock.shared.errors import BrokerTimeout, FilterError, InvalidArgument, StoreUnavailable
+from penstock.shared.errors import (
+    BrokerTimeout,
+    FilterError,
+    InvalidArgument,
+    NoPermission,
+    StoreUnavailable,
+)
 
 WAIT_S = 30
 
@@ -342,6 +348,34 @@ def test_a_broadcasting_member_commits_into_its_file(
         file.parent.unlink()
         member.commit(WAIT_S)
         assert sum(decode_offsets(file.read_bytes()).values()) == 3
+
+
+@pytest.mark.parametrize("model", ["clustering", "broadcasting"])
+def test_a_running_member_waits_while_its_group_is_switched_off(
+    broker: Any, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: str
+) -> None:
+    monkeypatch.setenv(HOME_VARIABLE, str(tmp_path))
+    broadcasting = model == "broadcasting"
+    setting = "consumeBroadcastEnable" if broadcasting else "consumeEnable"
+    mine = {"store": broker.store, "group": topic, "topics": topic, "start": "first"}
+    with (
+        GroupConsumer(**mine, broadcasting=broadcasting, session_timeout_ms=2000) as consumer,
+        GroupAdmin(store=broker.store) as admin,
+    ):
+        (first,) = consumer.poll(WAIT_S, most=1)
+        admin.set(topic, {setting: False})
+        wait_for(lambda: consumer.loop.core.membership.is_off)
+        assert not consumer.poll(0.1)
+        first.ack()  # it was begun before, and is done
+        wait_for(lambda: not any(each.owner for each in admin.describe(topic).queues))
+        with (
+            GroupConsumer(**mine, client_id="new", broadcasting=broadcasting) as another,
+            pytest.raises(NoPermission, match="switched off"),
+        ):
+            another.poll(WAIT_S)
+        admin.set(topic, {setting: True})
+        rest = sorted(take(consumer, 19), key=int)
+        assert rest == [each for each in numbers() if each != first.body]
 
 
 def test_what_is_wrong_is_told_before_anybody_is_asked(broker: Any) -> None:

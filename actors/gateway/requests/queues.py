@@ -43,6 +43,7 @@ def pull(services: Services, call: Call) -> Reply | None:
 
 def _pull(services: Services, call: Call, fields: PullFields, may_wait: bool) -> Reply | None:
     """`may_wait` where the heartbeat that it goes by may still be on its way."""
+    services.group_settings.check_pull(fields.consumer_group)
     member = services.groups.members.of(call.connection, fields.consumer_group)
     if fields.sys_flag & PULL_HAS_SUBSCRIPTION:
         kind, expression = fields.expression_type, fields.subscription
@@ -53,7 +54,7 @@ def _pull(services: Services, call: Call, fields: PullFields, may_wait: bool) ->
             later = partial(_pull, services, call, fields, may_wait=False)
             if services.early.hold(call, later):
                 return None
-        if known is None:
+        if member is None or known is None:
             return Reply(
                 code=Response.SUBSCRIPTION_NOT_EXIST,
                 remark=f"this client has not said yet what it wants of {fields.topic}",
@@ -61,6 +62,7 @@ def _pull(services: Services, call: Call, fields: PullFields, may_wait: bool) ->
         if known.version < fields.sub_version:
             remark = "this client's last heartbeat has an older subscription"
             return Reply(code=Response.SUBSCRIPTION_NOT_LATEST, remark=remark)
+        services.group_settings.check_pull(fields.consumer_group, member.model)
         kind, expression = known.expression_type, known.expression
 
     def serve() -> None:

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from penstock.shared.wire.group_messages import GroupRequest
+from msgspec.structs import replace
+
+from penstock.shared.wire.group_messages import Commit, GroupRequest
 from penstock.shared.wire.messages import WireMessage
 
 # Each time twice as long, up to the second number.
@@ -64,6 +66,13 @@ class AllAsked:
     def has(self, *kinds: type[WireMessage]) -> bool:
         """Whether one of these kinds has no answer yet."""
         return any(isinstance(each.request, kinds) for each in self)
+
+    def unsay(self, queue: tuple[str, int]) -> None:
+        """Commits without an answer say nothing of this queue any more."""
+        for each in self:
+            if isinstance(each.request, Commit):
+                left = [at for at in each.request.commits if (at.topic, at.queue_id) != queue]
+                each.request = replace(each.request, commits=tuple(left))
 
     def keep(self, *kinds: type[WireMessage]) -> None:
         """Ask for nothing any more but for these kinds."""

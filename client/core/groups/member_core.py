@@ -107,7 +107,7 @@ class MemberCore:
     def is_suspended(self, now_ms: int) -> bool:
         """Whether others may have been given this member's queues: nobody has answered for long."""
         if self.options.model == "broadcasting":
-            return self.membership.joined is None
+            return self.membership.joined is None or self.membership.is_off
         return now_ms >= self.membership.lease_ends_ms
 
     @property

@@ -16,11 +16,12 @@ from collections.abc import Iterable, Mapping
 
 from msgspec.structs import replace
 
+from penstock.client.core import log
 from penstock.client.core.aim import Aim
 from penstock.client.core.groups.asked import NOT_SENT_MS, REPEAT_MS, AllAsked, Asked
 from penstock.client.core.groups.member_options import MemberOptions
-from penstock.client.core.groups.strategies import QueueName, divide
-from penstock.shared.errors import PenstockError
+from penstock.client.core.groups.strategies import part_of
+from penstock.shared.errors import NoPermission, PenstockError
 from penstock.shared.wire.group_messages import (
     MAX_CLAIMS,
     Beat,
@@ -50,6 +51,8 @@ MAX_CLAIM_AGAIN_MS = 2000
 # How long an orderly member works on without a word. [RocketMQ's ProcessQueue.isLockExpired]
 ORDERLY_LEASE_MS = 30_000
 UNKNOWN_MEMBER = "UNKNOWN_MEMBER"
+# How often one whose group is switched off asks whether it is on again.
+OFF_AGAIN_MS = 1000
 
 Queue = tuple[str, int]
 
@@ -70,6 +73,7 @@ class Membership:
         self._gained: dict[Queue, int] = {}
         self._lost: list[Queue] = []
         self.refused: PenstockError | None = None
+        self.is_off = False  # its group is switched off: it gives its queues back, and waits
         # one that closes claims nothing more, and leaves when its last handlers have ended
         self.left = self.leaving = self.closing = False
         # the others divide the queues without this member
@@ -111,9 +115,8 @@ class Membership:
         if self._heard_ms < 0:
             return -1
         options = self.options
-        return self._heard_ms + (
-            ORDERLY_LEASE_MS if options.orderly else options.session_timeout_ms
-        )
+        lease_ms = ORDERLY_LEASE_MS if options.orderly else options.session_timeout_ms
+        return self._heard_ms + lease_ms
 
     # --- what it asks ---
 
@@ -123,14 +126,9 @@ class Membership:
             self._asked.ask(Commit, *self._own, entries[:MAX_CLAIMS])
 
     def begin_again(self, queue: Queue) -> None:
-        """The member goes on elsewhere in it: what was said of it before is no news any more, also
-        where the answer is on its way."""
+        """The member goes on elsewhere in it: no answer to what was said before is news."""
         self.committed.pop(queue, None)
-        for asked in self._asked:
-            if isinstance(asked.request, Commit):
-                commits = asked.request.commits
-                left = [each for each in commits if (each.topic, each.queue_id) != queue]
-                asked.request = replace(asked.request, commits=tuple(left))
+        self._asked.unsay(queue)
 
     def assign(self, queues: Mapping[str, frozenset[int]] | None) -> None:
         """Have these queues of these topics instead of a part of them; None: divide again."""
@@ -167,12 +165,8 @@ class Membership:
         return self._asked.has(*kinds)
 
     def _entries(self, offsets: Mapping[Queue, int]) -> tuple[QueueCommit, ...]:
-        found = [
-            QueueCommit(*queue, offset, self.claims[queue])
-            for queue, offset in offsets.items()
-            if queue in self.claims
-        ]
-        return tuple(found)
+        own = [each for each in offsets.items() if each[0] in self.claims]
+        return tuple([QueueCommit(*queue, offset, self.claims[queue]) for queue, offset in own])
 
     def outgoing(self, now_ms: int) -> list[tuple[bytes, ...]]:
         """What is to be sent now."""
@@ -261,7 +255,7 @@ class Membership:
         answer = decode_group_answer(bytes(next(iter(parts))))
         if isinstance(answer, Refused):
             if self.aim.heard(answer):
-                self._refuse(answer)
+                self._refuse(answer, now_ms)
             return
         self.aim.away, self.aim.elsewhere = False, None
         if isinstance(answer, Changed):
@@ -286,7 +280,7 @@ class Membership:
         elif isinstance(answer, Left):
             self.left = True
 
-    def _refuse(self, answer: Refused) -> None:
+    def _refuse(self, answer: Refused, now_ms: int) -> None:
         if answer.status == UNKNOWN_MEMBER and not self.leaving:
             # the same requests go out again once it knows this member
             self._known = False
@@ -299,12 +293,26 @@ class Membership:
         if asked is not None and isinstance(asked.request, Leave):
             self.left = True  # it has no such member, which is what was asked for
         elif asked is not None and not self.leaving:
-            self.refused = error_from_refusal(answer)
+            error = error_from_refusal(answer)
+            runs = self.joined is not None and isinstance(asked.request, Join)
+            if runs and isinstance(error, NoPermission):
+                self._switch_off(error, asked, now_ms)
+            else:
+                self.refused = error
+
+    def _switch_off(self, error: NoPermission, asked: Asked, now_ms: int) -> None:
+        """It is known all the same, and has its claims until it gives them up."""
+        if not self.is_off:
+            log().warning("%s of group %s waits: %s", *reversed(self._own), error)
+        self.is_off, self.wanted = True, set()
+        self._heard_ms = max(self._heard_ms, asked.first_ms)
+        self._join_at_ms = min(self._join_at_ms, now_ms + OFF_AGAIN_MS)
 
     def _take_joined(self, answer: Joined, asked: Asked, now_ms: int) -> None:
         # by the first sending: the answer may be to that one, and the session counts from there
         self._heard_ms = max(self._heard_ms, asked.first_ms)
-        is_new = self.joined is None or answer.version != self.joined.version
+        is_new = self.joined is None or answer.version != self.joined.version or self.is_off
+        self.is_off = False
         self.joined, was_known, self._known = answer, self._known, True
         self._beats = isinstance(asked.request, Join) and asked.request.parting == self._parting
         self._join_at_ms = min(self._join_at_ms, now_ms + answer.heartbeat_ms)
@@ -329,23 +337,15 @@ class Membership:
             return  # what it was told of is in the answer to its join
         if answer.version != self.joined.version:
             self.joined = replace(
-                self.joined,
-                version=answer.version,
-                members=answer.members,
-                topics=answer.topics,
+                self.joined, version=answer.version, members=answer.members, topics=answer.topics
             )
             self._divide(self.joined)
         self._claim_at_ms, self._claim_pause_ms = now_ms, CLAIM_AGAIN_MS
 
     def _divide(self, joined: Joined) -> None:
-        options, self.wanted = self.options, set()
-        for topic, read_queues in [(each.topic, each.read_queues) for each in joined.topics]:
-            queues = [QueueName(topic, joined.broker_name, number) for number in range(read_queues)]
-            if self.assigned is not None and topic in self.assigned:
-                part = [queue for queue in queues if queue.queue_id in self.assigned[topic]]
-            else:
-                part = divide(options.strategy, queues, joined.members, options.client_id)
-            self.wanted |= {(topic, queue.queue_id) for queue in part}
+        options = self.options
+        part = part_of(options.strategy, joined, options.client_id, self.assigned)
+        self.wanted = set() if self.is_off else part
 
     def _take_claimed(self, answer: Claimed) -> None:
         unwanted = {}

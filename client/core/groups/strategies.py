@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import hashlib
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol, TypeVar
 
 from penstock.shared.errors import InvalidArgument
+from penstock.shared.wire.group_messages import Joined
 
 VIRTUAL_NODES = 10
 _Any = TypeVar("_Any")
@@ -164,6 +165,21 @@ def divide(
     if not queues or me not in clients:
         return []
     return strategy.allocate(queues, clients, me)
+
+
+def part_of(
+    strategy: Strategy, joined: Joined, me: str, assigned: Mapping[str, frozenset[int]] | None
+) -> set[tuple[str, int]]:
+    """The queues that are to be a member's: those it is `assigned`, of other topics its part."""
+    found: set[tuple[str, int]] = set()
+    for topic, read_queues in [(each.topic, each.read_queues) for each in joined.topics]:
+        queues = [QueueName(topic, joined.broker_name, number) for number in range(read_queues)]
+        if assigned is not None and topic in assigned:
+            part = [queue for queue in queues if queue.queue_id in assigned[topic]]
+        else:
+            part = divide(strategy, queues, joined.members, me)
+        found |= {(topic, queue.queue_id) for queue in part}
+    return found
 
 
 def divide_all(

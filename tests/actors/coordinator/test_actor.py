@@ -829,7 +829,46 @@ def test_bad_requests_are_refused_with_the_reason_and_hurt_nobody(
     assert member("c", group="a group").join().status == "INVALID_ARGUMENT"
     assert first.ask(words.SetGroup, {"consumeEnable": False}).settings["consumeEnable"] is False
     assert member("d").join().status == "NO_PERMISSION"
-    assert isinstance(first.join(), words.Joined), "who is there stays"
+
+
+@pytest.mark.parametrize("model", ["clustering", "broadcasting"])
+def test_a_member_of_a_group_that_is_switched_off_has_its_queues_until_it_gives_them_up(
+    coordinator: Callable[..., Started], model: str
+) -> None:
+    broker, actor, member = coordinator()
+    first, broadcasts = member("a"), model == "broadcasting"
+    setting = "consumeBroadcastEnable" if broadcasts else "consumeEnable"
+    version = first.join(model=model).version
+    epoch = 0 if broadcasts else first.claim(0).queues[0].epoch
+    count = 0 if broadcasts else 1
+    assert first.ask(words.Beat, "a", version, count).is_same
+    first.ask(words.SetGroup, {setting: False})
+    assert not first.ask(words.Beat, "a", version, count).is_same, "so it joins, and is told why"
+    held = (words.HeldClaim(TOPIC, 0, epoch),) * count
+    assert member("b").join(model=model).status == "NO_PERMISSION"
+    for _ in range(4):  # together longer than its session
+        broker.clock.advance(10_000)
+        assert first.join(model=model, held=held).status == "NO_PERMISSION"
+        actor.work()
+    if not broadcasts:
+        assert first.commit((0, 7, epoch)).lost == ()
+        assert first.commit((0, 8, epoch), kind=words.Release).lost == ()
+    first.ask(words.SetGroup, {setting: True})
+    assert first.join(model=model).members == ("a",)
+    if not broadcasts:
+        assert first.claim(0).queues[0].offset == 8
+
+
+def test_whom_a_gateway_speaks_for_is_a_member_of_a_group_that_is_switched_off(
+    coordinator: Callable[..., Started],
+) -> None:
+    """So does RocketMQ's broker: it refuses pulls, and takes commits of what was pulled before."""
+    _, _, member = coordinator()
+    first = member("a")
+    first.ask(words.SetGroup, {"consumeEnable": False})
+    assert first.join(carried=True).members == ("a",)
+    (got,) = first.claim(0).queues
+    assert first.commit((0, 7, got.epoch)).lost == ()
 
 
 @pytest.mark.parametrize("epoch", [(1 << 62) - 1, 1 << 61, 1 << 48])

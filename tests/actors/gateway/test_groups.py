@@ -105,6 +105,14 @@ def answer_of(
     return heard
 
 
+def answer_past(joined: Any, waiting: int, *asked: Any, **more: Any) -> Any:
+    """The same, where the answer to a pull that waits may come between."""
+    number = joined.send(*asked, **more)
+    while (heard := joined.hear()).opaque != number or not heard.is_response:
+        assert heard.code == Request.NOTIFY_CONSUMER_IDS_CHANGED or heard.opaque == waiting
+    return heard
+
+
 def test_a_pull_gets_records_as_they_lie_in_the_log(peer: Any, topic: str) -> None:
     asker = peer()
     answer = asker.ask(Request.PULL_MESSAGE, pull_fields(topic, 1, 0))
@@ -501,6 +509,84 @@ def test_who_pulls_without_asking_where_to_go_on_has_the_queue_unless_all_have_i
                 break
             assert time.monotonic() < until, found
         assert {each.offset for each in queues} == {-1}, "nothing is done before it says so"
+
+
+def test_a_group_that_is_switched_off_is_not_given_messages_and_its_clients_live(
+    gateway: Any, peer: Any, topic: str
+) -> None:
+    group, stranger = f"g{topic}", peer()
+    joined = member(peer, "me", group, topic)
+    at_end = pull_fields(topic, 0, 3, consumerGroup=group, sysFlag=WAITS, suspendTimeoutMillis=9000)
+    with GroupAdmin(gateway.consume) as admin:
+        held = joined.send(Request.PULL_MESSAGE, at_end)
+        assert answer_of(joined, Request.HEART_BEAT, body=heartbeat("me", group, topic)).code == 0
+        admin.set(group, {"consumeEnable": False})
+        until = time.monotonic() + WAIT_S
+        for flags in (HAS_SUBSCRIPTION, 0):
+            asker = joined if not flags else stranger
+            pull = pull_fields(topic, 0, 0, consumerGroup=group, sysFlag=flags)
+            while (answer := answer_past(asker, held, Request.PULL_MESSAGE, pull)).code == 0:
+                assert time.monotonic() < until
+            assert (answer.code, answer.body) == (Response.NO_PERMISSION, b"")
+        beat = heartbeat("me", group, topic)
+        assert answer_past(joined, held, Request.HEART_BEAT, body=beat).code == Response.SUCCESS
+        beat = heartbeat("new", f"{group}-2", topic)
+        admin.set(f"{group}-2", {"consumeEnable": False})
+        assert answer_of(stranger, Request.HEART_BEAT, body=beat).code == Response.SUCCESS
+        admin.set(group, {"consumeEnable": True})
+        pull = pull_fields(topic, 0, 0, consumerGroup=group, sysFlag=0)
+        assert answer_past(joined, held, Request.PULL_MESSAGE, pull).code == Response.SUCCESS
+
+
+def test_a_pull_that_waits_is_refused_when_its_group_is_switched_off(
+    gateway: Any, peer: Any, topic: str
+) -> None:
+    group = f"g{topic}"
+    joined = member(peer, "me", group, topic)
+    at_end = pull_fields(
+        topic, 0, 3, consumerGroup=group, sysFlag=WAITS, suspendTimeoutMillis=60000
+    )
+    held = joined.send(Request.PULL_MESSAGE, at_end)
+    with GroupAdmin(gateway.consume) as admin:
+        admin.set(group, {"consumeEnable": False})
+    while (heard := joined.hear()).opaque != held:
+        pass
+    assert heard.code == Response.NO_PERMISSION, "long before its time is over"
+
+
+def test_a_member_that_broadcasts_is_refused_where_its_group_may_not(
+    gateway: Any, peer: Any, topic: str
+) -> None:
+    group, joined = f"g{topic}", peer()
+    with GroupAdmin(gateway.consume) as admin:
+        admin.set(group, {"consumeBroadcastEnable": False})
+    beat = heartbeat("me", group, topic, model="BROADCASTING")
+    assert answer_of(joined, Request.HEART_BEAT, body=beat).code == Response.SUCCESS
+    pull, until = (
+        pull_fields(topic, 0, 0, consumerGroup=group, sysFlag=0),
+        time.monotonic() + WAIT_S,
+    )
+    while answer_of(joined, Request.PULL_MESSAGE, pull).code != Response.NO_PERMISSION:
+        assert time.monotonic() < until
+
+
+def test_where_groups_are_not_made_by_themselves_nobody_pulls_for_one_that_is_not_there(
+    start_broker: Any, new_peer: Any
+) -> None:
+    running = start_broker(
+        gateway_enable="true", gateway_port=0, gateway_name_server_port=0,
+        auto_create_subscription_group="false",
+    )  # fmt: skip
+    with Producer(running.produce) as producer:
+        producer.create_topic("orders", 1)
+    asker = new_peer(running.status()["endpoints"]["remoting"])
+    pull = pull_fields("orders", 0, 0, consumerGroup="nobody-knows-it")
+    assert asker.ask(Request.PULL_MESSAGE, pull).code == Response.SUBSCRIPTION_GROUP_NOT_EXIST
+    known = (Response.PULL_NOT_FOUND, Response.PULL_OFFSET_MOVED)
+    assert asker.ask(Request.PULL_MESSAGE, pull | {"consumerGroup": "TOOLS_CONSUMER"}).code in known
+    with GroupAdmin(running.consume) as admin:
+        admin.set("nobody-knows-it", {})
+    assert asker.ask(Request.PULL_MESSAGE, pull).code in known
 
 
 def test_a_message_that_is_given_back_comes_to_its_group_again(peer: Any, topic: str) -> None:

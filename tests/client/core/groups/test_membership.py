@@ -178,6 +178,30 @@ def test_what_was_said_of_a_queue_before_a_seek_is_no_news_when_it_is_answered()
     assert membership.committed == {("orders", 0): 2}
 
 
+def test_a_member_of_a_group_that_is_switched_off_gives_its_queues_back_until_it_is_on_again() -> (
+    None
+):
+    membership = member()
+    claimed(membership, 9)
+    membership.connection_lost()
+    (join,) = [each for each in asked(membership, 2000) if isinstance(each, wire.Join)]
+    told = join.request, 0, "NO_PERMISSION", "consuming is switched off", "g", ""
+    membership.received([encode(messages.Refused(*told))], 2001)
+    assert membership.refused is None, "its program waits, as it does where there is no message"
+    assert membership.revoked == [("orders", 0)]
+    # neither news of the group nor the program's wish make it claim anything
+    news = wire.Changed(0, "g", (), 7, ("a",), (wire.TopicQueues("orders", 1),))
+    membership.received([encode(news)], 2002)
+    membership.assign({"orders": frozenset({0})})
+    membership.release({("orders", 0): 6})
+    said = asked(membership, 2003)
+    assert [type(each) for each in said] == [wire.Release]
+    assert asked(membership, 2001 + core.OFF_AGAIN_MS - 1) == []
+    membership.assign(None)
+    joined(membership, 2001 + core.OFF_AGAIN_MS)
+    assert wire.Claim in [type(each) for each in asked(membership, 2001 + core.OFF_AGAIN_MS)]
+
+
 def test_a_release_that_is_refused_is_repeated() -> None:
     membership = member()
     claimed(membership, 9)
