@@ -180,6 +180,7 @@ def _run(
     from penstock.chaos.campaigns import run_chaos
     from penstock.chaos.machine.keeper import keeping
     from penstock.chaos.machine.leaks import Baseline
+    from penstock.chaos.running.members import late_handovers
 
     home = Path(tempfile.mkdtemp(prefix="penstock-chaos-", dir=place))
     began = time.monotonic()
@@ -201,9 +202,9 @@ def _run(
             click.echo("interrupted: this is what was done until then", err=True)
         finally:
             arena.close()
-    report.add_leaks(
-        before.leaked(), f"penstock chaos --faults {','.join(kinds)} --seed {report.seed}"
-    )
+    again = f"penstock chaos --faults {','.join(kinds)} --seed {report.seed}"
+    report.add_violations(late_handovers(report), again)
+    report.add_leaks(before.leaked(), again)
     _tell(report, told)
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 
 from penstock.chaos.report import Report
+from penstock.chaos.running.members import late_handovers
 
 
 def test_percentiles_are_times_that_were_measured_and_err_to_the_longer() -> None:
@@ -17,6 +19,23 @@ def test_percentiles_are_times_that_were_measured_and_err_to_the_longer() -> Non
     assert recovery.consumed == (150.0, 298.0, 300.0)
     report.add_recovery("reader killed", 0.004, 0.2)
     assert report.recovery()["reader killed"].acknowledged == (4.0, 4.0, 4.0)
+
+
+@pytest.mark.parametrize(("what", "bar_ms"), [("killed", 3000), ("left", 500)])
+def test_queues_that_wait_too_long_for_an_owner_are_judged_over_all_rounds(
+    what: str, bar_ms: int
+) -> None:
+    report = Report(seed=1)
+    report.add_handover(f"{what} amid changes", 60.0)
+    for _ in range(98):
+        report.add_handover(what, 0.1)
+    report.add_handover(what, bar_ms / 1000 + 0.001)
+    assert late_handovers(report) == [], "of 99 it is one in a hundred"
+    report.add_handover(what, 0.1)
+    assert late_handovers(report) == [], "99 of 100 are in time"
+    report.add_handover(what, bar_ms / 1000 + 0.001)
+    ((line),) = late_handovers(report)
+    assert what in line and f"at most {bar_ms} ms" in line
 
 
 def test_faults_are_summed_and_a_violation_keeps_its_command() -> None:
