@@ -125,7 +125,7 @@ class TopicAdmin:
                 self._had[topic] = max(self._had.get(topic, 0), queue_id + 1)
 
     def queues(self, topic: str) -> int:
-        """How many queues may be written; 0 when there is no such topic, or no such right.
+        """How many queues may be written; 0 when there is no such topic.
 
         RocketMQ takes messages for the queues that are read, too: while a topic shrinks its
         producers do not all know it yet. Nor does it look at the permission here.
