@@ -245,13 +245,19 @@ def _send(chosen: list[Message], group: str, where: dict[str, Any], timeout: flo
 def _fields(message: Message) -> dict[str, Any]:
     from penstock.cli.store_records import row
     from penstock.shared.formats.record import decode_record
-    from penstock.shared.messaging.retried import ORIGIN_MESSAGE_ID, RETRY_REASON, RETRY_TOPIC
+    from penstock.shared.messaging.retried import (
+        ORIGIN_MESSAGE_ID,
+        RETRY_MEMBER,
+        RETRY_REASON,
+        RETRY_TOPIC,
+    )
 
     properties = message.properties
     return {
         "origin_topic": properties.get(RETRY_TOPIC),
         "origin_message_id": properties.get(ORIGIN_MESSAGE_ID),
         "reason": properties.get(RETRY_REASON),
+        "member": properties.get(RETRY_MEMBER),
         "reconsume_times": message.reconsume_times,
         **row(decode_record(message.record), with_body=True),
     }

@@ -168,7 +168,8 @@ def _way(stop: Stop, numbers: dict[int, int]) -> Iterator[str]:
         times = says["reconsume_times"]
         reason = says["reason"] or f"reason {UNKNOWN}"
         count = "once" if times == 1 else f"{times} times"
-        yield f"given back {count}, the last time: {reason}"
+        by = f" by {says['member']}" if says["member"] else ""
+        yield f"given back {count}, the last time{by}: {reason}"
 
 
 _OF_HALF = {

@@ -35,8 +35,9 @@ from penstock.shared.names import MAX_PROPERTIES_BYTES
 
 RETRY_TOPIC = "RETRY_TOPIC"
 ORIGIN_MESSAGE_ID = "ORIGIN_MESSAGE_ID"
-# Why a handler gave the message back the last time; Penstock's own.
+# Why a handler gave the message back the last time, and whose it was; Penstock's own.
 RETRY_REASON = "RETRY_REASON"
+RETRY_MEMBER = "RETRY_MEMBER"
 MAX_REASON_CHARACTERS = 512
 
 # What records on the way to the next retry add to its properties at most, beside the name of its
@@ -73,11 +74,12 @@ def retried(
     retry_queues: int = 1,
     times: int = -1,
     reason: str = "",
+    member: str = "",
 ) -> Record:
     """What is put for a message that its group could not handle, with DELAY for its level.
 
     `record` is as it was read; `retry_queues` how many queues the group has set for its retries;
-    `times` how often it has come already, if not what the record says.
+    `times` how often it has come already, if not what the record says; `member` who gives it back.
     The copy with a DELAY is not put into its topic as it is: see `delayed.py`.
     """
     times = record.reconsume_times if times < 0 else times
@@ -85,13 +87,15 @@ def retried(
     first_id = kept.get(ORIGIN_MESSAGE_ID) or offset_message_id(
         record.store_host, record.physical_offset
     )
-    for name in _OF_ITS_WAY:
+    for name in (*_OF_ITS_WAY, RETRY_MEMBER):
         kept.pop(name, None)
     kept.setdefault(RETRY_TOPIC, record.topic)
     kept.setdefault(UNIQ_KEY, first_id)
     kept |= {WAIT: "false", ORIGIN_MESSAGE_ID: first_id}
     if told := printable(reason):
         kept[RETRY_REASON] = told
+    if who := printable(member):
+        kept[RETRY_MEMBER] = who
     topic, queue_id, raw = retry_topic(group), crc32(first_id.encode()) % retry_queues, None
     if not is_spent(times, max_times, level):
         most = MAX_PROPERTIES_BYTES - _ROOM_FOR_DELAY - len(topic.encode())
@@ -117,7 +121,7 @@ def resent(record: Record, group: str) -> Record:
     """A dead letter, or any message, to be given to its group once more: as if it had never failed,
     and to no other group. Its own topic, first id and UNIQ_KEY stay."""
     kept = decode_properties(record.properties)
-    for name in (*_OF_ITS_WAY, RETRY_REASON):
+    for name in (*_OF_ITS_WAY, RETRY_REASON, RETRY_MEMBER):
         kept.pop(name, None)
     kept.setdefault(RETRY_TOPIC, record.topic)
     kept.setdefault(ORIGIN_MESSAGE_ID, offset_message_id(record.store_host, record.physical_offset))
@@ -148,10 +152,11 @@ def printable(reason: str) -> str:
 
 
 def _fitting(properties: dict[str, str], most_bytes: int) -> bytes | None:
-    """Encoded; one that is nearly full loses the reason. None where that is not enough."""
+    """Encoded; what is nearly full loses reason and member. None where that is not enough."""
     raw = encode_properties(properties)
-    if len(raw) > most_bytes and RETRY_REASON in properties:
-        raw = encode_properties({k: v for k, v in properties.items() if k != RETRY_REASON})
+    if len(raw) > most_bytes:
+        told = RETRY_REASON, RETRY_MEMBER
+        raw = encode_properties({k: v for k, v in properties.items() if k not in told})
     return raw if len(raw) <= most_bytes else None
 
 

@@ -34,7 +34,12 @@ from penstock.shared.messaging.delayed import (
     timer_due_ms,
 )
 from penstock.shared.messaging.half import CHECK_TIMES, PGROUP, PREPARED_QUEUE_OFFSET
-from penstock.shared.messaging.retried import ORIGIN_MESSAGE_ID, RETRY_REASON, RETRY_TOPIC
+from penstock.shared.messaging.retried import (
+    ORIGIN_MESSAGE_ID,
+    RETRY_MEMBER,
+    RETRY_REASON,
+    RETRY_TOPIC,
+)
 from penstock.shared.messaging.system_topics import (
     HALF_TOPIC,
     QUEUES,
@@ -269,6 +274,7 @@ def facts(way: Way) -> dict[str, str | int | None]:
         found |= {
             "reconsume_times": way.record.reconsume_times,
             "reason": way.properties.get(RETRY_REASON),
+            "member": way.properties.get(RETRY_MEMBER),
             "origin_topic": way.properties.get(RETRY_TOPIC),
             "origin_message_id": way.properties.get(ORIGIN_MESSAGE_ID),
         }

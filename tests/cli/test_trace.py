@@ -50,8 +50,9 @@ def shop(start_shared_broker: Callable[..., Any]) -> Shop:
                 transaction.rollback()
     seen = set()
     with GroupConsumer(
-        store=broker.store, group="billing", topics={"orders": "new"}, start="first"
-    ) as consumer:
+        store=broker.store, group="billing", topics={"orders": "new"}, start="first",
+        client_id="till-1",
+    ) as consumer:  # fmt: skip
         for message in consumer:
             assert message.keys == "failing k1", "the others have no tag"
             if not message.reconsume_times:
@@ -111,6 +112,7 @@ def test_a_key_a_unique_key_and_an_id_lead_to_the_whole_way_of_a_message(
     assert retry["says"] == {
         "reconsume_times": 1,
         "reason": "no account",
+        "member": "till-1",
         "origin_topic": "orders",
         "origin_message_id": shop.message_id,
     }
@@ -194,8 +196,8 @@ def test_on_a_terminal_it_reads_as_a_story(command: Command, shop: Shop) -> None
     said = command("trace", "k1", "--store", shop.store).stdout
     assert "  1  message: orders, queue 0, offset 0, stored 20" in said
     assert "for %RETRY%billing, queue 0, due 20" in said and "delivered, as 3" in said
-    assert "given back once, the last time: no account" in said
-    assert "given back 2 times, the last time: still none" in said
+    assert "given back once, the last time by till-1: no account" in said
+    assert "given back 2 times, the last time by till-1: still none" in said
     assert "group billing: given back, as 2; acknowledged, its offset is " in said
 
 

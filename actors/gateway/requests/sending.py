@@ -65,6 +65,7 @@ def _put_back(
         max_times=most,
         level=fields.delay_level,
         retry_queues=queues,
+        member=call.connection.client.client_id,
     )
     services.sends.put_back(call, again)
 

@@ -145,6 +145,7 @@ class MemberCore:
             retry_queues=self._retry_queues,
             times=times,
             reason=back.reason,
+            member=self.options.client_id,
         )
         is_dead = made.topic == dlq_topic(self.options.group)
         self.send_back.need_topic(made.topic, 1 if is_dead else self._retry_queues)

@@ -93,6 +93,19 @@ def test_retries_are_spread_over_the_groups_queues_and_copies_of_one_are_equal(
     assert {each.queue_id for each in dead} == {0}
 
 
+def test_a_retry_names_the_member_that_has_given_it_back_and_not_the_one_before(
+    make_record: Maker,
+) -> None:
+    first = retried(make_record(), "CG", max_times=16, member="host@1\x01\x02#2", reason="bad")
+    assert properties(first)["RETRY_MEMBER"] == "host@1 #2"
+    assert properties(retried(first, "CG", max_times=16, member="b"))["RETRY_MEMBER"] == "b"
+    assert "RETRY_MEMBER" not in properties(retried(first, "CG", max_times=16))
+    assert "RETRY_MEMBER" not in properties(resent(first, "CG"))
+    full = encode_properties({"note": "x" * (MAX_PROPERTIES_BYTES - 500)})
+    again = retried(make_record(properties=full), "CG", max_times=16, member="m" * 255)
+    assert again.topic == "%RETRY%CG" and "RETRY_MEMBER" not in properties(again)
+
+
 def test_a_level_below_0_is_a_dead_letter_at_once(make_record: Maker) -> None:
     assert retried(make_record(), "CG", max_times=16, level=-1).topic == "%DLQ%CG"
 
