@@ -57,7 +57,8 @@ class BatchWriter(DataSourceArrowWriter):
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         staged = [each for each in messages if isinstance(each, Staged)]
-        _publish(self._options, self._writer, 0, staged, self._keep)
+        if any(each.blocks for each in staged):
+            _publish(self._options, self._writer, 0, staged, self._keep)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Nothing is to be undone: what is staged and not committed is never seen."""
@@ -75,6 +76,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         staged = [each for each in messages if isinstance(each, Staged)]
+        # without rows, too: an attempt that had some may have been decided on, and not published
         if staged and staged[0].batch is not None:
             _publish(self._options, staged[0].batch.query, batchId, staged, True)
 
@@ -128,6 +130,5 @@ def _publish(
     options: SinkOptions, writer: str, number: int, staged: Sequence[Staged], keep: bool
 ) -> None:
     blocks = [block for each in staged for block in each.blocks]
-    if blocks:
-        with Publisher(options, writer) as publisher:
-            publisher.commit(number, blocks, keep)
+    with Publisher(options, writer) as publisher:
+        publisher.commit(number, blocks, keep)

@@ -24,6 +24,7 @@ from penstock.spark.sink.blocks import StoredBlock
 from penstock.spark.sink.options import SinkOptions
 from penstock.spark.sink.publish import IN_FLIGHT, Publisher
 from penstock.spark.sink.tasks import INLINE_BYTES, KEYS_IN_A_MS, write_rows
+from penstock.spark.sink.writers import Batch, Staged, StreamWriter
 
 # some blocks, each of which takes several messages of the small broker's
 MANY = 2500
@@ -118,7 +119,7 @@ def test_a_batch_that_is_tried_again_is_stored_once(running: Place, count: int) 
     assert not commit(running, 0, stage(running, "c", 2600 - count))
     assert commit(running, 1, stage(running, "d", 10))
     assert not commit(running, 0, stage(running, "e", 10))
-    assert commit(running, 7, stage(running, "f", 10))  # batches without rows are not told of
+    assert commit(running, 7, stage(running, "f", 10))  # a number may be left out
     assert names(running) == sorted(expected("a", count) + expected("d", 10) + expected("f", 10))
 
 
@@ -162,6 +163,20 @@ def test_what_was_staged_for_a_broker_of_other_records_is_published(
     assert all(each.properties.get("__CRC32#") for each in read(place))
 
 
+def killed_in_batch_0(place: Place, armed: str, tmp_path: Path) -> None:
+    """A driver of the place's writer is killed at a crash point, in its first batch."""
+    script = (
+        "import sys; sys.path.insert(0, sys.argv[3]); import test_publish as t; "
+        "place = t.Place(*sys.argv[1:3]); t.commit(place, 0, t.stage(place, 'a', t.MANY))"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", script, str(place.store), place.topic, os.path.dirname(__file__)],
+        env={**os.environ, VARIABLE: armed, FIRED_VARIABLE: str(tmp_path / "fired")},
+        timeout=120,
+    )
+    assert ran.returncode == -signal.SIGKILL
+
+
 @pytest.mark.parametrize(
     ("point", "kept"),
     [
@@ -176,22 +191,24 @@ def test_what_was_staged_for_a_broker_of_other_records_is_published(
 def test_whenever_a_driver_is_killed_the_batch_is_there_once_after_the_next(
     running: Place, tmp_path: Any, point: str, kept: str
 ) -> None:
-    armed = point if "=" in point else f"{point}=crash"
-    script = (
-        "import sys; sys.path.insert(0, sys.argv[3]); import test_publish as t; "
-        "place = t.Place(*sys.argv[1:3]); t.commit(place, 0, t.stage(place, 'a', t.MANY))"
-    )
-    ran = subprocess.run(
-        [sys.executable, "-c", script, str(running.store), running.topic]
-        + [os.path.dirname(__file__)],
-        env={**os.environ, VARIABLE: armed, FIRED_VARIABLE: str(tmp_path / "fired")},
-        timeout=120,
-    )
-    assert ran.returncode == -signal.SIGKILL
+    killed_in_batch_0(running, point if "=" in point else f"{point}=crash", tmp_path)
     # Spark plans a batch again, with more partitions and rows in another order perhaps
     blocks = [*stage(running, "b", MANY), *stage(running, "x", 0)]
     assert commit(running, 0, blocks) == (kept == "b")
     assert names(running) == expected(kept, MANY)
+
+
+@pytest.mark.parametrize("point", ["spark.decided", "spark.block_published"])
+def test_what_is_decided_is_published_also_where_the_replayed_batch_has_no_rows(
+    running: Place, tmp_path: Path, point: str
+) -> None:
+    killed_in_batch_0(running, f"{point}=crash", tmp_path)
+    writer = StreamWriter(options(running))
+    writer.commit([Staged([], Batch(f"of-{running.topic}", 0))], 0)
+    assert names(running) == expected("a", MANY)
+    # and one that nobody has decided on has nothing to show
+    writer.commit([Staged([], Batch(f"of-{running.topic}", 1))], 1)
+    assert names(running) == expected("a", MANY)
 
 
 def test_of_drivers_that_commit_at_once_one_attempt_is_stored_once(running: Place) -> None:
