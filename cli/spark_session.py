@@ -19,10 +19,21 @@ from penstock.cli.output import shown_bytes
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+
+def _checked(ctx: click.Context, _: click.Parameter, value: str) -> str:
+    """The option as it is. Each job has it, and so none begins where Spark cannot."""
+    from penstock.spark.session import check_spark
+
+    if not ctx.resilient_parsing:  # a shell that completes a word is told nothing
+        check_spark()
+    return value
+
+
 master_option = click.option(
     "--master",
     metavar="URL",
     default="",
+    callback=_checked,
     help="Where Spark runs: spark://HOST:PORT, yarn, local[4]. All cores of this machine without.",
 )
 

@@ -71,11 +71,20 @@ def job_session(master: str = "", app_name: str = "penstock") -> SparkSession:
     return _session(app_name, master or "local[*]", _ON_LOOPBACK)
 
 
+def check_spark() -> None:
+    """Raise MissingDependency where PySpark, what its workers need, or a Java for it is missing."""
+    for package, name in (("pyspark", "PySpark"), ("pyarrow", "PyArrow")):
+        if importlib.util.find_spec(package) is None:
+            hint = "pip install 'penstock[spark]'"
+            raise MissingDependency(f"{name} is not installed", None, hint)
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:  # spark-submit has started one
+        find_java()
+
+
 def _session(
     app_name: str, master: str, settings: Mapping[str, str], *, short_lived: bool = True
 ) -> SparkSession:
-    if importlib.util.find_spec("pyspark") is None:
-        raise MissingDependency("PySpark is not installed", None, "pip install 'penstock[spark]'")
+    check_spark()
     from pyspark.errors import PySparkRuntimeError
     from pyspark.sql import SparkSession
 
