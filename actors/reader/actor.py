@@ -338,8 +338,9 @@ class Reader(Actor):
 
     def _describe(self, peer: bytes, request: messages.Describe) -> None:
         self._refuse_changed()
+        queued, store = self._stage.positions["queued"], self._stage.config.store
         try:
-            answer = describe(request, self._queues, self._topics.topics, self._stage.config.store)
+            answer = describe(request, self._queues, self._topics.topics, store, queued)
         except PenstockError as error:
             self._refuse(peer, request.request, error)
         except OSError as error:

@@ -11,8 +11,11 @@ from penstock.shared.store.topics import Topics
 from penstock.shared.wire.messages import Describe, Described, QueueRange
 
 
-def describe(request: Describe, queues: QueueReader, topics: Topics, store: Path) -> Described:
-    """Each queue's first and next offset, and that of the time which is asked for.
+def describe(
+    request: Describe, queues: QueueReader, topics: Topics, store: Path, queued: int
+) -> Described:
+    """Each queue's first and next offset, and that of the time which is asked for; `queued` is
+    from before the look.
 
     Raises PenstockError, or OSError where the store cannot be read.
     """
@@ -22,7 +25,7 @@ def describe(request: Describe, queues: QueueReader, topics: Topics, store: Path
         with suppress(QueueDeleted):  # it is not there, then
             found.append(_range(request, queues, queue_id, slots.get(queue_id)))
     hint = "" if found else topic_hint(request.topic, topics.names() | queues.topics, store)
-    return Described(request.request, request.topic, bool(found), tuple(found), hint)
+    return Described(request.request, request.topic, bool(found), tuple(found), hint, queued)
 
 
 def _range(request: Describe, queues: QueueReader, queue_id: int, slot: int | None) -> QueueRange:

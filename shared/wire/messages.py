@@ -306,8 +306,8 @@ class Described(WireMessage, frozen=True):
     topic: str
     exists: bool
     queues: tuple[QueueRange, ...]
-    # where it does not exist: which do, and how to create it
-    hint: str = ""
+    hint: str = ""  # where it does not exist: which do, and how to create it
+    queued: int = -1  # a log offset: until it moves, no queue of any topic has anything new
 
 
 class Query(WireMessage, frozen=True):

@@ -36,6 +36,7 @@ class BrokerView:
         )
         self._producer: Producer | None = None
         self._topics: dict[str, int] | None = None
+        self._any_topic = ""
 
     def __enter__(self) -> Self:
         return self
@@ -55,16 +56,14 @@ class BrokerView:
         found: list[Queue] = []
         for topic in sorted(self._listed()):
             if not topic.startswith(LIGHT_QUEUE_PREFIX) and wanted(topic):
-                for queue in self.describe(topic, -1):
+                for queue in self.describe(topic).queues:
                     if queue.max_offset:  # as in a store, where such a queue has no files
                         found.append(BrokerQueue(self, topic, queue))
         return found
 
-    def describe(self, topic: str, at_ms: int) -> tuple[QueueRange, ...]:
+    def describe(self, topic: str, at_ms: int = -1) -> Described:
         """Its queues; with `at_ms` also the first offset stored then or later."""
-        return self._asker.ask(
-            lambda number, run: Describe(number, topic, at_ms, run), Described
-        ).queues
+        return self._asker.ask(lambda number, run: Describe(number, topic, at_ms, run), Described)
 
     def _listed(self) -> dict[str, int]:
         """The broker's topics; asked for over a connection that a stream keeps."""
@@ -72,6 +71,7 @@ class BrokerView:
             if self._producer is None:
                 self._producer = Producer(**self._where.arguments("producers"))
             self._topics = self._producer.topics()
+            self._any_topic = next(iter(self._topics), "")
         return self._topics
 
     def known_topics(self) -> Callable[[str], bool]:
@@ -98,8 +98,15 @@ class BrokerView:
         return list(planned)
 
     def durable(self) -> Durable:
-        # it shows consumers what is flushed, unless it acknowledges before
-        return Durable(None)
+        # One question, however many topics there are, and none to the writer: a stream comes back
+        # ten times a second. What bounds the queues is the broker's care: it shows consumers what
+        # is flushed, unless it acknowledges before.
+        if not self._any_topic:
+            self._listed()
+        if not self._any_topic:
+            return Durable(None)
+        queued = self.describe(self._any_topic).queued
+        return Durable(None if queued < 0 else queued)
 
 
 class BrokerQueue:
@@ -111,7 +118,7 @@ class BrokerQueue:
         self.min_offset, self.max_offset = found.min_offset, found.max_offset
 
     def offset_at(self, time_ms: int) -> int:
-        found = {queue.queue_id: queue for queue in self._view.describe(self.topic, time_ms)}
+        found = {queue.queue_id: queue for queue in self._view.describe(self.topic, time_ms).queues}
         return min(found[self.queue_id].at_offset, self.max_offset)
 
     def estimate_bytes(self, start: int, stop: int) -> int:

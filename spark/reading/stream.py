@@ -95,13 +95,13 @@ class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
         """The end of the next batch; `start` itself where there is nothing for one."""
-        now_ms = time.monotonic_ns() // 1_000_000
-        if now_ms < self._rests_until_ms:
+        if time.monotonic_ns() // 1_000_000 < self._rests_until_ms:
             return start
         view = self._look()
         durable = view.durable()
         if durable.end is not None and self._seen == (durable, start):
-            return start  # nothing has been flushed since: no queue need be looked at
+            self._rest()
+            return start  # nothing has come since: no queue need be looked at
         queues, whole = self._queues(view)
         started = self._started(queues, start, durable)
         if started is None:
@@ -117,11 +117,11 @@ class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         is_same = end["offsets"] == start["offsets"]
         if start.get("initial"):
             return {**end, "began": start["offsets"]}
+        waits = is_same and self._target is None
+        if waits:
+            self._rest()
         # with messages that wait for others, or for the disk, time itself may end the wait
-        rests = is_same and self._target is None and not self._lag[1]
-        if rests and self.options.endpoint:
-            self._rests_until_ms = now_ms + BROKER_LOOK_MS
-        self._seen = (durable, start) if rests else None
+        self._seen = (durable, start) if waits and not self._lag[1] else None
         return start if is_same else end
 
     def reportLatestOffset(self) -> Offset:
@@ -180,6 +180,11 @@ class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         else:
             self._view.refresh()
         return self._view
+
+    def _rest(self) -> None:
+        """Ask a broker no more for a while. Files cost nobody else anything."""
+        if self.options.endpoint:
+            self._rests_until_ms = time.monotonic_ns() // 1_000_000 + BROKER_LOOK_MS
 
     def _queues(self, view: View) -> tuple[list[Queue], dict[Key, Queue]]:
         if isinstance(view, StoreView) and view.lacks_queues and _has_records(view.store):

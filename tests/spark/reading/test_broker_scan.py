@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 from penstock.bench.stack import Stack, running_stack
+from penstock.client.asker import Asker
 from penstock.client.producer import Producer
 from penstock.shared.errors import ConfigError, ConnectError, InvalidArgument, TopicNotFound
 from penstock.spark.reading.options import Options, parse_options
@@ -115,3 +116,37 @@ def test_a_broker_that_is_not_there_or_has_no_such_topic_is_named(stack: Stack) 
         rows({"endpoint": "127.0.0.1"})
     with pytest.raises(ConfigError, match="path /s, endpoint"):
         rows({"endpoint": stack.consume, "path": "/s"})
+
+
+def test_while_nothing_comes_a_stream_asks_a_broker_one_question_at_a_time(
+    stack: Stack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = {"endpoint": stack.consume, "columns": "topic,queue_id,queue_offset"}
+    reader = StoreStreamReader(parse_options(given), PenstockSource(given).schema())
+    monkeypatch.setattr("penstock.spark.reading.stream.BROKER_LOOK_MS", 0)
+    asked: list[str] = []
+    for of, name in ((Asker, "ask"), (Producer, "topics")):
+        monkeypatch.setattr(of, name, _counted(getattr(of, name), asked))
+
+    def look(at: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+        asked.clear()
+        return reader.latestOffset(at, reader.getDefaultReadLimit()), list(asked)
+
+    at, questions = look(reader.initialOffset())
+    while questions != ["ask"]:  # what earlier tests have sent comes first
+        at, questions = look(at)
+    with Producer(store=stack.store) as producer:
+        producer.send("trains", b"later").result(30)
+    later = at
+    while later == at:  # queues follow an acknowledgement within a tick
+        later, questions = look(at)
+    assert len(questions) > 2, "each topic is looked at again"
+    reader.stop()
+
+
+def _counted(method: Callable[..., Any], asked: list[str]) -> Callable[..., Any]:
+    def counted(*given: Any) -> Any:
+        asked.append(method.__name__)
+        return method(*given)
+
+    return counted
