@@ -15,10 +15,9 @@ import msgspec
 
 from penstock.bench.accounts import Ran, ran
 from penstock.bench.load_process import Moved
-from penstock.bench.target import Target, Where, opened
+from penstock.bench.target import Where, opened
 from penstock.client import Consumer, Producer
 from penstock.shared.errors import BrokerTimeout
-from penstock.shared.memory.roster import ACTORS
 
 # What runs by default, at ports that are free; a measurement's broker has them off.
 DEFAULTS = {
@@ -63,7 +62,7 @@ def bench_idle(consumers: int, seconds: float, where: Where, moved: Moved) -> Id
         timeout_s = SETTLE_S + seconds + ANSWER_S
         polls = [pool.submit(each.poll, timeout_s) for each in waiting]
         _pass(SETTLE_S, moved, 0, SETTLE_S + seconds)
-        pids = _pids(target)
+        pids = target.pids()
         before, began = {name: ran(pid) for name, pid in pids.items()}, time.monotonic()
         _pass(seconds, moved, SETTLE_S, SETTLE_S + seconds)
         after, passed_s = {name: ran(pid) for name, pid in pids.items()}, time.monotonic() - began
@@ -84,13 +83,6 @@ def bench_idle(consumers: int, seconds: float, where: Where, moved: Moved) -> Id
         rows,
         round(os.getloadavg()[0], 1),
     )
-
-
-def _pids(target: Target) -> dict[str, int]:
-    assert target.run is not None and target.positions is not None
-    pids = {"supervisor": target.run.supervisor_pid}
-    pids |= {name: target.positions.life(name).pid for name in ACTORS}
-    return {name: pid for name, pid in pids.items() if pid}
 
 
 def _rest(name: str, before: Ran, after: Ran, seconds: float) -> Rest:

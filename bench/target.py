@@ -44,10 +44,14 @@ class Target:
         # where members of groups connect; "" when it is elsewhere
         self.group = "" if run is None else run.endpoints.group_ipc
         self.positions = None if run is None else Positions(run.positions)
-        pids = {"supervisor": run.supervisor_pid} if run is not None else {}
+        self.accounts = Accounts(self.pids())
+
+    def pids(self) -> dict[str, int]:
+        """Its processes that run, by their names; of a broker elsewhere there are none."""
+        found = {"supervisor": self.run.supervisor_pid} if self.run is not None else {}
         if self.positions is not None:
-            pids |= {name: self.positions.life(name).pid for name in ACTORS}
-        self.accounts = Accounts(pids)
+            found |= {name: self.positions.life(name).pid for name in ACTORS}
+        return {name: pid for name, pid in found.items() if pid}
 
     def new_topics(self, queues: int) -> list[str]:
         """This many queues, in as few topics as may have them."""

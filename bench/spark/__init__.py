@@ -1,6 +1,7 @@
 """`penstock bench spark`: Penstock's source and sink beside Parquet and beside Spark's Kafka.
 
 measure   the ways that are measured, by turns
+stream    a streaming query by a broker's endpoint: ages, and what it costs at rest
 kafka     Kafka's broker, and what Spark needs for it
 
 May import `bench`, `spark` and what these may. Nothing of the product imports it.

@@ -138,14 +138,13 @@ class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ended = _decoded(end)
         is_first = "began" in end and start != end  # an end is the next batch's start, too
         began = _decoded({**start, "offsets": end["began"]} if is_first else start)
-        there = self._look().queues({topic for topic, _ in ended}.__contains__)
+        # a queue that is new in this batch is read from its beginning
+        moved = {key: stop for key, stop in ended.items() if stop != began.get(key, 0)}
+        there = self._look().queues({topic for topic, _ in moved}.__contains__)
         queues = {(queue.topic, queue.queue_id): queue for queue in there}
         ranges = []
-        for key, stop in ended.items():
-            # a queue that is new in this batch is read from its beginning
+        for key, stop in moved.items():
             first = began.get(key, 0)
-            if stop == first:
-                continue
             if key not in queues:
                 self._lose(key, first, "its queue is gone")
                 continue
