@@ -15,7 +15,7 @@ from penstock.shared.next_steps import other_topics
 from penstock.spark.ranges import QueueRange
 from penstock.spark.reading.offsets import OffsetsOf, ending, parse_assign, resolve, starting
 from penstock.spark.reading.options import Options
-from penstock.spark.reading.predicates import Predicate, holds, offset_range, wanted_keys
+from penstock.spark.reading.predicates import Predicate, holds, offset_range, wanted_texts
 from penstock.spark.reading.queues import Queue, topics_of
 from penstock.spark.reading.topics import named_topics, topic_filter
 from penstock.spark.reading.views import View
@@ -31,7 +31,7 @@ def plan(view: View, options: Options, predicates: Sequence[Predicate] = ()) -> 
     ConfigError, GroupNotFound, OffsetOutOfRange."""
     queues = chosen(view, options)
     ranges = narrowed(bounds(queues, options, view.group_offsets), predicates)
-    if (keys := wanted_keys(predicates)) is not None:
+    if (keys := wanted_texts(predicates, "keys")) is not None:
         ranges = view.ranges_by_keys(ranges, keys)
     return split(ranges, queues, options)
 

@@ -66,11 +66,11 @@ def offset_range(predicates: Iterable[Predicate], start: int, stop: int) -> tupl
     return start, max(start, stop)
 
 
-def wanted_keys(predicates: Iterable[Predicate]) -> frozenset[str] | None:
-    """What `keys` has to be one of to fulfil all of them; None where they name no such texts."""
+def wanted_texts(predicates: Iterable[Predicate], column: str) -> frozenset[str] | None:
+    """What a column has to be one of to fulfil all of them; None where they name no such texts."""
     found: frozenset[str] | None = None
     for each in predicates:
-        if each.column == "keys" and each.function in ("equal", "is_in") and not each.negated:
+        if each.column == column and each.function in ("equal", "is_in") and not each.negated:
             named = frozenset([each.value] if each.function == "equal" else each.value)
             found = named if found is None else found & named
     return found

@@ -22,9 +22,10 @@ from penstock.client.arrow.decode import (
     record_columns,
 )
 from penstock.shared.errors import PenstockError, UnreadableBody
-from penstock.shared.filters.message_filter import SQL92, TAG, parse_filter
+from penstock.shared.filters.message_filter import SQL92, TAG, TagFilter, parse_filter
+from penstock.shared.formats.delay_levels import SCHEDULE_TOPIC
 from penstock.spark.reading.options import Mode, Options
-from penstock.spark.reading.predicates import Predicate
+from penstock.spark.reading.predicates import Predicate, wanted_texts
 
 CORRUPT = "_corrupt_record"
 _IN_ENTRIES = frozenset(entry_columns(Batch("", 0, *(np.empty(0, np.int64),) * 3)))
@@ -57,6 +58,7 @@ class Rows:
         self.columns = columns
         self.how = how
         self._filter = parse_filter(SQL92 if how.sql else TAG, how.sql or how.tags)
+        self._by_code = _by_code(how.predicates)
         self._by_entry = [each for each in how.predicates if each.column in _IN_ENTRIES]
         self._by_record = [each for each in how.predicates if each.column not in _IN_ENTRIES]
         # who drops or reports damage gets the same rows whichever columns are asked for
@@ -75,6 +77,10 @@ class Rows:
         mask = np.ones(len(named.queue_offsets), np.bool_)
         if self._filter is not None and codes is not None:
             mask &= self._filter.may_match(codes)
+        if self._by_code is not None and codes is not None:
+            # there an entry has the time at which its message is due
+            is_time = np.equal(named.topic, SCHEDULE_TOPIC)
+            mask &= self._by_code.may_match(codes) | is_time
         return _kept(named, mask & _fulfilled(self._by_entry, entry_columns(named)))
 
     def of_entries(self, named: Batch) -> list[pa.Array]:
@@ -155,6 +161,15 @@ def _error(
     batch: Batch, explain: Explain, misfit: RecordMismatch | UnreadableBody
 ) -> PenstockError:
     return explain(batch, misfit.index) if isinstance(misfit, RecordMismatch) else misfit
+
+
+def _by_code(predicates: Sequence[Predicate]) -> TagFilter | None:
+    """What the codes of queue entries say of predicates on tags."""
+    tags = wanted_texts(predicates, "tags")
+    # RocketMQ and Penstock read what is no UTF-8 as this character, but not as many of them
+    if tags is None or any("\ufffd" in tag for tag in tags):
+        return None
+    return TagFilter(tags)
 
 
 def _fulfilled(predicates: Sequence[Predicate], made: Columns) -> npt.NDArray[np.bool_]:

@@ -37,9 +37,10 @@ class StoreBuilder:
         queue_id: int = 0,
         body: bytes = b"body",
         properties: dict[str, str] | bytes = b"",
+        code: int | None = None,
         **fields: Any,
     ) -> Record:
-        """Append one message and its entry."""
+        """Append one message and its entry, whose tags code is that of its tags by default."""
         packed = properties if isinstance(properties, bytes) else encode_properties(properties)
         queue_offset = self.next_offset[topic, queue_id]
         defaults: dict[str, Any] = {
@@ -61,7 +62,8 @@ class StoreBuilder:
             self.position += left
         record = replace(record, physical_offset=self.position)
         self.write_log(self.position, encode_record(record))
-        code = tags_code(decode_properties(packed).get("TAGS", ""))
+        if code is None:
+            code = tags_code(decode_properties(packed).get("TAGS", ""))
         self.put_entry(topic, queue_id, self.position, size, code)
         self.position += size
         return record

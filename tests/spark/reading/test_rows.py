@@ -13,7 +13,10 @@ from hypothesis import strategies as st
 from pyspark.sql import datasource
 
 from penstock.shared.errors import OffsetOutOfRange, StoreDamaged
+from penstock.shared.filters.message_filter import MAX_EXTENSION_ADDRESS
+from penstock.shared.formats.queue_entry import tags_code
 from penstock.shared.formats.record import Record
+from penstock.shared.messaging.system_topics import SCHEDULE_TOPIC
 from penstock.shared.store.directory import StoreDirectory
 from penstock.spark import scan
 from penstock.spark.plan import plan
@@ -28,11 +31,14 @@ ALL = tuple(COLUMNS)
 
 
 def read(
-    store: StoreBuilder, how: How, columns: tuple[str, ...] = ("queue_offset",)
+    store: StoreBuilder,
+    how: How,
+    columns: tuple[str, ...] = ("queue_offset",),
+    **options: str,
 ) -> list[tuple[Any, ...]]:
     rows: list[tuple[Any, ...]] = []
     with StoreView(store.root) as view:
-        planned = plan(view, parse_options({"path": store.root}), how.predicates)
+        planned = plan(view, parse_options({"path": store.root, **options}), how.predicates)
         for piece in (piece for pieces in planned for piece in pieces):
             for arrays in scan.read_range(view.store, piece, columns, how):
                 rows += zip(*(array.to_pylist() for array in arrays), strict=True)
@@ -136,6 +142,67 @@ def test_what_is_pushed_down_is_what_sql_says(
     assert found == wanted
     expected = [(row["queue_offset"],) for row in wanted]
     assert read(mixed, how) == expected, "whichever columns are asked for"
+
+
+_TAGS = ["Aa", "BB", "C", "", "\u00fc", "\ufffd\ufffd"]
+
+
+@pytest.fixture(scope="module")
+def coded(tmp_path_factory: pytest.TempPathFactory) -> StoreBuilder:
+    """Entries with all kinds of tags codes: "Aa" and "BB" have the same hash."""
+    store = StoreBuilder(tmp_path_factory.mktemp("coded") / "store")
+    for topic in ("flights", SCHEDULE_TOPIC):
+        for number in range(12):
+            tag = _TAGS[number % 6]
+            packed: Any = {"TAGS": tag} if tag else {}
+            is_broken = tag == "\ufffd\ufffd"
+            if is_broken:
+                packed = b"TAGS\x01\xff\xfe\x02"
+            code = tags_code(tag)
+            if topic == SCHEDULE_TOPIC:
+                code = STORED_MS + number
+            elif number > 5:
+                code = MAX_EXTENSION_ADDRESS - number
+            elif is_broken:  # another reader may see one such character, or three
+                code = tags_code("\ufffd")
+            store.put(topic, 0, b"", packed, code=code)
+    return store
+
+
+@st.composite
+def tags_filters(draw: st.DrawFn) -> datasource.Filter:
+    tag = st.sampled_from(_TAGS)
+    made: datasource.Filter
+    if draw(st.booleans()):
+        made = datasource.EqualTo(("tags",), draw(tag))
+    else:
+        made = datasource.In(("tags",), tuple(draw(st.lists(tag, max_size=3))))
+    return datasource.Not(made) if draw(st.integers(0, 3)) == 0 else made
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    topic=st.sampled_from(["flights", SCHEDULE_TOPIC]), filters=st.lists(tags_filters(), max_size=2)
+)
+def test_tags_are_looked_for_by_codes_and_found_as_sql_says(
+    coded: StoreBuilder, topic: str, filters: list[datasource.Filter]
+) -> None:
+    def rows(how: How) -> list[dict[str, Any]]:
+        found = read(coded, how, ("queue_offset", "tags"), subscribe=topic)
+        return [dict(zip(("queue_offset", "tags"), row, strict=True)) for row in found]
+
+    taken, _ = accept(filters, COLUMNS)
+    wanted = [row for row in rows(How()) if all(truth(each, row) is True for each in filters)]
+    assert rows(How(predicates=tuple(taken))) == wanted
+
+
+def test_records_of_other_tags_are_not_read(store: StoreBuilder) -> None:
+    damaged = store.put(properties={"TAGS": "other"})
+    store.put(properties={"TAGS": "wanted"})
+    store.write_log(damaged.physical_offset, b"?")
+    for each in (datasource.EqualTo(("tags",), "wanted"), datasource.In(("tags",), ("wanted",))):
+        taken, _ = accept([each], COLUMNS)
+        assert read(store, How(predicates=tuple(taken))) == [(1,)]
 
 
 def test_what_cannot_be_decided_exactly_is_left_to_spark() -> None:
