@@ -66,6 +66,10 @@ class Asker:
 
     def ask(self, question: Question, kind: type[_Answer]) -> _Answer:
         """The answer. Raises what the broker refuses with, and BrokerTimeout where it is silent."""
+        return self.ask_for_records(question, kind)[0]
+
+    def ask_for_records(self, question: Question, kind: type[_Answer]) -> tuple[_Answer, bytes]:
+        """The same, and the records that the answer came with."""
         if self._socket.closed or os.getpid() != self._pid:
             raise StoreUnavailable(
                 "this connection was closed, or belongs to another process", None, "make another"
@@ -84,9 +88,10 @@ class Asker:
                 connected = self._send(question)
                 asked_ms = now_ms
             if self._socket.poll(REPEAT_MS if connected else 20):
-                answer = self._decode(self._socket.recv_multipart()[0])
+                header, *records = self._socket.recv_multipart()
+                answer = self._decode(header)
                 if answer.request in (self._number, 0) and self._aim.heard(answer):
-                    return self._judged(answer, kind)
+                    return self._judged(answer, kind), b"".join(records)
 
     def _send(self, question: Question) -> bool:
         try:

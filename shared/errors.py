@@ -256,6 +256,9 @@ class StoreDamaged(PenstockError):
 
     status = "STORE_DAMAGED"
     exit_code = 5
+    # Where a consumer has found it among records of a queue: a message's, at least this one's, and
+    # those after it may be sound.
+    queue_offset: int | None = None
 
 
 def _sentence(hint: str) -> str:

@@ -38,11 +38,13 @@ def read_records(
     made, end, marked = messages(payload, place, queue_id, within, max_body_bytes, LOST_MARK)
     if end != place[1]:
         least = made[-1].queue_offset + 1 if made else offsets.start
-        raise StoreDamaged(
+        error = StoreDamaged(
             "an entry of a consume queue leads to no message",
             f"queue {queue_id}, offset {least}",
             "stop the broker, then make the queues anew: penstock store rebuild STORE",
         )
+        error.queue_offset = least
+        raise error
     return made, marked
 
 

@@ -5,29 +5,53 @@ The records come as they stand in the log, and are decoded by the same code as t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from penstock.client.arrow.decode import Batch
+from penstock.client.asker import Asker
 from penstock.client.consumer import Consumer
-from penstock.client.core.message import Message
+from penstock.client.core.message import Message, read_records, without_tombstones
+from penstock.client.core.selection import choose
+from penstock.client.one_message import pull_one
 from penstock.client.where import Where
 from penstock.shared.errors import OffsetOutOfRange, StoreDamaged
+from penstock.shared.formats.compression import MAX_BODY_BYTES
 from penstock.shared.formats.record_layout import AT_PHYSICAL_OFFSET
+from penstock.shared.wire.messages import decode_consume_answer
 from penstock.spark.ranges import QueueRange
+from penstock.spark.reading.options import Mode
 from penstock.spark.reading.rows import How, Rows
 
 BATCH_BYTES = 4 << 20
+# After damage, about as many as come together: this many are asked for one by one.
+ONE_BY_ONE = 1024
+
+_Rows = Generator[list[pa.Array]]
 
 
-def read_from_broker(
-    endpoint: str, piece: QueueRange, columns: Sequence[str], how: How
-) -> Iterator[list[pa.Array]]:
+def read_from_broker(endpoint: str, piece: QueueRange, columns: Sequence[str], how: How) -> _Rows:
     """The columns asked for, batch after batch. Raises ConnectError, BrokerTimeout,
-    OffsetOutOfRange where messages have expired, StoreDamaged."""
+    OffsetOutOfRange where messages have expired, StoreDamaged as the mode says."""
     rows = Rows(columns, how)
+    left = piece
+    while left.start < left.stop:
+        stopped_at = yield from _read_together(endpoint, left, rows)
+        careful = left._replace(start=stopped_at, stop=min(stopped_at + ONE_BY_ONE, left.stop))
+        if careful.start < careful.stop:
+            yield from _read_one_by_one(endpoint, careful, rows)
+        left = left._replace(start=careful.stop)
+
+
+def _read_together(
+    endpoint: str, piece: QueueRange, rows: Rows
+) -> Generator[list[pa.Array], None, int]:
+    """Rows up to the end, or to where damage hides how many records came; the offset of that."""
+    how = rows.how
     consumer = Consumer(
         topic=piece.topic,
         start={piece.queue_id: piece.start},
@@ -36,25 +60,68 @@ def read_from_broker(
         tags=how.tags,
         sql=how.sql,
         direct=False,
-        **Where(None, endpoint, None).arguments("consumers"),
+        **_arguments(endpoint),
     )
+    stopped_at = piece.stop
     with consumer:
         consumer.end_at({piece.queue_id: piece.stop})
         held: list[Message] = []
         held_bytes = 0
-        for message in consumer:
-            held.append(message)
-            held_bytes += len(message.record)
-            if held_bytes >= BATCH_BYTES:
-                yield from _rows_of(rows, piece, held)
-                held, held_bytes = [], 0
+        try:
+            for message in consumer:
+                held.append(message)
+                held_bytes += len(message.record)
+                if held_bytes >= BATCH_BYTES:
+                    yield from _rows_of(rows, piece, held)
+                    held, held_bytes = [], 0
+        except StoreDamaged as error:
+            if how.mode is Mode.FAILFAST or error.queue_offset is None:
+                raise
+            stopped_at = consumer.positions[piece.queue_id]
         yield from _rows_of(rows, piece, held)
-        if consumer.skipped and how.fail_on_data_loss:
-            raise OffsetOutOfRange(
-                "messages that were to be read have expired meanwhile",
-                f"{consumer.skipped} of {piece.topic}/{piece.queue_id} from {piece.start}",
-                'read again; with option("failOnDataLoss", "false") a query passes over them',
-            )
+        _check_skipped(consumer.skipped, piece, how)
+    return stopped_at
+
+
+def _read_one_by_one(endpoint: str, piece: QueueRange, rows: Rows) -> _Rows:
+    """The rows of each message alone: where one cannot be read, that is known of this one."""
+    how, offset = rows.how, piece.start
+    selection = choose(how.tags, how.sql, "", 0)
+    with closing(Asker("consumers", decode_consume_answer, **_arguments(endpoint))) as asker:
+        while offset < piece.stop:
+            wanted = selection.subscription({piece.queue_id: offset + 1}) if selection else None
+            found = pull_one(asker, piece.topic, piece.queue_id, offset, wanted)
+            if found is None:
+                continue
+            place, record = found
+            if place.next_offset < offset:  # its topic was created again: the queue ends there
+                return
+            _check_skipped(place.min_offset - offset, piece, how)
+            among = range(offset, place.next_offset)
+            offset = max(place.next_offset, place.min_offset)
+            try:
+                whole, _ = read_records(
+                    record, (0, len(record)), piece.queue_id, among, MAX_BODY_BYTES
+                )
+            except StoreDamaged as error:
+                yield from rows.reported_by_offset(piece.topic, piece.queue_id, offset - 1, error)
+            else:
+                held = without_tombstones(whole)
+                _check_skipped(len(whole) - len(held), piece, how)
+                yield from _rows_of(rows, piece, selection.pick(held) if selection else held)
+
+
+def _arguments(endpoint: str) -> dict[str, Any]:
+    return Where(None, endpoint, None).arguments("consumers")
+
+
+def _check_skipped(count: int, piece: QueueRange, how: How) -> None:
+    if count > 0 and how.fail_on_data_loss:
+        raise OffsetOutOfRange(
+            "messages that were to be read have expired meanwhile",
+            f"{count} of {piece.topic}/{piece.queue_id} from {piece.start}",
+            'read again; with option("failOnDataLoss", "false") a query passes over them',
+        )
 
 
 def _rows_of(rows: Rows, piece: QueueRange, held: Sequence[Message]) -> Iterator[list[pa.Array]]:

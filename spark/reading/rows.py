@@ -117,6 +117,16 @@ class Rows:
         known = {name: make() for name, make in entry_columns(alone).items()}
         return self.reported(known, reason)
 
+    def reported_by_offset(
+        self, topic: str, queue_id: int, offset: int, error: PenstockError
+    ) -> Iterator[list[pa.Array]]:
+        """The same of a message of which only its offset is known, where the mode says so."""
+        if self.how.mode is Mode.PERMISSIVE:
+            named = Batch(topic, queue_id, np.array([offset]), *(np.zeros(1, np.int64),) * 2)
+            known = {name: make() for name, make in entry_columns(named).items()}
+            del known["physical_offset"]
+            yield from self.reported(known, str(error))
+
     def _around_damage(
         self, batch: Batch, explain: Explain, misfit: RecordMismatch | UnreadableBody
     ) -> Iterator[list[pa.Array]]:

@@ -10,7 +10,14 @@ import pytest
 from penstock.bench.stack import Stack, running_stack
 from penstock.client.asker import Asker
 from penstock.client.producer import Producer
-from penstock.shared.errors import ConfigError, ConnectError, InvalidArgument, TopicNotFound
+from penstock.shared.errors import (
+    ConfigError,
+    ConnectError,
+    InvalidArgument,
+    StoreDamaged,
+    TopicNotFound,
+)
+from penstock.shared.formats.record_layout import AT_QUEUE_OFFSET, AT_TOTAL_SIZE
 from penstock.spark.reading.options import Options, parse_options
 from penstock.spark.reading.rows import how_of
 from penstock.spark.reading.stream import StoreStreamReader
@@ -150,3 +157,42 @@ def _counted(method: Callable[..., Any], asked: list[str]) -> Callable[..., Any]
         return method(*given)
 
     return counted
+
+
+def test_damaged_records_of_a_broker_are_dropped_or_reported_as_those_of_files() -> None:
+    with running_stack(None, SMALL_FILES) as stack:
+        with Producer(store=stack.store) as producer:
+            producer.create_topic("orders", 1)
+            for number in range(60):
+                producer.send("orders", b"%d" % number * 20, queue=0, tags="ab"[number % 2])
+            producer.flush(60)
+        path, endpoint = {"path": str(stack.store)}, {"endpoint": stack.consume}
+        while len(places := dict(rows({**path, "columns": "queue_offset,physical_offset"}))) < 60:
+            pass
+        segment = min((stack.store / "commitlog").glob("0*"))
+        with segment.open("r+b") as log:
+            for offset, field, value in (
+                (10, AT_TOTAL_SIZE + 2, 7),
+                (11, AT_QUEUE_OFFSET + 7, 40),  # where another message is
+                (30, AT_QUEUE_OFFSET + 7, 2),
+                (59, AT_TOTAL_SIZE + 3, 92),
+            ):
+                log.seek(places[offset] + field)
+                log.write(bytes([value]))
+        for columns in ("queue_offset,body", "topic,queue_id,queue_offset,keys"):
+            for more in ({}, {"tags": "a"}, {"sql": "TAGS = 'a'"}):
+                given = {"columns": columns, "mode": "DROPMALFORMED", **more}
+                assert rows({**endpoint, **given}) == rows({**path, **given})
+                if "sql" in more:  # of what it cannot read a broker cannot say what it is
+                    continue
+                given["mode"] = "PERMISSIVE"
+                found = [row[:-1] for row in rows({**endpoint, **given})]
+                assert found == [row[:-1] for row in rows({**path, **given})]
+        (reported,) = (
+            row
+            for row in rows({**endpoint, "mode": "PERMISSIVE", "columns": "queue_offset"})
+            if row[0] == 30
+        )
+        assert "queue 0, offset 30" in reported[1]
+        with pytest.raises(StoreDamaged, match="queue 0, offset 1"):
+            rows({**endpoint, "columns": "queue_offset"})
