@@ -7,9 +7,11 @@ from typing import Self
 
 from penstock.client.asker import Asker
 from penstock.client.group_admin import GroupAdmin
+from penstock.client.one_message import pull_one
 from penstock.client.producer import Producer
 from penstock.client.where import Where
 from penstock.shared.errors import GroupNotFound
+from penstock.shared.formats.record_layout import SMALLEST_RECORD_BYTES, store_timestamp_ms
 from penstock.shared.names import LIGHT_QUEUE_PREFIX
 from penstock.shared.next_steps import did_you_mean
 from penstock.shared.wire.messages import (
@@ -64,6 +66,11 @@ class BrokerView:
     def describe(self, topic: str, at_ms: int = -1) -> Described:
         """Its queues; with `at_ms` also the first offset stored then or later."""
         return self._asker.ask(lambda number, run: Describe(number, topic, at_ms, run), Described)
+
+    def pull_one(self, topic: str, queue_id: int, offset: int) -> bytes:
+        """The record at an offset; of one that is not there nothing."""
+        found = pull_one(self._asker, topic, queue_id, offset)
+        return b"" if found is None else found[1]
 
     def _listed(self) -> dict[str, int]:
         """The broker's topics; asked for over a connection that a stream keeps."""
@@ -134,4 +141,6 @@ class BrokerQueue:
         raise NotImplementedError("a broker does not say where records are")
 
     def stored_ms(self, offset: int) -> int | None:
-        return None  # a message would have to be fetched for it
+        found = self._view.pull_one(self.topic, self.queue_id, offset)
+        # None also where it has expired meanwhile
+        return store_timestamp_ms(found, 0) if len(found) >= SMALLEST_RECORD_BYTES else None

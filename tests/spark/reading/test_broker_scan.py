@@ -109,6 +109,22 @@ def test_a_stream_from_a_broker_goes_on_where_it_stood(stack: Stack) -> None:
     assert seen == 1
 
 
+def test_a_stream_from_a_broker_says_how_long_messages_have_waited(stack: Stack) -> None:
+    def lag(where: dict[str, str]) -> tuple[int, float]:
+        given = {**where, "columns": "topic", "subscribe": "orders", "maxOffsetsPerTrigger": "100"}
+        reader = StoreStreamReader(parse_options(given), PenstockSource(given).schema())
+        reader.latestOffset(reader.initialOffset(), reader.getDefaultReadLimit())
+        told = reader.reportLatestOffset()
+        reader.stop()
+        return told["lagMessages"], told["lagSeconds"]
+
+    # of files, of the broker and of files again: time goes on meanwhile
+    asked = [lag({"path": str(stack.store)}), lag({"endpoint": stack.consume})]
+    asked.append(lag({"path": str(stack.store)}))
+    assert asked[0][0] == asked[1][0] > 1000
+    assert 0 < asked[0][1] <= asked[1][1] <= asked[2][1]
+
+
 def _fields(given: dict[str, str]) -> dict[str, Any]:
     parsed = parse_options(given)
     return {name: getattr(parsed, name) for name in parsed.__struct_fields__}
