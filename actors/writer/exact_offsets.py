@@ -177,7 +177,8 @@ class ExactOffsets:
             raise StoreUnavailable(
                 "groups that work exactly once have as many queues as are kept",
                 MAX_VALUES,
-                "delete groups that nobody uses: penstock groups ls",
+                "delete groups that nobody uses, which penstock groups ls names: penstock groups "
+                "rm GROUP; it names no writers of Spark, which each keep one for ever",
             )
 
     def will_move(self, position: int) -> None:

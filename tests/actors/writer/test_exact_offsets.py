@@ -259,6 +259,7 @@ def test_no_more_values_are_kept_than_the_most(
     assert isinstance(bench.send(block("b", {"in": {0: (5, 6)}})), Appended)
     answer = bench.send(block("c", {"in": {2: (NONE, 5)}}))
     assert isinstance(answer, Refused) and answer.status == "SERVICE_NOT_AVAILABLE"
+    assert "penstock groups rm GROUP; it names no writers of Spark" in answer.hint
 
 
 def test_the_log_keeps_the_first_record_of_values_that_are_not_saved(bench: Bench) -> None:
