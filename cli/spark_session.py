@@ -92,10 +92,15 @@ def ctrl_c_is_one() -> Iterator[None]:
 
 
 def time_left() -> Callable[[int, int], str]:
-    """What a bar says of a job: bytes, and about how long it goes on."""
-    began = time.monotonic()
+    """What a bar says of a job: bytes, and about how long it goes on. A job does several things one
+    after the other, each from 0 on, and what is left is of that which is done now."""
+    began, before = time.monotonic(), 0
 
     def text(done: int, total: int) -> str:
+        nonlocal began, before
+        if done < before:
+            began = time.monotonic()
+        before = done
         if not done or done >= total:
             return ""
         left_s = (time.monotonic() - began) * (total - done) / done

@@ -51,10 +51,9 @@ def rebuild_index(
     """
     files = IndexFiles(directory, staging, geometry, now_ms)
     try:
-        if walked is None:
-            keys = index_log(store, files, store.log_start, None, progress)
-        else:
-            keys = _put_all(files, walked)
+        start = store.log_start
+        entries = index_entries(store, start, None) if walked is None else walked
+        keys = _put_all(files, entries, start, _length(store, start, None), progress)
     finally:
         files.close()
     # A put syncs nothing, and only the newest file was open. So all are synced here, once each.
@@ -68,12 +67,25 @@ def rebuild_index(
     return RebuiltIndex(len(made), keys)
 
 
-def _put_all(files: IndexFiles, walked: Iterable[Entries]) -> int:
+def _length(store: StoreDirectory, start: int, stop: int | None) -> int:
+    return (store.segments[-1].end if stop is None else stop) - start if store.segments else 0
+
+
+def _put_all(
+    files: IndexFiles,
+    walked: Iterable[Entries],
+    start: int,
+    total: int,
+    progress: Progress | None,
+) -> int:
+    """Put keys in the order of the log; `progress` is told how far from `start` on they are."""
     keys = 0
     for entries in walked:
-        for start in range(0, len(entries.hashes), _BATCH_KEYS):
-            files.put(entries.part(start, start + _BATCH_KEYS))
+        for first in range(0, len(entries.hashes), _BATCH_KEYS):
+            files.put(entries.part(first, first + _BATCH_KEYS))
         keys += len(entries.hashes)
+        if progress and len(entries.offsets):
+            progress(int(entries.offsets[-1]) - start, total)
     return keys
 
 
@@ -109,12 +121,6 @@ def index_log(
     at `start` or later: entries are added in log order, and one that is there already is not looked
     for. Raises OSError; then only a part of the keys may be there.
     """
-    total = (store.segments[-1].end if stop is None else stop) - start if store.segments else 0
-    keys = 0
     # What begins at `stop` is the reput's to put. A key that both put would be there twice.
-    for entries in index_entries(store, start, stop):
-        keys += len(entries.hashes)
-        files.put(entries)
-        if progress:
-            progress(int(entries.offsets[-1]) - start, total)
-    return keys
+    entries = index_entries(store, start, stop)
+    return _put_all(files, entries, start, _length(store, start, stop), progress)

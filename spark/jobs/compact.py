@@ -67,6 +67,7 @@ def compact_topic(
     found = messages_of(spark, root, [topic], split_bytes)
     last = sql.max(sql.struct("physical_offset", "body_bytes")).alias("last")
     newest = found.frame.groupBy("keys").agg(sql.count("*").alias("messages"), last).persist()
+    kept = 0
     try:
         with watched(spark, found.costs, progress):
             has_key = sql.coalesce(sql.col("keys") != "", sql.lit(False))
@@ -77,15 +78,16 @@ def compact_topic(
                 sql.count_if(has_key).alias("keys"),
                 sql.count_if(is_kept).alias("kept"),
             ).first()
-        assert counts is not None, "an aggregate of all rows is one row"
-        kept = 0
-        if counts.kept:
-            queues = 1 + max(piece.queue_id for piece in found.ranges)
-            target.prepare(queues)
-            places = newest.where(is_kept).select("last.physical_offset")
-            whole = spark.read.format("penstock").options(**_same_rows(root, found.ranges)).load()
-            name = name_of("compact", root, found.ranges, target.topic, write_id)
-            kept = put(whole.join(places, "physical_offset", "left_semi"), target, name)
+            assert counts is not None, "an aggregate of all rows is one row"
+            if counts.kept:
+                queues = 1 + max(piece.queue_id for piece in found.ranges)
+                target.prepare(queues)
+                places = newest.where(is_kept).select("last.physical_offset")
+                whole = (
+                    spark.read.format("penstock").options(**_same_rows(root, found.ranges)).load()
+                )
+                name = name_of("compact", root, found.ranges, target.topic, write_id)
+                kept = put(whole.join(places, "physical_offset", "left_semi"), target, name)
     finally:
         newest.unpersist()
     return Compacted(

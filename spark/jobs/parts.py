@@ -56,7 +56,9 @@ def run_parts(
 
 @contextmanager
 def watched(spark: SparkSession, costs: Sequence[int], progress: Progress | None) -> Iterator[None]:
-    """Tell how far the stage is that has a task for each of `costs`; Ctrl-C cancels what runs."""
+    """Tell how far what Spark does meanwhile is, one stage after the other: each begins at 0 again,
+    and (0, 0) is told where none runs. The first has a task for each of `costs`. Ctrl-C cancels
+    what runs."""
     group = f"penstock-{uuid.uuid4().hex}"
     spark.addTag(group)
     over = threading.Event()
@@ -91,18 +93,22 @@ def _here(
 def _watch(
     spark: SparkSession, costs: Sequence[int], progress: Progress, over: threading.Event
 ) -> None:
-    """Tell how many tasks are done, until the job is over."""
+    """Tell how far the last stage is that runs, until all is over."""
     try:
         tracker = spark.sparkContext.statusTracker()
     except Exception:  # a session over Spark Connect has no context, and so no progress
         return
-    total, known = sum(costs), -1
+    known: tuple[int, int] | None = None
     while not over.wait(LOOK_S):
-        done = 0
-        for stage in tracker.getActiveStageIds():
-            found = tracker.getStageInfo(stage)
-            if found is not None and found.numTasks == len(costs):
-                done = max(done, found.numCompletedTasks)
-        if done != known:
-            known = done
-            progress(sum(costs[:done]), total)
+        now = 0, 0
+        for stage in sorted(tracker.getActiveStageIds()):
+            if (found := tracker.getStageInfo(stage)) is not None and found.numTasks:
+                now = _done(costs, found.numCompletedTasks, found.numTasks), sum(costs)
+        if now != known:
+            known = now
+            progress(*now)
+
+
+def _done(costs: Sequence[int], done: int, tasks: int) -> int:
+    """How much of the costs a stage has done: Spark tells how many tasks, and not which."""
+    return sum(costs[:done]) if tasks == len(costs) else sum(costs) * done // tasks

@@ -76,15 +76,18 @@ def rebuild_on(
     part_bytes: int = PART_BYTES,
     progress: Progress | None = None,
 ) -> Rebuilt:
-    """Rebuild; durable on return. The caller holds the store's lock. For the rest, and what is
-    raised, see `rebuild_store`."""
+    """Rebuild; durable on return. The caller holds the store's lock. `progress` is told of the log
+    three times: as it is walked, for queues, for the index. For the rest, and what is raised, see
+    `rebuild_store`."""
 
     def walk(store: StoreDirectory, directory: Path) -> _WalkedLog:
         return _WalkedLog(
             spark, store, directory / "parts", config, (queues, index), part_bytes, progress
         )
 
-    return rebuild_store(paths, config, SystemClock(), queues=queues, index=index, walk=walk)
+    return rebuild_store(
+        paths, config, SystemClock(), queues=queues, index=index, progress=progress, walk=walk
+    )
 
 
 class _WalkedLog:

@@ -76,9 +76,9 @@ def store_stats(
     try:
         with watched(spark, found.costs, progress):
             tables = _grouped(frame)
-        tables["keys"] = _commonest(frame)
-        _complete(tables["queues"], found)
-        tables["gaps"] = _gaps(frame, tables["queues"], found)
+            tables["keys"] = _commonest(frame)
+            _complete(tables["queues"], found)
+            tables["gaps"] = _gaps(frame, tables["queues"], found)
     finally:
         frame.unpersist()
     return Stats(

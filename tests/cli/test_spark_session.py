@@ -1,4 +1,4 @@
-"""What commands on Spark have in common, as far as it needs no Spark, or says that there is none."""
+"""What commands on Spark have in common, as far as it needs no Spark or says that it needs one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.cli.spark_session import ctrl_c_is_one
+from penstock.cli.spark_session import ctrl_c_is_one, time_left
 
 
 def test_ctrl_c_amid_a_call_to_java_is_ctrl_c_and_nothing_else(
@@ -60,6 +60,24 @@ def test_ctrl_c_amid_a_finaliser_is_not_lost() -> None:
         del ended
         while time.monotonic() < until:
             time.sleep(0.01)
+
+
+def test_a_bar_says_how_much_is_done_and_how_long_the_rest_takes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = 100.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    text = time_left()
+    assert text(0, 0) == text(0, 4096) == ""
+    now += 3
+    assert text(1024, 4096) == "1.0 KiB of 4.0 KiB, about 9 s left"
+    now += 5
+    assert text(2048, 4096) == "2.0 KiB of 4.0 KiB, about 8 s left"
+    assert text(4096, 4096) == ""
+    # what is done after it begins at 0 again, and so does its time
+    assert text(0, 4096) == ""
+    now += 1
+    assert text(1024, 4096) == "1.0 KiB of 4.0 KiB, about 3 s left"
 
 
 _JOBS = {

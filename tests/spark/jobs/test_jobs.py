@@ -21,6 +21,7 @@ from pyspark.sql import SparkSession
 from penstock.client import Consumer, Producer
 from penstock.shared.errors import InvalidArgument, TopicNotFound
 from penstock.shared.store.directory import StoreDirectory
+from penstock.spark.jobs import compact, parts, stats
 from penstock.spark.jobs.archive import archive_store, read_archive
 from penstock.spark.jobs.archive_check import verify_archive
 from penstock.spark.jobs.compact import compact_topic
@@ -117,6 +118,37 @@ def test_the_last_message_of_each_key_is_kept_but_tombstones_are_not(
         assert len(messages_of(sent.store, "prices-last")) == len(kept)
     with pytest.raises(InvalidArgument, match="itself"):
         compact_topic(spark, sent.store, "prices", Target("prices", path=str(sent.store)))
+
+
+def marked(work: Callable[..., Any], told: list[Any]) -> Callable[..., Any]:
+    """The same, and where it begins and ends among what is told."""
+
+    def marking(*given: Any) -> Any:
+        told.append("begins")
+        try:
+            return work(*given)
+        finally:
+            told.append("ends")
+
+    return marking
+
+
+@pytest.mark.parametrize("job", ["compact", "stats"])
+def test_what_a_job_does_after_its_first_pass_is_told_too(
+    spark: SparkSession, sent: Sent, monkeypatch: pytest.MonkeyPatch, job: str
+) -> None:
+    told: list[Any] = []
+    monkeypatch.setattr(parts, "LOOK_S", 0.005)
+    if job == "compact":
+        monkeypatch.setattr(compact, "put", marked(compact.put, told))
+        target = Target("prices-told", path=str(sent.store))
+        compact_topic(spark, sent.store, "prices", target, progress=lambda *now: told.append(now))
+    else:
+        monkeypatch.setattr(stats, "_commonest", marked(stats._commonest, told))
+        store_stats(spark, sent.store, progress=lambda *now: told.append(now))
+    meanwhile = told[told.index("begins") + 1 : told.index("ends")]
+    assert any(done < total for done, total in meanwhile), meanwhile
+    assert told[-1][0] == told[-1][1] > 0
 
 
 def test_the_figures_are_those_of_the_messages(

@@ -36,18 +36,31 @@ def in_order(index: Path) -> list[bytes]:
     return [path.read_bytes() for path in sorted(index.iterdir())] if index.is_dir() else []
 
 
+class Told:
+    """How often the log is gone through, by what is told of it; each stage of Spark's counts."""
+
+    def __init__(self) -> None:
+        self.passes, self._before = 1, 0
+
+    def add(self, done: int, total: int) -> None:
+        assert done <= total
+        self.passes += done < self._before
+        self._before = done
+
+
 def rebuilt_both_ways(
     spark: SparkSession, root: Path, part_bytes: int, **wanted: bool
 ) -> StorePaths:
     """Rebuild a store with Spark, and a copy without; the store, of which both are the same."""
     copy = shutil.copytree(root, root.parent / "copy", symlinks=True)
-    done = []
+    done, told = [], Told()
     for place in (root, copy):
         flags = {"store_path_root_dir": str(place)}
         config = load_config(None, flags, {}, settled_but_index).config
         with stopped_store(place) as (paths, _):
             if place is root:
-                done.append(rebuild_on(spark, paths, config, part_bytes=part_bytes, **wanted))
+                more: dict[str, Any] = {"part_bytes": part_bytes, **wanted}
+                done.append(rebuild_on(spark, paths, config, progress=told.add, **more))
             else:
                 both = {"queues": True, "index": True} | wanted
                 done.append(rebuild_store(paths, config, SystemClock(), **both))
@@ -56,6 +69,7 @@ def rebuilt_both_ways(
     assert contents(ours.consume_queue) == contents(theirs.consume_queue)
     assert in_order(ours.index) == in_order(theirs.index)
     assert not ours.rebuild.exists()
+    assert told.passes >= 1 + (done[0].entries > 0) + (done[0].keys > 0)
     return ours
 
 
