@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from penstock.cli.option_types import Command
+from penstock.cli.option_types import COUNT, Command
 from penstock.cli.output import few, output_option, print_json, printable, progress
 from penstock.cli.settings import config_option, set_option
 
@@ -33,6 +34,14 @@ _REBUILT = (
     click.option("--index", is_flag=True, help="The index files."),
     config_option,
     set_option,
+)
+
+processes_option = click.option(
+    "--processes",
+    type=COUNT,
+    default=os.cpu_count() or 1,
+    show_default="as many as cores",
+    help="That walk parts of the log side by side.",
 )
 
 
@@ -57,6 +66,7 @@ def offline_config(
 @click.command()
 @directory_argument
 @rebuild_options
+@processes_option
 @output_option
 def rebuild(
     directory: Path,
@@ -64,6 +74,7 @@ def rebuild(
     index: bool,
     file: Path | None,
     settings: tuple[tuple[str, str], ...],
+    processes: int,
     output: str,
 ) -> None:
     """Rebuild consume queues and index from the log.
@@ -79,6 +90,7 @@ def rebuild(
       penstock store rebuild ./store --index --set max_index_num=1000000
     """
     from penstock.maintenance.rebuild import rebuild_store
+    from penstock.maintenance.side_by_side import run_side_by_side
     from penstock.shared.clock import SystemClock
     from penstock.shared.store.lock import stopped_store
 
@@ -92,6 +104,7 @@ def rebuild(
             queues=queues or both,
             index=index or both,
             progress=moved,
+            run=partial(run_side_by_side, processes=processes),
         )
     if output == "json":
         print_json(done)
@@ -126,6 +139,7 @@ def print_rebuilt(done: Rebuilt, directory: Path, *, queues: bool, index: bool) 
 @click.option("--apply", is_flag=True, help="Do it; without this nothing is changed.")
 @config_option
 @set_option
+@processes_option
 @output_option
 @click.pass_context
 def repair(
@@ -134,6 +148,7 @@ def repair(
     apply: bool,
     file: Path | None,
     settings: tuple[tuple[str, str], ...],
+    processes: int,
     output: str,
 ) -> None:
     """Make a damaged store one that brokers run on, ours and RocketMQ's.
@@ -149,13 +164,15 @@ def repair(
       penstock store repair ./store --apply
     """
     from penstock.maintenance.repair import plan_repair, repair_store
+    from penstock.maintenance.side_by_side import run_side_by_side
     from penstock.shared.clock import SystemClock
     from penstock.shared.store.lock import stopped_store
 
     config = offline_config(file, settings, directory)
     with stopped_store(directory) as (paths, last_run), progress("looking") as moved:
         if apply:
-            done = repair_store(paths, config, SystemClock(), last_run, moved)
+            run = partial(run_side_by_side, processes=processes)
+            done = repair_store(paths, config, SystemClock(), last_run, moved, run)
         else:
             done = plan_repair(paths, config, moved)
     if output == "json":

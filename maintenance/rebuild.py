@@ -1,6 +1,7 @@
 """Consume queues and index made from the log, next to the old ones, and swapped in.
 
-    STORE/penstock/rebuild/   the new ones while they grow; the old ones after the swap
+    STORE/penstock/rebuild/   the new ones while they grow, and what the log's parts have said of
+                              them; the old ones after the swap
 
 The swap is one exchange of names, so a crash leaves the old or the new, whole; what it leaves in
 `rebuild/` the next rebuild or start removes. The caller holds the store's lock.
@@ -13,28 +14,22 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Protocol
 
 import msgspec
 
+from penstock.maintenance.cuts import PART_BYTES
+from penstock.maintenance.rebuild_parts import RunParts, WalkedLog
+from penstock.maintenance.side_by_side import run_side_by_side
 from penstock.shared.clock import Clock
 from penstock.shared.config import Config
 from penstock.shared.faults import crash_point
 from penstock.shared.files.durable import exchange, make_directory, sync_tree
-from penstock.shared.formats.index_chains import Entries
 from penstock.shared.index.directory import index_files, index_geometry
 from penstock.shared.layout import StorePaths, is_segment_name
 from penstock.shared.log.damage import set_aside
-from penstock.shared.loops.active import QueueNumbers
 from penstock.shared.recovery.build_index import rebuild_index
-from penstock.shared.recovery.build_queues import (
-    LogRun,
-    Progress,
-    QueueBuilder,
-    remove_rebuild,
-)
+from penstock.shared.recovery.build_queues import Progress, QueueBuilder, remove_rebuild
 from penstock.shared.recovery.recover_index import index_is_rebuilt
 from penstock.shared.store.directory import StoreDirectory
 from penstock.shared.store.geometry import check_lengths, keep_sizes, load_sizes
@@ -55,16 +50,6 @@ class Rebuilt(msgspec.Struct):
     seconds: float = 0.0
 
 
-class Walked(Protocol):
-    """The log as somebody else has walked it: in the order of the log."""
-
-    def runs(self, numbers: QueueNumbers) -> Iterator[LogRun]:
-        """What its records say to queues, which have these numbers."""
-
-    def keys(self) -> Iterator[Entries]:
-        """What they say to the index."""
-
-
 def rebuild_store(
     paths: StorePaths,
     config: Config,
@@ -73,15 +58,16 @@ def rebuild_store(
     queues: bool,
     index: bool,
     progress: Progress | None = None,
-    walk: Callable[[StoreDirectory, Path], Walked] | None = None,
+    run: RunParts = run_side_by_side,
+    part_bytes: int = PART_BYTES,
 ) -> Rebuilt:
     """Rebuild; durable on return. Raises StoreDamaged and OSError, and then nothing has changed.
 
     With two exceptions: stray files of queues may be in the quarantine, and a failure between the
     two swaps leaves new queues and the old index, each of them whole. ConfigError where the
-    files have another size than `config`. `progress` is told (bytes done, bytes in all) of the log,
-    of the queues first and then of the index. `walk` walks the log in the place of this, and may
-    keep files in the directory that it is given.
+    files have another size than `config`. `run` walks the log, in parts of about `part_bytes`: in
+    this process, where nothing else is said. `progress` is told (done, in all), in bytes of the
+    log: each counts once for being walked, and once for queues or index made of it.
     """
     began = time.monotonic()
     # This comes before anything is made: a wrong size would make files that do not fit the store.
@@ -92,21 +78,17 @@ def rebuild_store(
     for directory in (new.consume_queue, new.index, new.staging):
         make_directory(directory)
     with StoreDirectory(paths.root) as store:
-        walked = walk(store, paths.rebuild) if walk else None
+        steps = _Steps(progress, 1 + queues + index)
+        parts = paths.rebuild / "parts", part_bytes, (queues, index)
+        walked = WalkedLog(store, config, parts, run, steps.next())
         if queues:
-            _build_queues(store, new, config, done, progress, walked)
+            _build_queues(store, new, config, done, steps.next(), walked)
             _keep_others(paths, new.consume_queue, done)
         if index:
-            geometry = index_geometry(config)
-            keys = walked.keys() if walked else None
-            made = rebuild_index(
-                store, new.index, new.staging, geometry, clock.now_ms, progress, keys
-            )
+            places = new.index, new.staging, index_geometry(config), clock.now_ms
+            made = rebuild_index(store, *places, steps.next(), walked.keys())
             done.index_files, done.keys = made
-            # Files of other names are not Penstock's to lose. They are linked and not moved, so the
-            # old directory stays whole until the swap.
-            for path in set(_files(paths.index)) - set(index_files(paths.index)):
-                os.link(path, new.index / path.name, follow_symlinks=False)
+            _keep_other_files(paths.index, new.index)
     # The swap and geometry.json cannot change in one step. So where the index changes its sizes,
     # none are remembered in between, and after a crash they are found by a look at the files.
     if index:
@@ -119,6 +101,22 @@ def rebuild_store(
     remove_rebuild(paths)
     done.seconds = round(time.monotonic() - began, 3)
     return done
+
+
+class _Steps:
+    """Several walks over the log, each told from its beginning to its end, as one thing to do."""
+
+    def __init__(self, progress: Progress | None, count: int) -> None:
+        self._progress, self._count = progress, count
+        self._begun = 0
+
+    def next(self) -> Progress | None:
+        """What is to be told of the next step."""
+        tell, before = self._progress, self._begun
+        self._begun += 1
+        if tell is None:
+            return None
+        return lambda done, total: tell(before * total + done, self._count * total)
 
 
 def _swap_in(paths: StorePaths, new: StorePaths, queues: bool, index: bool) -> None:
@@ -143,11 +141,11 @@ def _build_queues(
     config: Config,
     done: Rebuilt,
     progress: Progress | None,
-    walked: Walked | None,
+    walked: WalkedLog,
 ) -> None:
     """Make all queues in `new`; what that came to goes into `done`. Nothing is synced here."""
     builder = QueueBuilder(store, new, config)
-    builder.build(progress, walked.runs(builder.numbers) if walked else None)
+    builder.build(progress, walked.runs(builder.numbers))
     builder.close()
     made = builder.done
     done.messages, done.entries, done.lost = made.messages, made.entries, made.lost
@@ -167,6 +165,13 @@ def _has_this_index(paths: StorePaths, config: Config) -> bool:
 def _files(directory: Path) -> list[Path]:
     """Ordinary files, and links to them, of a directory that may be missing."""
     return [path for path in directory.iterdir() if path.is_file()] if directory.is_dir() else []
+
+
+def _keep_other_files(index: Path, new: Path) -> None:
+    """Files of other names are not Penstock's to lose. They are linked and not moved, so the old
+    directory stays whole until the swap."""
+    for path in set(_files(index)) - set(index_files(index)):
+        os.link(path, new / path.name, follow_symlinks=False)
 
 
 def _keep_others(paths: StorePaths, new: Path, done: Rebuilt) -> None:

@@ -20,8 +20,10 @@ from itertools import groupby
 import msgspec
 
 from penstock.maintenance.rebuild import Rebuilt, rebuild_store
+from penstock.maintenance.rebuild_parts import RunParts
 from penstock.maintenance.repair_files import plan_files
 from penstock.maintenance.repair_ranges import Progress, RangeRepair, bytes_of, plan_ranges
+from penstock.maintenance.side_by_side import run_side_by_side
 from penstock.shared.clock import Clock
 from penstock.shared.config import Config
 from penstock.shared.faults import crash_point
@@ -81,8 +83,10 @@ def repair_store(
     clock: Clock,
     last_run: Run | None,
     progress: Progress | None = None,
+    run: RunParts = run_side_by_side,
 ) -> Repair:
     """Repair, durable on return. Raises StoreDamaged for what nobody can repair, and OSError.
+    `run` walks the log for the rebuild.
 
     Until the last step quarantine.json names the damage, so a range that is replaced in part is not
     taken for whole.
@@ -112,7 +116,9 @@ def repair_store(
     done = Repair(True, files, ranges)
     index = config.message_index_enable
     # Queues are always made: one whose file was given its length has zeros where entries belong.
-    done.rebuilt = rebuild_store(paths, config, clock, queues=True, index=index, progress=progress)
+    done.rebuilt = rebuild_store(
+        paths, config, clock, queues=True, index=index, progress=progress, run=run
+    )
     crash_point("repair.rebuilt")
     _note_ends(paths)
     save_quarantine(paths, [], clock.now_ms())

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from penstock.maintenance.cuts import PART_BYTES, costs_of, cuts_of
 from penstock.maintenance.verify import Verification
 from penstock.maintenance.verify_parts import Task, mended, work
 from penstock.maintenance.verify_report import VerifyReport
@@ -22,7 +23,6 @@ from penstock.shared.formats.delay_levels import DELAY_LEVELS_MS
 from penstock.shared.formats.index_layout import Geometry
 from penstock.shared.formats.record_crc import Checksum
 from penstock.shared.store.directory import StoreDirectory
-from penstock.spark.cuts import PART_BYTES, costs_of, cuts_of
 from penstock.spark.jobs.parts import Progress, run_parts
 
 if TYPE_CHECKING:

@@ -14,12 +14,12 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.client.arrow.decode import Batch
+from penstock.maintenance.cuts import PART_BYTES, cuts_of
 from penstock.shared.errors import ConfigError, StoreDamaged
 from penstock.shared.formats.record_check import Kind
 from penstock.shared.formats.record_outline import Outline, outline
 from penstock.shared.next_steps import rebuild, repair, verify
 from penstock.shared.store.directory import StoreDirectory
-from penstock.spark.cuts import PART_BYTES, cuts_of
 from penstock.spark.reading.offsets import EARLIEST, LATEST, parse_assign, parse_json, parse_time
 from penstock.spark.reading.options import Mode, Options
 from penstock.spark.reading.rows import How, Rows

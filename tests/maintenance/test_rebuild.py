@@ -6,17 +6,20 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from penstock.maintenance.rebuild import Rebuilt, rebuild_store
+from penstock.maintenance.side_by_side import run_side_by_side
 from penstock.maintenance.verify import verify_store
 from penstock.shared.clock import SystemClock
 from penstock.shared.formats.queue_entry import ENTRY
-from penstock.shared.formats.record import Record
+from penstock.shared.formats.record import Record, encode_record
 from penstock.shared.formats.record_layout import AT_QUEUE_OFFSET
 from penstock.shared.layout import segment_name
 from penstock.shared.queue.deleted_topics import (
@@ -56,6 +59,35 @@ def test_queues_come_out_as_they_were_written(
     assert (done.messages, done.entries, done.queues, done.lost) == (12, 12, 2, 0)
     assert not store.paths.rebuild.exists()
     assert verify_store(store.paths.root).ok
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_it_makes_no_difference_how_the_log_is_cut(
+    stopped_store: Callable[..., Any], make_record: Callable[..., Any], processes: int
+) -> None:
+    # a body may hold what looks like a record at this very place: no cut may stand there for good
+    at = len(encode_record(make_record(body=b""))) - len("orders") - 1 - 2
+    inner = encode_record(replace(make_record(body=b"x" * 300), physical_offset=at))
+    records = [make_record(body=inner)]
+    keys = [b"KEYS\x01k%d k\x02" % number for number in range(60)]
+    records += [make_record(queue_id=n % 3, body=b"y" * 80, properties=keys[n]) for n in range(60)]
+    store = stopped_store(records)
+    moved: list[tuple[int, int]] = []
+    whole, trees = _rebuild(store, index=True), [_tree(store.paths.consume_queue)]
+    done = rebuild_store(
+        store.paths,
+        store.config,
+        SystemClock(),
+        queues=True,
+        index=True,
+        progress=lambda *now: moved.append(now),
+        run=partial(run_side_by_side, processes=processes),
+        part_bytes=700,
+    )
+    trees.append(_tree(store.paths.consume_queue))
+    assert trees[0] == trees[1] and verify_store(store.paths.root).ok
+    assert replace(done, seconds=0.0) == replace(whole, seconds=0.0) and done.keys
+    assert moved == sorted(moved) and moved[-1][0] <= moved[-1][1]
 
 
 def test_a_queue_without_a_message_in_the_log_keeps_where_it_goes_on(

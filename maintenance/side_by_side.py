@@ -1,0 +1,165 @@
+"""Parts of a long work, done by several processes of this machine side by side.
+
+    run_side_by_side(work, parts, costs, processes=2) -> the result of each part, in their order
+
+Parts and results are bytes, and `work` a function of a module: so that its name is all that a
+worker is told, and nothing is pickled. A worker is `python -m` this module; it reads parts from a
+pipe and writes results to another, each with its length in front, until its pipe ends. So it ends
+with whoever has started it, also when that is killed.
+
+This file must not know what the work is: verify, rebuild and inspect bring their own.
+"""
+
+from __future__ import annotations
+
+import importlib
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
+from queue import SimpleQueue
+from typing import IO
+
+from penstock.shared.errors import StoreUnavailable
+
+Work = Callable[[bytes], bytes]
+Progress = Callable[[int, int], None]
+_LENGTH_BYTES = 8
+
+
+def run_side_by_side(
+    work: Work,
+    parts: Sequence[bytes],
+    costs: Sequence[int],
+    progress: Progress | None = None,
+    *,
+    processes: int = 1,
+) -> list[bytes]:
+    """The result of each part, in their order. `progress` is told (done, total) in the unit of
+    `costs`.
+
+    Raises what `work` raises. Where one process is asked for, or there is one part, it is this one.
+    """
+    counted = _Counted(costs, progress)
+    count = min(processes, len(parts))
+    if count < 2:
+        return [counted.take(number, work(part)) for number, part in enumerate(parts)]
+    with ExitStack() as stack:
+        pool = stack.enter_context(_threads(count))
+        # left first: what waits for a killed worker hears of its end, and does not wait
+        workers = stack.enter_context(_Workers(work, count))
+        return list(
+            pool.map(
+                lambda number: counted.take(number, workers.do(parts[number])), range(len(parts))
+            )
+        )
+
+
+@contextmanager
+def _threads(count: int) -> Iterator[ThreadPoolExecutor]:
+    pool = ThreadPoolExecutor(count)
+    try:
+        yield pool
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+class _Counted:
+    """What is done of all, whichever part ends first."""
+
+    def __init__(self, costs: Sequence[int], progress: Progress | None) -> None:
+        self._costs, self._progress = costs, progress
+        self._lock = threading.Lock()
+        self._done, self._total = 0, sum(costs)
+
+    def take(self, number: int, result: bytes) -> bytes:
+        with self._lock:
+            self._done += self._costs[number]
+            if self._progress:
+                self._progress(self._done, self._total)
+        return result
+
+
+class _Workers:
+    """The processes. Leaving the block ends them, whatever they are doing."""
+
+    def __init__(self, work: Work, count: int) -> None:
+        self._work = work
+        command = [sys.executable, "-m", __name__, work.__module__, work.__qualname__]
+        self._all = [
+            subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+            for _ in range(count)
+        ]
+        self._free: SimpleQueue[subprocess.Popen[bytes] | None] = SimpleQueue()
+        for each in self._all:
+            self._free.put(each)
+        self._ended = False
+
+    def __enter__(self) -> _Workers:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._ended = True
+        for each in self._all:
+            each.kill()
+        for each in self._all:
+            each.wait()
+            for pipe in (each.stdin, each.stdout):
+                assert pipe is not None
+                with suppress(BrokenPipeError):  # of a part that a dead worker has not read
+                    pipe.close()
+
+    def do(self, part: bytes) -> bytes:
+        """One part, by the next worker that is free."""
+        worker = self._free.get()
+        result = None if worker is None else _asked(worker, part)
+        self._free.put(worker if result is not None else None)
+        if result is None and self._ended:
+            raise StoreUnavailable("the work was ended")
+        # It was killed, or the work failed. Done once more, here, a failure is an error of its own
+        # kind, which no text from another process is.
+        return self._work(part) if result is None else result
+
+
+def _asked(worker: subprocess.Popen[bytes], part: bytes) -> bytes | None:
+    """What a worker makes of a part; None where it has ended."""
+    assert worker.stdin is not None and worker.stdout is not None
+    try:
+        _put(worker.stdin, part)
+        return _next(worker.stdout)
+    except (OSError, ValueError):  # ValueError: its pipe is closed
+        return None
+
+
+def _put(pipe: IO[bytes], message: bytes) -> None:
+    pipe.write(len(message).to_bytes(_LENGTH_BYTES, "big"))
+    pipe.write(message)
+    pipe.flush()
+
+
+def _next(pipe: IO[bytes]) -> bytes | None:
+    """The next message of a pipe; None where it ends, whole or amid one."""
+    length = int.from_bytes(head := pipe.read(_LENGTH_BYTES), "big")
+    message = pipe.read(length)
+    return message if len(head) == _LENGTH_BYTES and len(message) == length else None
+
+
+def main(module: str, name: str) -> int:
+    """A worker: until its pipe ends, or the work fails."""
+    # Ctrl-C goes to all of a terminal's processes; whoever has started this one ends it
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    work: Work = getattr(importlib.import_module(module), name)
+    while (part := _next(sys.stdin.buffer)) is not None:
+        try:
+            result = work(part)
+        except Exception:
+            return 1  # done again by whoever has asked, who then tells of it
+        _put(sys.stdout.buffer, result)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

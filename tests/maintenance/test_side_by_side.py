@@ -1,0 +1,65 @@
+"""Parts done side by side come to what they come to one after another, whoever dies meanwhile."""
+
+from __future__ import annotations
+
+import random
+import threading
+import zlib
+from contextlib import suppress
+
+import psutil
+import pytest
+
+from penstock.maintenance.side_by_side import run_side_by_side
+
+# Functions of a module that any process can import, as `work` has to be.
+PARTS = [random.Random(number).randbytes(200_000) for number in range(12)]
+
+
+def _workers() -> list[psutil.Process]:
+    """The workers of this process; it may have other children, of other tests."""
+    found = []
+    for child in psutil.Process().children():
+        with suppress(psutil.NoSuchProcess):
+            if "penstock.maintenance.side_by_side" in child.cmdline():
+                found.append(child)
+    return found
+
+
+@pytest.mark.parametrize("processes", [1, 2, 5, 40])
+def test_results_come_in_the_order_of_the_parts(processes: int) -> None:
+    moved: list[tuple[int, int]] = []
+    costs = list(range(12))
+    found = run_side_by_side(
+        zlib.compress, PARTS, costs, lambda *now: moved.append(now), processes=processes
+    )
+    assert found == [zlib.compress(part) for part in PARTS]
+    assert moved[-1] == (66, 66) and moved == sorted(moved)
+    assert run_side_by_side(zlib.compress, [], [], processes=processes) == []
+
+
+def test_an_error_is_the_one_that_the_work_raises() -> None:
+    parts = [zlib.compress(part) for part in PARTS]
+    parts[7] = b"nonsense"
+    with pytest.raises(zlib.error, match="incorrect header"):
+        run_side_by_side(zlib.decompress, parts, [1] * 12, processes=3)
+    assert not _workers()
+
+
+def test_what_a_killed_process_had_is_done_all_the_same() -> None:
+    parts = [random.Random(number).randbytes(3_000_000) for number in range(8)]
+    killed: list[int] = []
+
+    def kill_all_that_come() -> None:
+        while len(killed) < 3:
+            for worker in _workers():
+                if worker.pid not in killed:
+                    killed.append(worker.pid)
+                    worker.kill()
+
+    thread = threading.Thread(target=kill_all_that_come)
+    thread.start()
+    found = run_side_by_side(zlib.compress, parts, [1] * 8, processes=3)
+    thread.join()
+    assert found == [zlib.compress(part) for part in parts]
+    assert not _workers()
