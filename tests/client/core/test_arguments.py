@@ -294,7 +294,7 @@ def test_a_query_names_what_it_cannot_use(
 @pytest.mark.parametrize("timeout", ["5", True, [], float("nan")])
 def test_seconds_to_wait_are_a_number(mute: Any, timeout: Any) -> None:
     with (
-        Producer(mute.produce, timeout_ms=100) as producer,
+        Producer(mute.produce, timeout_ms=1000) as producer,
         Consumer(mute.consume, "a") as consumer,
     ):
         future = producer.send("orders", b"x")
