@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import stat
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any, TypeVar
@@ -252,6 +253,24 @@ def progress(
     """
     known = text or (lambda done, total: f"{done:,} of {total:,}" if total > 0 else "")
     return _Bar(label, known, wanted and sys.stderr.isatty())
+
+
+def time_left() -> Callable[[int, int], str]:
+    """The `text` of a bar that counts bytes: how many, and about how long the work goes on. A job does
+    several things one after the other, each from 0 on, and what is left is of that which is done now."""
+    began, before = time.monotonic(), 0
+
+    def text(done: int, total: int) -> str:
+        nonlocal began, before
+        if done < before:
+            began = time.monotonic()
+        before = done
+        if not done or done >= total:
+            return ""
+        left_s = (time.monotonic() - began) * (total - done) / done
+        return f"{shown_bytes(done)} of {shown_bytes(total)}, about {left_s:.0f} s left"
+
+    return text
 
 
 class _Bar:

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import click
 
-from penstock.cli.output import output_option, print_json, progress
+from penstock.cli.output import output_option, print_json, progress, time_left
 from penstock.cli.spark_archive import archive, restore
 from penstock.cli.spark_messages import compact, stats
-from penstock.cli.spark_session import master_option, spark_session, time_left
+from penstock.cli.spark_session import master_option, spark_session
 from penstock.cli.store import EXIT_DAMAGED, EXIT_PROBLEM, checksum_option, print_report
 from penstock.cli.store_changes import (
     directory_argument,

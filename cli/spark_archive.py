@@ -7,8 +7,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from penstock.cli.output import few, output_option, print_json, printable, progress, shown_bytes
-from penstock.cli.spark_session import master_option, spark_session, time_left
+from penstock.cli.output import (
+    few,
+    output_option,
+    print_json,
+    printable,
+    progress,
+    shown_bytes,
+    time_left,
+)
+from penstock.cli.spark_session import master_option, spark_session
 from penstock.cli.store_changes import EXIT_PROBLEM, directory_argument
 from penstock.shared.errors import InvalidArgument
 from penstock.shared.names import listed

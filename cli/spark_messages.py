@@ -17,8 +17,9 @@ from penstock.cli.output import (
     print_table,
     printable,
     progress,
+    time_left,
 )
-from penstock.cli.spark_session import master_option, spark_session, time_left
+from penstock.cli.spark_session import master_option, spark_session
 from penstock.cli.store_changes import directory_argument
 from penstock.shared.errors import StoreLocked
 from penstock.shared.names import listed

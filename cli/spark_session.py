@@ -1,4 +1,4 @@
-"""What every job on Spark has: where it runs, its session, and how far it is."""
+"""What every job on Spark has: where it runs, and its session."""
 
 from __future__ import annotations
 
@@ -7,14 +7,11 @@ import os
 import signal
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import click
-
-from penstock.cli.output import shown_bytes
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -89,21 +86,3 @@ def ctrl_c_is_one() -> Iterator[None]:
     finally:
         sys.unraisablehook = unraisable
         log.removeFilter(is_other)
-
-
-def time_left() -> Callable[[int, int], str]:
-    """What a bar says of a job: bytes, and about how long it goes on. A job does several things one
-    after the other, each from 0 on, and what is left is of that which is done now."""
-    began, before = time.monotonic(), 0
-
-    def text(done: int, total: int) -> str:
-        nonlocal began, before
-        if done < before:
-            began = time.monotonic()
-        before = done
-        if not done or done >= total:
-            return ""
-        left_s = (time.monotonic() - began) * (total - done) / done
-        return f"{shown_bytes(done)} of {shown_bytes(total)}, about {left_s:.0f} s left"
-
-    return text

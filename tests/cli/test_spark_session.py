@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.cli.spark_session import ctrl_c_is_one, time_left
+from penstock.cli.output import time_left
+from penstock.cli.spark_session import ctrl_c_is_one
 
 
 def test_ctrl_c_amid_a_call_to_java_is_ctrl_c_and_nothing_else(
