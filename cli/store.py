@@ -45,10 +45,11 @@ TABLE_ROWS = 20
 
 checksum_option = click.option(
     "--checksum",
-    type=click.Choice(["body", "record", "none"]),
-    default="body",
+    type=click.Choice(["both", "body", "record", "none"]),
+    default="both",
     show_default=True,
-    help="Which to compare; record: of whole records, in stores written with them.",
+    help="Which to compare; both: of bodies, and of whole records that have one; record: only "
+    "these, and a record without one is a problem.",
 )
 
 

@@ -53,7 +53,7 @@ def verify_store(
     directory: Path | str,
     *,
     progress: Progress | None = None,
-    checksum: Checksum = Checksum.BODY,
+    checksum: Checksum = Checksum.BOTH,
     index: Geometry | None = None,
     delay_levels_ms: tuple[int, ...] = DELAY_LEVELS_MS,
     processes: int = 1,
@@ -107,7 +107,7 @@ class Verification:
     def __init__(
         self,
         store: StoreDirectory,
-        checksum: Checksum = Checksum.BODY,
+        checksum: Checksum = Checksum.BOTH,
         index: Geometry | None = None,
         delay_levels_ms: tuple[int, ...] = DELAY_LEVELS_MS,
     ) -> None:

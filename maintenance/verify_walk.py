@@ -69,7 +69,7 @@ class IndexPart(msgspec.Struct, frozen=True):
 class How(msgspec.Struct, frozen=True):
     """What a check compares. `index`: the sizes of index files, None where nobody knows them."""
 
-    checksum: Checksum = Checksum.BODY
+    checksum: Checksum = Checksum.BOTH
     index: Geometry | None = None
     delay_levels_ms: tuple[int, ...] = DELAY_LEVELS_MS
 

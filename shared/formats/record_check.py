@@ -88,8 +88,10 @@ def examine(
         named = int.from_bytes(buffer[at + AT_PHYSICAL_OFFSET : at + AT_SYS_FLAG], "big")
         if named != position:
             return Kind.DAMAGED, 0, f"record names {named} as its own offset"
-    if checksum is Checksum.BODY and not _crc_holds(buffer, at):
+    if checksum in (Checksum.BODY, Checksum.BOTH) and not _crc_holds(buffer, at):
         return Kind.DAMAGED, 0, "body CRC differs"
+    if checksum is Checksum.BOTH and has_prop_crc(buffer, at + size):
+        checksum = Checksum.RECORD
     if checksum is Checksum.RECORD and not prop_crc_holds(buffer, at, at + size):
         # Zeros where properties should end are what a torn write leaves of the checksum. Without
         # them and without a checksum the record is from before the checksum was switched on.

@@ -33,6 +33,7 @@ class Checksum(enum.Enum):
 
     NONE = "none"
     BODY = "body"
+    BOTH = "both"  # the body's, and the record's own where it has one
     RECORD = "record"  # the last property; a record without it does not pass, as in RocketMQ
 
 

@@ -42,7 +42,7 @@ def audit_store(
     spark: SparkSession,
     directory: Path | str,
     *,
-    checksum: Checksum = Checksum.BODY,
+    checksum: Checksum = Checksum.BOTH,
     index: Geometry | None = None,
     delay_levels_ms: tuple[int, ...] = DELAY_LEVELS_MS,
     part_bytes: int = PART_BYTES,

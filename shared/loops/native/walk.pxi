@@ -90,7 +90,8 @@ def record_starts(buffer_of, int64_t position, checksum):
     cdef Py_ssize_t at = 0, left, count = 0
     cdef Py_ssize_t *starts
     cdef Bytes raw
-    cdef bint check_body = checksum is Checksum.BODY, check_record = checksum is Checksum.RECORD
+    cdef bint check_both = checksum is Checksum.BOTH, check_record = checksum is Checksum.RECORD
+    cdef bint check_body = check_both or checksum is Checksum.BODY
     PyObject_GetBuffer(buffer_of, &buffer, PyBUF_CONTIG_RO)
     raw, left = <Bytes> buffer.buf, buffer.len
     starts = <Py_ssize_t *> PyMem_RawMalloc((left // SMALLEST + 2) * sizeof(Py_ssize_t))
@@ -108,6 +109,9 @@ def record_starts(buffer_of, int64_t position, checksum):
                         break
                 if check_record and not crc_holds(raw + at, parts.size):
                     break
+                if check_both and ends_in_crc(raw + at, parts.size):
+                    if not crc_holds(raw + at, parts.size):
+                        break
                 if not names_queue(raw + at, &parts):
                     break
                 starts[count] = at

@@ -19,7 +19,7 @@ from penstock.shared.formats.delay_levels import DELAY_LEVELS_MS, SCHEDULE_TOPIC
 from penstock.shared.formats.properties import KEYS, TAGS, UNIQ_KEY, find_property
 from penstock.shared.formats.queue_entry import ENTRY, tags_code
 from penstock.shared.formats.record_check import Kind, examine, names_queue
-from penstock.shared.formats.record_crc import Checksum, crc32, prop_crc_holds
+from penstock.shared.formats.record_crc import Checksum, crc32, has_prop_crc, prop_crc_holds
 from penstock.shared.formats.record_layout import (
     AT_BODY_CRC,
     AT_BODY_LENGTH_V4,
@@ -228,7 +228,8 @@ def record_starts(buffer: bytes | memoryview, position: int, checksum: Checksum)
     """
     view, end, at, starts = memoryview(buffer), len(buffer), 0, [0]
     unpack = _USUAL.unpack_from
-    check_body, check_record = checksum is Checksum.BODY, checksum is Checksum.RECORD
+    check_both, check_record = checksum is Checksum.BOTH, checksum is Checksum.RECORD
+    check_body = check_both or checksum is Checksum.BODY
     while end - at >= SMALLEST_RECORD_BYTES:
         size, magic, crc, queue_id, queue_offset, physical, sys_flag, body_length = unpack(
             buffer, at
@@ -259,6 +260,7 @@ def record_starts(buffer: bytes | memoryview, position: int, checksum: Checksum)
                     or crc32(view[at + AT_BODY_V4 : topic_at - 1]) & 0x7FFFFFFF == crc
                 )
                 and (not check_record or prop_crc_holds(view, at, next_at))
+                and not (check_both and has_prop_crc(view, next_at))  # examine compares it
             ):
                 starts.append(next_at)
                 at = next_at

@@ -22,10 +22,11 @@ from penstock.shared.formats.record_crc import (
     PROP_CRC_ROOM,
     Checksum,
     complete_prop_crc,
+    has_prop_crc,
     prop_crc_holds,
     with_prop_crc_room,
 )
-from penstock.shared.formats.record_layout import AT_QUEUE_OFFSET, Shape
+from penstock.shared.formats.record_layout import AT_BODY_V4, AT_QUEUE_OFFSET, Shape
 from penstock.shared.layout import segment_name
 from penstock.shared.loops.active import check_frame, put_stamped
 from penstock.shared.loops.forms import Stamp
@@ -132,6 +133,41 @@ def test_a_store_is_verified_by_the_checksum_that_is_asked_for(
         False,
     )
     assert problem.detail.startswith("30 of 30 records have no checksum of their own")
+
+
+@pytest.fixture
+def written_with_both(store_builder: Callable[..., Path], make_record: RecordMaker) -> Path:
+    """Of 20 records, which are one segment, every second one has no checksum of its own."""
+    forms = [with_prop_crc_room(b"who\x01somebody\x02", number % 2 > 0) for number in range(20)]
+    root = store_builder([make_record(properties=each) for each in forms])
+    segment = root / "commitlog" / segment_name(0)
+    log = bytearray(segment.read_bytes())
+    with StoreDirectory(root) as store:
+        for at, found, size, *_ in store.scan_log():
+            if found is Kind.RECORD and has_prop_crc(log, at + size):
+                complete_prop_crc(log, at, at + size)
+    segment.write_bytes(log)
+    return root
+
+
+def test_a_check_compares_bodies_and_the_checksums_that_records_have(
+    written_with_both: Path,
+) -> None:
+    """A flipped bit of a body is seen everywhere; one of a property where a checksum covers it."""
+    assert verify_store(written_with_both).ok
+    segment = written_with_both / "commitlog" / segment_name(0)
+    sound = segment.read_bytes()
+    with StoreDirectory(written_with_both) as store:
+        places = [(at, bytes(record)) for at, _, _, record, _ in store.scan_log() if record]
+    for number, (position, record) in enumerate(places):
+        for inside, seen in ((AT_BODY_V4, True), (record.index(b"somebody"), number % 2 > 0)):
+            at = position + inside
+            segment.write_bytes(sound[:at] + bytes([sound[at] ^ 1]) + sound[at + 1 :])
+            report = verify_store(written_with_both)
+            assert (report.ok, report.log_damaged) == (not seen, seen), (number, inside)
+            assert report.messages == 20 - seen
+            body = verify_store(written_with_both, checksum=Checksum.BODY)
+            assert body.log_damaged == (inside == AT_BODY_V4)
 
 
 @given(kinds=st.lists(st.sampled_from(["with", "without", "torn", "broken"]), max_size=40))
