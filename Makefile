@@ -34,7 +34,7 @@ endif
 setup: $(READY) ## make .venv and install Penstock with all extras into it
 
 # what is compiled counts like what is configured: either changed, it is installed again
-$(READY): pyproject.toml $(wildcard shared/loops/native/*)
+$(READY): pyproject.toml $(wildcard shared/loops/native/* maintenance/verify_loops/native/*)
 	@test -n "$(PYTHON)" || { \
 	  echo 'error: no Python 3.11 or later with its venv module was found on PATH.' >&2; \
 	  echo '  Debian, Ubuntu: apt install python3 python3-venv' >&2; \
@@ -154,7 +154,7 @@ wheel: setup ## build the wheel for this machine and the source distribution int
 
 .PHONY: clean
 clean: ## remove .venv and everything else that was made here
-	rm -rf .venv .coverage build dist src/*.egg-info shared/loops/*.so .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv .coverage build dist src/*.egg-info shared/loops/*.so maintenance/verify_loops/*.so .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 .PHONY: help

@@ -4,11 +4,12 @@ The log is walked once, as a whole or in parts side by side (verify_walk.py), an
 to the check of its queue; then come the checkpoint, the index files, and what is known of consumer
 groups.
 
-It shares code with what it checks. Records are told apart by `scan` and `outline`, which a start, a
-rebuild and a reader use too, and the chains of the index are made again by the function that the
-broker made them with. So it finds what a disk or a crash did to the files, and what one part of
-Penstock contradicts another in; a misreading of the format that is in the shared code it cannot
-see. The golden stores and the interop tests, with RocketMQ's own broker, are what would show that.
+Usual records are read by loops of its own, which share no code with what they check: where fields
+are, checksums, what entry and index are to have of a record, and the index's chains (verify_loops).
+What is unusual goes through `scan` and `outline`, which a start, a rebuild and a reader use too:
+damage, filler, inner batches, records longer than a window. The layouts of entries and items are
+shared as well. A misreading of the format in those it cannot see; the golden stores and the interop
+tests, with RocketMQ's own broker, are what would show that.
 
 An unclean store (running, or killed: `abort` is there) may end in a torn record, and its queues may
 lag the log: those are notes, because the next start puts them right. In a clean one they

@@ -11,21 +11,25 @@ drops what it does not trust.
 
 from __future__ import annotations
 
+from array import array
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
+from penstock.maintenance.verify_loops import chain
 from penstock.maintenance.verify_report import Findings
 from penstock.shared.files.segments import shown
-from penstock.shared.formats.index_chains import SLOT_DTYPE, Entries, KeyBatch, put
 from penstock.shared.formats.index_layout import ITEM, Geometry, IndexHeader
-from penstock.shared.formats.record_outline import Outline
 from penstock.shared.index.directory import begun_index_files
 from penstock.shared.index.index_file import IndexFile
 
 # Keys, or items, that are compared at once: enough for numpy to pay, little enough to be in memory.
 BATCH = 65_536
+
+Numbers = npt.NDArray[np.int64]
+Pairs = npt.NDArray[np.int64]  # a row for each key: its hash, and the record's log offset
 
 
 class IndexCheck:
@@ -54,7 +58,7 @@ class IndexCheck:
         self._misfits: list[tuple[str, str]] = []
         if geometry is not None:
             self._open(directory)
-        self._batch = KeyBatch()
+        self._batch = array("q")
         self._checked_to = start
         # Only records between these are compared. Of older ones the index files may have expired,
         # and newer ones may not have been dispatched when the headers were read.
@@ -77,14 +81,13 @@ class IndexCheck:
             if file.header.next_item <= self._geometry.items:
                 self._files.append((file, file.header))
 
-    def add(self, record: Outline, position: int, unique_key: bytes, words: bytes) -> None:
-        """The next record of the log, with its `record_keys`."""
-        if self._files and self._first <= position <= self._last:
-            self._batch.add(record.topic, unique_key, words, position, record.store_timestamp_ms)
-            if len(self._batch) >= BATCH:
-                # A record's keys all have its offset, so a batch that ends here has every key of
-                # it.
-                self._compare(position + 1)
+    def add(self, items: bytes) -> None:
+        """What the next records of the log should have in the index: for each of their keys its
+        hash and the record's log offset, as 64-bit numbers. All keys of a record come at once."""
+        if self._files:
+            self._batch.frombytes(items)
+            if len(self._batch) >= 2 * BATCH:
+                self._compare(self._batch[-1] + 1)
 
     def finish_items(self, stop: int) -> None:
         """Everything below `stop` was added."""
@@ -122,31 +125,45 @@ class IndexCheck:
         Items are in log order, in each file and from file to file, so those of a batch are found by
         bisection. Their times are not compared.
         """
-        expected, self._batch = self._batch.entries(), KeyBatch()
+        pairs, self._batch = np.frombuffer(self._batch, np.int64).reshape(-1, 2), array("q")
+        pairs = pairs[(pairs[:, 1] >= self._first) & (pairs[:, 1] <= self._last)]
         start, self._checked_to = self._checked_to, stop
-        records = _distinct(expected.offsets)
+        seen = [
+            (file, first, _pairs(file.items[first:last]))
+            for file, header in self._files
+            for first, last in [[file.first_at(at, header.next_item) for at in (start, stop)]]
+            if first < last
+        ]
+        # A healthy index has the same in the same order, which is quickly seen.
+        items = np.concatenate([pairs[:0], *(found for *_, found in seen)])
+        if not np.array_equal(items, pairs) or _has_repeated(items):
+            self._compare_sets(pairs, seen)
 
-        def identities(new: Entries) -> np.ndarray:
+    def _compare_sets(self, expected: Pairs, seen: list[tuple[IndexFile, int, Pairs]]) -> None:
+        """The same where they differ: as sets, so each difference is named.
+
+        `seen` has of each file the number of its first item here, and the items.
+        """
+        records = _distinct(expected[:, 1])
+
+        def identities(pairs: Pairs) -> Numbers:
             # One number for a record and a hash: a hash has 31 bits, and above them stands which of
             # the batch's records it is. So both sides are compared as sets of plain integers.
-            return np.searchsorted(records, new.offsets) << 31 | new.hashes
+            return np.searchsorted(records, pairs[:, 1]) << 31 | pairs[:, 0]
 
         wanted = _distinct(np.sort(identities(expected)))
-        seen = [wanted[:0]]
-        for file, header in self._files:
-            first, last = (file.first_at(each, header.next_item) for each in (start, stop))
-            items = file.items[first:last]
-            hashes, offsets = items["hash"].astype(np.int64), items["offset"].astype(np.int64)
-            keys = identities(Entries(hashes, offsets, offsets))
+        all_keys = [wanted[:0]]
+        for file, first, pairs in seen:
+            keys, offsets = identities(pairs), pairs[:, 1]
             # Both are asked: an offset that is no record's is given the number of the next one.
             strange = np.flatnonzero(~(_are_in(offsets, records) & _are_in(keys, wanted)))
             for number in strange.tolist()[:1000]:
                 detail = f"item {first + number} is of no key of a record at its log offset"
                 at = self._geometry.item_at(first + number)
                 self._report("index-item", file, at, int(offsets[number]), detail)
-            seen.append(keys)
-        found, counts = np.unique(np.concatenate(seen), return_counts=True)
-        self.repeated += len(np.concatenate(seen)) - len(found)
+            all_keys.append(keys)
+        found, counts = np.unique(np.concatenate(all_keys), return_counts=True)
+        self.repeated += int(counts.sum()) - len(found)
         for identity in wanted[~_are_in(wanted, found)][:1000].tolist():
             position = int(records[identity >> 31])
             # Of the newest record a running store may have put a part of the keys so far.
@@ -161,31 +178,31 @@ class IndexCheck:
             detail = f"items from {first} on are of log offsets behind its end, {log_end}"
             self._report("index-item", file, self._geometry.item_at(first), None, detail)
 
-    def check_chains(self, number: int) -> None:
+    def check_chains(self, number: int, moved: Callable[[int], None] | None = None) -> None:
         """Of one file: items name the one before them in their slot, and slots their newest one.
 
-        The chains are made again with the function that the broker puts with, so this finds what
-        became of the file, and no mistake in that function.
+        `moved` is told how many bytes of items have been looked at.
         """
         file, header = self._files[number]
-        slots = np.zeros(self._geometry.slots, SLOT_DTYPE)
-        made = IndexHeader()
+        slots, in_use = array("i", bytes(4 * self._geometry.slots)), 0
         for start in range(1, header.next_item, BATCH):
             items = file.items[start : min(start + BATCH, header.next_item)]
-            hashes, offsets = items["hash"].astype(np.int64), items["offset"].astype(np.int64)
-            change = put(made, slots, self._geometry, Entries(hashes, offsets, offsets))
             # The chains go on from what is made here and not from what the file has, so one wrong
             # `previous` is one finding.
-            slots[change.slots], made = change.newest, change.header
-            for number in np.flatnonzero(change.items["previous"] != items["previous"])[:1000]:
+            previous = np.frombuffer(chain(items.view(np.uint8).data, start, slots), np.int32)
+            in_use += int(np.count_nonzero(previous == 0))
+            for number in np.flatnonzero(previous != items["previous"])[:1000].tolist():
                 detail = f"item {start + number} does not name the one before it in its slot"
-                at = self._geometry.item_at(start + int(number)) + ITEM.size - 4
+                at = self._geometry.item_at(start + number) + ITEM.size - 4
                 self._report("index-chain", file, at, None, detail)
-        for slot in np.flatnonzero(slots != file.slots)[:1000].tolist():
-            detail = f"slot {slot} names item {file.slots[slot]}; its newest one is {slots[slot]}"
+            if moved:
+                moved((start - 1 + len(items)) * ITEM.size)
+        newest = np.frombuffer(slots, np.int32)
+        for slot in np.flatnonzero(newest != file.slots)[:1000].tolist():
+            detail = f"slot {slot} names item {file.slots[slot]}; its newest one is {newest[slot]}"
             self._report("index-slot", file, 40 + 4 * slot, None, detail)
-        if made.slots_in_use != header.slots_in_use:
-            detail = f"{header.slots_in_use} slots in use; its items use {made.slots_in_use}"
+        if in_use != header.slots_in_use:
+            detail = f"{header.slots_in_use} slots in use; its items use {in_use}"
             self._report("index-header", file, 32, None, detail)
 
     def _report(
@@ -201,19 +218,34 @@ class IndexCheck:
             self._found.report(kind, (shown(file.path), at), position, detail)
 
 
+def _pairs(items: npt.NDArray[np.void]) -> Pairs:
+    pairs = np.empty((len(items), 2), np.int64)
+    pairs[:, 0], pairs[:, 1] = items["hash"], items["offset"]
+    return pairs
+
+
+def _has_repeated(pairs: Pairs) -> bool:
+    """Whether two keys of one record are the same. Those of a record stand side by side."""
+    for distance in range(1, len(pairs)):
+        is_same = pairs[distance:] == pairs[:-distance]
+        if not is_same[:, 1].any():
+            return False
+        if is_same.all(axis=1).any():
+            return True
+    return False
+
+
 # numpy's unique, isin and setdiff1d hash what they get, which takes longer than to sort it.
 
 
-def _distinct(ordered: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def _distinct(ordered: Numbers) -> Numbers:
     """Each number once, of numbers in ascending order."""
     is_new: npt.NDArray[np.bool_] = np.append(True, ordered[1:] != ordered[:-1])
-    kept: npt.NDArray[np.int64] = ordered[is_new[: len(ordered)]]
+    kept: Numbers = ordered[is_new[: len(ordered)]]
     return kept
 
 
-def _are_in(
-    numbers: npt.NDArray[np.int64], ordered: npt.NDArray[np.int64]
-) -> npt.NDArray[np.bool_]:
+def _are_in(numbers: Numbers, ordered: Numbers) -> npt.NDArray[np.bool_]:
     """Which of the numbers are among the others, which are in ascending order."""
     places = np.searchsorted(ordered, numbers)
     found = places < len(ordered)

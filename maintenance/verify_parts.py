@@ -12,7 +12,6 @@ audit cuts a log elsewhere and starts its workers itself; what one of them does 
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import threading
@@ -37,8 +36,6 @@ from penstock.shared.formats.record_layout import BLANK
 from penstock.shared.queue.deleted_topics import load_deleted_topics
 from penstock.shared.store.directory import StoreDirectory
 
-# What repeats is known by hashes of keys, which must be the same in all processes.
-_SAME_HASHES = {"PYTHONHASHSEED": "0"}
 # Of log, for one worker: a process takes half a second to begin.
 PART_BYTES = 256 << 20
 _Walk = Callable[[int, int | None], LogPart]
@@ -134,11 +131,11 @@ class SideBySide:
 
     def _work(self, number: int, task: Task) -> LogPart | IndexPart:
         command = [sys.executable, "-m", __name__, msgspec.json.encode(task).decode()]
-        pipe, environment = subprocess.PIPE, {**os.environ, **_SAME_HASHES}
+        pipe = subprocess.PIPE
         with self._lock:
             if self._ended:
                 raise StoreUnavailable("the check was ended")
-            worker = subprocess.Popen(command, stdout=pipe, stderr=pipe, env=environment)
+            worker = subprocess.Popen(command, stdout=pipe, stderr=pipe)
             self._workers.add(worker)
         assert worker.stdout is not None and worker.stderr is not None
         found: LogPart | IndexPart | None = None

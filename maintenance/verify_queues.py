@@ -24,6 +24,7 @@ from penstock.shared.queue.snapshot import QueueFiles
 
 # Records that a queue gathers before they are compared with its entries.
 BATCH = 65536
+ROW_NUMBERS = 5
 # Keys remembered for each queue; beyond it repeated ones are not looked for (128 MiB).
 MAX_KEYS = 16 << 20
 # A smaller tags code is the address of an extension unit, not a hash.
@@ -79,28 +80,28 @@ class QueueCheck:
         self._next = 0  # the slot the next record should have
         self._first_missing: tuple[int, int] | None = None  # slot, log offset
         self._skipped: list[tuple[int, int]] = []  # slots that no record has claimed
-        self._rows = array("q")  # slot, position, size, code of each record not yet compared
+        self._rows = array("q")  # of records not yet compared
         self._keys = array("q")
 
-    def add(self, slot: int, position: int, size: int, code: int, key: bytes) -> None:
-        """The next record of this queue, in log order. `position` is its log offset, `key` its
-        UNIQ_KEY, empty where it has none; the others are what its entry is to say."""
-        self.messages += 1
-        self._rows.extend((slot, position, size, code))
-        if key and len(self._keys) < MAX_KEYS:
-            # Only its hash is kept, for memory. Two keys that share one make a note too many, and
-            # no problem.
-            self._keys.append(hash(key))
-        # Four numbers are a row.
-        if len(self._rows) >= 4 * BATCH:
+    def add(self, rows: bytes) -> None:
+        """The next records of this queue, in log order: five 64-bit numbers for each. These are its
+        queue offset, its log offset, the size and the code that its entry is to have, and a hash of
+        its UNIQ_KEY, 0 where it has none."""
+        self._rows.frombytes(rows)
+        if len(self._rows) >= ROW_NUMBERS * BATCH:
             self.compare()
 
     def compare(self) -> None:
         """Compare what was added since the last time with the entries."""
         if not self._rows:
             return
-        rows = np.frombuffer(self._rows, np.int64).reshape(-1, 4)
+        rows = np.frombuffer(self._rows, np.int64).reshape(-1, ROW_NUMBERS)
         self._rows = array("q")
+        self.messages += len(rows)
+        # Only hashes are kept, for memory. Two keys that share one make a note too many, and no
+        # problem.
+        keys = rows[:, 4][rows[:, 4] != 0]
+        self._keys.frombytes(keys[: max(MAX_KEYS - len(self._keys), 0)].tobytes())
         if self._first_seen is None:
             # The queue begins wherever its first record says: those before it may have expired.
             self._first_seen = self._next = int(rows[0, 0])

@@ -7,13 +7,18 @@ goes on where it ended, is said when they are joined.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Sequence
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 
 from penstock.maintenance.verify_index_items import IndexCheck
+from penstock.maintenance.verify_loops.pure import ROW_NUMBERS, index_items, key_hash
 from penstock.maintenance.verify_queues import QueueCheck, QueuePart
 from penstock.maintenance.verify_report import Findings
+from penstock.maintenance.verify_stretches import Stretch, Stretches
 from penstock.shared.files.segments import Problem, shown
 from penstock.shared.formats.delay_levels import DELAY_LEVELS_MS
 from penstock.shared.formats.index_layout import Geometry
@@ -27,7 +32,6 @@ from penstock.shared.store.directory import StoreDirectory
 
 Progress = Callable[[int, int], None]
 
-_PROGRESS_RECORDS = 1 << 16  # between two calls of `progress`
 # RocketMQ's flag of an inner batch, which only topics with a BatchCQ have. These are counted in a
 # note, and their queues are not checked.
 SYS_INNER_BATCH = 0x080
@@ -107,8 +111,10 @@ class Walk:
             )
             for files in queues
         }
+        self._numbered: list[QueueCheck] = []  # by the numbers that the verifier's loop gives
         unclean = store.is_unclean
         self._index = IndexCheck(store.paths.index, how.index, start, unclean, self._found)
+        self._stretches = Stretches(store, how.checksum, how.delay_levels_ms, len(self._index) > 0)
 
     def run(self, progress: Progress | None = None) -> LogPart:
         """Walk. To be called once."""
@@ -119,25 +125,30 @@ class Walk:
             for segment in store.segments
             if segment.base >= part.start and (self._stop is None or segment.base < end)
         )
-        steps = store.scan_log(part.start, checksum=self._how.checksum)
-        for position, found, size, record, reason in steps:
+        for each in self._stretches.read(part.start, self._stop):
+            position = each[0]
             if self._stop is not None and position >= self._stop:
-                part.overran = part.log_end > self._stop
                 break
+            found = Kind.RECORD if isinstance(each, Stretch) else each[1]
             # Something follows, so it is no torn tail. Damage at the very end may be one.
             if part.damage and found is not Kind.END:
                 report_damage(self._found, store, "log-damaged", part.damage)
                 part.damage = None
+            if isinstance(each, Stretch):
+                self._take_stretch(each)
+                if progress:
+                    progress(each.end - part.start, total)
+                continue
+            _, _, size, record, reason = each
             if found is Kind.RECORD:
                 part.without_crc += reason == NO_RECORD_CRC
                 self._take_record(position, size, record)
-                if progress and part.messages % _PROGRESS_RECORDS == 0:
-                    progress(position - part.start, total)
             elif found is Kind.BLANK:
                 part.blanks += 1
                 part.log_end = position + size
             elif found is Kind.DAMAGED:
                 part.damage = position, size, reason
+        part.overran = self._stop is not None and part.log_end > self._stop
         part.queues = [made for queue in self._queues.values() if (made := queue.part())]
         # of a part what is in its segments; of the log what the walk has come to
         self._index.finish_items(part.log_end if self._stop is None else self._stop)
@@ -149,41 +160,66 @@ class Walk:
             progress(total, total)  # the log may end far before its files do
         return part
 
+    def _take_stretch(self, stretch: Stretch) -> None:
+        """Hand usual records on, by their queues."""
+        found = stretch.checked
+        rows = np.frombuffer(found.rows, np.int64).reshape(-1, ROW_NUMBERS)
+        self._part.without_crc += found.without_crc
+        self._count(rows[:, -1], stretch.position, stretch.end)
+        self._index.add(found.items)
+        if len(self._numbered) < len(self._stretches.queues):
+            new = [*self._stretches.queues][len(self._numbered) :]
+            self._numbered += [self._queue(name[:-4], int.from_bytes(name[-4:])) for name in new]
+        # those of a queue side by side, in their order
+        rows = rows[np.argsort(rows[:, 0].astype(np.int32), kind="stable")]
+        for queue in np.split(rows, np.flatnonzero(np.diff(rows[:, 0])) + 1):
+            number = int(queue[0, 0])
+            if number < 0:
+                continue
+            check = self._numbered[number]
+            queue = queue[queue[:, 2] >= self._gone.get(check.topic, 0)] if self._gone else queue
+            check.add(queue[:, 1:-1].tobytes())
+
+    def _count(self, stored_ms: npt.NDArray[np.int64], position: int, end: int) -> None:
+        """Records from log offset `position` to `end`, by their store times. One is compared with
+        the newest so far, and not with that of the record before: where a clock was ahead and set
+        right, all records count until it has caught up."""
+        part = self._part
+        oldest_ms = int(stored_ms.min())
+        part.oldest_ms = min(part.oldest_ms, oldest_ms) if part.messages else oldest_ms
+        newest_ms = np.maximum.accumulate(np.append(part.newest_ms, stored_ms))
+        part.backwards += int(np.count_nonzero(stored_ms < newest_ms[:-1]))
+        part.newest_ms = int(newest_ms[-1])
+        part.messages += len(stored_ms)
+        part.bytes += end - position
+        part.log_end = end
+
     def _take_record(self, position: int, size: int, record: memoryview) -> None:
         """Hand a whole record on. `record` shows a window of the walk, so nothing may keep it."""
-        part = self._part
-        part.messages += 1
-        part.bytes += size
-        part.log_end = position + size
         fields = outline(record)
         unique_key, words = record_keys(fields)
-        self._index.add(fields, position, unique_key, words)
-        # A time is compared with the newest so far, and not with that of the record before: where a
-        # clock was ahead and set right, all records count until it has caught up.
-        if fields.store_timestamp_ms < part.newest_ms:
-            part.backwards += 1
-        else:
-            part.newest_ms = fields.store_timestamp_ms
-        part.oldest_ms = min(part.oldest_ms or part.newest_ms, fields.store_timestamp_ms)
+        self._count(np.array([fields.store_timestamp_ms]), position, position + size)
+        items = index_items(fields.topic, unique_key, words, position)
+        self._index.add(array("q", items).tobytes())
         # The index has a half message and no queue does, so it is added there before this.
         if self._gone and position < self._gone.get(fields.topic.decode("utf-8", "replace"), 0):
             return
         if not fields.is_queued:
             return
         if fields.sys_flag & SYS_INNER_BATCH:
-            part.inner_batches += 1
+            self._part.inner_batches += 1
             return
-        queue = self._queues.get((fields.topic, fields.queue_id))
+        code = entry_tags_code(fields, self._how.delay_levels_ms)
+        row = fields.queue_offset, position, size, code, key_hash(unique_key)
+        self._queue(fields.topic, fields.queue_id).add(array("q", row).tobytes())
+
+    def _queue(self, topic: bytes, queue_id: int) -> QueueCheck:
+        """The check of a queue, which may have records and no directory."""
+        queue = self._queues.get((topic, queue_id))
         if queue is None:
-            queue = new_queue(self._store, fields.topic, fields.queue_id, self._found)
-            self._queues[fields.topic, fields.queue_id] = queue
-        queue.add(
-            fields.queue_offset,
-            position,
-            size,
-            entry_tags_code(fields, self._how.delay_levels_ms),
-            unique_key,
-        )
+            queue = new_queue(self._store, topic, queue_id, self._found)
+            self._queues[topic, queue_id] = queue
+        return queue
 
 
 def walk_chains(store: StoreDirectory, how: How, number: int) -> IndexPart:

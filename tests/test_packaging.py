@@ -20,7 +20,10 @@ pytestmark = pytest.mark.takes(50)
 
 ROOT = Path(__file__).parent.parent
 NOT_PRODUCT = (".*", "build", "dist", "tests", "docs", "*.egg-info", "__pycache__", "*.so")
-NATIVE = f"penstock/shared/loops/compiled{sysconfig.get_config_var('EXT_SUFFIX')}"
+NATIVE = {
+    f"penstock/{loops}/compiled{sysconfig.get_config_var('EXT_SUFFIX')}"
+    for loops in ("shared/loops", "maintenance/verify_loops")
+}
 HAS_COMPILER = shutil.which(shlex.split(sysconfig.get_config_var("CC"))[0]) is not None
 
 # What pip installs for the wheel, and what that asks for.
@@ -97,12 +100,13 @@ def test_the_wheel_holds_every_module_and_nothing_else(wheel: Path) -> None:
     }
     expected.add("pyspark_penstock.py")
     if HAS_COMPILER:
-        expected.add(NATIVE)
+        expected |= NATIVE
     suffixes = {
         "actors": {".py", ".html", ".css", ".js", ".svg"},
         "configs": {".toml"},
         "chaos": {".py", ".c"},
         "shared": {".py", ".pyi"},
+        "maintenance": {".py", ".pyi"},
     }
     for package in packages:
         expected |= {
@@ -129,9 +133,11 @@ def test_the_source_distribution_holds_all_that_is_compiled(wheel: Path, tmp_pat
     needed = {
         f"src/penstock/{path.relative_to(source)}"
         for suffix in ("pyx", "pxi", "h", "pyi")
-        for path in (source / "shared" / "loops").rglob(f"*.{suffix}")
+        for package in ("shared", "maintenance")
+        for path in (source / package).rglob(f"*.{suffix}")
     }
     assert "src/penstock/shared/loops/native/frame.pxi" in needed
+    assert "src/penstock/maintenance/verify_loops/native/record.pxi" in needed
     assert needed - found == set()
 
 
@@ -143,18 +149,22 @@ def test_the_wheels_loops_are_compiled(installed: dict[str, str], tmp_path: Path
 
 def test_without_a_compiler_there_is_a_wheel_all_the_same_which_says_so(tmp_path: Path) -> None:
     built = _build(tmp_path, CC="false")
-    assert NATIVE not in zipfile.ZipFile(built).namelist()
+    assert not NATIVE & {*zipfile.ZipFile(built).namelist()}
     environment = _installed(built, tmp_path)
     environment.pop("PENSTOCK_PURE", None)
     assert _version(environment, tmp_path).startswith(
         "native loops: no, the compiled module is not"
     )
+    program = "from penstock.maintenance import verify_loops; print(verify_loops.check.__module__)"
+    command = [sys.executable, "-c", program]
+    told = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment)
+    assert told.stdout == "penstock.maintenance.verify_loops.pure\n", told.stderr
 
 
 def test_a_wheel_for_any_system_has_no_compiled_loops(tmp_path: Path) -> None:
     built = _build(tmp_path, "packaging/pure.sh")
     assert built.name.endswith("-py3-none-any.whl")
-    assert NATIVE not in zipfile.ZipFile(built).namelist()
+    assert not NATIVE & {*zipfile.ZipFile(built).namelist()}
 
 
 def test_a_broker_runs_from_the_wheel_alone(installed: dict[str, str], tmp_path: Path) -> None:

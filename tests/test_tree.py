@@ -263,26 +263,47 @@ def test_no_file_is_longer_than_400_lines() -> None:
     assert long == []
 
 
-def _compiled() -> list[Path]:
-    """The sources of the compiled module."""
-    native = sorted((ROOT / "shared" / "loops" / "native").iterdir())
+# What is compiled: the loops of brokers and clients, and the verifier's own.
+COMPILED = (ROOT / "shared" / "loops", ROOT / "maintenance" / "verify_loops")
+
+
+def _compiled(loops: Path) -> list[Path]:
+    """The sources of a compiled module."""
+    native = sorted((loops / "native").iterdir())
     return [path for path in native if path.suffix in (".pyx", ".pxi", ".h")]
 
 
-def test_no_file_that_is_compiled_is_longer_than_200_lines_or_has_a_line_over_100() -> None:
-    lines = {path.name: path.read_text("utf-8").splitlines() for path in _compiled()}
+@pytest.mark.parametrize("loops", COMPILED)
+def test_no_file_that_is_compiled_is_longer_than_200_lines_or_has_a_line_over_100(
+    loops: Path,
+) -> None:
+    lines = {path.name: path.read_text("utf-8").splitlines() for path in _compiled(loops)}
     assert [name for name in lines if len(lines[name]) > MAX_COMPILED_LINES] == []
     assert [each for name in lines for each in lines[name] if len(each) > MAX_LINE] == []
 
 
-def test_every_file_that_is_compiled_is_included_and_named_to_the_build() -> None:
-    head = (ROOT / "shared" / "loops" / "native" / "compiled.pyx").read_text("utf-8")
+@pytest.mark.parametrize("loops", COMPILED)
+def test_every_file_that_is_compiled_is_included_and_named_to_the_build(loops: Path) -> None:
+    head = (loops / "native" / "compiled.pyx").read_text("utf-8")
     included = set(re.findall(r'^include "(.+)"$', head, re.M))
-    assert included == {path.name for path in _compiled() if path.suffix == ".pxi"}
+    assert included == {path.name for path in _compiled(loops) if path.suffix == ".pxi"}
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
-    (module,) = project["tool"]["setuptools"]["ext-modules"]
-    named = [Path(name).name for name in module["sources"] + module["depends"]]
-    assert sorted(named) == [path.name for path in _compiled()]
+    modules = {each["name"]: each for each in project["tool"]["setuptools"]["ext-modules"]}
+    assert len(modules) == len(COMPILED)
+    name = ".".join(("penstock", *loops.relative_to(ROOT).parts, "compiled"))
+    named = [Path(each) for each in modules[name]["sources"] + modules[name]["depends"]]
+    folder = Path("src", "penstock", loops.relative_to(ROOT), "native")
+    assert sorted(named) == [folder / path.name for path in _compiled(loops)]
+
+
+def test_the_verifiers_loops_share_nothing_with_what_they_check() -> None:
+    """They may know each other, and no reader or writer of the format."""
+    loops = ROOT / "maintenance" / "verify_loops"
+    native = "\n".join(path.read_text("utf-8") for path in _compiled(loops))
+    known = re.findall(r"^ *(?:from|import|cimport) +(penstock\S*)", native, re.M)
+    assert known == ["penstock.maintenance.verify_loops.pure"]
+    assert [*_imports(loops / "pure.py")] == []
+    assert not re.search(r"\bisal", native.replace("isalnum", ""))
 
 
 def test_no_function_is_longer_than_a_screen() -> None:

@@ -83,9 +83,8 @@ def copy_tree(to: Path) -> Path:
 
 
 def compiled() -> list[str]:
-    return [
-        str(path.relative_to(ROOT)) for path in (ROOT / "shared" / "loops").glob("compiled*.so")
-    ]
+    loops = ROOT / "shared" / "loops", ROOT / "maintenance" / "verify_loops"
+    return [str(path.relative_to(ROOT)) for each in loops for path in each.glob("compiled*.so")]
 
 
 def try_bug(tree: Path, bug: Bug, limit_s: float, near: int) -> Outcome:
@@ -135,10 +134,12 @@ _BUILD = """
 from setuptools import Extension
 from setuptools.dist import Distribution
 from Cython.Build import cythonize
-folder = "src/penstock/shared/loops/native"
-module = Extension("penstock.shared.loops.compiled", [f"{folder}/compiled.pyx"],
-                   include_dirs=[folder], extra_compile_args=["-O0", "-g0"])
-build = Distribution({"ext_modules": cythonize([module], force=True, quiet=True),
+modules = []
+for name in ("shared.loops", "maintenance.verify_loops"):
+    folder = f"src/penstock/{name.replace('.', '/')}/native"
+    modules.append(Extension(f"penstock.{name}.compiled", [f"{folder}/compiled.pyx"],
+                             include_dirs=[folder], extra_compile_args=["-O0", "-g0"]))
+build = Distribution({"ext_modules": cythonize(modules, force=True, quiet=True),
                       "package_dir": {"": "src"}}).get_command_obj("build_ext")
 build.inplace = True
 build.ensure_finalized()

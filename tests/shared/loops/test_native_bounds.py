@@ -27,6 +27,7 @@ from penstock.shared.formats.record_layout import Shape
 from penstock.shared.loops.forms import RANGE, TIMER, Stamp
 
 native = pytest.importorskip("penstock.shared.loops.compiled", reason="was not built")
+verifier = pytest.importorskip("penstock.maintenance.verify_loops.compiled", reason="was not built")
 
 V4, V6 = pack_host("10.1.2.3", 54321), pack_host("2001:db8::1", 9)
 PROPERTIES = b"TAGS\x01t\x02KEYS\x01a b\x02UNIQ_KEY\x010A\x02DELAY\x013\x02"
@@ -208,6 +209,24 @@ def record_starts(fence: Fence) -> None:
     assert found > 1000
 
 
+def check(fence: Fence) -> None:
+    """The verifier's, which is a module of its own."""
+    found = 0
+    for raw in lies():
+        for view in fence.both(raw):
+            for checksums in range(4):
+                asked = view, 0, 1 << 40, checksums, array("q", [1000]), {}, True
+                found += verifier.check(*asked).stop > 0
+    assert found > 1000
+
+
+def chain(fence: Fence) -> None:
+    for size in (0, 19, 20, 39, 40, 20 * 40 - 1, 20 * 40):
+        for view in fence.both(b"\xff" * size):
+            slots = array("i", bytes(12))
+            assert len(verifier.chain(view, 1, slots)) == size // 20 * 4
+
+
 def messages(fence: Fence) -> None:
     found = 0
     for raw in lies():
@@ -344,6 +363,7 @@ LOOPS: list[Callable[[Fence], None]] = [
     *(message, pack, timers, gather, put_entries, move_ends),
     copy_bodies,
     cut_properties,
+    *(check, chain),
 ]
 
 
