@@ -256,8 +256,9 @@ def progress(
 
 
 def time_left() -> Callable[[int, int], str]:
-    """The `text` of a bar that counts bytes: how many, and about how long the work goes on. A job does
-    several things one after the other, each from 0 on, and what is left is of that which is done now."""
+    """The `text` of a bar that counts bytes: how many, and about how long the work goes on. A job
+    does several things one after the other, each from 0 on, and what is left is of the one that is
+    done now."""
     began, before = time.monotonic(), 0
 
     def text(done: int, total: int) -> str:

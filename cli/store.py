@@ -28,6 +28,7 @@ from penstock.cli.output import (
     rows_option,
     shortened,
     shown_time,
+    time_left,
 )
 from penstock.cli.store_changes import directory_argument, rebuild, repair
 from penstock.cli.store_diff import diff
@@ -105,7 +106,7 @@ def info(directory: Path, output: str) -> None:
     type=COUNT,
     default=os.cpu_count() or 1,
     show_default="as many as cores",
-    help="That look at segments and index files side by side.",
+    help="That look at parts of the log and index files side by side.",
 )
 @output_option
 @click.pass_context
@@ -140,7 +141,7 @@ def verify(
     config = load_config(flags={"message_delay_level": delay_levels}).config
     asked = index_slots, index_items
     index = index_sizes(StorePaths(directory), *asked) if any(asked) else None
-    with progress("checking") as moved:
+    with progress("checking", text=time_left()) as moved:
         report = verify_store(
             directory,
             progress=moved,

@@ -1,4 +1,4 @@
-"""Where a log is cut into parts, for a job or a query: at segments, and at records.
+"""Where a log is cut into parts, for a check, a job or a query: at segments, and at records.
 
 A cut is found by a record's own log offset and checksum. A body may hold a copy of a record that
 names the very place at which it stands; so the walk of the part before a cut must end there, and

@@ -19,21 +19,26 @@ are problems, because RocketMQ then trusts what it finds.
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
+
+from penstock.maintenance.side_by_side import Progress, run_side_by_side
 from penstock.maintenance.verify_groups import check_groups
 from penstock.maintenance.verify_index_headers import check_index_files
 from penstock.maintenance.verify_index_items import IndexCheck
-from penstock.maintenance.verify_parts import PART_BYTES, SideBySide, mended, tasks_of
+from penstock.maintenance.verify_parts import PART_BYTES, PARTS, Task, mended, tasks_of, work
 from penstock.maintenance.verify_queues import QueueCheck
 from penstock.maintenance.verify_report import Findings, VerifyReport
 from penstock.maintenance.verify_walk import (
     How,
     IndexPart,
     LogPart,
-    Progress,
+    Moved,
     Walk,
     checked_queues,
+    log_bytes,
     new_queue,
     report_damage,
 )
@@ -60,7 +65,8 @@ def verify_store(
     processes: int = 1,
     part_bytes: int = PART_BYTES,
 ) -> VerifyReport:
-    """Check the store in `directory`; `progress` is told (bytes done, bytes in all) now and then.
+    """Check the store in `directory`; `progress` is told (bytes done, bytes in all) now and then,
+    of the log's files and the index's items together.
 
     `index` is for whoever knows better than the store how many slots and items its index files
     have; where nobody does, only their headers are looked at. The queues of delayed messages say
@@ -70,29 +76,38 @@ def verify_store(
     wrong with the files is in the report. `checksum` says what is compared of each record; with
     NONE, a flipped bit in a body goes unseen.
 
-    With more than one of `processes` stretches of the log, of `part_bytes` at least, and the index
+    With more than one of `processes` parts of the log, of `part_bytes` at least, and the index
     files are looked at side by side; the report is the same.
 
-    Raises ConfigError where there is no store, StoreUnavailable where one of the processes fails.
+    Raises ConfigError where there is no store.
     """
     with StoreDirectory(directory) as store:
         check = Verification(store, checksum, index, delay_levels_ms)
         root = str(Path(directory).absolute())
+        part_bytes = max(part_bytes, log_bytes(store, store.log_start) // (PARTS * processes))
         cut = (store, root, check.how, check.index_files, part_bytes)
         tasks = tasks_of(*cut) if processes > 1 else []
         if not tasks:
-            check.join(check.walk(store.log_start).run(progress))
-            return check.finish()
-        total = sum(segment.size for segment in store.segments)
-        with SideBySide(min(processes, len(tasks)), progress, total) as workers:
-            found = workers.run(tasks)
-        parts = [each for each in found if isinstance(each, LogPart)]
-        for part in mended(lambda *ends: check.walk(*ends).run(), tasks[: len(parts)], parts):
-            check.join(part)
-        for chains in found[len(parts) :]:
-            assert isinstance(chains, IndexPart)
-            check.join_chains(chains)
+            moved = _counted(progress, check.total_bytes)
+            check.join(check.walk(store.log_start).run(moved))
+            return check.finish(moved)
+        encoded = [msgspec.msgpack.encode(task) for task in tasks]
+        costs = [check.cost(task) for task in tasks]
+        found = run_side_by_side(work, encoded, costs, progress, processes=processes)
+        check.join_all(tasks, found)
         return check.finish()
+
+
+def _counted(progress: Progress | None, total: int) -> Moved:
+    done = 0
+
+    def moved(more: int) -> None:
+        nonlocal done
+        done += more
+        if progress:
+            progress(done, total)
+
+    return moved
 
 
 class Verification:
@@ -160,6 +175,27 @@ class Verification:
         """How many index files have chains to be looked at; each can be by itself."""
         return len(self._index)
 
+    @property
+    def total_bytes(self) -> int:
+        """What all walks and the index's chains count together."""
+        items = sum(map(self._index.item_bytes, range(self.index_files)))
+        return log_bytes(self._store, self._store.log_start) + items
+
+    def cost(self, task: Task) -> int:
+        """What is counted of one task."""
+        if task.index_file is not None:
+            return self._index.item_bytes(task.index_file)
+        return log_bytes(self._store, task.start, task.stop)
+
+    def join_all(self, tasks: Sequence[Task], results: Sequence[bytes]) -> None:
+        """Take what `work` has made of tasks: parts of the log, then index files."""
+        count = sum(task.index_file is None for task in tasks)
+        parts = (msgspec.msgpack.decode(raw, type=LogPart) for raw in results[:count])
+        for part in mended(lambda *ends: self.walk(*ends).run(), tasks[:count], parts):
+            self.join(part)
+        for raw in results[count:]:
+            self.join_chains(msgspec.msgpack.decode(raw, type=IndexPart))
+
     def join(self, part: LogPart) -> None:
         """Take what the next part of the log has shown."""
         whole = self._whole
@@ -190,7 +226,7 @@ class Verification:
         self._index.deviations += part.deviations
         self._chains = False
 
-    def finish(self) -> VerifyReport:
+    def finish(self, moved: Moved = lambda _: None) -> VerifyReport:
         """Check the rest. Findings do not end it: a reader wants to know of all of them."""
         whole = self._whole
         if whole.damage:
@@ -214,7 +250,7 @@ class Verification:
         self._check_checkpoint(self._checkpoint)
         # Headers are checked apart from items: they can be, where nobody knows the index's sizes.
         check_index_files(self._store.paths.index, whole.log_end, self._unclean, self._found)
-        self._index.finish_files(whole.log_end, chains=self._chains)
+        self._index.finish_files(whole.log_end, self._chains, moved)
         self._index.close()
         self._index.take_notes()
         self._take_notes()

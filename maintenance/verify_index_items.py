@@ -94,14 +94,15 @@ class IndexCheck:
         if self._files:
             self._compare(stop)
 
-    def finish_files(self, log_end: int, *, chains: bool = True) -> None:
-        """What can be said of the files without records; `chains` unless others have done those."""
+    def finish_files(self, log_end: int, chains: bool, moved: Callable[[int], None]) -> None:
+        """What can be said of the files without records; `chains` unless others have done those.
+        `moved` is told how many more bytes of items were looked at for these."""
         for path, detail in self._misfits:
             self._found.report("index-size", (path, 0), None, detail)
         for number, (file, header) in enumerate(self._files):
             self._check_end(file, header, log_end)
             if chains:
-                self.check_chains(number)
+                self.check_chains(number, moved)
 
     def take_notes(self) -> None:
         """Say what deviates and is no problem, once everything was compared."""
@@ -113,6 +114,10 @@ class IndexCheck:
     def __len__(self) -> int:
         """How many files are compared."""
         return len(self._files)
+
+    def item_bytes(self, number: int) -> int:
+        """Of the items in one of these."""
+        return (self._files[number][1].next_item - 1) * ITEM.size
 
     def close(self) -> None:
         for file, _ in self._files:
@@ -178,11 +183,8 @@ class IndexCheck:
             detail = f"items from {first} on are of log offsets behind its end, {log_end}"
             self._report("index-item", file, self._geometry.item_at(first), None, detail)
 
-    def check_chains(self, number: int, moved: Callable[[int], None] | None = None) -> None:
-        """Of one file: items name the one before them in their slot, and slots their newest one.
-
-        `moved` is told how many bytes of items have been looked at.
-        """
+    def check_chains(self, number: int, moved: Callable[[int], None]) -> None:
+        """Of one file: items name the one before them in their slot, and slots their newest one."""
         file, header = self._files[number]
         slots, in_use = array("i", bytes(4 * self._geometry.slots)), 0
         for start in range(1, header.next_item, BATCH):
@@ -195,8 +197,7 @@ class IndexCheck:
                 detail = f"item {start + number} does not name the one before it in its slot"
                 at = self._geometry.item_at(start + number) + ITEM.size - 4
                 self._report("index-chain", file, at, None, detail)
-            if moved:
-                moved((start - 1 + len(items)) * ITEM.size)
+            moved(items.nbytes)
         newest = np.frombuffer(slots, np.int32)
         for slot in np.flatnonzero(newest != file.slots)[:1000].tolist():
             detail = f"slot {slot} names item {file.slots[slot]}; its newest one is {newest[slot]}"

@@ -23,7 +23,7 @@ from penstock.shared.layout import CQ_ENTRY_BYTES
 from penstock.shared.queue.snapshot import QueueFiles
 
 # Records that a queue gathers before they are compared with its entries.
-BATCH = 65536
+BATCH = 16384
 ROW_NUMBERS = 5
 # Keys remembered for each queue; beyond it repeated ones are not looked for (128 MiB).
 MAX_KEYS = 16 << 20

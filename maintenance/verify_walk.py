@@ -30,7 +30,7 @@ from penstock.shared.queue.deleted_topics import is_of_deleted
 from penstock.shared.queue.snapshot import QueueFiles
 from penstock.shared.store.directory import StoreDirectory
 
-Progress = Callable[[int, int], None]
+Moved = Callable[[int], None]  # told how many more bytes of log, or of index items, are checked
 
 # RocketMQ's flag of an inner batch, which only topics with a BatchCQ have. These are counted in a
 # note, and their queues are not checked.
@@ -116,15 +116,9 @@ class Walk:
         self._index = IndexCheck(store.paths.index, how.index, start, unclean, self._found)
         self._stretches = Stretches(store, how.checksum, how.delay_levels_ms, len(self._index) > 0)
 
-    def run(self, progress: Progress | None = None) -> LogPart:
+    def run(self, moved: Moved = lambda _: None) -> LogPart:
         """Walk. To be called once."""
-        part, store = self._part, self._store
-        end = self._stop if self._stop is not None else part.start
-        total = sum(
-            segment.size
-            for segment in store.segments
-            if segment.base >= part.start and (self._stop is None or segment.base < end)
-        )
+        part, store, told = self._part, self._store, 0
         for each in self._stretches.read(part.start, self._stop):
             position = each[0]
             if self._stop is not None and position >= self._stop:
@@ -136,8 +130,8 @@ class Walk:
                 part.damage = None
             if isinstance(each, Stretch):
                 self._take_stretch(each)
-                if progress:
-                    progress(each.end - part.start, total)
+                moved(each.end - part.start - told)
+                told = each.end - part.start
                 continue
             _, _, size, record, reason = each
             if found is Kind.RECORD:
@@ -156,8 +150,7 @@ class Walk:
         part.deviations, part.repeated = self._index.deviations, self._index.repeated
         part.problems, part.problem_count = self._found.problems, self._found.problem_count
         part.kinds = self._found.kinds
-        if progress:
-            progress(total, total)  # the log may end far before its files do
+        moved(log_bytes(store, part.start, self._stop) - told)  # the log may end before its files
         return part
 
     def _take_stretch(self, stretch: Stretch) -> None:
@@ -222,11 +215,17 @@ class Walk:
         return queue
 
 
+def log_bytes(store: StoreDirectory, start: int, stop: int | None = None) -> int:
+    """What a walk counts: all from `start` to `stop`, or to the end of the log's files."""
+    end = store.segments[-1].end if store.segments else start
+    return (end if stop is None else stop) - start
+
+
 def walk_chains(store: StoreDirectory, how: How, number: int) -> IndexPart:
     """The chains of one index file, by its number among those that can be compared."""
     found = Findings()
     check = IndexCheck(store.paths.index, how.index, store.log_start, store.is_unclean, found)
-    check.check_chains(number)
+    check.check_chains(number, lambda _: None)
     check.close()
     return IndexPart(found.problems, found.problem_count, check.deviations)
 

@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from penstock.maintenance.cuts import PART_BYTES, costs_of, cuts_of
+from penstock.maintenance.cuts import PART_BYTES, cuts_of
 from penstock.maintenance.verify import Verification
-from penstock.maintenance.verify_parts import Task, mended, work
+from penstock.maintenance.verify_parts import Task, work
 from penstock.maintenance.verify_report import VerifyReport
-from penstock.maintenance.verify_walk import How, IndexPart, LogPart
 from penstock.shared.formats.delay_levels import DELAY_LEVELS_MS
 from penstock.shared.formats.index_layout import Geometry
 from penstock.shared.formats.record_crc import Checksum
@@ -58,24 +57,10 @@ def audit_store(
             Task(root, check.how, start, stop)
             for start, stop in zip(cuts, [*cuts[1:], None], strict=True)
         ]
-        chains = [Task(root, check.how, index_file=each) for each in range(check.index_files)]
-        costs = costs_of(store, cuts) + [_index_bytes(check.how)] * len(chains)
-        encoded = [msgspec.msgpack.encode(task) for task in (*tasks, *chains)]
-        results = run_parts(spark, _work, encoded, costs, progress)
-        parts = (msgspec.msgpack.decode(raw, type=LogPart) for raw in results[: len(tasks)])
-        for part in mended(lambda *ends: check.walk(*ends).run(), tasks, parts):
-            check.join(part)
-        for raw in results[len(tasks) :]:
-            check.join_chains(msgspec.msgpack.decode(raw, type=IndexPart))
+        tasks += [Task(root, check.how, index_file=each) for each in range(check.index_files)]
+        costs = [check.cost(task) for task in tasks]
+        encoded = [msgspec.msgpack.encode(task) for task in tasks]
+        check.join_all(tasks, run_parts(spark, work, encoded, costs, progress))
         report = check.finish()
     rows = [msgspec.structs.astuple(problem) for problem in report.problems]
     return Audit(report, spark.createDataFrame(rows, FINDING))
-
-
-def _index_bytes(how: How) -> int:
-    return how.index.file_bytes if how.index is not None else 0
-
-
-def _work(raw: bytes) -> bytes:
-    """One task, in a worker."""
-    return msgspec.msgpack.encode(work(msgspec.msgpack.decode(raw, type=Task)))
