@@ -131,8 +131,10 @@ class Scheduler(Actor):
         monotonic_ms = self._clock.monotonic_ms()
         now_ms = self._now_ms()
         self._targets.look(monotonic_ms)
+        if self._targets.trouble is not None:
+            self._tell("topics stay as they were", self._targets.trouble)
         done = self._hear(monotonic_ms)
-        if self._keeping.has_begun and self._begin_run() and not self._stage.stopping:
+        if self._may_put() and self._begin_run() and not self._stage.stopping:
             done += self._read_ahead(now_ms)
             done += self._put_due(now_ms, monotonic_ms)
         self._send(monotonic_ms)
@@ -140,6 +142,10 @@ class Scheduler(Actor):
         if not done:
             self._queues.rest(monotonic_ms)
         return done
+
+    def _may_put(self) -> bool:
+        """Whether this life is noted on disk, and which topics there are is known."""
+        return self._keeping.has_begun and self._targets.is_known
 
     def _begin_run(self) -> bool:
         """Whether what is saved has been compared with the queues.
@@ -284,7 +290,7 @@ class Scheduler(Actor):
 
     def idle_ms(self) -> int:
         """Until the next message is due, or the sender has something to repeat."""
-        if not self._keeping.has_begun:
+        if not self._may_put():
             return SAVE_MS  # nothing is sent before that, so nothing is due
         now_ms = self._now_ms()
         due = [level.due_ms for level in self._levels] + [self._timers.next_ms]

@@ -13,6 +13,7 @@ from contextlib import suppress
 from typing import Any, Protocol
 
 from penstock.client.core.sending.record_sender import RecordSender
+from penstock.shared.errors import StoreDamaged
 from penstock.shared.formats.properties import LOST
 from penstock.shared.formats.record_layout import AT_FLAG, AT_QUEUE_ID
 from penstock.shared.layout import StorePaths
@@ -104,7 +105,8 @@ class Targets:
         """`least_queues` are those of a topic that is to be made."""
         self._file, self._deletions = paths.topics, paths.deleted_topics
         self._in_store, self._least_queues = queues, least_queues
-        self._version: tuple[int, int] = (0, 0)
+        # which file they were read from; None: none could be read yet
+        self._version: tuple[int, int] | None = None
         self._looked_ms = -LOOK_MS
         self._topics = Topics()
         self._deleted: Collection[str] = ()
@@ -116,23 +118,40 @@ class Targets:
         self._refused: set[str] = set()
         # how many messages had no place, since this was asked for last
         self._lost: Counter[str] = Counter()
+        # why the last look has not read the files
+        self.trouble: StoreDamaged | OSError | None = None
+
+    @property
+    def is_known(self) -> bool:
+        """False until the files were read once: what waits is not to be taken for lost then."""
+        return self._version is not None
 
     def look(self, now_ms: int, at_once: bool = False) -> None:
         if now_ms - self._looked_ms < LOOK_MS and not at_once:
             return
         self._looked_ms = now_ms
+        try:
+            self._read()
+            self.trouble = None
+        except (StoreDamaged, OSError) as error:
+            # Topics stay as they were, and cannot change: the writer reads the file before it does.
+            self.trouble = error
+
+    def _read(self) -> None:
         version = 0, 0
         with suppress(FileNotFoundError):  # then there are no topics
             found = self._file.stat()
             version = found.st_mtime_ns, found.st_ino
-        if version != self._version:
-            self._topics, self._version = load_topics(self._file), version
-            # after the topics: a deletion is noted before the topic goes
-            names = self._topics.names()
-            self._deleted = load_deleted_topics(self._deletions).settled(names).ends()
-            self._counts.clear()
-            self._there.clear()
-            self.missing = {each: n for each, n in self.missing.items() if each not in names}
+        if version == self._version:
+            return
+        topics = load_topics(self._file)
+        # after the topics: a deletion is noted before the topic goes
+        names = topics.names()
+        self._deleted = load_deleted_topics(self._deletions).settled(names).ends()
+        self._topics, self._version = topics, version
+        self._counts.clear()
+        self._there.clear()
+        self.missing = {each: n for each, n in self.missing.items() if each not in names}
 
     def others(self, copies: Sequence[Copy | None]) -> list[int]:
         """Which of them need a look, each by itself: all but those whose queue is there."""

@@ -15,6 +15,7 @@ On crash: the next one reads the op queue from where it was last saved. It serve
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import zmq
@@ -26,7 +27,7 @@ from penstock.actors.transactions.half_queues import HalfQueues
 from penstock.actors.transactions.producers import HEARTBEAT_MS, Producers
 from penstock.actors.transactions.requests import Requests
 from penstock.client.core.sending.record_sender import RecordSender
-from penstock.shared.errors import PenstockError, ProtocolError
+from penstock.shared.errors import PenstockError, ProtocolError, StoreDamaged
 from penstock.shared.faults import crash_point
 from penstock.shared.formats.record import Record, encode_record, pack_host
 from penstock.shared.formats.record_layout import Shape
@@ -181,7 +182,9 @@ class Transactions(Actor):
         changes = self._positions["topic_changes"]
         if changes != self._topic_changes:
             paths = StorePaths(self._stage.config.store)
-            self._topics, self._topic_changes = load_topics(paths.topics), changes
+            # of one that cannot be read what was known before counts; the scheduler says so
+            with suppress(StoreDamaged, OSError):
+                self._topics, self._topic_changes = load_topics(paths.topics), changes
         found = self._topics.get(topic)
         return 0 if found is None else found.write_queues or found.queues
 

@@ -574,6 +574,34 @@ def test_a_topic_that_no_file_has_and_nobody_deleted_is_made_for_what_is_due(sce
     assert load_topics(it.broker.paths.topics).read_queues("orders") == 8
 
 
+def test_a_damaged_file_of_topics_holds_up_nothing_that_was_known_before(
+    scene: Maker, capfd: pytest.CaptureFixture[str]
+) -> None:
+    it = scene()
+    sent = it.send(Delay(1))
+    it.turn()
+    it.broker.paths.topics.write_bytes(b"{")
+    it.until(lambda: sent in it.bodies(), "the message", ms=20)
+    assert "topics stay as they were: [STORE_DAMAGED]" in capfd.readouterr().err
+
+
+def test_a_start_with_a_damaged_file_of_topics_delivers_when_it_is_mended(
+    scene: Maker, capfd: pytest.CaptureFixture[str]
+) -> None:
+    it = scene()
+    sent, file = it.send(Delay(1)), it.broker.paths.topics
+    whole = file.read_bytes()
+    file.write_bytes(b"{")
+    it.crash()
+    for _ in range(200):
+        it.turn(20)
+    assert it.bodies() == [] and it.broker.positions["undelivered"] == 0
+    assert it.actor.idle_ms() > 1, "what is due is not looked at all the time"
+    assert capfd.readouterr().err.count("[STORE_DAMAGED]") == 1
+    file.write_bytes(whole)
+    it.until(lambda: it.bodies() == [sent], "the message", ms=20)
+
+
 def test_a_topic_that_cannot_be_made_is_told_and_counted(
     scene: Maker, capfd: pytest.CaptureFixture[str]
 ) -> None:
