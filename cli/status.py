@@ -137,7 +137,9 @@ def _print(found: dict[str, Any], first: Look, last: Look, whole: bool) -> None:
     click.echo(f"log          [{retention['log_start']}, {retention['log_end']})")
     held_ms = retention["clock_held_ms"]
     held = f"; its clock has jumped: see penstock clean --help ({held_ms} ms)" if held_ms else ""
-    click.echo(f"disk         {retention['disk_used_percent']} % full; {retention['state']}{held}")
+    used = retention["disk_used_percent"]
+    full = "unknown" if used is None else f"{used} % full"
+    click.echo(f"disk         {full}; {retention['state']}{held}")
     click.echo()
     _print_actors(found, whole)
     over_s = last.at_s - first.at_s

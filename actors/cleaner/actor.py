@@ -164,16 +164,15 @@ class Cleaner(Actor):
             asked=self._asked,
         )
         self._fullest = max(used)
-        fullest = max(0, self._fullest)
-        positions.publish("disk_used", fullest)
-        positions.publish("disk_full", fullest if decision.disk_full else 0)
+        positions.publish("disk_used", self._fullest + 1)
+        positions.publish("disk_full", self._fullest if decision.disk_full else 0)
         if decision.disk_full and not was_full:
             self._stage.report(
-                f"the disk of {self._paths.root} is {fullest}% full; until there is room no "
+                f"the disk of {self._paths.root} is {self._fullest}% full; until there is room no "
                 "message is taken"
             )
         elif was_full and not decision.disk_full:
-            self._stage.report(f"the disk is {fullest}% full; messages are taken again")
+            self._stage.report(f"the disk is {self._fullest}% full; messages are taken again")
         return decision
 
     def _ahead_bytes(self) -> int:

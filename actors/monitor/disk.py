@@ -17,6 +17,7 @@ from penstock.actors.monitor.history import History
 from penstock.actors.monitor.reading import Reading
 from penstock.shared.errors import PenstockError
 from penstock.shared.layout import CQ_ENTRY_BYTES
+from penstock.shared.process.disk_full import used_percent
 from penstock.shared.store.deletions import load_deletions
 from penstock.shared.store.retention_clock import held_ms
 
@@ -42,7 +43,7 @@ def disk(reading: Reading, history: History) -> dict[str, Any]:
         },
         "log": {"start": positions["log_start"], "end": positions["wrote"]},
         "disk": None if room is None else room._asdict(),
-        "disk_used_percent": positions["disk_used"],
+        "disk_used_percent": used_percent(positions["disk_used"]),
         "disk_full_percent": positions["disk_full"] or None,
         "refuses_above_percent": config.disk_space_warning_level_ratio_percent,
         "bytes_per_s": history.bytes_per_s(),
@@ -102,7 +103,7 @@ def _queues(reading: Reading) -> dict[str, int]:
     """By the queue table: a queue's files are allocated whole."""
     size = reading.config.mapped_file_size_consume_queue_bytes
     entries, files = size // CQ_ENTRY_BYTES, 0
-    for topic in reading.topic_names():
+    for topic in reading.topics_with_queues():
         for slot in reading.queues.queues(topic).values():
             low, high = reading.queues.range(slot)
             files += -(-high // entries) - low // entries

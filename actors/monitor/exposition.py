@@ -20,6 +20,7 @@ from penstock.actors.monitor.topics import lag_of, topic_row
 from penstock.shared.memory.durations import BUCKETS, upper_ns
 from penstock.shared.memory.positions import STAGES
 from penstock.shared.memory.roster import ROSTER
+from penstock.shared.process.disk_full import used_percent
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 MOST_SERIES = 500
@@ -93,7 +94,8 @@ def _disk(reading: Reading, history: History) -> Iterator[Sample]:
     if room is not None:
         yield Sample("penstock_disk_size_bytes", (), room.size)
         yield Sample("penstock_disk_free_bytes", (), room.free)
-    yield Sample("penstock_disk_used_ratio", (), positions["disk_used"] / 100)
+    if (used := used_percent(positions["disk_used"])) is not None:
+        yield Sample("penstock_disk_used_ratio", (), used / 100)
     yield Sample("penstock_disk_full", (), bool(positions["disk_full"]))
     if (left_s := full_in_s(reading, history)) is not None:
         yield Sample("penstock_disk_full_in_seconds", (), left_s)
@@ -121,13 +123,16 @@ def _clients(reading: Reading) -> Iterator[Sample]:
 def _names(reading: Reading) -> Iterator[Sample]:
     topics, groups = reading.topic_names(), reading.group_names()
     queues = reading.positions["queue_count"] - reading.positions["deleted_queues"]
-    yield Sample("penstock_topics", (), len(topics))
     yield Sample("penstock_queues", (), queues)
-    for topic in topics[:MOST_SERIES]:
+    # how many messages there are is known of those that have any, whatever the file says
+    counted = sorted(reading.topics_with_queues()) if topics is None else topics
+    for topic in counted[:MOST_SERIES]:
         row = topic_row(reading, topic)
         yield Sample("penstock_topic_messages_total", (topic,), row["messages_ever"])
         yield Sample("penstock_topic_stored_messages", (topic,), row["messages"])
-    yield Sample("penstock_series_left_out", ("topics",), max(0, len(topics) - MOST_SERIES))
+    if topics is not None:
+        yield Sample("penstock_topics", (), len(topics))
+        yield Sample("penstock_series_left_out", ("topics",), max(0, len(topics) - MOST_SERIES))
     if groups is None:
         return
     yield Sample("penstock_groups", (), len(groups))

@@ -35,7 +35,7 @@ def overview(reading: Reading, history: History) -> dict[str, Any]:
         "log": {"start": positions["log_start"], "end": positions["wrote"]},
         "messages": reading.queues.message_count,
         "queues": positions["queue_count"] - positions["deleted_queues"],
-        "topics": len(reading.topic_names()),
+        "topics": None if (topics := reading.topic_names()) is None else len(topics),
         "groups": None if (groups := reading.group_names()) is None else len(groups),
         "rates": None if last is None else last._asdict(),
         "actors": [_actor(row, positions, history, now_ms) for row in ROSTER],

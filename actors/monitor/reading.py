@@ -7,7 +7,6 @@ is in the files beside: overview, topics, groups, messages, disk.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -66,17 +65,23 @@ class Reading:
         self.lag = Lag(self.queues)
         self._kept: dict[str, _Kept] = {}
 
-    def topic_names(self) -> list[str]:
-        """All topics, of the file and of the queues, in order."""
+    def topics_with_queues(self) -> set[str]:
+        """Those that have had a message."""
+        self.queues.queues("")  # looks at queues that are new
+        return set(self.queues.topics)
+
+    def topic_names(self) -> list[str] | None:
+        """All topics, of the file and of the queues, in order; None where the file cannot be
+        read."""
         words = ("topic_changes", "queue_count", "deleted_queues")
-        return self._keep("topics", tuple(self.positions[word] for word in words), self._topics)
+        mark = *(self.positions[word] for word in words), *_mark(self.paths.topics)
+        try:
+            return self._keep("topics", mark, self._topics)
+        except (PenstockError, OSError):
+            return None
 
     def _topics(self) -> list[str]:
-        self.queues.queues("")  # looks at queues that are new
-        names = set(self.queues.topics)
-        with suppress(PenstockError, OSError):  # then there are those that have had a message
-            names |= load_document(self.paths.topics, Topics).names()
-        return sorted(names)
+        return sorted(self.topics_with_queues() | load_document(self.paths.topics, Topics).names())
 
     def group_offsets(self) -> GroupOffsets | None:
         """How far each group is, by the coordinator's files; None where these cannot be read."""

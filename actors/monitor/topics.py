@@ -65,7 +65,9 @@ def _is_shown(topic: str, page: Page) -> bool:
 
 
 def list_topics(reading: Reading, page: Page) -> Steps:
-    names = [name for name in reading.topic_names() if _is_shown(name, page)]
+    """Raises StoreDamaged where the file of topics cannot be read: those that have messages are
+    not all."""
+    names = [name for name in known_topics(reading) if _is_shown(name, page)]
     if page.order == "messages":
         ever = {}
         for name in names:
@@ -73,6 +75,14 @@ def list_topics(reading: Reading, page: Page) -> Steps:
             yield
         names.sort(key=lambda name: (-ever[name], name))
     return _answer(page, [topic_row(reading, name) for name in _cut(page, names)], len(names))
+
+
+def known_topics(reading: Reading) -> list[str]:
+    """Raises StoreDamaged."""
+    found = reading.topic_names()
+    if found is None:
+        raise StoreDamaged("the file of topics cannot be read", reading.paths.topics)
+    return found
 
 
 def topic_row(reading: Reading, topic: str) -> dict[str, Any]:
@@ -87,9 +97,9 @@ def topic_row(reading: Reading, topic: str) -> dict[str, Any]:
 
 def describe_topic(reading: Reading, topic: str) -> dict[str, Any]:
     """Raises TopicNotFound, StoreDamaged, OSError."""
-    if topic not in reading.topic_names():
-        names = set(reading.topic_names())
-        raise TopicNotFound("there is no topic of this name", topic, did_you_mean(topic, names))
+    if topic not in (names := known_topics(reading)):
+        hint = did_you_mean(topic, set(names))
+        raise TopicNotFound("there is no topic of this name", topic, hint)
     slots = reading.queues.queues(topic)
     settings = load_document(reading.paths.topics, Topics).get(topic)
     count = max([settings.read_queues if settings else 0, *(queue_id + 1 for queue_id in slots)])
@@ -188,8 +198,8 @@ def describe_group(reading: Reading, group: str) -> Steps:
 
 
 def list_dead_letters(reading: Reading, page: Page) -> dict[str, Any]:
-    """Groups that have had dead letters, and how many are still there."""
-    topics = [name for name in reading.topic_names() if name.startswith(DLQ_PREFIX)]
+    """Groups that have had dead letters, and how many are still there. Raises StoreDamaged."""
+    topics = [name for name in known_topics(reading) if name.startswith(DLQ_PREFIX)]
     topics = [name for name in topics if page.search in name.removeprefix(DLQ_PREFIX)]
     rows = [
         {"group": topic.removeprefix(DLQ_PREFIX)} | topic_row(reading, topic)

@@ -114,9 +114,7 @@ POSITIONS = (
     Position("deleted_queue_files", "cleaner", "files", "consume queue files deleted with them"),
     Position("deleted_index_files", "cleaner", "files", "index files deleted with them"),
     Position("clean_error", "cleaner", "errno", "why an expired file is still there; 0 is none"),
-    Position(
-        "disk_used", "cleaner", "percent", "how full the fullest disk is, without segments ahead"
-    ),
+    Position("disk_used", "cleaner", "percent + 1", "how full the fullest disk is; 0: not known"),
     Position("disk_full", "cleaner", "percent", "so full that no message is taken; 0 is not full"),
 )
 # Of the actors that a message passes, how far each is: the first that lags is what holds it up.

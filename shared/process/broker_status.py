@@ -16,6 +16,7 @@ from penstock.shared.layout import StorePaths
 from penstock.shared.log.damage import load_quarantine
 from penstock.shared.memory.positions import Positions
 from penstock.shared.memory.roster import ACTORS
+from penstock.shared.process.disk_full import used_percent
 from penstock.shared.process.find_broker import find_running
 from penstock.shared.store.deletions import load_deletions
 from penstock.shared.store.retention_clock import held_ms
@@ -71,7 +72,7 @@ def read_status(store: Path) -> dict[str, Any]:
     return found
 
 
-def _retention(values: dict[str, int], clock_held_ms: int) -> dict[str, int | str]:
+def _retention(values: dict[str, int], clock_held_ms: int) -> dict[str, int | str | None]:
     """What of the log is there, how full its disk is, and whether old messages go.
 
     All from one reading of the page, so that its numbers are the ones that "positions" shows.
@@ -83,7 +84,7 @@ def _retention(values: dict[str, int], clock_held_ms: int) -> dict[str, int | st
         "log_start": values["log_start"],
         "log_end": values["wrote"],
         "log_bytes": values["wrote"] - values["log_start"],
-        "disk_used_percent": values["disk_used"],
+        "disk_used_percent": used_percent(values["disk_used"]),
         # after a jump of the clock nothing is deleted for its age during this time
         "clock_held_ms": clock_held_ms,
         "state": f"{state}; deleting failed: {os.strerror(error)}" if error else state,

@@ -1,4 +1,5 @@
-"""Why a broker takes no messages for want of disk, in the words that `penstock up` prints."""
+"""How full a broker's disk is, and why it takes no messages for want of it, in the words that
+`penstock up` prints."""
 
 from __future__ import annotations
 
@@ -8,6 +9,11 @@ from penstock.shared.config import Config
 from penstock.shared.files.disk_space import lacking_room
 from penstock.shared.layout import StorePaths
 from penstock.shared.memory.positions import Positions
+
+
+def used_percent(position: int) -> int | None:
+    """What `disk_used` says; None where the cleaner has not looked yet, or could not."""
+    return position - 1 if position else None
 
 
 def why_full(positions: Positions, paths: StorePaths, config: Config) -> str:

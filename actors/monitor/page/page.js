@@ -461,7 +461,7 @@ async function files() {
       ["consume queues", size(found.files.consumequeue)],
       ["index", size(found.files.index)],
       ["disk free", found.disk === null ? UNKNOWN : `${bytes(found.disk.free)} of ${bytes(found.disk.size)}`],
-      ["disk used", `${found.disk_used_percent} %, refuses above ${found.refuses_above_percent} %`],
+      ["disk used", `${found.disk_used_percent === null ? UNKNOWN : `${found.disk_used_percent} %`}, refuses above ${found.refuses_above_percent} %`],
       ["disk full", full],
       ["log grows", found.bytes_per_s === null ? UNKNOWN : `${bytes(found.bytes_per_s)}/s`],
       ["messages are kept", `${found.retention.file_reserved_time_h} h, deleted at hour ${found.retention.delete_when}`],

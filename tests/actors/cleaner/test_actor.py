@@ -26,6 +26,7 @@ from penstock.shared.formats.record_layout import store_timestamp_ms
 from penstock.shared.layout import StorePaths, segment_name
 from penstock.shared.log.archived import Archived, save_archived
 from penstock.shared.memory.queue_table import QueueKey, QueueTable
+from penstock.shared.process.disk_full import used_percent
 from penstock.shared.store import deletions
 from penstock.shared.store.deletions import Deletion, Reason, load_deletions
 from penstock.shared.store.retention_clock import TRUST_CLOCK, held_ms
@@ -347,6 +348,17 @@ def test_who_starts_a_broker_on_a_full_disk_is_told_before_the_first_look(
     assert it.broker.positions["disk_full"] == 93
 
 
+def test_a_disk_of_which_nobody_knows_how_full_it_is_is_not_empty(
+    store: Callable[..., Store],
+) -> None:
+    it = store()
+    assert used_percent(it.broker.positions["disk_used"]) is None, "nobody has looked yet"
+    for percent, shown in ((0, 0), (-1, None), (7, 7)):
+        it.disk.percent = percent
+        it.cleaner()
+        assert used_percent(it.broker.positions["disk_used"]) == shown
+
+
 def test_a_disk_that_is_too_full_costs_the_oldest_one_by_one_where_that_is_allowed(
     store: Callable[..., Store],
 ) -> None:
@@ -355,7 +367,7 @@ def test_a_disk_that_is_too_full_costs_the_oldest_one_by_one_where_that_is_allow
     it.disk.percent = 92
     cleaner = it.first_round()
     positions = it.broker.positions
-    assert (positions["disk_used"], positions["disk_full"]) == (92, 92)
+    assert (used_percent(positions["disk_used"]), positions["disk_full"]) == (92, 92)
     assert it.segments()[0] == positions["log_start"] == SEGMENT_BYTES
     it.broker.clock.advance(100)  # the pause behind a deletion
     it.work(cleaner)
@@ -366,7 +378,7 @@ def test_a_disk_that_is_too_full_costs_the_oldest_one_by_one_where_that_is_allow
     it.disk.percent = 80
     it.run(cleaner)
     assert it.segments()[0] == 2 * SEGMENT_BYTES
-    assert (positions["disk_used"], positions["disk_full"]) == (80, 0)
+    assert (used_percent(positions["disk_used"]), positions["disk_full"]) == (80, 0)
     assert set(it.disk.asked) == {it.broker.paths.commit_log, it.broker.paths.consume_queue}
     rows = load_deletions(it.broker.paths)
     assert [(row.why, row.segments, row.disk_used_percent) for row in rows] == [

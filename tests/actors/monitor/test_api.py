@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
+import subprocess
+import sys
 import time
 import urllib.error
 import urllib.parse
@@ -19,7 +22,9 @@ import pytest
 from penstock.client import GroupConsumer, Producer
 from penstock.shared.files.durable import replace_file
 from penstock.shared.layout import StorePaths
+from penstock.shared.memory.positions import Positions
 from penstock.shared.memory.roster import ROSTER, row_of
+from penstock.shared.process.find_broker import find_running
 from penstock.shared.store.deletions import Deletion, Reason
 
 pytestmark = pytest.mark.takes(15)
@@ -41,6 +46,11 @@ def ask(monitor: str, path: str, **query: object) -> tuple[int, Any]:
     except urllib.error.HTTPError as error:
         with error:
             return error.code, json.loads(error.read())
+
+
+def text_of(monitor: str, path: str) -> str:
+    with urllib.request.urlopen(monitor + path, timeout=WAIT_S) as answer:
+        return str(answer.read().decode())
 
 
 def until(monitor: str, path: str, holds: Callable[[Any], bool], **query: object) -> Any:
@@ -189,6 +199,60 @@ def test_what_cannot_be_read_is_unknown_and_not_nothing(
     finally:
         file.unlink() if before is None else file.write_bytes(before)
     until(monitor, "/api/overview", lambda it: it["groups"] is not None)
+
+
+def test_topics_that_cannot_be_read_are_unknown_and_not_those_that_have_messages(
+    broker_in: Callable[..., Any], tmp_path: Path
+) -> None:
+    broker = broker_in(tmp_path, monitor_enable="true", monitor_port=0)
+    with Producer(broker.produce) as producer:
+        producer.send("orders", b"x").result(WAIT_S)
+    until(broker.monitor, "/api/overview", lambda it: it["messages"] == 1)
+    file = StorePaths(broker.store).topics
+    for each in (file, file.with_name(file.name + ".bak")):
+        each.write_bytes(b"{")
+    until(broker.monitor, "/api/overview", lambda it: it["topics"] is None)
+    for path in ("/api/topics", "/api/topic", "/api/dead-letters"):
+        status, error = ask(broker.monitor, path)
+        assert (status, error["what"]) == (503, "the file of topics cannot be read")
+    metrics = text_of(broker.monitor, "/metrics")
+    assert "penstock_topics " not in metrics and 'left_out{of="topics"}' not in metrics
+    assert 'penstock_topic_messages_total{topic="orders"} 1\n' in metrics, "its queues say so"
+    assert "unknown topics" in penstock("top", "--store", broker.store)
+
+
+def test_how_full_the_disk_is_can_be_unknown_and_is_not_0_then(
+    broker_in: Callable[..., Any], tmp_path: Path
+) -> None:
+    broker = broker_in(tmp_path, monitor_enable="true", monitor_port=0)
+    get(broker.monitor, "/health")  # nobody waits for the monitor at a start
+    cleaner = _pid(broker, "cleaner")
+    os.kill(broker.process.pid, signal.SIGSTOP)  # else it would replace the cleaner
+    try:
+        os.kill(cleaner, signal.SIGSTOP)
+        positions = Positions(find_running(broker.store).positions, "cleaner")
+        assert positions["disk_used"] > 0, "it has looked"
+        positions.publish("disk_used", 0)
+        positions.close()
+        assert get(broker.monitor, "/api/files")["disk_used_percent"] is None
+        assert "penstock_disk_used_ratio" not in text_of(broker.monitor, "/metrics")
+        assert broker.status()["retention"]["disk_used_percent"] is None
+        shown = penstock("status", "--store", broker.store)
+        assert re.search("^disk +unknown; messages are taken$", shown, re.MULTILINE), shown
+    finally:
+        os.kill(cleaner, signal.SIGCONT)
+        os.kill(broker.process.pid, signal.SIGCONT)
+
+
+def penstock(*arguments: str | Path) -> str:
+    command = [sys.executable, "-m", "penstock.cli.main", *map(str, arguments)]
+    run = subprocess.run(command, check=True, capture_output=True, text=True, timeout=WAIT_S)
+    return run.stdout
+
+
+def _pid(broker: Any, actor: str) -> int:
+    (found,) = (each["pid"] for each in broker.status()["actors"] if each["name"] == actor)
+    return int(found)
 
 
 def test_files_retention_and_recoveries_are_shown(monitor: str, monitored: Any) -> None:
