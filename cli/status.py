@@ -23,6 +23,7 @@ from penstock.cli.output import (
     shown_bytes,
     shown_time,
 )
+from penstock.cli.watching import problems_of
 from penstock.shared.errors import ConnectError, InvalidArgument
 
 # Between the two looks: long enough that a flusher waiting for a slow disk moves a few times.
@@ -45,24 +46,37 @@ Examples:
   penstock status --store ./store
   penstock status --store ./store --all
   penstock status --store ./store -o json | jq .positions.wrote
+  penstock status --store ./store --check
   kill -9 $(penstock status --store ./store --pid writer)
 """
 )
 @store_option
 @click.option("--all", "whole", is_flag=True, help="Every word of the broker's shared memory too.")
 @click.option("--pid", "who", metavar="ACTOR", help="Only this one's pid; supervisor is one too.")
+@click.option("--check", is_flag=True, help="Only whether it is healthy; exits with 1 if not.")
 @rows_option
-def status(store: Path | None, whole: bool, who: str | None, output: str) -> None:
+@click.pass_context
+def status(
+    ctx: click.Context,
+    store: Path | None,
+    whole: bool,
+    who: str | None,
+    check: bool,
+    output: str,
+) -> None:
     """Show a broker's actors, how far each got, and how fast.
 
     The third column is how many bytes of the log a stage has still to do. Rates are of the moment.
     With -o json there is everything, and of rates what they are counted from; with -o csv and
     -o plain only the actors. Exits with 3 when no
-    broker runs on the store.
+    broker runs on the store, and --check, which a health check of a container or a service asks,
+    with 1 where an actor does not work, a file has failed, or the log is damaged.
     """
     from penstock.shared.process.broker_status import read_status
 
     root = store_of(store)
+    if check:
+        ctx.exit(_check(root, output))
     found = read_status(root)
     if who is not None:
         click.echo(_pid_of(found, who))
@@ -78,6 +92,16 @@ def status(store: Path | None, whole: bool, who: str | None, output: str) -> Non
     _print(read_status(root), first, _look(root), whole)
     if whole:
         _print_all(found)
+
+
+def _check(root: Path, output: str) -> int:
+    """Say whether the broker is healthy; the exit code. Raises ConnectError."""
+    wrong = problems_of(root)
+    if output == "json":
+        print_json({"ok": not wrong, "problems": wrong})
+    else:
+        click.echo(f"not healthy: {'; '.join(wrong)}" if wrong else "healthy")
+    return 1 if wrong else 0
 
 
 def _pid_of(found: dict[str, Any], who: str) -> int:

@@ -23,6 +23,7 @@ from penstock.cli.option_types import Finite, store_option
 from penstock.cli.output import output_option, print_json, shown_bytes
 from penstock.cli.signals import end_in_order
 from penstock.cli.table import cells_of, lay_out, printable
+from penstock.cli.watching import watching
 from penstock.shared.files.readable import is_readable
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ def top(ctx: click.Context, store: Path | None, every: float, output: str) -> No
     never 0. Exits with 3 when no broker runs on the store.
     """
     end_in_order(ctx)  # a terminal that is left on the other screen, without echo, is of no use
-    with _watching(store_of(store)) as (reading, history):
+    with watching(store_of(store)) as (reading, history):
         if output == "json" or not sys.stdout.isatty():
             _look(reading, history)
             time.sleep(LOOK_S)
@@ -116,27 +117,6 @@ def _quits(keys: int | None, seconds: float) -> bool:
         time.sleep(seconds)
         return False
     return is_readable(keys, seconds) and os.read(keys, 64) in (b"q", b"Q", b"")
-
-
-@contextmanager
-def _watching(store: Path) -> Iterator[tuple[Reading, History]]:
-    """The store's run, open to look at. Raises ConnectError."""
-    from penstock.actors.monitor import History, Reading
-    from penstock.shared.clock import SystemClock
-    from penstock.shared.memory.positions import Positions
-    from penstock.shared.memory.run_settings import settings_of
-    from penstock.shared.process.find_broker import find_running
-
-    run = find_running(store)
-    positions = Positions(run.positions)  # first: it tells when the broker is of another version
-    try:
-        reading = Reading(settings_of(run, store), run, positions, SystemClock())
-        try:
-            yield reading, History()
-        finally:
-            reading.close()
-    finally:
-        positions.close()
 
 
 @contextmanager

@@ -1,14 +1,23 @@
 """The monitor: `actor` is the process, the other files are organs that no other process has.
 
 May import `shared`. No number is made here: it reads what others have published, asks nobody, and
-writes nothing, so a broker does not notice whether it is looked at. `penstock top` looks with the
-same eyes: it has a `Reading` and a `History` of its own.
+writes nothing, so a broker does not notice whether it is looked at. `penstock top` and `penstock
+status --check` look with the same eyes: each has its own `Reading`.
 """
 
 from penstock.actors.monitor.actor import Monitor
 from penstock.actors.monitor.history import History
-from penstock.actors.monitor.overview import overview
+from penstock.actors.monitor.overview import overview, problems
 from penstock.actors.monitor.reading import Reading, at_once
 from penstock.actors.monitor.topics import list_groups, page_of
 
-__all__ = ["History", "Monitor", "Reading", "at_once", "list_groups", "overview", "page_of"]
+__all__ = [
+    "History",
+    "Monitor",
+    "Reading",
+    "at_once",
+    "list_groups",
+    "overview",
+    "page_of",
+    "problems",
+]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -182,3 +183,29 @@ def test_the_pid_of_one_actor_is_all_that_is_printed_where_it_is_asked_for(broke
     assert int(supervisor) == found["supervisor_pid"]
     unknown = penstock("status", "--store", broker.store, "--pid", "wirter")
     assert unknown.returncode == 2 and "One of supervisor, " in unknown.stderr
+
+
+def test_a_check_says_what_is_wrong_and_by_its_exit_code_that_something_is(
+    broker_in: Any, tmp_path: Path
+) -> None:
+    running = broker_in(tmp_path, actor_stall_timeout_ms=1000)
+    check = ("status", "--store", running.store, "--check")
+    found = penstock(*check)
+    assert (found.returncode, found.stdout) == (0, "healthy\n")
+    supervisor, writer = running.process.pid, status(running.store)["actors"][1]
+    assert writer["name"] == "writer"
+    os.kill(supervisor, signal.SIGSTOP)  # else it would replace the writer
+    try:
+        os.kill(writer["pid"], signal.SIGSTOP)
+        deadline = time.monotonic() + WAIT_S
+        while (found := penstock(*check)).returncode == 0:
+            assert time.monotonic() < deadline
+        assert (found.returncode, found.stdout) == (1, "not healthy: writer does not move\n")
+        as_json = penstock(*check, "-o", "json")
+        assert as_json.returncode == 1
+        assert json.loads(as_json.stdout) == {"ok": False, "problems": ["writer does not move"]}
+    finally:
+        os.kill(writer["pid"], signal.SIGCONT)
+        os.kill(supervisor, signal.SIGCONT)
+    running.stop()
+    assert penstock(*check).returncode == 3
