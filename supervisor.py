@@ -16,10 +16,10 @@ import gc
 import os
 import signal
 import socket
-import traceback
 from collections import deque
 from collections.abc import Callable
 from types import FrameType
+from typing import Any
 
 from penstock.shared.clock import Clock, SystemClock
 from penstock.shared.config import Config
@@ -39,7 +39,7 @@ from penstock.shared.process.actor import (
     run_actor,
 )
 from penstock.shared.process.connection_limit import raise_open_files_limit
-from penstock.shared.process.log_line import log_line
+from penstock.shared.process.log_line import LoggedLines, Report, log_error
 from penstock.shared.process.malloc_tuning import keep_large_blocks
 from penstock.shared.recovery.close_store import close_store
 from penstock.shared.recovery.history import keep_recovery
@@ -90,14 +90,11 @@ class Supervisor:
     """One broker on one store."""
 
     def __init__(
-        self,
-        config: Config,
-        clock: Clock | None = None,
-        report: Callable[[str], None] | None = None,
+        self, config: Config, clock: Clock | None = None, report: Report | None = None
     ) -> None:
         self._config = config
         self._clock = clock or SystemClock()
-        self._report = report or (lambda line: None)
+        self._report = report or (lambda line, **about: None)
         self._children = {name: _Child(name) for name in start_order(config)}
         self._failures, self._asked_to_stop = deque[int](), False
         self._tended_ms = self._attentive_since_ms = self._clock.monotonic_ms()
@@ -105,6 +102,7 @@ class Supervisor:
 
     def open(self) -> None:
         """Recover the store and start the actors; they serve when `wait_ready` returns."""
+        LoggedLines(self._report).install()
         keep_large_blocks()
         keep_to_one_thread()
         raise_open_files_limit()
@@ -210,7 +208,7 @@ class Supervisor:
             if pid == 0:
                 self._become(child, parent)
         except OSError as error:
-            self._report(f"{child.name} cannot be started: {error}; trying again")
+            self._tell(child, f"cannot be started: {error}; trying again")
             child.start_at_ms = child.started_ms + MIN_RUN_MS
             self.store.positions.supervise(child.name, state=DOWN)
             return
@@ -242,12 +240,18 @@ class Supervisor:
                 listening,
             )
             code = 0
-        except (PenstockError, OSError) as error:
-            log_line(self._clock.now_ms(), child.name, str(error), level="error")
-        except BaseException:
-            log_line(self._clock.now_ms(), child.name, traceback.format_exc(), level="error")
+        except BaseException as error:
+            log_error(self._clock.now_ms(), child.name, error, **self._about(child))
         finally:
             os._exit(code)
+
+    def _about(self, child: _Child) -> dict[str, Any]:
+        """What a line on an actor says for programs: which life of it, and how far the log was."""
+        offset = self.store.positions["wrote"]
+        return {"actor": child.name, "generation": child.generation, "offset": offset}
+
+    def _tell(self, child: _Child, what: str) -> None:
+        self._report(f"{child.name} {what}", **self._about(child))
 
     def _is_running(self, child: _Child) -> bool:
         life = self.store.positions.life(child.name)
@@ -293,7 +297,7 @@ class Supervisor:
         seen_ms = max(self._seen_ms(child), self._attentive_since_ms)
         if frozen or now_ms - seen_ms > self._config.actor_stall_timeout_ms:
             why = "is stopped" if frozen else "does not move"
-            self._report(f"{child.name} (pid {child.pid}) {why}; replacing it")
+            self._tell(child, f"(pid {child.pid}) {why}; replacing it")
             crash_point("sup.before_kill_old")
             # No replacement yet: a process that waits for a disk goes only when the disk answers,
             # and until then it may still write. `_reap` sees it go, then `_tend` starts the next.
@@ -340,11 +344,9 @@ class Supervisor:
         if child.retiring and (child.is_spare or not killed and status == 0):
             child.retired = True
             return
-        cause = (
-            f"was killed by {signal.Signals(status).name}" if killed else f"exited with {status}"
-        )
+        why = f"was killed by {signal.Signals(status).name}" if killed else f"exited with {status}"
         if not child.doomed:
-            self._report(f"{child.name} (pid {pid}) {cause}; starting another")
+            self._tell(child, f"(pid {pid}) {why}; starting another")
         # An actor killed from outside says nothing about its own health, so it costs no budget.
         if killed and status in _OUTSIDE or not killed and status == 0:
             return
@@ -358,7 +360,7 @@ class Supervisor:
         if len(self._failures) >= FAILURES_LIMIT:
             raise StoreUnavailable(
                 f"actors have failed {FAILURES_LIMIT} times in {FAILURES_WINDOW_MS // 1000} s",
-                f"{child.name} {cause}",
+                f"{child.name} {why}",
                 "what it printed says why; the next start recovers",
             )
 

@@ -6,10 +6,10 @@ import gc
 import os
 import shlex
 import sys
-from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -18,7 +18,7 @@ from penstock.cli.option_types import PORT
 from penstock.cli.output import json_line, line_option
 from penstock.cli.settings import config_option, set_option
 from penstock.cli.streams import OutputFailed
-from penstock.shared.errors import PortTaken, StoreDamaged
+from penstock.shared.errors import PenstockError, PortTaken, StoreDamaged
 from penstock.shared.linux import check_linux
 
 if TYPE_CHECKING:
@@ -104,21 +104,34 @@ def up(
     know of a service of Type=notify.
     """
     check_linux("a broker")
-    gc.disable()  # as for the imports of actors
-    from penstock.cli.daemon import go_on_in_background
-    from penstock.shared.config_sources import STORE_KEY, load_config
-    from penstock.shared.layout import StorePaths
     from penstock.shared.process.log_line import LOG_VARIABLE
-    from penstock.shared.store.geometry import settled_sizes
-    from penstock.supervisor import Supervisor
 
-    gc.enable()
     if log:
         os.environ[LOG_VARIABLE] = log  # for all processes of the broker: they inherit it
     if port:  # some of them may be named all the same
         ports = {key: ports[key] or 0 for key in _PORTS}
         settings = (*((key, "0") for key in _OTHER_PORTS), *settings)
     settings = (*_registering(name_servers), *settings)
+    with _error_as_line(output):
+        _run(file, settings, store, ports, daemon, output)
+
+
+def _run(
+    file: Path | None,
+    settings: tuple[tuple[str, str], ...],
+    store: Path | None,
+    ports: dict[str, int | None],
+    daemon: bool,
+    output: str,
+) -> None:
+    gc.disable()  # as for the imports of actors
+    from penstock.cli.daemon import go_on_in_background
+    from penstock.shared.config_sources import STORE_KEY, load_config
+    from penstock.shared.layout import StorePaths
+    from penstock.shared.store.geometry import settled_sizes
+    from penstock.supervisor import Supervisor
+
+    gc.enable()
     flags = dict(settings) | _given(store, ports)
     config, origins = load_config(file, flags, os.environ, settled_sizes)
     if origins[STORE_KEY] == "default" and (saved := _saved_store()):
@@ -132,10 +145,10 @@ def up(
     except PortTaken as error:
         hint = _without_that_port(error, file, settings, config.store)
         raise PortTaken(error.what, error.value, hint) from None
-    _serve(supervisor, config, output)
+    _serve(supervisor, config, output, daemon)
 
 
-def _serve(supervisor: Supervisor, config: Config, output: str) -> None:
+def _serve(supervisor: Supervisor, config: Config, output: str, daemon: bool) -> None:
     """Until it is told to stop; then stop it."""
     from penstock.cli.service_manager import ServiceManager
     from penstock.shared.clock import SystemClock
@@ -143,7 +156,7 @@ def _serve(supervisor: Supervisor, config: Config, output: str) -> None:
     manager = ServiceManager(os.environ, SystemClock().monotonic_ms())
     try:
         if supervisor.wait_ready():
-            supervisor.run(_states(supervisor, config, manager, output))
+            supervisor.run(_states(supervisor, config, manager, output, daemon))
     except BaseException:
         supervisor.kill()
         _line("the actors were killed; the next start recovers")
@@ -210,20 +223,36 @@ def _without_that_port(
     return hint
 
 
-def _line(line: str) -> None:
+@contextmanager
+def _error_as_line(output: str) -> Iterator[None]:
+    """Where lines are objects, the error that ends the command is one of them, unless it is an
+    object of its own anyway."""
+    from penstock.shared.process.log_line import writes_objects
+
+    try:
+        yield
+    except PenstockError as error:
+        if output == "json" or not writes_objects():
+            raise
+        _line(str(error), level="error")
+        raise click.exceptions.Exit(error.exit_code) from None
+
+
+def _line(line: str, /, **about: Any) -> None:
     """A line on standard error, with its time."""
     from penstock.shared.clock import SystemClock
     from penstock.shared.process.log_line import log_line
 
-    log_line(SystemClock().now_ms(), "supervisor", line)
+    log_line(SystemClock().now_ms(), "supervisor", line, **about)
 
 
 def _states(
-    supervisor: Supervisor, config: Config, manager: ServiceManager, output: str
+    supervisor: Supervisor, config: Config, manager: ServiceManager, output: str, daemon: bool
 ) -> Callable[[], None]:
     """What prints a line whenever messages begin to be taken, or to be refused for want of disk."""
     from penstock.shared.clock import SystemClock
     from penstock.shared.process.disk_full import why_full
+    from penstock.shared.process.log_line import writes_objects
 
     clock = SystemClock()
     last: str | None = None
@@ -237,8 +266,11 @@ def _states(
             with ExitStack() as stack:
                 if last is not None:  # the reader of the first line may have gone
                     stack.enter_context(suppress(OSError, OutputFailed))
-                click.echo(line)
-                sys.stdout.flush()
+                if daemon and writes_objects():  # both streams are the log
+                    _line(line)
+                else:
+                    click.echo(line)
+                    sys.stdout.flush()
             (manager.status if last is not None else manager.ready)(line)
         last = full
 

@@ -21,7 +21,7 @@ import time
 import traceback
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import msgspec
 
@@ -160,8 +160,8 @@ def remove_temporary(launch: Launch) -> None:
 def run_broker(launch: Launch, channel: socket.socket) -> int:
     """Be a broker as `penstock up` is, until the program closes its end; the exit code."""
 
-    def report(line: str) -> None:
-        log_line(SystemClock().now_ms(), "supervisor", line)
+    def report(line: str, /, **about: Any) -> None:
+        log_line(SystemClock().now_ms(), "supervisor", line, **about)
 
     def look() -> None:
         """The program is gone, or has closed its end: then stop as one asks any broker to."""

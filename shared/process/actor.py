@@ -46,7 +46,7 @@ from penstock.shared.process.connection_limit import ConnectionLimit
 from penstock.shared.process.doorbells import Bus
 from penstock.shared.process.inflow import WORK_MS, wake_by_work
 from penstock.shared.process.inlet import Inlet
-from penstock.shared.process.log_line import log_line
+from penstock.shared.process.log_line import LoggedLines, log_line
 from penstock.shared.process.malloc_tuning import Heaps
 from penstock.shared.process.pulse import Pulse
 
@@ -346,6 +346,7 @@ def run_actor(
     for end in (woken, waker):
         end.setblocking(False)
     stage = Stage(name, config, run, SystemClock(), generation, listening)
+    LoggedLines(stage.report).install()
     _take_signals(stage, waker)
     stage.listen(woken.fileno())
     stage.beat()

@@ -13,12 +13,44 @@ is never worth an error: standard error may be a file on the full disk that the 
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
+import traceback
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
+from typing import Any, Protocol
+
+from penstock.shared.errors import PenstockError
 
 LOG_VARIABLE = "PENSTOCK_LOG"
+
+
+class Report(Protocol):
+    """What prints a line; `about` is what `log_line` takes beside it."""
+
+    def __call__(self, line: str, /, **about: Any) -> None: ...
+
+
+class LoggedLines(logging.Handler):
+    """What this process is told by `logging`, as lines like the others."""
+
+    def __init__(self, report: Callable[[str], None]) -> None:
+        super().__init__(logging.WARNING)
+        self._report = report
+
+    def install(self) -> None:
+        """In the place of the one that a fork has from its parent."""
+        logging.getLogger("penstock").handlers = [self]
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._report(record.getMessage())
+
+
+def writes_objects() -> bool:
+    """Whether each line is an object for programs."""
+    return os.environ.get(LOG_VARIABLE) == "json"
 
 
 def log_line(
@@ -29,15 +61,17 @@ def log_line(
     level: str = "info",
     generation: int | None = None,
     offset: int | None = None,
+    actor: str = "",
 ) -> None:
-    """Print it. `who` is an actor, or the supervisor; `generation` is the actor's, and `offset` how
-    far the log is written, where that is known. Only JSON has these two and the level."""
+    """Print it. `who` is an actor, or the supervisor, and `actor` is whom the line is about where
+    that is not who says it; `generation` is that actor's, and `offset` how far the log is written,
+    where that is known. Only JSON has these and the level."""
     when = datetime.fromtimestamp(now_ms / 1000, UTC).isoformat(timespec="milliseconds")
     when = when.replace("+00:00", "Z")
-    if os.environ.get(LOG_VARIABLE) == "json":
+    if writes_objects():
         import json  # most brokers write text
 
-        row = {"time": when, "level": level, "actor": who, "generation": generation}
+        row = {"time": when, "level": level, "actor": actor or who, "generation": generation}
         line = json.dumps({**row, "offset": offset, "message": text}, separators=(",", ":"))
     else:
         line = f"{when} penstock {who}: {text}"
@@ -45,3 +79,10 @@ def log_line(
         # one write, so that lines of several processes do not mix
         sys.stderr.write(f"{line}\n")
         sys.stderr.flush()
+
+
+def log_error(now_ms: int, who: str, error: BaseException, **about: Any) -> None:
+    """Print why a process ends: an error that Penstock knows in its words, a defect with its traceback."""
+    known = isinstance(error, PenstockError | OSError)
+    text = str(error) if known else "".join(traceback.format_exception(error))
+    log_line(now_ms, who, text, level="error", **about)
