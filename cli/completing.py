@@ -33,11 +33,22 @@ def topic_names(ctx: click.Context, _: click.Parameter, begun: str) -> list[str]
             with Producer(**where, timeout_ms=_TIMEOUT_MS) as producer:
                 found = producer.topics(_TIMEOUT_MS / 1000)
         else:
-            from penstock.shared.layout import StorePaths
-
-            found = os.listdir(StorePaths(named["store"]).consume_queue)
+            found = _names_of(named["store"])
     hidden = () if begun.startswith(("%", "r", "R", "S")) else ("%", "rmq_sys_", "RMQ_SYS_")
     return sorted(name for name in found if name.startswith(begun) and not name.startswith(hidden))
+
+
+def _names_of(store: Path) -> set[str]:
+    """Topics that have settings, and those that have had a message; of either all that is read."""
+    from penstock.shared.layout import StorePaths
+    from penstock.shared.store.topics import load_topics
+
+    paths, found = StorePaths(store), set[str]()
+    with suppress(OSError):
+        found |= {*os.listdir(paths.consume_queue)}
+    with suppress(PenstockError, OSError):
+        found |= load_topics(paths.topics).names()
+    return found
 
 
 def group_names(ctx: click.Context, _: click.Parameter, begun: str) -> list[str]:

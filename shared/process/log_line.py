@@ -82,7 +82,7 @@ def log_line(
 
 
 def log_error(now_ms: int, who: str, error: BaseException, **about: Any) -> None:
-    """Print why a process ends: an error that Penstock knows in its words, a defect with its traceback."""
+    """Print why a process ends: a known error in its words, a defect with its traceback."""
     known = isinstance(error, PenstockError | OSError)
     text = str(error) if known else "".join(traceback.format_exception(error))
     log_line(now_ms, who, text, level="error", **about)

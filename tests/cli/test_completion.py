@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -49,6 +50,10 @@ def test_topics_and_groups_are_those_that_there_are(tmp_path: Path) -> None:
         at = broker.endpoints["produce"]
         assert _offered("consume", "--endpoint", at, "b") == ["bills"]
         assert _offered("groups", "describe", "--store", store, "bil") == ["billing"]
+        # one that has had no message is what one is about to send to
+        with broker.producer() as producer:
+            producer.create_topic("orders-new", 1)
+        assert _offered("consume", "--store", store, "orders-") == ["orders-eu", "orders-new"]
     # of a broker that is not there: topics by the store's files, and no word else
     assert _offered("consume", "--store", store, "b") == ["bills"]
     assert _offered("groups", "describe", "--store", store, "bil") == []
@@ -60,3 +65,6 @@ def test_each_shell_has_its_script(shell: str) -> None:
     command = [sys.executable, "-m", "penstock.cli.main", "completion", shell]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert ran.returncode == 0 and f"{shell}_complete" in ran.stdout
+    if shutil.which(shell):
+        read = subprocess.run([shell, "-n"], input=ran.stdout, capture_output=True, text=True)
+        assert (read.returncode, read.stderr) == (0, ""), "the shell understands it"
