@@ -24,6 +24,7 @@ import msgspec
 from penstock.client.connection import Connection
 from penstock.embedded.launching import launch
 from penstock.embedded.messages import Failed, Launch, Ready, as_error
+from penstock.embedded.temporary_store import remove_temporary
 from penstock.shared.config_sources import STORE_KEY
 from penstock.shared.errors import BrokerTimeout, InvalidArgument, StoreUnavailable
 from penstock.shared.process.broker_status import read_status
@@ -91,7 +92,9 @@ class Broker(Connection):
         temporary = "" if store is not None else tempfile.mkdtemp(prefix="penstock-store-")
         self.store = Path(temporary, "store") if store is None else Path(store).absolute()
         super().__init__(store=self.store)
-        request = Launch(flags | {STORE_KEY: str(self.store)}, dict(environment or {}), temporary)
+        self._request = request = Launch(
+            flags | {STORE_KEY: str(self.store)}, dict(environment or {}), temporary
+        )
         with ExitStack() as undo:
             if temporary:
                 undo.callback(shutil.rmtree, temporary)
@@ -220,6 +223,7 @@ class Broker(Connection):
             pass  # gone before it has read all
         finally:
             self._channel.close()
+        remove_temporary(self._request)  # else the launcher has, unless it was killed
 
     def __repr__(self) -> str:
         return f"<penstock broker on {self.store}{'' if self.running else ', stopped'}>"

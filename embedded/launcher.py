@@ -13,25 +13,21 @@ from __future__ import annotations
 
 import os
 import select
-import shutil
 import signal
 import socket
 import sys
-import time
 import traceback
 from contextlib import suppress
-from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 import msgspec
 
 from penstock.embedded.messages import Launch, Ready, failure
+from penstock.embedded.temporary_store import remove_temporary
 from penstock.shared.clock import SystemClock
-from penstock.shared.config_sources import STORE_KEY, load_config
+from penstock.shared.config_sources import load_config
 from penstock.shared.errors import PenstockError, StoreUnavailable
-from penstock.shared.layout import StorePaths
 from penstock.shared.memory.roster import ROSTER
-from penstock.shared.memory.run_directory import read_run, remove_run_directory
 from penstock.shared.process.actor import import_actors
 from penstock.shared.process.log_line import log_line
 from penstock.shared.store.geometry import settled_sizes
@@ -39,8 +35,6 @@ from penstock.supervisor import Supervisor
 
 # The most that a request takes: an environment is the largest part of it.
 REQUEST_BYTES = 1 << 20
-# How often a temporary store is tried to be removed.
-REMOVALS = 200
 
 
 class _Child(NamedTuple):
@@ -88,7 +82,7 @@ class Launcher:
         if len(files) < 2:  # no descriptor is left: the program sees its channel's end
             for each in files:
                 os.close(each)
-            self._remove(launch)
+            remove_temporary(launch)
             return True
         channel, log = socket.socket(fileno=files[0]), files[1]
         try:
@@ -96,7 +90,7 @@ class Launcher:
         except OSError as error:
             refused = StoreUnavailable("no process can be started", error, "free some, then again")
             channel.send(msgspec.json.encode(failure(refused)))
-            self._remove(launch)
+            remove_temporary(launch)
             channel.close()
         else:
             if pid == 0:
@@ -130,31 +124,10 @@ class Launcher:
             if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
                 continue
             child = self._children.pop(pid)
-            self._remove(child.launch)
+            remove_temporary(child.launch)
             child.channel.close()  # the program waits for this
             # not sooner: until then it may send signals to this pid
             os.waitpid(pid, 0)
-
-    def _remove(self, launch: Launch) -> None:
-        if launch.temporary:
-            remove_temporary(launch)
-
-
-def remove_temporary(launch: Launch) -> None:
-    """Remove a store that nobody is to see again, and the memory of a run that was killed on it.
-
-    The actors of that run may still be dying; what they have open goes with them.
-    """
-    run = read_run(StorePaths(Path(str(launch.flags[STORE_KEY]))))
-    if run is not None:
-        remove_run_directory(run)
-    # a file that a dying actor has just made is met by the next try
-    for _ in range(REMOVALS):
-        shutil.rmtree(launch.temporary, ignore_errors=True)
-        if not os.path.lexists(launch.temporary):
-            return
-        time.sleep(0.01)
-    log_line(SystemClock().now_ms(), "launcher", f"{launch.temporary} cannot be removed")
 
 
 def run_broker(launch: Launch, channel: socket.socket) -> int:

@@ -69,7 +69,10 @@ def launch(request: Launch, log: int) -> socket.socket:
 def _ask(request: bytes, files: list[int]) -> None:
     global _launcher
     with _lock:
-        if _launcher is None or _launcher.process.poll() is not None:
+        if _launcher is not None and _launcher.process.poll() is not None:
+            _launcher.socket.close()
+            _launcher = None
+        if _launcher is None:
             _launcher = Launching()
         socket.send_fds(_launcher.socket, [request], files)
 

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import psutil
 import pytest
 
 import penstock
@@ -83,6 +84,19 @@ def test_a_temporary_store_goes_with_its_broker_even_if_that_was_killed(tmp_path
         end(broker)
         assert not broker.store.parent.exists() and not run.exists()
         broker.close()  # a second time is nothing
+
+
+def test_a_temporary_store_goes_even_if_the_launcher_was_killed(tmp_path: Path) -> None:
+    for end in (Broker.close, Broker.kill):
+        broker = Broker(settings=SMALL_FILES, log=tmp_path / "log")
+        run = Path(broker.status()["run_directory"])
+        os.kill(psutil.Process(broker.pid).ppid(), signal.SIGKILL)
+        with broker.producer() as producer:
+            producer.send("orders", b"1").result(GONE_S)  # it serves on
+        end(broker)
+        assert not broker.store.parent.exists() and not run.exists()
+        process = Path("/proc", str(broker.pid), "stat")  # a dead one may have nobody who asks
+        assert not process.exists() or process.read_text().rpartition(")")[2].split()[0] == "Z"
 
 
 def test_what_keeps_a_broker_from_starting_is_raised_as_itself(tmp_path: Path) -> None:
