@@ -17,6 +17,8 @@ from contextvars import ContextVar
 from functools import cache
 from typing import Any, TypeVar
 
+__all__ = ["handling", "trace"]
+
 TRACEPARENT, TRACESTATE = "traceparent", "tracestate"
 _FORM = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}(-.*)?")
 _handed_on: ContextVar[dict[str, str] | None] = ContextVar("penstock_trace", default=None)

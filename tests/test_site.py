@@ -13,6 +13,7 @@ from types import ModuleType
 
 import pytest
 
+import penstock
 from penstock.shared.config import Config
 
 ROOT = Path(__file__).parent.parent
@@ -48,7 +49,15 @@ def test_the_pages_of_python_name_what_can_be_imported(pages: ModuleType) -> Non
         found = list(pages.public_names(module))
         assert found, module
         for name, where in found:
-            assert hasattr(importlib.import_module(f"penstock.{where}"), name), (module, name)
+            assert hasattr(importlib.import_module(where), name), (module, name)
+
+
+def test_what_programs_start_with_is_on_the_page_of_python(pages: ModuleType) -> None:
+    shown = re.findall(r"^::: penstock\.(\S+)$", pages.api(), re.M)
+    named = {each.rpartition(".")[2] for each in shown}
+    assert set(penstock.__all__) <= named, "all that `import penstock` has"
+    assert {"Store", "AppClient", "trace", "handling"} <= named
+    assert len(shown) == len(set(shown)), "each once"
 
 
 def test_links_of_the_checkout_lead_to_pages_of_the_site(pages: ModuleType) -> None:

@@ -25,9 +25,13 @@ PAGES = {
 }
 # What a program imports, in the order of the page.
 MODULES = {
+    "": "What a program starts with",
     "client": "Clients, which wait",
     "client/aio": "Clients for asyncio",
+    "client/tracing": "Traces through messages",
     "embedded": "A broker of a program's own",
+    "testing": "For tests",
+    "dataframes": "Topics as tables",
     "errors": "Errors",
 }
 _LINK = re.compile(r"\]\((?!https?:|#)([^)#]+)")
@@ -114,20 +118,28 @@ def _sentence(comment: str) -> str:
 def api() -> str:
     """A page that has mkdocstrings describe the public names."""
     lines = ["# Python", ""]
+    shown = set[str]()
     for module, heading in MODULES.items():
-        lines += [f"# {heading}", "", f"`import penstock.{module.replace('/', '.')}`", ""]
+        lines += [f"# {heading}", "", f"`import {_dotted(module)}`", ""]
         for name, where in public_names(module):
-            lines += [f"::: penstock.{where}.{name}", ""]
+            if (entry := f"::: {where}.{name}") not in shown:
+                lines += [entry, ""]
+                shown.add(entry)
     return "\n".join(lines)
 
 
+def _dotted(module: str) -> str:
+    return f"penstock/{module}".rstrip("/").replace("/", ".")
+
+
 def public_names(module: str) -> Iterator[tuple[str, str]]:
-    """Each name of the module's __all__ and the module that it is defined in, by its text alone."""
+    """Each name of the module's __all__ and the module that it is defined in, by its text alone;
+    without those that it has from another module of the page."""
     path = ROOT / "src" / "penstock" / module
     path = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
     tree = ast.parse(path.read_text())
     imported = {
-        alias.asname or alias.name: (node.module or "").removeprefix("penstock.")
+        alias.asname or alias.name: node.module or ""
         for node in ast.walk(tree)
         if isinstance(node, ast.ImportFrom)
         for alias in node.names
@@ -135,4 +147,6 @@ def public_names(module: str) -> Iterator[tuple[str, str]]:
     for node in tree.body:
         if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "__all__":
             for name in ast.literal_eval(node.value):
-                yield name, imported.get(name, module.replace("/", "."))
+                where = imported.get(name, _dotted(module))
+                if name not in imported or where not in map(_dotted, MODULES):
+                    yield name, where
