@@ -19,13 +19,14 @@ import click
 import pytest
 
 from penstock.actors.gateway.processors import PROCESSORS
+from penstock.actors.monitor.overview import PIPELINE
 from penstock.bench.stack import Stack, running_stack
 from penstock.cli.demo import FLIGHTS
 from penstock.cli.main import penstock
 from penstock.client import GroupConsumer
 from penstock.shared.config import Config
 from penstock.shared.config_sources import load_config
-from penstock.shared.memory.positions import POSITIONS
+from penstock.shared.memory.positions import POSITIONS, STAGES
 from penstock.shared.memory.roster import ACTORS, ROSTER
 from penstock.spark.reading.options import Options
 from penstock.spark.sink.columns import COLUMNS as SINK_COLUMNS
@@ -238,6 +239,24 @@ def test_the_readme_shows_the_last_line_of_the_demo() -> None:
 def test_the_architecture_names_exactly_the_positions_there_are() -> None:
     rows = _table(ROOT / "docs" / "architecture.md", "position")
     assert rows == [[cell.replace("`", "") for cell in position] for position in POSITIONS]
+
+
+def test_the_picture_of_the_pipeline_has_every_actor_and_each_stages_position() -> None:
+    first, second = (_picture(ROOT / name) for name in ("README.md", "docs/architecture.md"))
+    assert first == second
+    boxes = re.findall(r"\| (\w+) \|", first)
+    assert sorted(boxes) == sorted(ACTORS)
+    assert boxes[: len(PIPELINE)] == list(PIPELINE), "joined, and in the order of a message"
+    lines = first.splitlines()
+    (row,) = (number for number, line in enumerate(lines) if "| writer |" in line)
+    assert lines[row + 2].split() == list(STAGES.values()), "below its stage"
+
+
+def _picture(page: Path) -> str:
+    """How a page shows the way from a producer to a consumer."""
+    found = re.search(r"^```text\n( producer .*?)^```$", page.read_text(), re.M | re.S)
+    assert found
+    return found[1]
 
 
 def test_the_architecture_names_exactly_the_doorbells_there_are() -> None:
