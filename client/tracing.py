@@ -11,11 +11,15 @@ producer that is not traced has none of it: not even a question on each send.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
 from typing import Any, TypeVar
+
+import msgspec
+
+from penstock.client.core.sending.encoding import SINGLE, BatchMessage, Body
 
 __all__ = ["handling", "trace"]
 
@@ -42,25 +46,67 @@ def context_of(properties: Mapping[str, str]) -> dict[str, str]:
 
 
 def trace(producer: _Producer) -> _Producer:
-    """The same producer, synchronous or not, whose `send` hands the present trace on."""
+    """The same producer, synchronous or not, whose `send`, `send_batch` and transactions hand the
+    present trace on. The messages of a batch share a span, as they share an outcome."""
     traced: Any = producer
-    plain = traced.send
+    plain_send, plain_batch, plain_half = traced.send, traced.send_batch, traced._send_half
 
     def send(topic: str, body: Any, **fields: Any) -> Any:
-        span, context = _sending(topic)
-        if context:  # else what was given stays as it is, and a plain message takes the short way
-            fields["properties"] = {**context, **(fields.get("properties") or {})}
-        try:
-            future = plain(topic, body, **fields)
-        except BaseException as error:
-            _end(span, error)
-            raise
-        if span is not None:
-            future.add_done_callback(lambda done: _end(span, _error_of(done)))
-        return future
+        def put(context: dict[str, str]) -> Any:
+            if context:  # else what was given stays as it is, and a plain message the short way
+                fields["properties"] = {**context, **(fields.get("properties") or {})}
+            return plain_send(topic, body, **fields)
 
-    traced.send = send
+        return _spanned(topic, put)
+
+    def send_batch(topic: str, messages: Any, **fields: Any) -> Any:
+        is_batch = isinstance(messages, Iterable) and not isinstance(messages, SINGLE)
+        batch = list(messages) if is_batch else messages  # refused where it is not one
+
+        def put(context: dict[str, str]) -> Any:
+            given = [_with(context, each) for each in batch] if is_batch and context else batch
+            return plain_batch(topic, given, **fields)
+
+        return _spanned(topic, put, len(batch) if is_batch else 0)
+
+    def send_half(topic: str, message: BatchMessage, *rest: Any) -> Any:
+        return _spanned(topic, lambda context: plain_half(topic, _with(context, message), *rest))
+
+    traced.send, traced.send_batch, traced._send_half = send, send_batch, send_half
     return producer
+
+
+def _with(context: Mapping[str, str], message: BatchMessage | Body) -> BatchMessage:
+    made = message if isinstance(message, BatchMessage) else BatchMessage(message)
+    return msgspec.structs.replace(made, properties={**context, **(made.properties or {})})
+
+
+def _spanned(topic: str, put: Callable[[dict[str, str]], Any], batch: int = 0) -> Any:
+    """What `put` returns for the context that it is given: a span ends with its outcome."""
+    span, context = _sending(topic, batch)
+    try:
+        outcome = put(context)
+    except BaseException as error:
+        _end(span, error)
+        raise
+    if hasattr(outcome, "add_done_callback"):
+        if span is not None:
+            outcome.add_done_callback(lambda done: _end(span, _error_of(done)))
+    elif isinstance(outcome, Awaitable):
+        return _awaited(span, outcome)
+    else:
+        _end(span, None)
+    return outcome
+
+
+async def _awaited(span: Any, outcome: Awaitable[Any]) -> Any:
+    try:
+        found = await outcome
+    except BaseException as error:
+        _end(span, error)
+        raise
+    _end(span, None)
+    return found
 
 
 @contextmanager
@@ -91,15 +137,19 @@ def handling(message: Any, group: str = "") -> Iterator[None]:
         yield
 
 
-def _sending(topic: str) -> tuple[Any, dict[str, str]]:
-    """A span for a message that is about to be sent, and the context that it takes along."""
+def _sending(topic: str, batch: int) -> tuple[Any, dict[str, str]]:
+    """A span for what is about to be sent, `batch` messages or, with 0, one, and the context that
+    it takes along."""
     api = _api()
     if api is None:
         return None, _handed_on.get() or {}
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
+    attributes: dict[str, str | int] = {**_attributes(topic, "send")}
+    if batch:
+        attributes["messaging.batch.message_count"] = batch
     span = api.get_tracer("penstock").start_span(
-        f"send {topic}", kind=api.SpanKind.PRODUCER, attributes=_attributes(topic, "send")
+        f"send {topic}", kind=api.SpanKind.PRODUCER, attributes=attributes
     )
     context: dict[str, str] = {}
     TraceContextTextMapPropagator().inject(context, api.set_span_in_context(span))

@@ -15,11 +15,11 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 import penstock
-from penstock.client import GroupMessage, Producer, aio
+from penstock.client import BatchMessage, GroupMessage, Producer, aio
 from penstock.client.app import App
 from penstock.client.tracing import context_of, trace
 from penstock.shared.errors import InvalidMessage
-from penstock.testing import AppClient
+from penstock.testing import AppClient, Broker
 
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
@@ -92,6 +92,41 @@ def test_coroutines_are_traced_too(spans: InMemorySpanExporter, broker: Any) -> 
 
     asyncio.run(send())
     assert [span.name for span in spans.get_finished_spans()] == ["send awaited"]
+
+
+def test_batches_and_transactions_are_traced_too(spans: InMemorySpanExporter) -> None:
+    spans.clear()
+
+    async def send(broker: Broker) -> None:
+        async with aio.Producer(store=broker.store, group="ends") as producer:
+            trace(producer)
+            await producer.send_batch(
+                "whole", [b"3", BatchMessage(b"4", properties={"own": "kept"})]
+            )
+            async with producer.transaction("whole") as transaction:
+                await transaction.send(b"5")
+
+    with penstock.open() as broker:
+        producer = trace(broker.producer(group="ends"))
+        producer.create_topic("whole", 1)
+        producer.send_batch("whole", iter([b"0", b"1"])).result(60)
+        with producer.transaction("whole") as transaction:
+            transaction.send(b"2", properties={"own": "kept"})
+        asyncio.run(send(broker))
+        with pytest.raises(InvalidMessage):
+            producer.send_batch("whole", b"one message is no batch")
+        found = {
+            bytes(each.body): each.properties for each in broker.consumer("whole", follow=False)
+        }
+    done = spans.get_finished_spans()
+    assert [span.name for span in done] == ["send whole"] * 5
+    assert [span.status.is_ok for span in done] == [True] * 4 + [False]
+    counts = [(span.attributes or {}).get("messaging.batch.message_count") for span in done]
+    assert counts == [2, None, 2, None, None]
+    of_span = [f"{span.context.span_id:016x}" for span in done if span.context]
+    of_message = [found[b"%d" % number]["traceparent"].split("-")[2] for number in range(6)]
+    assert of_message == [of_span[at] for at in (0, 0, 1, 2, 2, 3)]
+    assert found[b"2"]["own"] == found[b"4"]["own"] == "kept"
 
 
 WITHOUT = """

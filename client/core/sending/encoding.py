@@ -80,7 +80,7 @@ class BatchMessage(msgspec.Struct, frozen=True):
 
 
 # These can be iterated, but each is one message: passed for a list it is a mistake.
-_SINGLE = (str, bytes, bytearray, memoryview, Mapping, BatchMessage)
+SINGLE = (str, bytes, bytearray, memoryview, Mapping, BatchMessage)
 
 
 class BrokerLimits:
@@ -179,7 +179,7 @@ class Encoder:
 
         In a batch no body is compressed, as in RocketMQ.
         """
-        if isinstance(messages, _SINGLE) or not isinstance(messages, Iterable):
+        if isinstance(messages, SINGLE) or not isinstance(messages, Iterable):
             hint = "pass one message in a list, or use send"
             raise wrong_type(InvalidMessage, "messages", messages, "a list of messages", hint)
         made = []
