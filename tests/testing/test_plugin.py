@@ -5,12 +5,15 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 
+import psutil
 import pytest
 
-pytestmark = pytest.mark.takes(40)
+pytestmark = pytest.mark.takes(60)
 
+WAIT_S = 120
 FIXTURES = """
 def test_a_message_comes_back(producer, topic, consumer):
     producer.send(topic, b"order 1").result()
@@ -48,6 +51,20 @@ def test_settings(penstock):
     with penstock.producer() as producer, pytest.raises(PenstockError, match="7"):
         producer.create_topic("wide", 8)
 """
+KILLED = """
+import os
+import signal
+
+import pytest
+
+@pytest.mark.parametrize("number", range(16))
+def test_it(penstock, number):
+    run = penstock.status()["run_directory"]
+    with open(f"broker-{number}", "w") as file:
+        file.write(f"{penstock.pid}\\n{penstock.store.parent}\\n{run}\\n")
+    if number == 5:
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
 
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "testing.md"
@@ -79,6 +96,26 @@ def test_tests_run_at_once_without_a_clash(tmp_path: Path) -> None:
     ran = _pytest(tmp_path, FIXTURES + more, "-q", "-n", "3")
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert "8 passed" in ran.stdout
+
+
+def test_a_worker_that_is_killed_leaves_nothing_and_the_others_go_on(tmp_path: Path) -> None:
+    done = _pytest(tmp_path, KILLED, "-n", "4")
+    assert "1 failed, 15 passed" in done.stdout and "crashed while running" in done.stdout, done
+    brokers = [file.read_text().split() for file in tmp_path.glob("broker-*")]
+    assert len(brokers) == 16
+    deadline = time.monotonic() + WAIT_S
+    for pid, *places in brokers:
+        while _lives(pid) or any(Path(place).exists() for place in places):
+            assert time.monotonic() < deadline, (pid, places)
+            time.sleep(0.05)
+
+
+def _lives(pid: str) -> bool:
+    """A dead process may have nobody who asks how it has ended."""
+    try:
+        return psutil.Process(int(pid)).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def test_a_failed_test_shows_what_its_broker_said(tmp_path: Path) -> None:
