@@ -95,18 +95,30 @@ class Store:
         return Selection(options, ranges, schema, how_of(options))
 
     def to_arrow(
-        self, *topics: str, columns: Sequence[str] | None = None, **given: str
+        self,
+        *topics: str,
+        columns: Sequence[str] | None = None,
+        start: str | int = "earliest",
+        end: str | int = "latest",
+        tags: str = "",
+        sql: str = "",
     ) -> pa.Table:
         """All of it as a table. Arguments and errors are those of `select`; StoreDamaged."""
-        selection = self.select(*topics, columns=columns, **given)
+        selection = self.select(*topics, columns=columns, start=start, end=end, tags=tags, sql=sql)
         return pa.Table.from_batches(batches(selection), selection.schema)
 
     def reader(
-        self, *topics: str, columns: Sequence[str] | None = None, **given: str
+        self,
+        *topics: str,
+        columns: Sequence[str] | None = None,
+        start: str | int = "earliest",
+        end: str | int = "latest",
+        tags: str = "",
+        sql: str = "",
     ) -> pa.RecordBatchReader:
         """The same a batch at a time, for what is larger than memory: DuckDB queries it as it is,
         and `polars.from_arrow`, pandas and Arrow's writers take it."""
-        selection = self.select(*topics, columns=columns, **given)
+        selection = self.select(*topics, columns=columns, start=start, end=end, tags=tags, sql=sql)
         return pa.RecordBatchReader.from_batches(selection.schema, batches(selection))
 
     def _repr_html_(self) -> str:
