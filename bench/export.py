@@ -103,7 +103,10 @@ def _command(*words: str) -> _Said:
 
 def _from_memory(like: Path, file: Path) -> float:
     """Seconds that Arrow takes for as many rows as the file `like` has, from memory."""
+    import pyarrow as pa
     import pyarrow.parquet
+
+    from penstock.dataframes.export import FORMS
 
     with pyarrow.parquet.ParquetFile(like) as found:
         left, batches = found.metadata.num_rows, []
@@ -113,15 +116,15 @@ def _from_memory(like: Path, file: Path) -> float:
                 break
         schema = found.schema_arrow
     began = time.monotonic()
-    with open(file, "xb") as target:
-        with pyarrow.parquet.ParquetWriter(target, schema, compression="zstd") as writer:
+    with open(file, "xb") as written, pa.OSFile(str(file), "wb") as target:
+        # the same columns with dictionaries and statistics, and the same row groups, as an export's
+        with FORMS["parquet"](target, schema) as sink:
             while left > 0:
                 for batch in batches:
                     part = batch.slice(0, max(0, left))
-                    writer.write_batch(part)
+                    sink.write_batch(part)
                     left -= part.num_rows
-        target.flush()
-        os.fsync(target.fileno())
+        os.fsync(written.fileno())
     took = time.monotonic() - began
     file.unlink()
     return took

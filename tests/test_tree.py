@@ -40,7 +40,7 @@ MAY_IMPORT = {
     "spark": {"shared", "client", "maintenance"},
     # it speaks RocketMQ's protocol to a gateway that it attacks
     "chaos": {"shared", "remoting", "actors", "client", "maintenance", "spark"},
-    "bench": {"shared", "remoting", "actors", "client", "chaos", "spark"},
+    "bench": {"shared", "remoting", "actors", "client", "chaos", "spark", "dataframes"},
     "embedded": {"shared", "supervisor", "client"},
     "testing": {"embedded", "client"},
     "dataframes": {"shared", "client", "spark"},
