@@ -158,6 +158,18 @@ def test_the_wheels_loops_are_compiled(installed: dict[str, str], tmp_path: Path
     assert _version(installed, tmp_path) == "native loops: yes"
 
 
+@pytest.mark.skipif(not HAS_COMPILER, reason="no C compiler here")
+def test_the_wheel_is_for_every_linux_since_2014(wheel: Path, tmp_path: Path) -> None:
+    """PyPI takes no wheel that is for the machine which has built it."""
+    pytest.importorskip("auditwheel")
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    command = [sys.executable, "-m", "auditwheel", "repair", "--wheel-dir", tmp_path, wheel]
+    subprocess.run(command, check=True, env={**os.environ, "PATH": path})
+    (made,) = tmp_path.glob("*.whl")
+    assert "manylinux_2_17" in made.name
+    assert NATIVE in zipfile.ZipFile(made).namelist()
+
+
 def test_without_a_compiler_there_is_a_wheel_all_the_same_which_says_so(tmp_path: Path) -> None:
     built = _build(tmp_path, CC="false")
     assert not NATIVE & {*zipfile.ZipFile(built).namelist()}
@@ -202,6 +214,15 @@ def test_a_broker_runs_from_the_wheel_alone(installed: dict[str, str], tmp_path:
         broker.send_signal(signal.SIGTERM)
         broker.communicate(timeout=30)
     assert broker.returncode == 0
+
+
+@pytest.mark.timeout(900)  # its own are ten minutes
+def test_the_tutorial_runs_from_an_empty_environment_in_ten_minutes(wheel: Path) -> None:
+    """Each command prints what the page shows, within the time that the page promises."""
+    script = ROOT / "tests" / "tutorial" / "run.py"
+    done = subprocess.run([sys.executable, script, wheel], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert len(re.findall(r"^ *\d+\.\d\d s  ", done.stdout, re.M)) > 10
 
 
 def _can_change_root() -> bool:

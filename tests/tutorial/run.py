@@ -1,9 +1,11 @@
 """The tutorial with a stopwatch: from an empty environment, each command as it is printed.
 
     python tests/tutorial/run.py            or: make tutorial
+    python tests/tutorial/run.py WHEEL      downloads nothing: as `make test` does
 
 The wheel is built from this checkout and installed with its dependencies as step 1 says; that time
-is told and does not count, for it is mostly a download. What a command prints is compared with what
+is told and does not count, for it is mostly a download. With a WHEEL it is that one, and what it
+depends on is taken from the environment that runs this. What a command prints is compared with what
 the page shows, where `...` stands for anything. Exits with 1 at the first difference, or after ten
 minutes.
 """
@@ -14,6 +16,7 @@ import os
 import re
 import subprocess
 import sys
+import sysconfig
 import tarfile
 import tempfile
 import time
@@ -60,26 +63,33 @@ def is_shown(line: str, printed: list[str]) -> bool:
     return any(pattern.fullmatch(each) for each in printed)
 
 
-def main() -> int:
+def main(wheel: str = "") -> int:
     with tempfile.TemporaryDirectory(prefix="tutorial-") as place:
-        return _run(Path(place))
+        return _run(Path(place), wheel)
 
 
-def _run(place: Path) -> int:
-    wheel, environment = _prepared(place)
+def _run(place: Path, given: str) -> int:
+    environment = _prepared(place, with_pip=not given)
+    install = f"pip install '{given or _built(place)}[arrow]' pytest"
+    if given:
+        # a folder that another one names is searched, and what is named in it is not
+        (packages,) = (place / "venv" / "lib").glob("python3*/site-packages")
+        (packages / "installed.pth").write_text(sysconfig.get_path("purelib"))
+        pip = f"{sys.executable} -m pip --python venv/bin/python"
+        install = f"{pip} install --no-index --no-deps {given}"
     whole_s = 0.0
     for step in steps((ROOT / "docs" / "tutorial.md").read_text()):
         if step.file:
             (place / step.file).write_text(step.command)
             continue
-        install = step.command.startswith("pip install")
-        command = step.command.replace("penstock[", f"{wheel}[") if install else step.command
+        installs = step.command.startswith("pip install")
+        command = install if installs else step.command
         began_s = time.monotonic()
         done = subprocess.run(
             ["sh", "-c", command], cwd=place, env=environment, capture_output=True, text=True
         )
         took_s = time.monotonic() - began_s
-        whole_s += 0 if install else took_s
+        whole_s += 0 if installs else took_s
         print(f"{took_s:7.2f} s  {step.command}", flush=True)
         missing = [each for each in step.lines if not is_shown(each, done.stdout.splitlines())]
         if done.returncode or missing:
@@ -93,19 +103,23 @@ def _run(place: Path) -> int:
     return int(whole_s > MOST_S)
 
 
-def _prepared(place: Path) -> tuple[Path, dict[str, str]]:
-    """The wheel, and an environment that is empty but for a home with a store of RocketMQ."""
+def _built(place: Path) -> Path:
     build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", str(ROOT)]
     subprocess.run([*build, "--wheel-dir", str(place)], check=True)
     (wheel,) = place.glob("*.whl")
-    venv.create(place / "venv", with_pip=True)
+    return wheel
+
+
+def _prepared(place: Path, with_pip: bool) -> dict[str, str]:
+    """An environment that is empty but for a home with a store of RocketMQ."""
+    venv.create(place / "venv", with_pip=with_pip)
     with tarfile.open(ROCKETMQ_STORE) as archive:
         archive.extractall(place / "unpacked", filter="data")
     (found,) = (place / "unpacked").rglob("commitlog")
     (place / "home").mkdir()
     found.parent.rename(place / "home" / "store")
     kept = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
-    return wheel, {
+    return {
         **kept,
         "HOME": str(place / "home"),
         "PATH": f"{place / 'venv' / 'bin'}{os.pathsep}{os.environ['PATH']}",
@@ -120,4 +134,4 @@ def any_ports() -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(*sys.argv[1:]))
