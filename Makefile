@@ -148,7 +148,11 @@ screenshots: setup ## take the pictures of the monitor's page in docs/ again; ne
 
 .PHONY: wheel
 wheel: setup ## build the wheel for this machine and the source distribution into dist/
-	.venv/bin/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
+	rm -rf build/wheel
+	.venv/bin/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir build/wheel .
+	mkdir -p dist
+	if [ -e build/wheel/*-any.whl ]; then cp build/wheel/*.whl dist; else PATH="$$PWD/.venv/bin:$$PATH" \
+	  .venv/bin/python -m auditwheel repair --wheel-dir dist build/wheel/*.whl; fi
 	.venv/bin/python -c 'from setuptools.build_meta import build_sdist; build_sdist("dist")' > dist/log
 	@rm dist/log && ls -l dist
 
