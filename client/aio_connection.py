@@ -70,6 +70,9 @@ class Connection:
     def __repr__(self) -> str:
         return f"<penstock broker at {self._where.name}>"
 
+    def _repr_html_(self) -> str:
+        return self._where.as_html()
+
     async def __aenter__(self) -> Connection:
         return self
 

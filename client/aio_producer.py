@@ -34,6 +34,7 @@ from penstock.shared.clock import Clock
 from penstock.shared.errors import StoreUnavailable
 from penstock.shared.loops.forms import NO_ROOM
 from penstock.shared.loops.producer_clock import ProducerClock
+from penstock.shared.notebook import as_table
 
 # drain() waits while more than this is on its way; twice as much is refused.
 MAX_WAITING_BYTES = 64 << 20
@@ -104,6 +105,9 @@ class Producer(AioTopicCalls, Requesting, Replying[asyncio.Future[Receipt]], Tra
 
     def __repr__(self) -> str:
         return f"<asyncio producer of {self._address.name}>"
+
+    def _repr_html_(self) -> str:
+        return as_table("Producer", [("broker", self._address.name)])
 
     def send(
         self,

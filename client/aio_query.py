@@ -18,6 +18,7 @@ from penstock.client.core.query_core import (
     by_unique_key,
 )
 from penstock.shared.clock import Clock, SystemClock
+from penstock.shared.notebook import as_table
 
 
 class MessageQuery(Link):
@@ -40,6 +41,9 @@ class MessageQuery(Link):
         self._clock = clock or SystemClock()
         self._core = QueryCore(self._address.name, timeout_ms)
         self._aim, self._given_up = self._core.aim, self._core.given_up
+
+    def _repr_html_(self) -> str:
+        return as_table("Message query", [("broker", self._address.name)])
 
     async def by_key(
         self,

@@ -15,7 +15,6 @@ from penstock.client.group_options import Topics
 from penstock.client.producer import Producer
 from penstock.client.query import MessageQuery
 from penstock.client.where import where
-from penstock.shared.notebook import as_table
 
 
 class Connection:
@@ -86,8 +85,7 @@ class Connection:
         self._made.__exit__(*raised)
 
     def _repr_html_(self) -> str:
-        named = "store" if self._where.endpoint is None else "endpoint"
-        return as_table("Penstock broker", [(named, self._where.name)])
+        return self._where.as_html()
 
     def __repr__(self) -> str:
         return f"<penstock broker at {self._where.name}>"

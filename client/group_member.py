@@ -27,6 +27,7 @@ from penstock.shared.clock import Clock, SystemClock
 from penstock.shared.errors import InvalidArgument, StoreUnavailable
 from penstock.shared.formats.compression import MAX_BODY_BYTES
 from penstock.shared.formats.record import host_text
+from penstock.shared.notebook import as_table
 from penstock.shared.wire.introduction import Serves
 
 _SERVES: tuple[Serves, ...] = ("members", "consumers", "producers")
@@ -277,9 +278,16 @@ class GroupMember:
                 self._loop.tell()
                 self._loop.wake()
 
+    def _state(self) -> str:
+        return "closed" if self._stopping else "open" if self._is_open else "not joined"
+
     def __repr__(self) -> str:
-        state = "closed" if self._stopping else "open" if self._is_open else "not joined"
-        return f"<GroupConsumer {self.client_id} of group {self._options.member.group}: {state}>"
+        group = self._options.member.group
+        return f"<GroupConsumer {self.client_id} of group {group}: {self._state()}>"
+
+    def _repr_html_(self) -> str:
+        of = [("group", self._options.member.group), ("member", self.client_id)]
+        return as_table("Group consumer", [*of, ("state", self._state())])
 
     def __del__(self) -> None:
         loop: MemberLoop | None = self.__dict__.get("_loop")

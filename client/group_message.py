@@ -18,6 +18,7 @@ from penstock.shared.errors import InvalidArgument
 from penstock.shared.messaging.delayed import MAX_DELAY_MS, MAX_LEVEL
 from penstock.shared.messaging.retried import shown_topic
 from penstock.shared.names import RETRY_PREFIX
+from penstock.shared.notebook import as_table
 
 Delay = float | dt.timedelta | None
 _T = TypeVar("_T")
@@ -209,3 +210,8 @@ class Batch(Sequence[GroupMessage]):
     def __repr__(self) -> str:
         queue = self.handful.queue
         return f"<Batch of {len(self)} from {queue.topic}/{queue.queue_id}>"
+
+    def _repr_html_(self) -> str:
+        queue, size = self.handful.queue, len(self)
+        place = [("topic", queue.topic), ("queue", queue.queue_id), ("messages", size)]
+        return as_table("Batch", [*place, ("first offset", self[0].queue_offset if size else None)])

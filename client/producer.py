@@ -36,6 +36,7 @@ from penstock.shared.errors import StoreUnavailable
 from penstock.shared.loops.active import PlainSender, SendLock
 from penstock.shared.loops.forms import FRAME_BYTES, NO_ROOM
 from penstock.shared.loops.producer_clock import ProducerClock
+from penstock.shared.notebook import as_table
 
 if TYPE_CHECKING:
     from penstock.client.send_loop import SendLoop
@@ -314,9 +315,14 @@ class Producer(TopicCalls, Requesting, Replying[SendFuture], Transacting):
             loop.orphaned = True  # it sends what it has, and ends; a finalizer must not wait
             warnings.warn(f"unclosed {loop!r}", ResourceWarning, stacklevel=1, source=self)
 
+    def _state(self) -> str:
+        return "closed" if self._loop.closing else f"{self._intake.unsettled} without an outcome"
+
     def __repr__(self) -> str:
-        state = "closed" if self._loop.closing else f"{self._intake.unsettled} without an outcome"
-        return f"<Producer of {self._address.name}: {state}>"
+        return f"<Producer of {self._address.name}: {self._state()}>"
+
+    def _repr_html_(self) -> str:
+        return as_table("Producer", [("broker", self._address.name), ("messages", self._state())])
 
     def _wait_for_room(self) -> None:
         room = self._settled.wait_for(

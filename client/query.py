@@ -26,6 +26,7 @@ from penstock.client.lost_connection import LostConnection
 from penstock.shared.clock import Clock, SystemClock
 from penstock.shared.errors import StoreUnavailable
 from penstock.shared.formats.compression import MAX_BODY_BYTES
+from penstock.shared.notebook import as_table
 from penstock.shared.wire.sockets import dial
 
 
@@ -68,6 +69,9 @@ class MessageQuery:
 
     def __exit__(self, *raised: object) -> None:
         self.close()
+
+    def _repr_html_(self) -> str:
+        return as_table("Message query", [("broker", self._address.name)])
 
     def by_key(
         self,

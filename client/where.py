@@ -7,6 +7,7 @@ import re
 from typing import Any
 
 from penstock.client.broker_address import Store, as_seen_from, check_one, check_store, not_served
+from penstock.shared.notebook import as_table
 from penstock.shared.wire.endpoint import parse_endpoint
 from penstock.shared.wire.introduction import ENDPOINT_OF, Greeted, Serves
 
@@ -50,6 +51,12 @@ class Where:
         self.endpoint, self.store = endpoint, store
         self.name = endpoint if store is None else os.fspath(store)
         self._broker: Greeted | None = None
+
+    def as_html(self) -> str:
+        """The broker, for a notebook."""
+        return as_table(
+            "Penstock broker", [("store" if self.endpoint is None else "endpoint", self.name)]
+        )
 
     def arguments(self, serves: Serves) -> dict[str, Any]:
         """What a client of that kind is told. By endpoint, the broker is asked for the others.
