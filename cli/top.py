@@ -1,4 +1,4 @@
-"""`penstock top`: what the monitor's page shows, live in a terminal. Asks no actor anything.
+"""`penstock top`: the monitor's first page, live in a terminal. Asks no actor anything.
 
 It looks with the monitor's eyes at the same shared memory and files, so it needs no monitor, and
 works while actors are frozen. A frame fits the terminal; elsewhere 80 columns and 24 lines.
@@ -54,7 +54,7 @@ Examples:
 @output_option
 @click.pass_context
 def top(ctx: click.Context, store: Path | None, every: float, output: str) -> None:
-    """Watch a broker: its actors, how far each is, rates, and the groups with most to do.
+    """Watch a broker: its actors, how far each is, rates, its disk, and the groups with most to do.
 
     q or Ctrl-C ends it. Without a terminal there is one frame. What cannot be read is unknown, and
     never 0. Exits with 3 when no broker runs on the store.
@@ -174,7 +174,28 @@ def _look(reading: Reading, history: History, most_groups: int = 5) -> dict[str,
         found["most_lag"] = at_once(most)["rows"]
     except (PenstockError, OSError):
         found["most_lag"] = None
-    return found
+    return found | _beside(reading, history)
+
+
+def _beside(reading: Reading, history: History) -> dict[str, Any]:
+    """What the page has in views of its own, and somebody who looks at a broker has to know."""
+    import msgspec
+
+    from penstock.actors.monitor import count_dead_letters, full_in_s
+    from penstock.shared.errors import StoreDamaged
+    from penstock.shared.process.disk_full import used_percent
+    from penstock.shared.recovery.history import load_recoveries
+
+    try:
+        recoveries = msgspec.to_builtins(load_recoveries(reading.paths))
+    except (StoreDamaged, OSError):
+        recoveries = None
+    return {
+        "disk_used_percent": used_percent(reading.positions["disk_used"]),
+        "full_in_s": full_in_s(reading, history),
+        "dead_letters": count_dead_letters(reading),
+        "recoveries": recoveries,
+    }
 
 
 def _frame(found: dict[str, Any], width: int = WIDTH, height: int = LINES) -> list[str]:
@@ -190,6 +211,7 @@ def _frame(found: dict[str, Any], width: int = WIDTH, height: int = LINES) -> li
         f"acknowledge p50 {_ms(rates.get('acknowledge_p50_ms'))}, "
         f"p99 {_ms(rates.get('acknowledge_p99_ms'))}; flush p50 {_ms(rates.get('flush_p50_ms'))}, "
         f"p99 {_ms(rates.get('flush_p99_ms'))}",
+        _disk_line(found),
         "",
     ]
     columns = ("actor", "state", "pid", "restarts", "moved", "log offset", "behind", "late")
@@ -202,6 +224,18 @@ def _frame(found: dict[str, Any], width: int = WIDTH, height: int = LINES) -> li
         groups = [(g["group"], _count(g["lag"]), _ms(g["lag_ms"])) for g in most]
         lines += ["", *_table(("group", "lag", "oldest"), groups)]
     return [line[:width] for line in map(printable, lines[: height - 1])]
+
+
+def _disk_line(found: dict[str, Any]) -> str:
+    used, full_s, rows = (found[key] for key in ("disk_used_percent", "full_in_s", "recoveries"))
+    disk = f"disk {UNKNOWN if used is None else f'{used} %'} used"
+    full = UNKNOWN if full_s is None else f"in {_ms(full_s * 1000)}"
+    recovered = "no start had to recover"
+    if rows is None:
+        recovered = f"recoveries {UNKNOWN}"
+    elif rows:
+        recovered = f"recovered {_ms(max(0, found['now_ms'] - rows[-1]['at_ms']))} ago"
+    return f"{disk}, full {full}; {_count(found['dead_letters'])} dead letters; {recovered}"
 
 
 def _actor(actor: dict[str, Any]) -> tuple[object, ...]:
@@ -231,4 +265,6 @@ def _ms(ms: float | None) -> str:
         return UNKNOWN
     if ms < 1000:
         return f"{ms:.3g} ms"
-    return f"{ms / 1000:.1f} s" if ms < 120_000 else f"{ms / 60_000:.0f} min"
+    if ms < 120_000:
+        return f"{ms / 1000:.1f} s"
+    return f"{ms / 60_000:.0f} min" if ms < 7_200_000 else f"{ms / 3_600_000:.0f} h"

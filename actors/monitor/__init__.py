@@ -6,16 +6,19 @@ status --check` look with the same eyes: each has its own `Reading`.
 """
 
 from penstock.actors.monitor.actor import Monitor
+from penstock.actors.monitor.disk import full_in_s
 from penstock.actors.monitor.history import History
 from penstock.actors.monitor.overview import overview, problems
 from penstock.actors.monitor.reading import Reading, at_once
-from penstock.actors.monitor.topics import list_groups, page_of
+from penstock.actors.monitor.topics import count_dead_letters, list_groups, page_of
 
 __all__ = [
     "History",
     "Monitor",
     "Reading",
     "at_once",
+    "count_dead_letters",
+    "full_in_s",
     "list_groups",
     "overview",
     "page_of",

@@ -199,10 +199,23 @@ def describe_group(reading: Reading, group: str) -> Steps:
 
 def list_dead_letters(reading: Reading, page: Page) -> dict[str, Any]:
     """Groups that have had dead letters, and how many are still there. Raises StoreDamaged."""
-    topics = [name for name in known_topics(reading) if name.startswith(DLQ_PREFIX)]
+    topics = _dead_letter_topics(known_topics(reading))
     topics = [name for name in topics if page.search in name.removeprefix(DLQ_PREFIX)]
     rows = [
         {"group": topic.removeprefix(DLQ_PREFIX)} | topic_row(reading, topic)
         for topic in _cut(page, topics)
     ]
     return _answer(page, rows, len(topics))
+
+
+def count_dead_letters(reading: Reading) -> int | None:
+    """Those of all groups; None where the file of topics cannot be read."""
+    names = reading.topic_names()
+    if names is None:
+        return None
+    stored: list[int] = [topic_row(reading, n)["messages"] for n in _dead_letter_topics(names)]
+    return sum(stored)
+
+
+def _dead_letter_topics(names: list[str]) -> list[str]:
+    return [name for name in names if name.startswith(DLQ_PREFIX)]

@@ -20,6 +20,7 @@ import pytest
 
 from penstock.cli.top import LINES, _frame
 from penstock.client import Producer
+from penstock.shared.layout import StorePaths
 from penstock.shared.memory.roster import ROSTER
 
 WAIT_S = 120
@@ -164,9 +165,33 @@ def test_it_shows_what_the_broker_was_started_with_and_fits_with_many_groups(
         found["most_lag"] = [{"group": f"g{number}", **lag} for number in range(count)]
         found["actors"] = [actor | {"state": "running"} for actor in found["actors"]]
         lines = _frame(found)
-        assert len(lines) < LINES and "actor" in lines[5]
+        assert len(lines) < LINES and "actor" in lines[6]
         shown = [line for line in lines if re.match(r"g\d", line)]
-        assert len(shown) == min(count, 3), "those with most, of as many as there is room for"
+        assert len(shown) == min(count, 2), "those with most, of as many as there is room for"
+
+
+def test_disk_dead_letters_and_the_last_recovery_are_shown_and_unknown_where_they_are(
+    broker_in: Any, tmp_path: Path
+) -> None:
+    broker_in(tmp_path).kill()
+    broker = broker_in(tmp_path)  # recovers
+    with Producer(broker.produce) as producer:
+        producer.send("%DLQ%billing", b"x").result(WAIT_S)
+    look = command("--store", broker.store)
+    found = json.loads(subprocess.check_output([*look, "-o", "json"], timeout=WAIT_S))
+    assert 0 <= found["disk_used_percent"] <= 100
+    (recovery,) = found["recoveries"]
+    assert recovery["found"]["mode"] == "unclean"
+    line = subprocess.check_output(look, timeout=WAIT_S).decode().splitlines()[4]
+    used = found["disk_used_percent"]
+    assert re.fullmatch(
+        rf"disk {used} % used, full \S+( \S+)?; 1 dead letters; recovered \S+ \S+ ago", line
+    )
+    paths = StorePaths(broker.store)
+    for file in (paths.topics, paths.topics.with_name("topics.json.bak"), paths.recoveries):
+        file.write_bytes(b"{")
+    line = subprocess.check_output(look, timeout=WAIT_S).decode().splitlines()[4]
+    assert line.endswith("; unknown dead letters; recoveries unknown")
 
 
 def test_without_a_broker_it_says_how_to_start_one(tmp_path: Path) -> None:
