@@ -135,13 +135,18 @@ def _clock() -> Check:
 
 
 def _ports(config: Config) -> Iterator[Check]:
-    ports = config.ports | config.gateway_ports
-    for name, port in ports.items():
-        if not port:
-            continue
-        try:
-            listen_tcp(config.bind_host, port).socket.close()
-        except PenstockError as error:
-            yield Check(f"port {name}", WARNING, str(error.value), error.hint)
-        else:
-            yield Check(f"port {name}", FINE, f"{config.bind_host}:{port} is free")
+    for name, port in (config.ports | config.gateway_ports).items():
+        if port:
+            yield _port(name, config.bind_host, port)
+    if config.monitor_enable and config.monitor_port:
+        remedy = "the page is at any free port then: penstock status says which"
+        yield _port("monitor", config.monitor_host, config.monitor_port, remedy)
+
+
+def _port(name: str, host: str, port: int, remedy: str = "") -> Check:
+    """Whether it is free; without a `remedy` what a start would say counts."""
+    try:
+        listen_tcp(host, port).socket.close()
+    except PenstockError as error:
+        return Check(f"port {name}", WARNING, str(error.value), remedy or error.hint)
+    return Check(f"port {name}", FINE, f"{host}:{port} is free")

@@ -40,6 +40,17 @@ def killed(tmp_path: Path) -> Iterator[Callable[[], Path]]:
             remove_directory(each)
 
 
+def test_the_page_goes_to_another_port_where_its_own_is_taken(command: Command) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        ran = command("doctor", "-o", "json", "--set", f"monitor_port={port}")
+    row = _rows(ran)["port monitor"]
+    assert row["state"] == "warning" and str(port) in row["found"]
+    assert row["remedy"].startswith("the page is at any free port then"), row
+    ran = command("doctor", "-o", "json", "--set", "monitor_enable=false")
+    assert "port monitor" not in _rows(ran)
+
+
 def test_a_taken_port_is_a_warning_that_says_by_whom(command: Command) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
