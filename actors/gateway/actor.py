@@ -21,6 +21,7 @@ from penstock.actors.gateway.connecting.connections import Connections
 from penstock.actors.gateway.connecting.peer_requests import PeerRequests
 from penstock.actors.gateway.grouping.early_pulls import EarlyPulls
 from penstock.actors.gateway.grouping.groups import Groups
+from penstock.actors.gateway.grouping.members import Member
 from penstock.actors.gateway.grouping.producers import Producers
 from penstock.actors.gateway.grouping.settings import GroupSettings
 from penstock.actors.gateway.long_requests import LongRequests, Serve
@@ -68,7 +69,7 @@ class Gateway(Actor):
             lambda to, command: self._connections.send(to, command), serving.later
         )
         self._producers = Producers(stage, self._requests, serving)
-        self._groups = Groups(stage, serving, self._answer, self._group_changed, self._pulls.wake)
+        self._groups = Groups(stage, serving, self._answer, self._rebalance, self._pulls.wake)
         self._early = EarlyPulls(serving, self._answer)
         self._names = OwnNames(stage.config, self._address(), self._topics, stage.report)
         self._rates = Rates(
@@ -141,12 +142,11 @@ class Gateway(Actor):
         self._registrations.gone(connection)
         self._producers.gone(connection)
 
-    def _group_changed(self, group: str) -> None:
-        """Have a group's members rebalance."""
-        code, fields = Request.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": group}
-        for member in self._groups.members.all_of(group):
-            if member.model == "clustering":
-                self._requests.tell(member.connection, code, fields)
+    def _rebalance(self, member: Member) -> None:
+        """Have a member rebalance, as its group has changed."""
+        code, fields = Request.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": member.group}
+        if member.model == "clustering":
+            self._requests.tell(member.connection, code, fields)
 
     # --- a cycle ---
 

@@ -29,11 +29,7 @@ from penstock.actors.gateway.grouping.members import Claim, Member, Members, Que
 from penstock.actors.gateway.serving import Serving
 from penstock.remoting.bodies import Heartbeat
 from penstock.remoting.fields import QueryOffsetFields, UpdateOffsetFields
-from penstock.shared.errors import (
-    InvalidArgument,
-    PenstockError,
-    UnknownMember,
-)
+from penstock.shared.errors import InvalidArgument, PenstockError, UnknownMember
 from penstock.shared.process.actor import Stage
 from penstock.shared.wire import group_messages as words
 
@@ -67,13 +63,13 @@ class Groups:
         stage: Stage,
         serving: Serving,
         answer: Callable[[Call, Reply], None],
-        changed: Callable[[str], None],
+        rebalance: Callable[[Member], None],
         wake: Callable[[str], None],
     ) -> None:
-        """`changed` is told of groups whose members have changed; `wake` has their pulls answered,
-        so that members pull at once what they go on with."""
+        """`rebalance` has a member divide its group's queues again; `wake` has a group's pulls
+        answered, so that members pull at once what they go on with."""
         self._serving, self._answer = serving, answer
-        self._tell, self._wake = changed, wake
+        self._rebalance, self._wake = rebalance, wake
         self._run_id = stage.run.run_id
         self.members = Members()
         endpoint = stage.run.endpoints.group_ipc
@@ -120,7 +116,7 @@ class Groups:
     def heartbeat(self, call: Call, body: Heartbeat) -> Reply | None:
         """A client is there; it is answered when the coordinator knows it in each of its groups."""
         groups = body.consumer_data_set or []
-        left = [len(groups)]
+        left, new = [len(groups)], list[Member]()
         refused: list[PenstockError] = []
 
         def joined(answer: Any) -> None:
@@ -129,6 +125,8 @@ class Groups:
                 refused.append(answer)
             if not left[0]:
                 self._answer(call, refusal(refused[0]) if refused else Reply(HEARD))
+                for each in new:
+                    self._rebalance(each)
 
         for each in groups:
             before = self.members.of(call.connection, each.group_name)
@@ -137,7 +135,10 @@ class Groups:
             except InvalidArgument as error:
                 joined(error)
                 continue
-            if before is not None and before is not member:
+            if before is None:
+                # lite pull consumers divide at once when they are told, and else 20 s later
+                new.append(member)
+            elif before is not member:
                 self.leave(before)  # its client has another name now
             member.take(each, call.now_ms)
             self._join(member, joined)
@@ -221,7 +222,8 @@ class Groups:
                     member.moved.add((held.topic, held.queue_id))
         self._again_ms = 0
         self.members.change(said.group, self._now_ms)
-        self._tell(said.group)
+        for member in self.members.all_of(said.group):
+            self._rebalance(member)
 
     def _lose(self, member: Member, held: words.HeldClaim) -> None:
         claim = member.claims.get((held.topic, held.queue_id))

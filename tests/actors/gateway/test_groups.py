@@ -89,9 +89,10 @@ def records(body: bytes | memoryview) -> list[Record]:
 
 def member(peer: Any, client: str, group: str, topic: str) -> Any:
     joined = peer()
-    # it may be told of the group's change before it has its answer
+    # it may be told of the group's change before it has its answer, and is told after it
     answer = answer_of(joined, Request.HEART_BEAT, body=heartbeat(client, group, topic))
     assert answer.code == Response.SUCCESS, answer.remark
+    assert joined.hear().code == Request.NOTIFY_CONSUMER_IDS_CHANGED
     return joined
 
 
@@ -415,6 +416,23 @@ def test_questions_of_many_groups_at_once_all_have_answers(peer: Any, topic: str
         answers = [asker.hear() for _ in groups]
         assert {each.code for each in answers} == {code}
         assert not is_zero or {each.fields["offset"] for each in answers} == {"0"}
+
+
+def test_whoever_joins_is_told_to_divide_after_its_answer_and_once(peer: Any, topic: str) -> None:
+    """As by RocketMQ: by nothing else does the lite pull consumer divide at once."""
+    joined, body = peer(), heartbeat("me", f"g{topic}", topic)
+    assert joined.ask(Request.HEART_BEAT, body=body).code == Response.SUCCESS
+    pushed = joined.hear()
+    assert pushed.code == Request.NOTIFY_CONSUMER_IDS_CHANGED and pushed.is_oneway
+    assert pushed.fields == {"consumerGroup": f"g{topic}"}
+    assert joined.ask(Request.HEART_BEAT, body=body).code == Response.SUCCESS
+    # by another connection it is new again, and one that broadcasts has all queues anyhow
+    again = peer()
+    assert again.ask(Request.HEART_BEAT, body=body).code == Response.SUCCESS
+    assert again.hear().code == Request.NOTIFY_CONSUMER_IDS_CHANGED
+    broadcasting = heartbeat("everywhere", f"b{topic}", topic, model="BROADCASTING")
+    for _ in range(2):
+        assert again.ask(Request.HEART_BEAT, body=broadcasting).code == Response.SUCCESS
 
 
 def test_members_are_told_of_each_other_and_of_one_that_has_gone(peer: Any, topic: str) -> None:

@@ -227,6 +227,9 @@ class Program:
         )  # fmt: skip
         # which message is at an offset is as it came: see the receipts
         self.said["pull"] = sorted(row[:2] for row in found["read"]), found["places"]
+        order = {"group": self.named("subscribed"), "topic": self.topic, "until": self.total}
+        rows = self.client.ask("subscribed", **order)
+        self.said["lite pull, subscribed"] = sorted(body for _, _, body in rows)
 
     def query(self, receipts: list[dict[str, Any]]) -> None:
         """The lines of the messages that are found by their keys and by their ids."""

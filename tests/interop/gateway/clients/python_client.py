@@ -212,6 +212,8 @@ else:
     tell("pull", sorted(pulled & set(wanted)))
     puller.shutdown()
 producer.shutdown()
-for feature in ("timed", "request-reply", "SQL92", "by key", "by unique key", "by id", "trace"):
+for feature in ("timed", "request-reply", "lite pull, subscribed", "SQL92", "by key"):
+    tell(feature, None)
+for feature in ("by unique key", "by id", "trace"):
     tell(feature, None)
 end()

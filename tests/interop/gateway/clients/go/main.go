@@ -289,7 +289,7 @@ func main() {
 	for _, each := range []rocketmq.Producer{sender, hashing, choosing} {
 		must(each.Shutdown())
 	}
-	for _, feature := range []string{"timed", "by key", "by unique key", "by id"} {
+	for _, feature := range []string{"timed", "lite pull, subscribed", "by key", "by unique key", "by id"} {
 		tell(feature, nil)
 	}
 	tell("end", true)

@@ -89,7 +89,8 @@ async function main() {
   tell('broadcasting', [...new Set((await everyone.close()).map((row) => row[0]))]);
   await producer.close();
   for (const feature of ['asynchronous', 'one-way', 'batch', 'selector', 'timed', 'transaction',
-    'request-reply', 'push in order', 'pull', 'SQL92', 'by key', 'by unique key', 'by id', 'trace']) {
+    'request-reply', 'push in order', 'pull', 'lite pull, subscribed', 'SQL92', 'by key', 'by unique key',
+    'by id', 'trace']) {
     tell(feature, null);
   }
   tell('end', true);

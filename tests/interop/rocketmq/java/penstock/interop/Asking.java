@@ -1,4 +1,5 @@
-// A request that is replied to, and a reader that says itself which queues it has and where it begins.
+// A request that is replied to, and readers that pull: one says itself which queues it has and where
+// it begins, the other one is given them as a member of its group.
 //
 // request sends one message that asks for a reply, to a group's consumer beside it, and says what the
 // asker has got. assigned reads `until` messages of these queues from these offsets, and says which
@@ -29,6 +30,8 @@ import org.apache.rocketmq.common.message.MessageQueue;
 @SuppressWarnings("deprecation") // the commit that 4.9 has, too
 final class Asking {
     private static final int TIMEOUT_MS = 30_000;
+    // by itself this client divides its group's queues 20 s after its start
+    private static final int SOON_MS = 15_000;
 
     private final String nameServer;
     private final String broker;
@@ -91,11 +94,8 @@ final class Asking {
     }
 
     Map<String, Object> assigned(JSONObject order) throws Exception {
-        DefaultLitePullConsumer consumer = new DefaultLitePullConsumer(order.getString("group"));
-        consumer.setNamesrvAddr(nameServer);
-        consumer.setInstanceName(instance + "-assigned");
+        DefaultLitePullConsumer consumer = puller(order.getString("group"));
         consumer.setAutoCommit(false);
-        consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.start();
         try {
             // From their beginnings, and not by `seek`: pulls have left by then, and what they bring
@@ -105,13 +105,7 @@ final class Asking {
                 queues.add(new MessageQueue(order.getString("topic"), broker, (Integer) queue));
             }
             consumer.assign(queues);
-            List<List<Object>> read = new ArrayList<>();
-            long endMs = System.currentTimeMillis() + TIMEOUT_MS;
-            while (read.size() < order.getIntValue("until") && System.currentTimeMillis() < endMs) {
-                for (MessageExt message : consumer.poll(500)) {
-                    read.add(List.of(message.getQueueId(), message.getQueueOffset(), text(message)));
-                }
-            }
+            List<List<Object>> read = polled(consumer, order.getIntValue("until"), TIMEOUT_MS);
             consumer.commitSync();
             Map<String, Object> said = new LinkedHashMap<>();
             said.put("read", read);
@@ -126,6 +120,38 @@ final class Asking {
         } finally {
             Ending.of(consumer::shutdown);
         }
+    }
+
+    List<List<Object>> subscribed(JSONObject order) throws Exception {
+        DefaultLitePullConsumer consumer = puller(order.getString("group"));
+        consumer.subscribe(order.getString("topic"), "*");
+        consumer.start();
+        try {
+            return polled(consumer, order.getIntValue("until"), SOON_MS);
+        } finally {
+            Ending.of(consumer::shutdown);
+        }
+    }
+
+    private DefaultLitePullConsumer puller(String group) {
+        DefaultLitePullConsumer made = new DefaultLitePullConsumer(group);
+        made.setNamesrvAddr(nameServer);
+        made.setInstanceName(instance + "-" + group);
+        made.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+        return made;
+    }
+
+    /** What has come within this time, up to `until`: queue, offset and body. */
+    private static List<List<Object>> polled(
+        DefaultLitePullConsumer consumer, int until, int withinMs) {
+        List<List<Object>> read = new ArrayList<>();
+        long endMs = System.currentTimeMillis() + withinMs;
+        while (read.size() < until && System.currentTimeMillis() < endMs) {
+            for (MessageExt message : consumer.poll(500)) {
+                read.add(List.of(message.getQueueId(), message.getQueueOffset(), text(message)));
+            }
+        }
+        return read;
     }
 
     /** A commit goes one way: it has come when the broker says so. */

@@ -23,6 +23,7 @@
 //     {"op":"request","topic":"questions"}               see Asking
 //     {"op":"assigned","group":"billing","topic":"orders","from":[[0,3],[1,0]],"until":10,
 //      "at_ms":1700000000000}                             see Asking
+//     {"op":"subscribed","group":"billing","topic":"orders","until":10}        see Asking
 //     {"op":"close"}
 //
 // The end of stdin ends the process at once.
@@ -126,6 +127,8 @@ final class Client {
                 return asking.request(order.getString("topic"));
             case "assigned":
                 return asking.assigned(order);
+            case "subscribed":
+                return asking.subscribed(order);
             case "close":
                 sending.close();
                 reading.close();
