@@ -73,9 +73,12 @@ class Gateway(Actor):
         self._early = EarlyPulls(serving, self._answer)
         self._names = OwnNames(stage.config, self._address(), self._topics, stage.report)
         self._rates = Rates(
-            lambda: self._queues.message_count, lambda: self._pulls.given,
             self._clock.monotonic_ms(),
-        )  # fmt: skip
+            put=lambda: self._queues.message_count,
+            got=lambda: self._pulls.given,
+            found=lambda: self._pulls.found,
+            missed=lambda: self._pulls.missed,
+        )
         self._services = Services(
             config=stage.config,
             address=self._address(),

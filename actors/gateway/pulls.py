@@ -77,8 +77,9 @@ class Pulls:
         self._queues, self._topics, self._positions = queues, topics, positions
         self._groups = groups
         self._acknowledged, self._serving, self._answer = acknowledged, serving, answer
-        # messages, by this process
-        self.given = 0
+        # messages, and pulls that found some or none, by this process; and the longest look into
+        # the log
+        self.given = self.found = self.missed = self.longest_ms = 0
         # (topic, queue) -> those that wait for it
         self._held: dict[tuple[str, int], list[_Pull]] = {}
         self._held_of = Counter[Connection]()
@@ -182,6 +183,10 @@ class Pulls:
         if isinstance(found, _Pull):
             return found
         code, words, fields, body = found
+        if code == Response.SUCCESS:
+            self.found += 1
+        else:
+            self.missed += 1
         self._answer(pull.call, Reply(fields, body, code, words))
         return None
 
@@ -214,7 +219,9 @@ class Pulls:
         if whole > offset:
             words = "MESSAGE_WAS_REMOVING"
             return Response.PULL_RETRY_IMMEDIATELY, words, PullAnswer(whole, low, high), b""
+        began_ms = self._clock_ms()
         found, after = self._records(pull, slot, offset, high, now_ms)
+        self.longest_ms = max(self.longest_ms, self._clock_ms() - began_ms)
         if found.size:
             answer, body = PullAnswer(after, low, high), bytes(piece_of([found]))
             self.given += after - offset if pull.filter is None else _count(body)

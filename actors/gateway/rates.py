@@ -65,15 +65,26 @@ class Rate:
 
 
 class Rates:
-    """What came in and what went out."""
+    """What came in and what went out: messages that were put and got, and pulls by whether they
+    have found any."""
 
-    def __init__(self, put: Callable[[], int], got: Callable[[], int], now_ms: int) -> None:
+    def __init__(
+        self,
+        now_ms: int,
+        *,
+        put: Callable[[], int],
+        got: Callable[[], int],
+        found: Callable[[], int],
+        missed: Callable[[], int],
+    ) -> None:
         self.put, self.got = Rate(put, now_ms), Rate(got, now_ms)
+        self.found, self.missed = Rate(found, now_ms), Rate(missed, now_ms)
+        self.pulls = Rate(lambda: found() + missed(), now_ms)
         self._due_ms = now_ms + SAMPLE_MS
 
     def work(self, now_ms: int, wall_ms: int) -> None:
         if now_ms >= self._due_ms:
             self._due_ms = now_ms + SAMPLE_MS
             day = time.localtime(wall_ms / 1000).tm_yday
-            self.put.sample(now_ms, day)
-            self.got.sample(now_ms, day)
+            for each in (self.put, self.got, self.found, self.missed, self.pulls):
+                each.sample(now_ms, day)

@@ -24,6 +24,7 @@ from msgspec.structs import replace
 from penstock.actors.gateway.asking.questions import AGAIN_MS, Make, Questions, Then
 from penstock.actors.gateway.calls import Call, Reply, refusal
 from penstock.actors.gateway.connecting.connection import Connection
+from penstock.actors.gateway.put_times import PutTimes
 from penstock.actors.gateway.serving import Serving
 from penstock.actors.gateway.topics import TopicTable
 from penstock.actors.gateway.waiting import Plain, Waiting, places_of, send_of
@@ -106,6 +107,7 @@ class Sends:
         # what waits for a topic that is being made
         self._making: dict[str, list[tuple[Call, Callable[[TopicConfig], None]]]] = {}
         self._making_bytes = self._look_ms = 0
+        self.times = PutTimes()
         # of topics, to the writer
         self._questions = Questions("writer", messages.decode_produce_request)
         self.socket: Any = dial(
@@ -213,8 +215,9 @@ class Sends:
     def work(self, now_ms: int) -> int:
         """Take answers, and send what waits."""
         done = self._hear(now_ms)
+        self.times.work(now_ms)
         for outcome in self._sender.outcomes():
-            self._settle(*outcome)
+            self._settle(now_ms, *outcome)
             done += 1
         if self._sender.trouble is not None:
             self._refuse_all(self._sender.trouble)
@@ -337,16 +340,23 @@ class Sends:
     # --- outcomes ---
 
     def _refuse_all(self, why: PenstockError) -> None:
+        self.times.failed += len(self._waiting)
         while self._waiting:
             self._answer(self._waiting.popleft().call, refusal(why))
         self._waiting_bytes = 0
 
     def _settle(
-        self, frame: Sequence[Waiting], outcome: Appended | PenstockError, stored_after: int
+        self,
+        now_ms: int,
+        frame: Sequence[Waiting],
+        outcome: Appended | PenstockError,
+        stored_after: int,
     ) -> None:
         if isinstance(outcome, Appended):
+            self.times.took(now_ms - frame[0].now_ms, len(frame))
             self._stored(frame, outcome)
         elif len(frame) == 1:
+            self.times.failed += 1
             self._answer(frame[0].call, refusal(outcome))
         else:
             for each in frame:

@@ -29,6 +29,10 @@ class Send(NamedTuple):
     call: Call
     told_queue: int
 
+    @property
+    def now_ms(self) -> int:
+        return self.call.now_ms
+
 
 class Plain(NamedTuple):
     """A plain message: what most requests are, so it has no call unless that is asked for."""

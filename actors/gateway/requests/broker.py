@@ -16,6 +16,7 @@ from penstock.remoting.fields import read_fields
 from penstock.shared.errors import InvalidArgument
 from penstock.shared.formats.queue_entry import ENTRY
 from penstock.shared.formats.record_layout import HEAD_BYTES, store_timestamp_ms
+from penstock.shared.layout import StorePaths
 from penstock.shared.queue.reader import unreadable
 
 # What VERSION is called.
@@ -31,7 +32,7 @@ def runtime_info(services: Services, call: Call) -> Reply:
     disk = shutil.disk_usage(config.store)
     used = f"{disk.used / disk.total:.4f}"
     total, free = f"{disk.total / 2**30:.1f} GiB", f"{disk.free / 2**30:.1f} GiB"
-    put, got = rates.put, rates.got
+    put, got, times = rates.put, rates.got, services.sends.times
     size = (wrote - start) / max(1, put.total) if put.total else 0.0
     table = {
         "brokerActive": "true",
@@ -41,10 +42,16 @@ def runtime_info(services: Services, call: Call) -> Reply:
         "startAcceptSendRequestTimeStamp": "0",
         "runtime": _duration(services.now_ms() - services.started_ms),
         "putTps": put.rates(),
-        "getTotalTps": got.rates(),
-        "getFoundTps": got.rates(),
+        "getTotalTps": rates.pulls.rates(),
+        "getFoundTps": rates.found.rates(),
         "getTransferredTps": got.rates(),
-        "getMissTps": "0.0 0.0 0.0",
+        "getMissTps": rates.missed.rates(),
+        "getMessageEntireTimeMax": str(services.pulls.longest_ms),
+        "putMessageEntireTimeMax": str(times.longest_ms),
+        "putMessageDistributeTime": times.described(),
+        "putLatency99": f"{times.within(0.99):.2f}",
+        "putLatency999": f"{times.within(0.999):.2f}",
+        "putMessageFailedTimes": str(times.failed),
         "putMessageTimesTotal": str(put.in_run),
         "putMessageSizeTotal": str(wrote - positions["run_began"]),
         "putMessageAverageSize": f"{size:.1f}",
@@ -59,6 +66,8 @@ def runtime_info(services: Services, call: Call) -> Reply:
         "commitLogDiskRatio": used,
         "consumeQueueDiskRatio": used,
         "commitLogDirCapacity": f"Total : {total}, Free : {free}.",
+        f"commitLogDiskRatio_{StorePaths(config.store).commit_log}": used,
+        "dispatchMaxBuffer": "0",
         "dispatchBehindBytes": str(max(0, wrote - positions["dispatched"])),
         "remainHowManyDataToCommit": f"{max(0, wrote - positions['committed'])} B",
         "remainHowManyDataToFlush": f"{max(0, wrote - positions['flushed'])} B",
