@@ -14,6 +14,7 @@ from penstock.remoting.bodies import write_body
 from penstock.remoting.codes import VERSION, Response
 from penstock.remoting.fields import read_fields
 from penstock.shared.errors import InvalidArgument
+from penstock.shared.files.disk_space import disk_used_percent
 from penstock.shared.formats.queue_entry import ENTRY
 from penstock.shared.formats.record_layout import HEAD_BYTES, store_timestamp_ms
 from penstock.shared.layout import StorePaths
@@ -29,9 +30,11 @@ def runtime_info(services: Services, call: Call) -> Reply:
     """How the broker does, in RocketMQ's words. What Penstock has not is 0 if a tool reads it."""
     rates, positions, config = services.rates, services.positions, services.config
     wrote, start = positions["wrote"], positions["log_start"]
-    disk = shutil.disk_usage(config.store)
-    used = f"{disk.used / disk.total:.4f}"
-    total, free = f"{disk.total / 2**30:.1f} GiB", f"{disk.free / 2**30:.1f} GiB"
+    log = StorePaths(config.store).commit_log
+    disk = shutil.disk_usage(log)
+    # as RocketMQ has it: what is reserved for root is free, and still no room for messages
+    used = f"{max(0, disk_used_percent(log)) / 100}"
+    total, free = (f"{each / 2**30:.1f} GiB" for each in (disk.total, disk.total - disk.used))
     put, got, times = rates.put, rates.got, services.sends.times
     size = (wrote - start) / max(1, put.total) if put.total else 0.0
     table = {
@@ -66,7 +69,7 @@ def runtime_info(services: Services, call: Call) -> Reply:
         "commitLogDiskRatio": used,
         "consumeQueueDiskRatio": used,
         "commitLogDirCapacity": f"Total : {total}, Free : {free}.",
-        f"commitLogDiskRatio_{StorePaths(config.store).commit_log}": used,
+        f"commitLogDiskRatio_{log}": used,
         "dispatchMaxBuffer": "0",
         "dispatchBehindBytes": str(max(0, wrote - positions["dispatched"])),
         "remainHowManyDataToCommit": f"{max(0, wrote - positions['committed'])} B",

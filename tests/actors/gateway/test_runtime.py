@@ -7,6 +7,8 @@ drops all of its metrics of the broker.
 from __future__ import annotations
 
 import json
+import math
+import os
 import time
 from typing import Any
 
@@ -50,6 +52,24 @@ def test_it_has_all_that_a_real_broker_has(gateway: Any, peer: Any) -> None:
     for name in ("getMessageEntireTimeMax", "putMessageEntireTimeMax", "putMessageFailedTimes"):
         assert int(table[name]) >= 0
     assert float(table["putLatency99"]) <= float(table["putLatency999"])
+
+
+def test_the_disk_is_as_full_as_it_is_for_messages(gateway: Any, peer: Any) -> None:
+    """By the other ratio a disk with blocks that are reserved for root is never full."""
+    asker, until = peer(), time.monotonic() + WAIT_S
+    while True:
+        table = told(asker)
+        disk = os.statvfs(gateway.store)
+        used = disk.f_blocks - disk.f_bfree
+        percent = math.ceil(100 * used / (used + disk.f_bavail))
+        free = f"{disk.f_bfree * disk.f_frsize / 2**30:.1f} GiB."
+        # others write on this disk, too
+        if float(table["commitLogDiskRatio"]) == float(f"{percent / 100}") and table[
+            "commitLogDirCapacity"
+        ].endswith(f"Free : {free}"):
+            break
+        assert time.monotonic() < until, (table["commitLogDiskRatio"], percent, free)
+    assert table["consumeQueueDiskRatio"] == table["commitLogDiskRatio"]
 
 
 def test_pulls_that_find_and_that_do_not_are_counted_apart(peer: Any) -> None:
