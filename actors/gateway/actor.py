@@ -19,6 +19,7 @@ from penstock.actors.gateway.calls import Call, Reply, response
 from penstock.actors.gateway.connecting.connection import Connection
 from penstock.actors.gateway.connecting.connections import Connections
 from penstock.actors.gateway.connecting.peer_requests import PeerRequests
+from penstock.actors.gateway.group_counts import GroupCounts
 from penstock.actors.gateway.grouping.early_pulls import EarlyPulls
 from penstock.actors.gateway.grouping.groups import Groups
 from penstock.actors.gateway.grouping.members import Member
@@ -58,10 +59,10 @@ class Gateway(Actor):
         self._queues = QueueReader(stage.config, stage.run, stage.positions)
         # what producers have an answer for lies below this
         acknowledged = "flushed" if stage.config.sync_flush else "wrote"
-        self._group_settings = GroupSettings(stage.config)
+        self._group_settings, self._group_counts = GroupSettings(stage.config), GroupCounts()
         self._pulls = Pulls(
             self._queues, self._topics, self._group_settings, stage.positions, acknowledged,
-            serving, self._answer, stage.clock.monotonic_ms,
+            serving, self._answer, stage.clock.monotonic_ms, self._group_counts,
         )  # fmt: skip
         self._queries = Queries(stage, self._queues, self._answer)
         self._long_requests = LongRequests(self._answered_by)
@@ -93,6 +94,7 @@ class Gateway(Actor):
             early=self._early,
             requests=self._requests,
             rates=self._rates,
+            group_counts=self._group_counts,
             queries=self._queries,
             long_requests=self._long_requests,
             names=self._names,
@@ -173,6 +175,7 @@ class Gateway(Actor):
         self._registrations.work(now_ms)
         self._early.work(now_ms)
         self._rates.work(now_ms, self._clock.now_ms())
+        self._group_counts.work(now_ms)
         done += self._groups.work(now_ms) + self._pulls.work(now_ms) + self._sends.work(now_ms)
         done += self._producers.work(now_ms)
         found = self._queries.work() + self._long_requests.work()

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from penstock.actors.gateway.calls import Call, Reply, refusal
 from penstock.actors.gateway.connecting.connection import Connection
+from penstock.actors.gateway.group_counts import GroupCounts
 from penstock.actors.gateway.grouping.settings import GroupSettings
 from penstock.actors.gateway.serving import Serving
 from penstock.actors.gateway.topics import TopicTable
@@ -70,10 +71,11 @@ class Pulls:
         serving: Serving,
         answer: Callable[[Call, Reply], None],
         clock_ms: Callable[[], int],
+        counts: GroupCounts,
     ) -> None:
         """`acknowledged` is the position up to which producers have answers; `clock_ms` is
         monotonic, and goes on in the middle of a turn."""
-        self._clock_ms = clock_ms
+        self._clock_ms, self._counts = clock_ms, counts
         self._queues, self._topics, self._positions = queues, topics, positions
         self._groups = groups
         self._acknowledged, self._serving, self._answer = acknowledged, serving, answer
@@ -224,7 +226,9 @@ class Pulls:
         self.longest_ms = max(self.longest_ms, self._clock_ms() - began_ms)
         if found.size:
             answer, body = PullAnswer(after, low, high), bytes(piece_of([found]))
-            self.given += after - offset if pull.filter is None else _count(body)
+            count = after - offset if pull.filter is None else _count(body)
+            self.given += count
+            self._counts.got(fields.topic, fields.consumer_group, count, len(body), now_ms)
             return Response.SUCCESS, "FOUND", answer, body
         if after == high and not is_last:
             # looked through once: what has not matched is not looked at again

@@ -19,8 +19,15 @@ _FINE, _COARSE_MS = 150, 60_000
 class Rate:
     """One total, at several times."""
 
-    def __init__(self, total: Callable[[], int], now_ms: int) -> None:
-        self._count = total
+    def __init__(
+        self,
+        total: Callable[[], int],
+        now_ms: int,
+        fine: int = _FINE,
+        coarse_ms: int = _COARSE_MS,
+    ) -> None:
+        """`fine` samples are kept as they are, and of a day one each `coarse_ms`."""
+        self._count, self._most_fine, self._coarse_ms = total, fine, coarse_ms
         self.total = self._began = total()
         self._fine = [(now_ms, self.total)]
         self._coarse = [(now_ms, self.total)]
@@ -28,13 +35,14 @@ class Rate:
         # what was counted in this run up to the last midnight, and the one before
         self.today = self.yesterday = 0
 
-    def sample(self, now_ms: int, day: int) -> None:
+    def sample(self, now_ms: int, day: int = 0) -> None:
+        """`day` is that of the year, where days are told apart."""
         self.total = self._count()
         self._fine.append((now_ms, self.total))
-        del self._fine[:-_FINE]
-        if now_ms - self._coarse[-1][0] >= _COARSE_MS:
+        del self._fine[: -self._most_fine]
+        if now_ms - self._coarse[-1][0] >= self._coarse_ms:
             self._coarse.append((now_ms, self.total))
-            del self._coarse[: -1 - 86_400_000 // _COARSE_MS]
+            del self._coarse[: -1 - 86_400_000 // self._coarse_ms]
         if self._day and day != self._day:
             self.yesterday, self.today = self.today, self.in_run
         self._day = day

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from penstock.actors.gateway.calls import Call, Reply
 from penstock.actors.gateway.connecting.peer_requests import PeerRequests
+from penstock.actors.gateway.group_counts import GroupCounts
 from penstock.actors.gateway.grouping.early_pulls import EarlyPulls
 from penstock.actors.gateway.grouping.groups import Groups
 from penstock.actors.gateway.grouping.producers import Producers
@@ -42,6 +43,7 @@ class Services:
     early: EarlyPulls
     requests: PeerRequests
     rates: Rates
+    group_counts: GroupCounts
     queries: Queries
     long_requests: LongRequests
     names: OwnNames

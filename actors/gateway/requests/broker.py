@@ -5,7 +5,10 @@ from __future__ import annotations
 import shutil
 
 from penstock.actors.gateway.calls import Call, Reply
+from penstock.actors.gateway.group_counts import Counted
+from penstock.actors.gateway.rates import Rate
 from penstock.actors.gateway.requests.readers import subscription_row
+from penstock.actors.gateway.requests.topic_sums import topic_sums
 from penstock.actors.gateway.services import Services
 from penstock.remoting.admin.bodies import Entries, EntryRow, HaStatus, Stats, StatsItem, Table
 from penstock.remoting.admin.config import in_rocketmqs_words
@@ -23,7 +26,7 @@ from penstock.shared.queue.reader import unreadable
 # What VERSION is called.
 VERSION_NAME = "V5_3_3"
 MOST_ENTRIES = 1000
-_SPANS_S = {"minute": 60, "hour": 3600, "day": 86_400}
+_SPANS_S = (60, 3600, 86_400)
 
 
 def runtime_info(services: Services, call: Call) -> Reply:
@@ -129,34 +132,35 @@ def ha_status(services: Services, call: Call) -> Reply:
 
 
 def stats(services: Services, call: Call) -> Reply:
-    """How many messages there were in the last minute, hour and day: of a topic by their store
-    times, of the broker as counted while it runs."""
+    """How much there was in the last minute, hour and day: of a topic by its messages' store times,
+    of groups and the broker as counted while it runs."""
     fields = read_fields(call.command, StatsFields)
-    if fields.stats_name == "TOPIC_PUT_NUMS":
-        counts = _topic_counts(services, fields.stats_key)
-    elif fields.stats_name == "BROKER_PUT_NUMS":
-        counts = {name: services.rates.put.within(span) for name, span in _SPANS_S.items()}
-    elif fields.stats_name == "BROKER_GET_NUMS":
-        counts = {name: services.rates.got.within(span) for name, span in _SPANS_S.items()}
+    name, key = fields.stats_name, fields.stats_key
+    if name in ("TOPIC_PUT_NUMS", "TOPIC_PUT_SIZE"):
+        sums = topic_sums(services, key, [*_SPANS_S], of_bytes=name == "TOPIC_PUT_SIZE")
     else:
-        remark = f"{fields.stats_name} is not counted here"
-        return Reply(code=Response.SYSTEM_ERROR, remark=remark)
-    items = [StatsItem(counts[name], counts[name] / span) for name, span in _SPANS_S.items()]
+        topic, _, group = key.partition("@")
+        rate = _rate(services, name, services.group_counts.get(topic, group))
+        if rate is None:
+            remark = f"nothing is counted of {name} {key}"
+            return Reply(code=Response.SYSTEM_ERROR, remark=remark)
+        sums = [rate.within(span) for span in _SPANS_S]
+    items = [StatsItem(sum_, sum_ / span) for sum_, span in zip(sums, _SPANS_S, strict=True)]
     return Reply(body=write_body(Stats(*items)))
 
 
-def _topic_counts(services: Services, topic: str) -> dict[str, int]:
-    """Raises TopicNotFound."""
-    services.topics.routed(topic)
-    now_ms, counts = services.now_ms(), dict.fromkeys(_SPANS_S, 0)
-    try:
-        for slot in services.queues.queues(topic).values():
-            _, high = services.queues.range(slot)
-            for name, span in _SPANS_S.items():
-                counts[name] += high - services.queues.offset_at(slot, now_ms - span * 1000)
-    except OSError as error:
-        raise unreadable(topic, error) from None
-    return counts
+def _rate(services: Services, name: str, counted: Counted | None) -> Rate | None:
+    if name == "BROKER_PUT_NUMS":
+        return services.rates.put
+    if name == "BROKER_GET_NUMS":
+        return services.rates.got
+    if counted is None:
+        return None
+    if name == "GROUP_GET_NUMS":
+        return counted.message_rate
+    if name == "GROUP_GET_SIZE":
+        return counted.size_rate
+    return counted.back_rate if name == "SNDBCK_PUT_NUMS" and counted.back else None
 
 
 def queue_entries(services: Services, call: Call) -> Reply:

@@ -272,7 +272,8 @@ def stats(services: Services, call: Call) -> None:
         table: dict[str, QueueOffsets] = {}
         for topic in topics:
             table |= table_of(services, offsets, topic)
-        return Reply(body=write_body(ConsumeStats(0.0, table)))
+        tps = sum(services.group_counts.tps(topic, fields.consumer_group) for topic in topics)
+        return Reply(body=write_body(ConsumeStats(tps, table)))
 
     _described(services, call, fields.consumer_group, found)
 
@@ -284,15 +285,15 @@ def stats_of_all(services: Services, call: Call) -> None:
     def found(infos: dict[str, words.GroupInfo]) -> Reply:
         rows, lag = [], 0
         for group, info in infos.items():
-            offsets = by_topic(info)
-            stats = [
-                table_of(services, offsets, topic)
-                for topic in sorted(_read_topics(info))
-                if not is_order or (c := services.topics.get(topic)) is not None and c.order
-            ]
-            stats = [each for each in stats if each]
-            lag += sum(q.broker_offset - q.consumer_offset for s in stats for q in s.values())
-            rows.append({group: [ConsumeStats(0.0, each) for each in stats]})
+            offsets, stats = by_topic(info), list[ConsumeStats]()
+            for topic in sorted(_read_topics(info)):
+                known = services.topics.get(topic)
+                if is_order and (known is None or not known.order):
+                    continue
+                if table := table_of(services, offsets, topic):
+                    stats.append(ConsumeStats(services.group_counts.tps(topic, group), table))
+                    lag += sum(q.broker_offset - q.consumer_offset for q in table.values())
+            rows.append({group: stats})
         body = BrokerConsumeStats(rows, services.address, lag, 0)
         return Reply(body=write_body(body))
 

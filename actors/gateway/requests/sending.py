@@ -9,9 +9,10 @@ from penstock.actors.gateway.services import Services
 from penstock.remoting.codes import Request, Response
 from penstock.remoting.fields import SendBackFields, SendFields, read_fields
 from penstock.shared.errors import GroupNotFound, NoPermission, PenstockError
+from penstock.shared.formats.properties import decode_properties
 from penstock.shared.formats.record import decode_record
 from penstock.shared.index.lookup import record_at
-from penstock.shared.messaging.retried import retried
+from penstock.shared.messaging.retried import RETRY_TOPIC, retried
 
 
 def send(services: Services, call: Call) -> None:
@@ -68,6 +69,8 @@ def _put_back(
         member=call.connection.client.client_id,
     )
     services.sends.put_back(call, again)
+    topic = decode_properties(again.properties)[RETRY_TOPIC]
+    services.group_counts.gave_back(topic, fields.group, call.now_ms)
 
 
 def recall(services: Services, call: Call) -> Reply:

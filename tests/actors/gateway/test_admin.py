@@ -371,7 +371,7 @@ def test_how_the_broker_does_is_told_in_rocketmqs_words(gateway: Any, asker: Any
         if [found[at]["sum"] for at in ("statsMinute", "statsHour", "statsDay")] == [4, 4, 4]:
             break
         assert time.monotonic() < deadline, found
-    stats["statsName"] = "TOPIC_PUT_SIZE"
+    stats["statsName"] = "GROUP_PUT_NUMS"
     answer = asker.ask(Request.VIEW_BROKER_STATS_DATA, stats)
     assert answer.code == Response.SYSTEM_ERROR
     for code in (
