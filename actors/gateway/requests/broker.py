@@ -7,6 +7,7 @@ import shutil
 from penstock.actors.gateway.calls import Call, Reply
 from penstock.actors.gateway.group_counts import Counted
 from penstock.actors.gateway.rates import Rate
+from penstock.actors.gateway.requests.groups import load_saved
 from penstock.actors.gateway.requests.readers import subscription_row
 from penstock.actors.gateway.requests.topic_sums import topic_sums
 from penstock.actors.gateway.services import Services
@@ -18,6 +19,7 @@ from penstock.remoting.codes import VERSION, Response
 from penstock.remoting.fields import read_fields
 from penstock.shared.errors import InvalidArgument
 from penstock.shared.files.disk_space import disk_used_percent
+from penstock.shared.formats.delay_levels import SCHEDULE_TOPIC
 from penstock.shared.formats.queue_entry import ENTRY
 from penstock.shared.formats.record_layout import HEAD_BYTES, store_timestamp_ms
 from penstock.shared.layout import StorePaths
@@ -91,7 +93,18 @@ def runtime_info(services: Services, call: Call) -> Reply:
     for name in ("send", "pull", "litePull", "query", "ack"):
         for what in ("QueueSize", "QueueCapacity", "QueueHeadWaitTimeMills"):
             table[f"{name}ThreadPool{what}"] = "0"
-    return Reply(body=write_body(Table(table)))
+    return Reply(body=write_body(Table(table | _delay_offsets(services))))
+
+
+def _delay_offsets(services: Services) -> dict[str, str]:
+    """How far each delay level is, as it was saved last, and its next queue offset."""
+    known = load_saved(services, "delay_offsets", dict).get("offsetTable", {})
+    return {
+        f"scheduleMessageOffset_{queue_id + 1}": (
+            f"{known.get(str(queue_id + 1), 0)},{services.queues.range(slot)[1]}"
+        )
+        for queue_id, slot in services.queues.queues(SCHEDULE_TOPIC).items()
+    }
 
 
 def _duration(ms: int) -> str:

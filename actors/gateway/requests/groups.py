@@ -106,11 +106,11 @@ def describe_all(services: Services, call: Call) -> Reply:
 def _groups(services: Services) -> SubscriptionGroups:
     """As the coordinator has saved them last, which it does before it says so. Raises
     StoreUnavailable."""
-    found: SubscriptionGroups = _load(services, "subscription_groups", SubscriptionGroups)
+    found: SubscriptionGroups = load_saved(services, "subscription_groups", SubscriptionGroups)
     return found
 
 
-def _load(services: Services, name: str, build: Callable[[dict[str, Any]], Any]) -> Any:
+def load_saved(services: Services, name: str, build: Callable[[dict[str, Any]], Any]) -> Any:
     file = getattr(StorePaths(services.config.store), name)
     try:
         return load_document(file, build)
@@ -120,13 +120,13 @@ def _load(services: Services, name: str, build: Callable[[dict[str, Any]], Any])
 
 def all_offsets(services: Services, call: Call) -> Reply:
     """consumerOffset.json as it was saved last: at most some seconds ago."""
-    document = _load(services, "consumer_offsets", dict)
+    document = load_saved(services, "consumer_offsets", dict)
     return Reply(body=msgspec.json.encode({"offsetTable": {}, **document}))
 
 
 def all_delay_offsets(services: Services, call: Call) -> Reply:
     """delayOffset.json as it was saved last."""
-    document = _load(services, "delay_offsets", dict)
+    document = load_saved(services, "delay_offsets", dict)
     return Reply(body=msgspec.json.encode({"offsetTable": {}, **document}))
 
 

@@ -61,6 +61,12 @@ def test_what_a_group_gets_and_gives_back_is_counted(gateway: Any, peer: Any) ->
     offset = int.from_bytes(answer.body[28:36], "big")  # in the log, of the first one
     back = {"offset": offset, "group": GROUP, "delayLevel": 1}
     assert asker.ask(Request.CONSUMER_SEND_MSG_BACK, back).code == Response.SUCCESS
+    # it waits for its delay, which the exporter reads of all levels
+    while True:
+        table = json.loads(asker.ask(Request.GET_BROKER_RUNTIME_INFO).body)["table"]
+        if table.get("scheduleMessageOffset_1") in ("0,1", "1,1"):
+            break
+        assert time.monotonic() < until, table
     key = f"{TOPIC}@{GROUP}"
     await_counts(
         asker,

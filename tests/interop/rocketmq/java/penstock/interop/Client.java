@@ -20,6 +20,9 @@
 //     {"op":"strategies","cases":FILE,"out":FILE}        see Groups; needs no broker
 //     {"op":"committed","group":"billing","topic":"orders"}  {queue: [offset, max], ...}
 //     {"op":"mqadmin","words":["topicList"]}  what it prints; see Admin
+//     {"op":"counts","topic":"orders","group":"billing","cluster":"interop"}   see Tools
+//     {"op":"tools","topic":"orders","group":"billing","cluster":"interop","idle":"old","made":"new",
+//      "key":"k1"}                                        see Tools
 //     {"op":"request","topic":"questions"}               see Asking
 //     {"op":"assigned","group":"billing","topic":"orders","from":[[0,3],[1,0]],"until":10,
 //      "at_ms":1700000000000}                             see Asking
@@ -49,6 +52,7 @@ final class Client {
     private Groups groups;
     private Asking asking;
     private Kinds kinds;
+    private Tools tools;
     private String broker;
 
     public static void main(String[] arguments) throws Exception {
@@ -123,6 +127,10 @@ final class Client {
                 return reading.committed(order.getString("group"), order.getString("topic"));
             case "mqadmin":
                 return Admin.run(order.getJSONArray("words").toJavaList(String.class));
+            case "counts":
+                return tools.counts(order);
+            case "tools":
+                return tools.all(order);
             case "request":
                 return asking.request(order.getString("topic"));
             case "assigned":
@@ -133,6 +141,7 @@ final class Client {
                 sending.close();
                 reading.close();
                 kinds.close();
+                tools.close();
                 return true;
             default:
                 throw new IllegalArgumentException("no such order: " + op);
@@ -147,6 +156,7 @@ final class Client {
         groups = new Groups(nameServer, instance);
         asking = new Asking(nameServer, broker, instance);
         kinds = new Kinds(nameServer, instance);
+        tools = new Tools(nameServer, broker, instance);
         this.broker = broker;
     }
 
