@@ -126,6 +126,8 @@ class Request(IntEnum):
     AUTH_LIST_ACL = 3010
 
 
+# By which messages are popped, handed back, and waited for.
+POP = (*range(200_050, 200_056), 200_151)
 # Users and permissions.
 AUTHORITY = tuple(each for each in Request if each.name.startswith("AUTH_"))
 

@@ -26,7 +26,7 @@ from penstock.actors.gateway.requests import (
     transactions,
 )
 from penstock.actors.gateway.services import Services
-from penstock.remoting.codes import AUTHORITY, Request, Response
+from penstock.remoting.codes import AUTHORITY, POP, Request, Response
 from penstock.remoting.naming.server import NAMING
 
 Processor = Callable[[Services, Call], Reply | None]
@@ -113,6 +113,8 @@ PROCESSORS: Mapping[int, Processor] = {
 
 def unsupported(code: int) -> Reply:
     """What RocketMQ answers to a code that it does not have."""
+    if code in POP:
+        return rebalancing.not_by("POP")
     return Reply(
         code=Response.REQUEST_CODE_NOT_SUPPORTED,
         remark=f"there is no request of code {code} here",

@@ -72,11 +72,14 @@ def set_mode(services: Services, call: Call) -> Reply:
     body = read_body(call.command.body, RequestModeBody)
     if body.topic.startswith(RETRY_PREFIX):
         raise NoPermission("the mode of a topic of retries is not to be set", body.topic)
-    if body.mode == "PULL":
-        return Reply()
+    return Reply() if body.mode == "PULL" else not_by(body.mode)
+
+
+def not_by(mode: str) -> Reply:
+    """What clients are told that want another way than to pull."""
     return Reply(
         code=Response.REQUEST_CODE_NOT_SUPPORTED,
-        remark=f"messages are had by PULL only, and not yet by {body.mode[:40]}",
+        remark=f"messages are had by PULL only, and not yet by {mode[:40]}",
     )
 
 

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from penstock.client import Producer
-from penstock.remoting.codes import Request, Response
+from penstock.remoting.codes import POP, Request, Response
 from penstock.remoting.command import RESPONSE_FLAG, Command, encode_command
 from penstock.shared.formats.properties import decode_properties
 from penstock.shared.formats.record import Record, decode_record
@@ -204,6 +204,13 @@ def test_messages_are_had_by_pulling(peer: Any, topic: str, mode: str, code: int
     body = {"topic": topic, "consumerGroup": "g", "mode": mode, "popShareQueueNum": 0}
     answer = peer().ask(Request.SET_MESSAGE_REQUEST_MODE, body=msgspec.json.encode(body))
     assert answer.code == code
+
+
+@pytest.mark.parametrize("code", POP)
+def test_who_pops_is_told_that_messages_are_had_by_pulling(peer: Any, code: int) -> None:
+    answer = peer().ask(code, {"consumerGroup": "g", "topic": "t", "queueId": -1})
+    assert answer.code == Response.REQUEST_CODE_NOT_SUPPORTED
+    assert "not yet by POP" in answer.remark
 
 
 def test_a_recall_is_refused_as_by_a_broker_that_is_not_told_to_take_it(peer: Any) -> None:
