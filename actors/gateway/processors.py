@@ -1,7 +1,8 @@
 """Which request is served by what: one table.
 
 A processor takes the services and the call, and returns a reply; None where it replies later. It
-raises PenstockError for what it refuses. A new code is one function, and one line here.
+raises PenstockError for what it refuses. A new code is a member of `Request`, a row of `FIELDS`
+(remoting/fields.py, or words.py in admin/ or naming/), one function, and one line here.
 """
 
 from __future__ import annotations
