@@ -40,7 +40,7 @@ Examples:
   penstock up --store ./other --port auto         any free ports, printed when ready
   penstock up --store ./store --daemon            in the background: penstock down, logs
   penstock up --set flush_disk_type=async         any key of penstock config show
-  penstock up --register 10.0.0.5:9876 --set broker_name=penstock-1
+  penstock up --register 10.0.0.5:9876 --set broker_ip=10.0.0.9
   penstock up --set gateway_enable=false          not for clients of RocketMQ
   penstock up --set transient_store_pool_bytes=64MiB
 """

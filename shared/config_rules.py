@@ -156,6 +156,11 @@ RULES: tuple[Rule, ...] = (
         lambda c: _are_addresses(c) and (c.gateway_enable or not c.namesrv_addr),
         "HOST:PORT, several with ; between them, and gateway_enable with it",
     ),
+    (
+        "namesrv_addr",
+        lambda c: not _is_loopback(c.broker_ip) or all(_is_loopback(h) for h, _ in c.name_servers),
+        "all on this machine, unless broker_ip is an address at which its clients reach this broker",
+    ),
     ("bind_host", lambda c: _ip_version(c.bind_host) > 0, "an IP address"),
     ("broker_ip", lambda c: _ip_version(c.broker_ip) > 0, "an IP address"),
 )
@@ -198,6 +203,13 @@ def _are_addresses(config: Config) -> bool:
         return len(config.name_servers) >= 0
     except ValueError:
         return False
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False  # a name, which is not resolved
 
 
 def _ip_version(text: str) -> int:

@@ -58,6 +58,30 @@ def test_values_have_ranges(key: str, good: list[object], bad: list[object]) -> 
         assert str(value) in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("name_servers", "is_remote"),
+    [
+        ("127.0.0.1:9876", False),
+        ("localhost:9876;[::1]:9876;127.0.0.2:1", False),
+        ("10.0.0.5:9876", True),
+        ("127.0.0.1:9876;10.0.0.5:9876", True),
+        ("names.example:9876", True),
+    ],
+)
+def test_clients_of_other_machines_are_not_sent_to_their_own(
+    name_servers: str, is_remote: bool
+) -> None:
+    """A name server tells them `broker_ip`, and by loopback each of them finds itself."""
+    for address in ("127.0.0.1", "::1"):
+        values = {"namesrv_addr": name_servers, "broker_ip": address}
+        if is_remote:
+            with pytest.raises(ConfigError, match="namesrv_addr.*broker_ip"):
+                _checked(**values)
+        else:
+            _checked(**values)
+    _checked(namesrv_addr=name_servers, broker_ip="10.0.0.9")
+
+
 def test_the_pool_holds_four_of_the_largest_frames() -> None:
     for size, enough in ((4 << 20, 16 << 20), (64 << 20, 256 << 20), (1, 4 << 20)):
         config = Config(max_message_size_bytes=size)

@@ -41,8 +41,10 @@ def test_a_broker_registers_follows_its_topics_and_leaves(
         broker = start_broker(
             gateway_enable="true", gateway_port=0, gateway_name_server_port=0,
             cluster_name='"mixed"', namesrv_addr=f'"{";".join(addresses)}"',
+            broker_ip='"10.9.8.7"',
         )  # fmt: skip
-        remoting = broker.status()["endpoints"]["remoting"].removeprefix("tcp://")
+        port = broker.status()["endpoints"]["remoting"].rpartition(":")[2]
+        remoting = f"10.9.8.7:{port}"
         peer = new_peer(first.endpoint)
         await_true(lambda: route(peer, "TBW102") is not None)
         info = json.loads(peer.ask(Request.GET_BROKER_CLUSTER_INFO).body)
@@ -95,7 +97,7 @@ def test_a_name_server_whose_name_none_can_have_is_reported_and_the_broker_serve
 ) -> None:
     broker = start_broker(
         gateway_enable="true", gateway_port=0, gateway_name_server_port=0,
-        namesrv_addr='"a..b:9876"',
+        namesrv_addr='"a..b:9876"', broker_ip='"10.9.8.7"',
     )  # fmt: skip
     await_true(lambda: "name server a..b:9876 is not found" in broker.said.read_text())
     with Producer(broker.produce) as producer:
