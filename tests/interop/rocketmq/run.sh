@@ -24,9 +24,15 @@ if [ "$1" = --fetch ]; then
     done
     exit 0
 fi
-if [ ! -e "$built" ] || [ -n "$(find "$here/pom.xml" "$here/java" "$here/java-$line" "$maker/java" \
-    "$maker/java-$line" -newer "$built")" ]; then
+if [ ! -e "$built" ] || [ -n "$(find "$here/pom.xml" "$here/jars-$line.sha256" "$here/java" \
+    "$here/java-$line" "$maker/java" "$maker/java-$line" -newer "$built")" ]; then
     mvn -q -B -f "$here/pom.xml" $profile process-classes >&2
+    # the version is what was asked for, and the hashes say that it is what came
+    if ! (cd "$target/lib" && export LC_ALL=C && sha256sum rocketmq-*.jar) |
+        diff "$here/jars-$line.sha256" - >&2; then
+        echo "these jars of RocketMQ are not those of jars-$line.sha256" >&2
+        exit 1
+    fi
     touch "$built"
 fi
 [ "$1" != --build ] || exit 0
