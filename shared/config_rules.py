@@ -159,7 +159,7 @@ RULES: tuple[Rule, ...] = (
     (
         "namesrv_addr",
         lambda c: not _is_loopback(c.broker_ip) or all(_is_loopback(h) for h, _ in c.name_servers),
-        "all on this machine, unless broker_ip is an address at which its clients reach this broker",
+        "all on this machine, unless broker_ip is an address by which clients reach this broker",
     ),
     ("bind_host", lambda c: _ip_version(c.bind_host) > 0, "an IP address"),
     ("broker_ip", lambda c: _ip_version(c.broker_ip) > 0, "an IP address"),

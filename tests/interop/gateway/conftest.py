@@ -23,14 +23,10 @@ SAME, DIFFERS, NONE, UNTRIED = "same", "differs", "none", "untried"
 def verdicts() -> Callable[..., None]:
     """Compare what a client has said of both: verdicts("Java 5.3.3", {feature: what}, {...})."""
 
-    def hand_in(
-        client: str, ours: Mapping[str, Any], theirs: Mapping[str, Any], whole: bool = True
-    ) -> None:
-        """Without `whole` a program has done only some of what it can."""
+    def hand_in(client: str, ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> None:
         assert ours.keys() == theirs.keys()
         table = Table()
-        rows = [row for row in table.rows if whole or row in theirs]
-        table.hold(client, {row: verdict(ours, theirs, row) for row in rows})
+        table.hold(client, {row: verdict(ours, theirs, row) for row in table.rows})
 
     return hand_in
 

@@ -102,8 +102,8 @@ final class Tools {
         ask("getAllTopicConfig",
             () -> admin.getAllTopicConfig(address, TIMEOUT_MS).getTopicConfigTable().get(topic));
         ask("getBrokerConfig", () -> admin.getBrokerConfig(address).get("brokerName"));
-        ask("getAllProducerInfo", () -> admin.getAllProducerInfo(address).getData().get("interop"));
-        ask("examineProducerConnectionInfo", () -> admin.examineProducerConnectionInfo("interop", topic));
+        ask("getAllProducerInfo", () -> admin.getAllProducerInfo(address).getData().get("interop-NONE"));
+        ask("examineProducerConnectionInfo", () -> admin.examineProducerConnectionInfo("interop-NONE", topic));
         ask("queryTopicConsumeByWho", () -> admin.queryTopicConsumeByWho(topic).getGroupList());
         var members = admin.examineConsumerConnectionInfo(group);
         ask("examineConsumerConnectionInfo", () -> members);
