@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import time
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -18,6 +19,9 @@ from penstock.remoting.batch import BatchItem, encode_batch
 from penstock.remoting.codes import Request, Response
 from penstock.remoting.command import MAX_FRAME_BYTES, Command, encode_command
 from penstock.shared.formats.properties import encode_properties
+from penstock.shared.layout import StorePaths
+from penstock.shared.memory.positions import Positions
+from penstock.shared.memory.run_directory import read_run
 
 WAIT_S = 20
 # Of a message, and how often it is asked for at once.
@@ -165,6 +169,30 @@ def test_of_sends_that_go_together_a_bad_one_fails_alone(peer: Any) -> None:
     assert answers[bad].code == Response.MESSAGE_ILLEGAL
     # those that have to go again come after what is on its way
     assert sorted(int(answers[each].fields["queueOffset"]) for each in good) == [*range(1, 21)]
+
+
+def test_what_several_connections_send_goes_to_the_writer_in_few_frames(
+    gateway: Any, peer: Any
+) -> None:
+    run = read_run(StorePaths(gateway.store))
+    assert run is not None
+    count, senders = 50, [peer() for _ in range(8)]
+    assert senders[0].ask(Request.SEND_MESSAGE, SEND | {"topic": "together"}).code == 0
+    texts = {key: str(value) for key, value in (SEND | {"topic": "together"}).items()}
+    requests = b"".join(
+        encode_command(Command(Request.SEND_MESSAGE, number, texts)) for number in range(count)
+    )
+    with closing(Positions(run.positions)) as positions:
+
+        def frames() -> int:
+            return sum(positions.durations("acknowledge")[1])
+
+        before = frames()
+        for each in senders:
+            each.socket.sendall(requests)
+        for each in senders:
+            assert {each.hear().code for _ in range(count)} == {Response.SUCCESS}
+        assert 0 < frames() - before <= count * len(senders) / 10
 
 
 def test_a_delayed_message_comes_when_its_time_has_come(gateway: Any, peer: Any) -> None:

@@ -10,7 +10,13 @@ from itertools import count
 
 import pytest
 
-from penstock.actors.gateway.connecting.connection import MOST_UNREAD_BYTES, Connection
+from penstock.actors.gateway.connecting.connection import (
+    IDLE_MS,
+    MOST_UNREAD_BYTES,
+    STALL_MS,
+    Connection,
+    NotServed,
+)
 from penstock.actors.gateway.connecting.connections import (
     MORE_MS,
     MOST_HELD_BYTES,
@@ -59,6 +65,56 @@ def clients() -> Iterator[Clients]:
 
 def frame(number: int) -> bytes:
     return LENGTH.pack(LENGTH.size) + LENGTH.pack(number)
+
+
+def test_a_client_that_is_silent_has_two_minutes() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.setblocking(False)
+        connection = Connection(ours, ("127.0.0.1", 1), 0)
+        connection.check(IDLE_MS)
+        theirs.sendall(frame(1))
+        assert len(list(connection.receive(1000))) == 1
+        connection.check(1000 + IDLE_MS)
+        connection.put(b"an answer")
+        assert connection.flush(2000), "what it is sent counts, too"
+        connection.check(2000 + IDLE_MS)
+        with pytest.raises(NotServed, match="^$"):
+            connection.check(2001 + IDLE_MS)
+
+
+@pytest.mark.parametrize("size", [1, 5, 7])
+def test_half_a_frame_has_a_minute(size: int) -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.setblocking(False)
+        connection = Connection(ours, ("127.0.0.1", 1), 0)
+        theirs.sendall(frame(1)[:size])
+        assert list(connection.receive(10)) == []
+        connection.check(10 + STALL_MS)
+        with pytest.raises(NotServed, match=f"{size} bytes of a frame"):
+            connection.check(11 + STALL_MS)
+        theirs.sendall(frame(1)[size:])
+        assert len(list(connection.receive(STALL_MS))) == 1
+        connection.check(11 + STALL_MS)
+
+
+def test_answers_that_are_not_read_have_a_minute_from_the_last_that_was() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.setblocking(False)
+        connection = Connection(ours, ("127.0.0.1", 1), 0)
+        connection.put(bytes(MOST_UNREAD_BYTES))
+        assert not connection.flush(0), "more than the kernel takes"
+        connection.check(STALL_MS)
+        assert theirs.recv(1 << 16)
+        with suppress(BlockingIOError):  # so that there is room for more
+            while theirs.recv(1 << 20, socket.MSG_DONTWAIT):
+                pass
+        assert not connection.flush(10), "some of it is read, and not all"
+        connection.check(10 + STALL_MS)
+        with pytest.raises(NotServed, match=f"left {connection.unread_bytes} bytes unread"):
+            connection.check(11 + STALL_MS)
 
 
 def test_a_client_with_much_to_say_has_its_share_of_a_turn(clients: Clients) -> None:
