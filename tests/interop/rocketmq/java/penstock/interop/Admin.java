@@ -20,7 +20,8 @@ final class Admin {
         System.setOut(both);
         System.setErr(both);
         try {
-            MQAdminStartup.main0(words.toArray(new String[0]), null);
+            // each has a client of its own, which it shuts down
+            Ending.of(() -> MQAdminStartup.main0(words.toArray(new String[0]), null));
         } finally {
             System.setOut(out);
             System.setErr(err);
