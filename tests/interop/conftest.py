@@ -71,7 +71,8 @@ def built() -> None:
 class Jvm:
     """A Java program that takes orders on stdin, answers in lines, and ends with its stdin."""
 
-    def __init__(self, said: Path, *arguments: str, line: str = "5.3") -> None:
+    def __init__(self, said: Path, *arguments: str, line: str = "5.3", options: str = "") -> None:
+        """`options` are for the JVM."""
         self.said = said
         with said.open("ab") as stderr:
             self.process = subprocess.Popen(
@@ -79,6 +80,7 @@ class Jvm:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=stderr,
+                env={**os.environ, "JAVA_OPTIONS": options},
             )
 
     def tell(self, line: str) -> None:
@@ -282,8 +284,8 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Place, Plac
 class Client:
     """RocketMQ's client; what it is asked for and answers is in rocketmq/java/.../Client.java."""
 
-    def __init__(self, said: Path, line: str = "5.3") -> None:
-        self._jvm = Jvm(said, "penstock.interop.Client", line=line)
+    def __init__(self, said: Path, line: str = "5.3", options: str = "") -> None:
+        self._jvm = Jvm(said, "penstock.interop.Client", line=line, options=options)
 
     def begin(self, op: str, **order: object) -> None:
         self._jvm.tell(json.dumps({"op": op, **order}, default=str))
@@ -310,8 +312,8 @@ def java() -> Iterator[Callable[..., Client]]:
     """Start the official client of a line: java(place, "4.9")."""
     started: list[Client] = []
 
-    def start(place: Place, line: str = "5.3") -> Client:
-        started.append(Client(place.file("client.txt"), line))
+    def start(place: Place, line: str = "5.3", options: str = "") -> Client:
+        started.append(Client(place.file("client.txt"), line, options))
         return started[-1]
 
     yield start
@@ -345,7 +347,8 @@ class Penstock:
         }
         arguments = ["up", "--store", str(place.store)]
         for key, value in (known | settings).items():
-            arguments += ["--set", f"{key}={str(value).lower()}"]
+            word = value if isinstance(value, str) else str(value).lower()
+            arguments += ["--set", f"{key}={word}"]
         with self.said.open("wb") as said:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "penstock.cli.main", *arguments],

@@ -8,10 +8,12 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 import time
 from base64 import b64encode
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ import pytest
 from penstock.client.group_consumer import GroupConsumer
 from penstock.client.producer import Producer
 from penstock.shared.process.broker_status import read_status
+from tests.interop.gateway.programs import PROGRAMS, official_python
 
 TOPIC, QUEUES, GROUP = "orders", 4, "billing"
 IDLE_MS, WAIT_S = 60_000, 60
@@ -46,7 +49,7 @@ COMMITTED = [
 CHECKS = [n for n, (first, _) in enumerate(OUTCOMES * 2) if first == UNKNOWN]
 
 
-def with_gateway(penstock: Callable[..., Any], place: Any) -> Any:
+def with_gateway(penstock: Callable[..., Any], place: Any, **more: object) -> Any:
     """A broker that the client takes for RocketMQ's, by the ports of its place."""
     return penstock(
         place,
@@ -58,6 +61,7 @@ def with_gateway(penstock: Callable[..., Any], place: Any) -> Any:
         cluster_name="interop",
         transaction_check_interval_ms=500,
         transaction_time_out_ms=500,
+        **more,
     )
 
 
@@ -291,36 +295,132 @@ def test_the_java_client_says_the_same_of_the_gateway_and_of_a_real_broker(
     record_property("messages", programs[0].total + OF_KINDS)
 
 
-def test_javas_member_and_penstocks_own_share_the_queues_of_a_group(
+CERTIFICATES = Path(__file__).parents[2] / "actors" / "gateway" / "tls"
+SECURED = {
+    "tls_server_cert_path": str(CERTIFICATES / "certificate.pem"),
+    "tls_server_key_path": str(CERTIFICATES / "key.pem"),
+    "tls_server_mode": "enforcing",
+}
+
+
+@pytest.mark.parametrize(
+    ("options", "settings", "more"),
+    [
+        ("-Dtls.enable=true -Dtls.client.authServer=false", SECURED, {}),
+        ("-Drocketmq.serialize.type=ROCKETMQ", {}, {}),
+        ("", {}, {"assigned": True}),
+    ],
+    ids=["TLS", "binary header", "queues that the broker divides"],
+)
+def test_the_java_client_sends_and_consumes_in_ways_that_are_off_otherwise(
+    place: Any,
+    penstock: Callable[..., Any],
+    java: Callable[..., Any],
+    options: str,
+    settings: dict[str, object],
+    more: dict[str, object],
+) -> None:
+    with_gateway(penstock, place, **settings)
+    client = java(place, options=options)
+    client.open(place)
+    client.ask("create", topic=TOPIC, queues=QUEUES)
+    if more:  # it asks for messages by POP first, is refused, and goes on pulling
+        words = ["setConsumeMode", "-b", f"127.0.0.1:{place.port}", "-t", TOPIC, "-g", GROUP]
+        words += ["-m", "POP", "-q", "1", "-n", place.name_server]
+        assert "not yet by POP" in client.ask("mqadmin", words=words)
+    orders, receipts = place.file("send.jsonl"), place.file("sent.jsonl")
+    wanted = [{"topic": TOPIC, "queue": n % QUEUES} | message(b"%d" % n) for n in range(PLAIN)]
+    orders.write_text("".join(json.dumps(each) + "\n" for each in wanted))
+    done = client.ask("send", messages=orders, receipts=receipts)
+    assert done == {"acknowledged": PLAIN}
+    out, order = place.file("consumed.jsonl"), {"group": GROUP, "topics": {TOPIC: "*"}}
+    client.ask("consume", until=PLAIN, idle_ms=IDLE_MS, level=1, out=out, **order, **more)
+    assert sorted(int(row["body"]) for row in lines(out)) == [*range(PLAIN)]
+    client.ask("close")
+
+
+@contextmanager
+def python_member(place: Any) -> Iterator[Path]:
+    """A member by the wheel for Python; what it gets is in this file."""
+    command = [official_python()[0], str(PROGRAMS / "python_member.py")]
+    got, home = place.file("python.txt"), place.directory / "python-home"
+    home.mkdir()  # the library writes there
+    with got.open("w") as out, place.file("python-errors.txt").open("w") as errors:
+        running = subprocess.Popen(
+            [*command, place.name_server, TOPIC, GROUP],
+            stdin=subprocess.PIPE,
+            stdout=out,
+            stderr=errors,
+            env={"HOME": str(home), "PATH": os.environ["PATH"]},
+        )
+    assert running.stdin is not None
+    try:
+        yield got
+        running.stdin.close()
+        running.wait(WAIT_S)  # it gives its queues back
+    finally:
+        running.kill()
+        running.wait()
+        running.stdin.close()
+
+
+def test_members_of_java_python_and_penstocks_own_share_the_queues_of_a_group(
     place: Any, penstock: Callable[..., Any], client: Any
 ) -> None:
     with_gateway(penstock, place)
     client.open(place)
     client.ask("create", topic=TOPIC, queues=QUEUES)
+    number = 0
     with Producer(store=place.store) as producer:
-        for number in range(8):
-            producer.send(TOPIC, b"%d" % number, queue=number % QUEUES).result(WAIT_S)
-        out = place.file("consumed.jsonl")
+
+        def send_to_all() -> None:
+            nonlocal number
+            for queue in range(QUEUES):
+                producer.send(TOPIC, b"%d" % number, queue=queue).result(WAIT_S)
+                number += 1
+
+        out, until = place.file("consumed.jsonl"), time.monotonic() + 2 * WAIT_S
         order = {"group": GROUP, "topics": {TOPIC: "*"}, "level": 1, "out": out}
         client.begin("consume", until=1 << 30, idle_ms=15_000, **order)
-        await_lines(out, 8)
-        with GroupConsumer(store=place.store, group=GROUP, topics=TOPIC, start="first") as own:
-            until = time.monotonic() + WAIT_S
-            mine: list[bytes] = []
-            number = 8
-            # until Java's member has gone on without the queues that are this one's now
-            while len(mine) < 8:
-                assert time.monotonic() < until, mine
-                producer.send(TOPIC, b"%d" % number, queue=number % QUEUES).result(WAIT_S)
-                number += 1
-                for message in own.poll(0.2):
-                    mine.append(message.body)
-                    message.ack()
-    client.finish()
-    theirs = [row["body"].encode() for row in lines(out)]
-    assert {int(each) for each in [*mine, *theirs]} == set(range(number))
+        send_to_all()
+        await_lines(out, QUEUES)
+        with python_member(place) as got:
+            while not got.read_text():
+                assert time.monotonic() < until, "Python's member has no queue yet"
+                send_to_all()
+                time.sleep(0.1)
+            mine: list[int] = []
+            own = GroupConsumer(store=place.store, group=GROUP, topics=TOPIC, start="first")
+            with own:
+                while len(mine) < QUEUES:
+                    assert time.monotonic() < until, mine
+                    send_to_all()
+                    for message in own.poll(0.2):
+                        mine.append(int(message.body))
+                        message.ack()
+                # and by now each has some of the queues, and goes on with them
+                since = number
+                while not (
+                    any(each >= since for each in mine)
+                    and any(each >= since for each in _of_java(out))
+                    and any(each >= since for each in _of_python(got))
+                ):
+                    assert time.monotonic() < until, (since, mine[-3:], _of_python(got)[-3:])
+                    send_to_all()
+                    for message in own.poll(0.2):
+                        mine.append(int(message.body))
+                        message.ack()
+            client.finish()
+    assert {*mine, *_of_java(out), *_of_python(got)} == set(range(number))
     assert len(mine) == len(set(mine)), "nobody else had its queues"
-    assert {int(each) % QUEUES for each in theirs if int(each) >= 8}, "and it has some still"
+
+
+def _of_java(out: Path) -> list[int]:
+    return [int(row["body"]) for row in lines(out)]
+
+
+def _of_python(got: Path) -> list[int]:
+    return [int(line) for line in got.read_text().splitlines()]
 
 
 def await_lines(file: Path, count: int) -> None:

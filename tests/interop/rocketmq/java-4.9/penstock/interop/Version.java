@@ -16,6 +16,10 @@ final class Version {
         consumer.setMessageModel(MessageModel.BROADCASTING);
     }
 
+    static void letBrokerDivide(DefaultMQPushConsumer consumer) {
+        throw new UnsupportedOperationException("queues that a broker divides");
+    }
+
     static void compress(DefaultMQProducer producer, String kind) {
         if (!kind.equals("ZLIB")) {
             throw new UnsupportedOperationException(kind);

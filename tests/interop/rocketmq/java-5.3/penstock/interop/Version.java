@@ -17,6 +17,10 @@ final class Version {
         consumer.setMessageModel(MessageModel.BROADCASTING);
     }
 
+    static void letBrokerDivide(DefaultMQPushConsumer consumer) {
+        consumer.setClientRebalance(false);
+    }
+
     static void compress(DefaultMQProducer producer, String kind) {
         producer.setCompressType(CompressionType.valueOf(kind));
     }

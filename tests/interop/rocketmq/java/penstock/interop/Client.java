@@ -15,7 +15,7 @@
 //     {"op":"view","ids":FILE,"out":FILE}                see Reading
 //     {"op":"query","queries":FILE,"out":FILE}           see Reading
 //     {"op":"consume","group":"billing","topics":{"orders":"*"},"until":100,"idle_ms":20000,
-//      "settle_ms":0,"level":1,"orderly":false,"sql":false,"broadcasting":false,
+//      "settle_ms":0,"level":1,"orderly":false,"sql":false,"broadcasting":false,"assigned":false,
 //      "max_reconsume_times":16,"out":FILE}           see Groups
 //     {"op":"strategies","cases":FILE,"out":FILE}        see Groups; needs no broker
 //     {"op":"committed","group":"billing","topic":"orders"}  {queue: [offset, max], ...}

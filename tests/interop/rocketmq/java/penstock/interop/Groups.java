@@ -1,7 +1,7 @@
 // Members of consumer groups: the official push consumer, and the official strategies.
 //
 // consume joins a group and ends when `until` messages have succeeded and none has come for
-// `settle_ms`, or none has come for `idle_ms`. A message fails as often as its property `fail` says,
+// `settle_ms`, or none has come for `idle_ms`. With `assigned` it asks the broker for its queues. A message fails as often as its property `fail` says,
 // which counts by its reconsume times, and comes again by the delay `level`.
 // A line of the output is one call of the handler: {"topic","broker","queue","offset","body","times",
 // "succeeded","at_ms"}.
@@ -72,6 +72,9 @@ final class Groups {
         }
         if (order.getBooleanValue("broadcasting")) {
             Version.broadcast(consumer);
+        }
+        if (order.getBooleanValue("assigned")) {
+            Version.letBrokerDivide(consumer);
         }
         if (order.containsKey("max_reconsume_times")) {
             consumer.setMaxReconsumeTimes(order.getIntValue("max_reconsume_times"));
