@@ -159,7 +159,6 @@ def offset_by_time(services: Services, call: Call) -> Reply:
 def earliest_time(services: Services, call: Call) -> Reply:
     """When the first message of a queue was stored; -1 where it has none that can be read."""
     fields = read_fields(call.command, QueueFields)
-    _range(services, fields.topic, fields.queue_id)
     slot = services.queues.queues(fields.topic).get(fields.queue_id)
     try:
         stored_ms = services.queues.first_stored_ms(slot) if slot is not None else -1
@@ -184,9 +183,7 @@ def query(services: Services, call: Call) -> Reply | None:
 
 
 def _range(services: Services, topic: str, queue_id: int) -> tuple[int, int]:
-    """A queue's first and next offset. Raises TopicNotFound, QueueNotFound."""
-    config = services.topics.routed(topic)
-    if not 0 <= queue_id < config.queues:
-        raise services.topics.no_such_queue(topic, queue_id, config.queues)
+    """A queue's first and next offset. One that is not there is empty, as in RocketMQ: its clients
+    ask so of queues that may come yet, as those of dead letters."""
     slot = services.queues.queues(topic).get(queue_id)
     return services.queues.range(slot) if slot is not None else (0, 0)

@@ -435,6 +435,19 @@ def test_whoever_joins_is_told_to_divide_after_its_answer_and_once(peer: Any, to
         assert again.ask(Request.HEART_BEAT, body=broadcasting).code == Response.SUCCESS
 
 
+@pytest.mark.parametrize("queue", [("", QUEUES), ("", -1), ("no-such", 0), ("%DLQ%no-such", 0)])
+def test_a_queue_that_is_not_there_is_empty(peer: Any, topic: str, queue: tuple[str, int]) -> None:
+    """As a RocketMQ 5.3.3 broker says it."""
+    asker = peer()
+    fields: dict[str, object] = {"topic": queue[0] or topic, "queueId": queue[1], "timestamp": 0}
+    for code in (
+        Request.GET_MAX_OFFSET, Request.GET_MIN_OFFSET, Request.SEARCH_OFFSET_BY_TIMESTAMP,
+    ):  # fmt: skip
+        assert asker.ask(code, fields).fields == {"offset": "0"}
+    answer = asker.ask(Request.GET_EARLIEST_MSG_STORETIME, fields)
+    assert answer.code == Response.SUCCESS and answer.fields == {"timestamp": "-1"}
+
+
 def test_members_are_told_of_each_other_and_of_one_that_has_gone(peer: Any, topic: str) -> None:
     group = f"g{topic}"
     one = member(peer, "a", group, topic)
