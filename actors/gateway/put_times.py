@@ -39,7 +39,7 @@ class PutTimes:
             self._until_ms = now_ms + SPAN_MS
 
     def described(self) -> str:
-        """How many took how long in the last whole minute; "null" where there was none yet."""
+        """How many took how long in the last whole minute; "null" before the first."""
         if self._last is None:
             return "null"
         counts = dict.fromkeys((*_STEPS_MS.values(), _LATER), 0)

@@ -216,8 +216,10 @@ class Sends:
         """Take answers, and send what waits."""
         done = self._hear(now_ms)
         self.times.work(now_ms)
-        for outcome in self._sender.outcomes():
-            self._settle(now_ms, *outcome)
+        for frame, outcome, stored_after in self._sender.outcomes():
+            if isinstance(outcome, Appended):
+                self.times.took(now_ms - frame[0].now_ms, len(frame))
+            self._settle(frame, outcome, stored_after)
             done += 1
         if self._sender.trouble is not None:
             self._refuse_all(self._sender.trouble)
@@ -346,14 +348,9 @@ class Sends:
         self._waiting_bytes = 0
 
     def _settle(
-        self,
-        now_ms: int,
-        frame: Sequence[Waiting],
-        outcome: Appended | PenstockError,
-        stored_after: int,
+        self, frame: Sequence[Waiting], outcome: Appended | PenstockError, stored_after: int
     ) -> None:
         if isinstance(outcome, Appended):
-            self.times.took(now_ms - frame[0].now_ms, len(frame))
             self._stored(frame, outcome)
         elif len(frame) == 1:
             self.times.failed += 1

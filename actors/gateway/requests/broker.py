@@ -33,15 +33,7 @@ _SPANS_S = (60, 3600, 86_400)
 
 def runtime_info(services: Services, call: Call) -> Reply:
     """How the broker does, in RocketMQ's words. What Penstock has not is 0 if a tool reads it."""
-    rates, positions, config = services.rates, services.positions, services.config
-    wrote, start = positions["wrote"], positions["log_start"]
-    log = StorePaths(config.store).commit_log
-    disk = shutil.disk_usage(log)
-    # as RocketMQ has it: what is reserved for root is free, and still no room for messages
-    used = f"{max(0, disk_used_percent(log)) / 100}"
-    total, free = (f"{each / 2**30:.1f} GiB" for each in (disk.total, disk.total - disk.used))
-    put, got, times = rates.put, rates.got, services.sends.times
-    size = (wrote - start) / max(1, put.total) if put.total else 0.0
+    positions, wrote = services.positions, services.positions["wrote"]
     table = {
         "brokerActive": "true",
         "brokerVersion": str(VERSION),
@@ -49,6 +41,36 @@ def runtime_info(services: Services, call: Call) -> Reply:
         "bootTimestamp": str(services.started_ms),
         "startAcceptSendRequestTimeStamp": "0",
         "runtime": _duration(services.now_ms() - services.started_ms),
+        "commitLogMinOffset": str(positions["log_start"]),
+        "commitLogMaxOffset": str(wrote),
+        "dispatchMaxBuffer": "0",
+        "dispatchBehindBytes": str(max(0, wrote - positions["dispatched"])),
+        "remainHowManyDataToCommit": f"{max(0, wrote - positions['committed'])} B",
+        "remainHowManyDataToFlush": f"{max(0, wrote - positions['flushed'])} B",
+        "remainTransientStoreBufferNumbs": "0",
+        "earliestMessageTimeStamp": str(_earliest_ms(services)),
+        "timerReadBehind": "0",
+        "timerOffsetBehind": "0",
+        "timerCongestNum": str(positions["pending_delayed"]),
+        "timerEnqueueTps": "0.0",
+        "timerDequeueTps": "0.0",
+        "pageCacheLockTimeMills": "0",
+        "EndTransactionQueueSize": "0",
+        "EndTransactionThreadPoolQueueCapacity": "0",
+    }
+    for name in ("send", "pull", "litePull", "query", "ack"):
+        for what in ("QueueSize", "QueueCapacity", "QueueHeadWaitTimeMills"):
+            table[f"{name}ThreadPool{what}"] = "0"
+    table |= _counts(services) | _disk(services) | _delay_offsets(services)
+    return Reply(body=write_body(Table(table)))
+
+
+def _counts(services: Services) -> dict[str, str]:
+    """How many messages came and went, and how long it took."""
+    rates, positions, times = services.rates, services.positions, services.sends.times
+    put, got, wrote = rates.put, rates.got, positions["wrote"]
+    size = (wrote - positions["log_start"]) / max(1, put.total) if put.total else 0.0
+    return {
         "putTps": put.rates(),
         "getTotalTps": rates.pulls.rates(),
         "getFoundTps": rates.found.rates(),
@@ -69,31 +91,22 @@ def runtime_info(services: Services, call: Call) -> Reply:
         "msgGetTotalYesterdayMorning": str(got.yesterday),
         "msgGetTotalTodayMorning": str(got.today),
         "msgGetTotalTodayNow": str(got.in_run),
-        "commitLogMinOffset": str(start),
-        "commitLogMaxOffset": str(wrote),
+    }
+
+
+def _disk(services: Services) -> dict[str, str]:
+    """How full the log's disk is, as RocketMQ has it: what is reserved for root is free, and still
+    no room for messages."""
+    log = StorePaths(services.config.store).commit_log
+    disk = shutil.disk_usage(log)
+    used = f"{max(0, disk_used_percent(log)) / 100}"
+    total, free = (f"{each / 2**30:.1f} GiB" for each in (disk.total, disk.total - disk.used))
+    return {
         "commitLogDiskRatio": used,
+        f"commitLogDiskRatio_{log}": used,
         "consumeQueueDiskRatio": used,
         "commitLogDirCapacity": f"Total : {total}, Free : {free}.",
-        f"commitLogDiskRatio_{log}": used,
-        "dispatchMaxBuffer": "0",
-        "dispatchBehindBytes": str(max(0, wrote - positions["dispatched"])),
-        "remainHowManyDataToCommit": f"{max(0, wrote - positions['committed'])} B",
-        "remainHowManyDataToFlush": f"{max(0, wrote - positions['flushed'])} B",
-        "remainTransientStoreBufferNumbs": "0",
-        "earliestMessageTimeStamp": str(_earliest_ms(services)),
-        "timerReadBehind": "0",
-        "timerOffsetBehind": "0",
-        "timerCongestNum": str(positions["pending_delayed"]),
-        "timerEnqueueTps": "0.0",
-        "timerDequeueTps": "0.0",
-        "pageCacheLockTimeMills": "0",
-        "EndTransactionQueueSize": "0",
-        "EndTransactionThreadPoolQueueCapacity": "0",
     }
-    for name in ("send", "pull", "litePull", "query", "ack"):
-        for what in ("QueueSize", "QueueCapacity", "QueueHeadWaitTimeMills"):
-            table[f"{name}ThreadPool{what}"] = "0"
-    return Reply(body=write_body(Table(table | _delay_offsets(services))))
 
 
 def _delay_offsets(services: Services) -> dict[str, str]:
