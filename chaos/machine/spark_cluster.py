@@ -1,4 +1,8 @@
-"""A Spark standalone cluster of processes of this machine: a master and workers, to be killed."""
+"""A Spark standalone cluster of processes of this machine: a master and workers, to be killed.
+
+Workers take turns with two names of the loopback: a slow task is tried a second time only on a host
+of another name.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +20,7 @@ from penstock.shared.errors import StoreUnavailable
 from penstock.spark.java import java_home
 
 STARTED_S = 120.0
+HOSTS = "127.0.0.1", "localhost"
 # of virtual machines that live for a minute
 QUICK_START = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 # of an application's executors
@@ -23,6 +28,7 @@ EXECUTORS = {
     "spark.executor.memory": "512m",
     "spark.executor.extraJavaOptions": " ".join(QUICK_START),
 }
+_DEPLOY = "org.apache.spark.deploy"
 
 
 def _home() -> Path:
@@ -40,29 +46,40 @@ class Cluster:
         self.url = ""
 
     def start(self, workers: int) -> None:
-        deploy = "org.apache.spark.deploy"
-        self._launch("master", f"{deploy}.master.Master", "--port", "0", "--webui-port", "0")
+        entry = f"{_DEPLOY}.master.Master"
+        self._launch("master", entry, HOSTS[0], "--port", "0", "--webui-port", "0")
         self.url = self._said("master", r"Starting Spark master at (spark://\S+)")
         for number in range(workers):
-            name = f"worker-{number}"
-            place = self._place / name
-            self._launch(
-                name,
-                f"{deploy}.worker.Worker",
-                *("--cores", "1", "--memory", "700m", "--webui-port", "0"),
-                *("--work-dir", str(place), self.url),
-            )
+            self._launch_worker(number)
         for number in range(workers):
-            self._said(f"worker-{number}", r"(Successfully registered) with master")
+            self._await_worker(number)
 
-    def _launch(self, name: str, entry: str, *arguments: str) -> None:
+    def start_worker(self, number: int) -> None:
+        """One more, of a number that no worker has had."""
+        self._launch_worker(number)
+        self._await_worker(number)
+
+    def _launch_worker(self, number: int) -> None:
+        name = f"worker-{number}"
+        self._launch(
+            name,
+            f"{_DEPLOY}.worker.Worker",
+            HOSTS[number % len(HOSTS)],
+            *("--cores", "1", "--memory", "700m", "--webui-port", "0"),
+            *("--work-dir", str(self._place / name), self.url),
+        )
+
+    def _await_worker(self, number: int) -> None:
+        self._said(f"worker-{number}", r"(Successfully registered) with master")
+
+    def _launch(self, name: str, entry: str, host: str, *arguments: str) -> None:
         place = self._place / name
         place.mkdir(parents=True)
         with (place / "said").open("wb") as said:
             self._processes[name] = subprocess.Popen(
                 [str(java_home() / "bin" / "java"), "-Xmx256m", *QUICK_START]
                 + ["-cp", f"{_home()}/jars/*", f"-Djava.io.tmpdir={place}", entry]
-                + ["--host", "127.0.0.1", *arguments],
+                + ["--host", host, *arguments],
                 stdout=said,
                 stderr=said,
                 env=os.environ | _environment(),
