@@ -228,6 +228,17 @@ def test_of_drivers_that_commit_at_once_one_attempt_is_stored_once(running: Plac
     assert names(running) == expected(won, MORE)
 
 
+@pytest.mark.parametrize("count", [20, MANY])
+def test_of_a_partition_that_two_tasks_have_staged_one_copy_is_stored(
+    running: Place, count: int
+) -> None:
+    """As with speculation: both attempts end, and Spark hands one answer to the commit."""
+    first, second = (stage(running, "a", count) for _ in range(2))
+    assert not set(first) & set(second), "each has staged rows of its own"
+    assert commit(running, 0, second)
+    assert names(running) == expected("a", count)
+
+
 def test_rows_have_all_that_a_message_has(running: Place) -> None:
     batch = pa.RecordBatch.from_pydict(
         {
