@@ -112,3 +112,11 @@ def spark() -> Iterator[Any]:
     session = local_session(app_name="penstock tests", settings=connect)
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def connect_server(spark: Any) -> str:
+    """Where clients of Spark Connect find that session's server."""
+    place = spark._jvm.org.apache.spark.sql.connect.service
+    service = getattr(getattr(place, "SparkConnectService$"), "MODULE$")  # Scala's object
+    return f"sc://127.0.0.1:{service.localPort()}"

@@ -8,23 +8,24 @@ import sys
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
 
 from .conftest import StoreBuilder
 
 
 @pytest.mark.timeout(300)
 def test_a_client_of_spark_connect_reads_what_the_server_can_see(
-    spark: SparkSession, store: StoreBuilder, tmp_path: Path
+    connect_server: str, store: StoreBuilder, tmp_path: Path
 ) -> None:
     pytest.importorskip("grpc", reason="the extra spark-connect is not installed: make setup")
     for number in range(30):
         store.put(queue_id=number % 3, body=b"%d" % number)
-    place = spark._jvm.org.apache.spark.sql.connect.service
-    service = getattr(getattr(place, "SparkConnectService$"), "MODULE$")  # Scala's object
-    server = f"sc://127.0.0.1:{service.localPort()}"
     client = subprocess.run(
-        [sys.executable, str(Path(__file__).parent / "connect_client.py"), server, store.root],
+        [
+            sys.executable,
+            str(Path(__file__).parent / "connect_client.py"),
+            connect_server,
+            store.root,
+        ],
         capture_output=True,
         text=True,
         cwd=tmp_path,
