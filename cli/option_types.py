@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
@@ -106,3 +107,12 @@ def store_option(command: Command) -> Command:
         type=click.Path(path_type=Path),
         help="The store directory; without it, as `penstock context show` says.",
     )(command)
+
+
+def processes_option(text: str) -> Callable[[Command], Command]:
+    """How many work side by side: one for each core that this process may use."""
+    may_use = getattr(os, "sched_getaffinity", None)  # Linux has it
+    cores = len(may_use(0)) if may_use else os.cpu_count() or 1
+    return click.option(
+        "--processes", type=COUNT, default=cores, show_default="as many as cores", help=text
+    )

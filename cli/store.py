@@ -7,7 +7,6 @@ The commands that change a store are in `store_changes`.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from penstock.cli.index_options import index_options
-from penstock.cli.option_types import COUNT, QUEUE_ID
+from penstock.cli.option_types import COUNT, QUEUE_ID, processes_option
 from penstock.cli.output import (
     MOST_LISTED,
     output_option,
@@ -101,13 +100,7 @@ def info(directory: Path, output: str) -> None:
     help="RocketMQ's messageDelayLevel, where it is not the default.",
 )
 @index_options
-@click.option(
-    "--processes",
-    type=COUNT,
-    default=os.cpu_count() or 1,
-    show_default="as many as cores",
-    help="That look at parts of the log and index files side by side.",
-)
+@processes_option("That look at parts of the log and index files side by side.")
 @output_option
 @click.pass_context
 def verify(

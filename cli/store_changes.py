@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from penstock.cli.option_types import COUNT, Command
+from penstock.cli.option_types import Command, processes_option
 from penstock.cli.output import few, output_option, print_json, printable, progress
 from penstock.cli.settings import config_option, set_option
 
@@ -36,13 +36,7 @@ _REBUILT = (
     set_option,
 )
 
-processes_option = click.option(
-    "--processes",
-    type=COUNT,
-    default=os.cpu_count() or 1,
-    show_default="as many as cores",
-    help="That walk parts of the log side by side.",
-)
+_processes = processes_option("That walk parts of the log side by side.")
 
 
 def rebuild_options(command: Command) -> Command:
@@ -66,7 +60,7 @@ def offline_config(
 @click.command()
 @directory_argument
 @rebuild_options
-@processes_option
+@_processes
 @output_option
 def rebuild(
     directory: Path,
@@ -139,7 +133,7 @@ def print_rebuilt(done: Rebuilt, directory: Path, *, queues: bool, index: bool) 
 @click.option("--apply", is_flag=True, help="Do it; without this nothing is changed.")
 @config_option
 @set_option
-@processes_option
+@_processes
 @output_option
 @click.pass_context
 def repair(

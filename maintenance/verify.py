@@ -77,7 +77,8 @@ def verify_store(
     NONE, a flipped bit in a body goes unseen.
 
     With more than one of `processes` parts of the log, of `part_bytes` at least, and the index
-    files are looked at side by side; the report is the same.
+    files are looked at side by side. The report of a sound store is the same. Damage may be told of
+    in other words: a queue offset that jumps is reported again by each part behind it.
 
     Raises ConfigError where there is no store.
     """
