@@ -25,6 +25,7 @@ from penstock.cli.error_lines import (
 from penstock.cli.streams import OutputFailed, discard_output, prepare_streams
 from penstock.cli.suggestions import Group
 from penstock.shared.errors import PenstockError, StoreUnavailable
+from penstock.shared.linux import check_linux
 
 # name -> (where the click command is, its short help)
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -64,6 +65,14 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "demo": ("penstock.cli.demo:demo", "336,776 flights through a broker into Spark."),
 }
 
+# What these do is a broker's, or has its files: they say so elsewhere, before they are imported.
+NEED_LINUX = frozenset(
+    (
+        *("down", "logs", "namesrv", "status", "top", "clean", "config", "recovery", "store"),
+        *("spark", "bench", "chaos", "debug-bundle", "doctor", "demo"),
+    )
+)
+
 
 class LazyGroup(Group):
     """A group that knows its commands by name and imports one when it is called."""
@@ -74,6 +83,8 @@ class LazyGroup(Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
+        if cmd_name in NEED_LINUX:
+            check_linux(f"penstock {cmd_name}")
         module, _, name = COMMANDS[cmd_name][0].partition(":")
         command: click.Command = getattr(importlib.import_module(module), name)
         return command

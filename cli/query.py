@@ -175,8 +175,8 @@ def _ask(
 ) -> list[Message]:
     """From the broker, or from the files where none runs."""
     from penstock.client.query import MessageQuery
+    from penstock.shared.errors import NotRunning
     from penstock.shared.layout import StorePaths
-    from penstock.shared.process.find_broker import NotRunning
 
     broker = broker_of(store, endpoint, "consumers")
     try:

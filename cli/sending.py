@@ -25,15 +25,16 @@ import click
 
 from penstock.cli.error_lines import Interrupted
 from penstock.cli.output import print_json
+from penstock.cli.signals import ENDING
 from penstock.cli.streams import OutputFailed, discard_output, stop_when_unread
 from penstock.shared.errors import FlushTimeout, PenstockError, StoreUnavailable
 
 if TYPE_CHECKING:
     from penstock.client.core.sending.frames import SendFuture
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 # Outcomes that may wait to be looked at. The producer bounds their bytes, not their number.
 _MOST_WAITING = 100_000
+_ENDED_BY = (signal.SIGINT, *ENDING)
 
 
 class _Ended(Exception):
@@ -173,8 +174,8 @@ class Sending:
 
     @contextmanager
     def _signals(self) -> Iterator[None]:
-        before = {number: signal.getsignal(number) for number in _SIGNALS}
-        for number in _SIGNALS:
+        before = {number: signal.getsignal(number) for number in _ENDED_BY}
+        for number in _ENDED_BY:
             if before[number] is not signal.SIG_IGN:  # nohup; or in the background
                 signal.signal(number, self._on_signal)
         try:

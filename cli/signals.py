@@ -7,10 +7,13 @@ import sys
 
 import click
 
+# Windows has no SIGHUP.
+ENDING = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name))
+
 
 def end_in_order(ctx: click.Context) -> None:
     """From now on these unwind the command, so that it stops its brokers and removes its files."""
-    for number in (signal.SIGTERM, signal.SIGHUP):
+    for number in ENDING:
         before = signal.getsignal(number)
         if before is not signal.SIG_IGN:
             signal.signal(number, lambda number, frame: sys.exit(128 + number))

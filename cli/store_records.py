@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from penstock.shared.errors import PenstockError, UnreadableBody
 from penstock.shared.formats.compression import decompress
@@ -18,8 +18,11 @@ from penstock.shared.formats.properties import KEYS, TAGS, UNIQ_KEY, decode_prop
 from penstock.shared.formats.record import Record, host_text
 from penstock.shared.formats.record_check import Kind
 from penstock.shared.formats.record_outline import outline
-from penstock.shared.log.scan import Step
-from penstock.shared.store.directory import StoreDirectory
+
+if TYPE_CHECKING:
+    # rows are made elsewhere than on Linux, too, which these need
+    from penstock.shared.log.scan import Step
+    from penstock.shared.store.directory import StoreDirectory
 
 
 def select(

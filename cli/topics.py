@@ -51,8 +51,8 @@ def ls(timeout: float, store: Path | None, endpoint: str | None, output: str) ->
 
 def _topics(store: Path | None, endpoint: str | None, timeout: float) -> TopicList:
     from penstock.client.producer import Producer
+    from penstock.shared.errors import NotRunning
     from penstock.shared.layout import StorePaths
-    from penstock.shared.process.find_broker import NotRunning
     from penstock.shared.store.topics import load_topics
 
     broker = broker_of(store, endpoint, "producers")

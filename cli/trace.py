@@ -105,12 +105,15 @@ def _source(
     geometry: tuple[int | None, int | None],
 ) -> Source:
     from penstock.cli.trace_sources import Source
+    from penstock.shared.errors import NotRunning
     from penstock.shared.layout import StorePaths
-    from penstock.shared.process.find_broker import NotRunning, find_running
 
     where = broker_of(store, endpoint)
     if "endpoint" in where:
         return Source(None, where, timeout_ms, geometry)
+    # it needs Linux, which a broker's endpoint does not
+    from penstock.shared.process.find_broker import find_running
+
     root = where["store"]
     try:
         find_running(root)

@@ -155,7 +155,7 @@ class BrokerAddress:
             return True
         if self._store is None:
             return False
-        from penstock.shared.process.find_broker import NotRunning
+        from penstock.shared.errors import NotRunning
 
         return isinstance(error, NotRunning)
 

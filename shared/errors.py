@@ -233,6 +233,10 @@ class ConnectError(PenstockError):
     exit_code = 3
 
 
+class NotRunning(ConnectError):
+    """No broker runs on the store, or none that can be seen from here; one may come."""
+
+
 class BrokerTimeout(ConnectError, TimeoutError):
     """A broker was there, and did not answer within the time it had."""
 

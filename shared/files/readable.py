@@ -25,6 +25,8 @@ def wait_until_writable(descriptor: int) -> None:
 
 
 def _is_ready(descriptor: int, wanted: int, within_s: float | None) -> bool:
+    if not hasattr(select, "poll"):
+        return True  # Windows asks of sockets only: whoever reads waits as long as it takes
     waiting = select.poll()
     waiting.register(descriptor, wanted)
     # its milliseconds are a C int: a longer time ends after 24 days

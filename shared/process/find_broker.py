@@ -18,7 +18,7 @@ import struct
 import time
 from pathlib import Path
 
-from penstock.shared.errors import ConnectError, PenstockError
+from penstock.shared.errors import ConnectError, NotRunning, PenstockError
 from penstock.shared.layout import StorePaths
 from penstock.shared.memory.positions import Positions
 from penstock.shared.memory.roster import ACTORS
@@ -36,10 +36,6 @@ from penstock.shared.next_steps import quoted
 # struct flock: type, whence, start, length, pid
 _FLOCK = struct.Struct("@hhqqi4x")
 UNSEEN = 0
-
-
-class NotRunning(ConnectError):
-    """No broker runs on the store, or none that can be seen from here; one may come."""
 
 
 def find_running(store: Path) -> Run:

@@ -15,6 +15,7 @@ from penstock.client.waker import Waker
 ELSEWHERE = """
 import os, socket, sys, signal
 import asyncio, concurrent.futures, logging, subprocess, tempfile, threading, uuid, zmq, zmq.asyncio
+import click, click.shell_completion, rich.console, rich.progress
 sys.platform = "darwin"
 for name in ("fcntl", "resource", "termios", "pwd", "grp", "pty"):
     sys.modules[name] = None
@@ -33,6 +34,19 @@ def watch(event, arguments):
         os.write(2, b"a socket file was used\\n")
         os._exit(9)
 sys.addaudithook(watch)
+"""
+# what Windows lacks besides; its own modules are not here, so what asks for them comes first
+WINDOWS = """
+import select
+for name in ("SIGHUP", "SIGQUIT", "SIGKILL", "SIGPROF", "SIGCHLD", "pthread_sigmask", "setitimer"):
+    if hasattr(signal, name):
+        delattr(signal, name)
+for name in ("poll", "epoll"):
+    delattr(select, name)
+"""
+COMMAND = """
+import penstock.cli.main
+penstock.cli.main.main(sys.argv[1:])
 """
 CLIENTS = """
 import asyncio, penstock
@@ -116,3 +130,33 @@ def test_a_waker_is_readable_from_a_wake_until_it_is_cleared(kind: str) -> None:
         assert poll.poll(0)
     finally:
         waker.close()
+
+
+def command_elsewhere(system: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    code = ELSEWHERE.replace("darwin", system) + (WINDOWS if system == "win32" else "") + COMMAND
+    command = [sys.executable, "-c", code, *arguments]
+    return subprocess.run(command, input="a\nb\n", capture_output=True, text=True, timeout=250)
+
+
+@pytest.mark.parametrize("system", ["darwin", "win32"])
+def test_commands_that_ask_a_broker_work_by_its_endpoint(broker: Any, system: str) -> None:
+    topic = f"of-{system}"
+    for by, arguments, said in (
+        (broker.produce, ("topics", "create", topic), topic),
+        (broker.produce, ("produce", topic, "--key", "k1"), "2 messages sent"),
+        (broker.produce, ("topics", "ls"), topic),
+        (broker.consume, ("consume", topic, "--max", "2", "-f"), "a\n"),
+        (broker.consume, ("query", "key", topic, "k1"), "a"),
+        (broker.consume, ("trace", "k1"), "stored"),
+    ):
+        done = command_elsewhere(system, *arguments, "--endpoint", by)
+        out = done.stdout + done.stderr
+        assert done.returncode == 0 and said in out, (arguments, out)
+
+
+@pytest.mark.parametrize("system", ["darwin", "win32"])
+@pytest.mark.parametrize("name", ["store", "status", "top", "doctor", "config", "namesrv", "demo"])
+def test_a_command_that_needs_linux_says_so(system: str, name: str) -> None:
+    done = command_elsewhere(system, name)
+    assert done.returncode == 2 and "Traceback" not in done.stderr
+    assert f"penstock {name} needs Linux: this is {system}" in done.stderr
