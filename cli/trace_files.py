@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 
-from penstock.cli.trace_sources import MOST, Place
+from penstock.cli.trace_forms import MOST, Place
 from penstock.maintenance.store_query import StoreQuery
 from penstock.shared.errors import MessageNotFound
 from penstock.shared.formats.index_layout import HEADER, decode_header

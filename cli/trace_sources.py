@@ -12,8 +12,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from penstock.cli.trace_forms import MOST, Finder, Place
 from penstock.client.core.start import StartAt
 from penstock.client.group_admin import GroupAdmin
 from penstock.client.query import MessageQuery
@@ -31,24 +32,6 @@ from penstock.shared.wire.group_messages import GroupInfo, QueueInfo
 if TYPE_CHECKING:
     from penstock.cli.trace_files import Files
     from penstock.shared.store.directory import StoreDirectory
-
-# Of one key in one topic: more than a message has copies there.
-MOST = 1000
-
-
-class Finder(Protocol):
-    """What finds records."""
-
-    def by_key(self, topic: str, key: str) -> list[Record]: ...
-
-    def by_id(self, message_id: str) -> Record | None: ...
-
-    def topics(self) -> set[str]: ...
-
-    def marks_after(self, half: Record) -> Iterator[Record]:
-        """The op records that may be about a half message, oldest first."""
-
-    def close(self) -> None: ...
 
 
 class BrokerFinder:
@@ -89,16 +72,6 @@ class BrokerFinder:
 
     def close(self) -> None:
         self._broker.close()
-
-
-class Place(NamedTuple):
-    """Where a record lies. `disk` is how far it got: written, committed, flushed; None: unknown."""
-
-    file: str | None = None
-    file_offset: int | None = None
-    disk: str | None = None
-    readable: bool | None = None
-    due_ms: int | None = None
 
 
 class Groups(NamedTuple):

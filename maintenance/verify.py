@@ -78,7 +78,7 @@ def verify_store(
 
     With more than one of `processes` parts of the log, of `part_bytes` at least, and the index
     files are looked at side by side. The report of a sound store is the same. Damage may be told of
-    in other words: a queue offset that jumps is reported again by each part behind it.
+    in other words: a queue offset that jumps is reported again by each part after it.
 
     Raises ConfigError where there is no store.
     """

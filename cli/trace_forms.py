@@ -1,0 +1,36 @@
+"""What `penstock trace` asks of whatever finds records, and what it is told of where one lies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple, Protocol
+
+from penstock.shared.formats.record import Record
+
+# Of one key in one topic: more than a message has copies there.
+MOST = 1000
+
+
+class Finder(Protocol):
+    """What finds records."""
+
+    def by_key(self, topic: str, key: str) -> list[Record]: ...
+
+    def by_id(self, message_id: str) -> Record | None: ...
+
+    def topics(self) -> set[str]: ...
+
+    def marks_after(self, half: Record) -> Iterator[Record]:
+        """The op records that may be about a half message, oldest first."""
+
+    def close(self) -> None: ...
+
+
+class Place(NamedTuple):
+    """Where a record lies. `disk` is how far it got: written, committed, flushed; None: unknown."""
+
+    file: str | None = None
+    file_offset: int | None = None
+    disk: str | None = None
+    readable: bool | None = None
+    due_ms: int | None = None
