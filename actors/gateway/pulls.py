@@ -217,13 +217,13 @@ class Pulls:
         if offset < low:
             words = "OFFSET_TOO_SMALL"
             return Response.PULL_OFFSET_MOVED, words, PullAnswer(low, low, high), b""
-        whole = queues.whole_from(slot, offset)
-        if whole > offset:
-            words = "MESSAGE_WAS_REMOVING"
-            return Response.PULL_RETRY_IMMEDIATELY, words, PullAnswer(whole, low, high), b""
         began_ms = self._clock_ms()
         found, after = self._records(pull, slot, offset, high, now_ms)
         self.longest_ms = max(self.longest_ms, self._clock_ms() - began_ms)
+        if after == offset:
+            words = "MESSAGE_WAS_REMOVING"
+            whole = queues.whole_from(slot, offset)
+            return Response.PULL_RETRY_IMMEDIATELY, words, PullAnswer(whole, low, high), b""
         if found.size:
             answer, body = PullAnswer(after, low, high), bytes(piece_of([found]))
             count = after - offset if pull.filter is None else _count(body)

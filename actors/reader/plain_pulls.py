@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterator
 from penstock.actors.reader.fresh_records import FreshRecords
 from penstock.actors.reader.held_pulls import NEVER_MS, HeldPull, Outcome, failed, moved
 from penstock.shared.errors import PenstockError
-from penstock.shared.queue.found_records import FoundRecords
+from penstock.shared.queue.found_records import NOTHING, FoundRecords
 from penstock.shared.queue.reader import MAX_PULL_BYTES, CursorSnapshot, QueueDeleted, QueueReader
 from penstock.shared.wire.messages import QueueSlice
 
@@ -143,22 +143,24 @@ class PlainPulls:
                     continue
             if cursor == high:
                 continue  # at its end, as most queues of a consumer that keeps up
-            elsewhere = moved(self._queues, slot, queue_id, cursor, span, is_complete)
-            if elsewhere is not None:
-                slices.append(elsewhere)
+            is_there = low <= cursor < high
+            if is_there and left <= 0:
                 continue
-            if cursor > high or left <= 0:
-                continue
+            found, after = NOTHING, cursor
             try:
-                found, after = self._queues.read(slot, cursor, left)
+                if is_there:
+                    found, after = self._queues.read(slot, cursor, left)
             except QueueDeleted:
                 continue  # the next look does not find it
             except FileNotFoundError:
                 # expired meanwhile: the cleaner moves the min offset before it deletes
-                low, high = self._queues.range(slot)
-                if cursor >= low:
+                span = self._queues.range(slot)
+                if cursor >= span[0]:
                     raise
-                slices.append(QueueSlice(queue_id, cursor, low, high, 0))
+            if after == cursor:
+                elsewhere = moved(self._queues, slot, queue_id, cursor, span, is_complete)
+                if elsewhere is not None:
+                    slices.append(elsewhere)
                 continue
             if found.size:
                 records.append(found)

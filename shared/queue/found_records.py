@@ -30,6 +30,9 @@ class FoundRecords(NamedTuple):
     is_copy: bool = False
 
 
+NOTHING = FoundRecords(memoryview(b""), -1, b"", 0)
+
+
 def piece_of(found: Sequence[FoundRecords]) -> memoryview | bytes:
     """All that was found, one after the other: a view of the log, or a copy if it is scattered."""
     if len(found) == 1 and len(found[0].ranges) == RANGE.size:

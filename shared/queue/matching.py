@@ -49,8 +49,12 @@ def read_matching(
     """
     raw = queues.entries(slot, start, stop)
     found = entries(raw)
-    stop = start + len(found)  # a segment of the queue may end before
     sizes = found["size"]
+    is_twice = (found["offset"][1:] == found["offset"][:-1]) & (sizes[:-1] != BLANK_SIZE)
+    count = int(is_twice.argmax()) if is_twice.any() else len(found)
+    found = found[: queues.before_lost(slot, start, raw, count)]
+    sizes = found["size"]
+    stop = start + len(found)  # a segment of the queue may end before
     may = chosen.may_match(found["tags_code"].astype(np.int64)) & (sizes != BLANK_SIZE)
     picked = np.flatnonzero(may)
     matching = bytearray()

@@ -14,7 +14,11 @@ from typing import TYPE_CHECKING, NamedTuple
 from penstock.shared.config import Config
 from penstock.shared.errors import RESOURCE_EXHAUSTED, StoreDamaged
 from penstock.shared.formats.queue_entry import BLANK_SIZE, ENTRY, all_lead_somewhere
-from penstock.shared.formats.record_layout import store_timestamp_ms
+from penstock.shared.formats.record_layout import (
+    AT_PHYSICAL_OFFSET,
+    AT_QUEUE_OFFSET,
+    store_timestamp_ms,
+)
 from penstock.shared.layout import CQ_ENTRY_BYTES, StorePaths
 from penstock.shared.log.reader import LogReader
 from penstock.shared.loops.active import log_ranges
@@ -36,6 +40,7 @@ MAX_PULL_BYTES = 8 << 20
 
 
 _NOTHING = memoryview(b"")
+_UNKNOWN = -1
 
 
 class CursorSnapshot(NamedTuple):
@@ -159,14 +164,18 @@ class QueueReader:
     ) -> tuple[FoundRecords, int]:
         """Records from `start` on, whole, about `max_bytes` of them but at least one; next offset.
 
-        There are no more than `most`. All are in one segment, and none comes after one that is lost
-        with a damaged part of the log. Nothing is copied. Raises StoreDamaged where the first entry
-        leads nowhere, and FileNotFoundError where a file of the queue or of the log is gone.
+        There are no more than `most`. All are in one segment, and none comes after one that is
+        lost: where the first is, nothing is found, and `whole_from` says where to go on. Nothing is
+        copied. Raises StoreDamaged where the first entry leads nowhere, and FileNotFoundError where
+        a file of the queue or of the log is gone.
         """
         stop = min(self._table.max_offset(slot), start + min(most, ENTRIES_AT_ONCE))
         raw = self._before_damage(self.entries(slot, start, stop))
         found, taken = self.found_by(raw, max_bytes)
-        return found, start + taken
+        count = self.before_lost(slot, start, raw, taken)
+        if count != taken:
+            found, count = self.found_by(raw[: count * CQ_ENTRY_BYTES], max_bytes)
+        return found, start + count
 
     def found_by(self, raw: bytes, max_bytes: int) -> tuple[FoundRecords, int]:
         """What the first of these entries lead to: see `log_ranges`; how many entries that are.
@@ -193,16 +202,58 @@ class QueueReader:
                     return raw[: number * CQ_ENTRY_BYTES]
         return raw
 
+    def before_lost(self, slot: int, start: int, raw: bytes, count: int) -> int:
+        """How many of the first `count` of these entries, from `start` on, come before one of a
+        lost message of which no damage is known.
+
+        Such an entry has the place of a neighbour: where nobody knows what was there, a start lets
+        it lead to the next record of its queue, or to the last one (see build_queues.py). Of the
+        two it is the record that says whose it is. The caller has ended the `count` before an entry
+        that has the place of the next one among them.
+        """
+        is_all = 0 < count == len(raw) // CQ_ENTRY_BYTES
+        if is_all and self._is_twice(slot, start + count, raw[-CQ_ENTRY_BYTES:]):
+            count -= 1
+        if raw and (not count or self._is_twice(slot, start - 1, raw)):
+            count = int(self._named(ENTRY.unpack_from(raw)[0]) in (start, _UNKNOWN))
+        return count
+
+    def _is_twice(self, slot: int, offset: int, entry: bytes) -> bool:
+        """Whether the entry of this offset, if there is one, has the place of the entry given."""
+        low, high = self.range(slot)
+        if not low <= offset < high or ENTRY.unpack_from(entry)[1] == BLANK_SIZE:
+            return False
+        try:
+            return entry[:8] == self._read(slot, offset, offset + 1)[:8]
+        except (OSError, StoreDamaged):
+            return False  # what cannot be read says nothing of its neighbours
+
+    def _named(self, position: int) -> int:
+        """The queue offset that the record at a log offset says it has."""
+        try:
+            head = self._log.view(position, position + AT_PHYSICAL_OFFSET)
+        except (OSError, StoreDamaged):
+            return _UNKNOWN  # whoever reads it is told why
+        is_there = len(head) == AT_PHYSICAL_OFFSET
+        return int.from_bytes(head[AT_QUEUE_OFFSET:], "big") if is_there else _UNKNOWN
+
     def whole_from(self, slot: int, start: int) -> int:
-        """The first offset from `start` on whose message is not in a damaged part of the log."""
-        damaged = self._log.damaged
-        stop = self._table.max_offset(slot)
-        while damaged and start < stop:
-            raw = self.entries(slot, start, min(stop, start + ENTRIES_AT_ONCE))
-            for offset, size, _ in ENTRY.iter_unpack(raw):
-                if size == BLANK_SIZE or not self.is_damaged(offset, size):
+        """The first offset from `start` on whose message is not lost: neither with a damaged part
+        of the log, nor so that its entry has the place of a neighbour's. See `before_lost`."""
+        stop, most = self._table.max_offset(slot), 1  # as nearly always it is the first
+        lost_at, owner = _UNKNOWN, _UNKNOWN
+        while start < stop:
+            raw = self._read(slot, start, min(stop, start + most))
+            for position, size, _ in ENTRY.iter_unpack(raw):
+                if position != lost_at and not self.is_damaged(position, size):
+                    entry = ENTRY.pack(position, size, 0)
+                    if not any(self._is_twice(slot, start + step, entry) for step in (-1, 1)):
+                        return start
+                    lost_at, owner = position, self._named(position)
+                if position == lost_at and owner in (start, _UNKNOWN):
                     return start
                 start += 1
+            most = ENTRIES_AT_ONCE
         return start
 
     def is_damaged(self, position: int, size: int) -> bool:

@@ -1,10 +1,11 @@
 """Consume queues rebuilt from the log, in a place of their own. Offline: no reput runs.
 
 A message that damage took keeps its slot, with an entry that points to the damage, as the reput
-does it. Where nobody knows what was there, the entry points to the next record of its queue, and
-readers see that it is not what they asked for. A record whose queue offset cannot be is left out
-and named, for no checksum covers that number: no log had room for this many messages before it, or
-the slot is another message's (slot_order.py). At a queue's end it counts, for it had an offset.
+does it. Where nobody knows what was there, the entry points to the next record of its queue, or to
+the last one, and readers pass over it (QueueReader.before_lost). A record whose queue offset cannot
+be is left out and named, for no checksum covers that number: no log had room for this many messages
+before it, or the slot is another message's (slot_order.py). At a queue's end it counts, for it had
+an offset.
 """
 
 from __future__ import annotations

@@ -31,6 +31,8 @@ def log_ranges(bytes raw, max_bytes, segment_bytes):
             if length != BLANK_LENGTH:
                 if length <= 0 or offset < 0 or (base >= 0 and not base <= offset < end):
                     break
+                if stop - at > ENTRY_BYTES and i64(at + ENTRY_BYTES) == offset:
+                    break
                 if base >= 0 and most - size < length:
                     break
                 if base < 0:

@@ -7,26 +7,33 @@ it is trusted.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 
 from penstock.shared.formats.queue_entry import BLANK_SIZE, ENTRY
 from penstock.shared.loops.forms import RANGE, Ranges
+
+# what an entry begins with
+_OFFSET = struct.Struct(">q")
 
 
 def log_ranges(raw: bytes, max_bytes: int, segment_bytes: int) -> Ranges:
     """Where the records of the first entries are, about `max_bytes` of them but at least one.
 
     Ends before an entry that leads to another segment than the first, because an answer is sent
-    from one mapping, and before one without a size. What an entry claims to have past the segment's
+    from one mapping, before one without a size, and before one that leads to the same record as
+    the next: one of the two is of a lost message. What an entry claims to have past the segment's
     end is left out. Blank entries have no record.
     """
     base, size, taken = -1, 0, 0
     ranges = bytearray()
     run_at = run_end = end = -1
-    for offset, length, _ in ENTRY.iter_unpack(raw):
+    for number, (offset, length, _) in enumerate(ENTRY.iter_unpack(raw), 1):
         # A blank entry has no record, and is taken: the consumer goes on after it.
         if length != BLANK_SIZE:
             if length <= 0 or offset < 0 or base >= 0 and not base <= offset < end:
+                break
+            if raw.startswith(_OFFSET.pack(offset), number * ENTRY.size):
                 break
             # never before the first: a consumer with less room than it would wait forever
             if base >= 0 and max_bytes - size < length:

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -25,8 +27,9 @@ from penstock.shared.memory.positions import Positions, create_positions
 from penstock.shared.memory.queue_table import QueueKey, QueueTable, create_queue_table
 from penstock.shared.memory.run_directory import Endpoints, Run
 from penstock.shared.queue import reader as queue_reader
-from penstock.shared.queue.found_records import piece_of
+from penstock.shared.queue.found_records import FoundRecords, piece_of
 from penstock.shared.queue.lag import Lag
+from penstock.shared.queue.matching import read_matching
 from penstock.shared.queue.reader import QueueReader
 from penstock.shared.queue.windows import QueueWindows
 
@@ -317,6 +320,79 @@ def test_an_answer_ends_with_its_segment_and_an_entry_that_leads_away_ends_it(
     assert store.reader.read(0, 0, 1 << 20)[1] == 2
     with pytest.raises(FileNotFoundError):
         store.reader.read(0, 2, 1 << 20)
+
+
+@pytest.mark.parametrize("at_once", [2, 3, 4096])
+@pytest.mark.parametrize(
+    ("changes", "lost"),
+    [
+        # slot: the slot whose entry it has. A message that nobody knows of has that of a neighbour.
+        ({4: 5}, [4]),
+        ({3: 5, 4: 5}, [3, 4]),
+        ({4: 3}, [4]),
+        ({4: 3, 5: 3}, [4, 5]),
+        ({0: 1, 10: 9, 11: 9}, [0, 10, 11]),
+        ({1: 2, 3: 2, 5: 6, 7: 6}, [1, 3, 5, 7]),
+    ],
+)
+def test_an_entry_that_leads_to_the_record_of_a_neighbour_is_that_of_a_lost_message(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    at_once: int,
+    changes: dict[int, int],
+    lost: list[int],
+) -> None:
+    """A segment of these queues has 5 entries, so neighbours are also in different files."""
+    monkeypatch.setattr(queue_reader, "ENTRIES_AT_ONCE", at_once)
+    store = build(tmp_path, [Record(topic="orders", body=b"%d" % n) for n in range(12)])
+    files = sorted(store.paths.queue("orders", 0).iterdir())
+    assert len(files) == 3
+    raw = b"".join(file.read_bytes() for file in files)
+    entries = [raw[at : at + ENTRY.size] for at in range(0, 12 * ENTRY.size, ENTRY.size)]
+    changed = b"".join(entries[changes.get(slot, slot)] for slot in range(12)).ljust(300, b"\0")
+    for number, file in enumerate(files):
+        file.write_bytes(changed[number * 100 : (number + 1) * 100])
+    whole = [(slot, b"%d" % slot) for slot in range(12) if slot not in lost]
+    for max_bytes in (1, 1 << 20):
+        for start in range(12):
+            found, passed, filtered = [], [], []
+            while start < 12:
+                records, after = store.reader.read(0, start, max_bytes)
+                found += [(each.queue_offset, each.body) for each in _records(records)]
+                same = read_matching(store.reader, 0, start, 12, max_bytes, Everything())
+                filtered += [(each.queue_offset, each.body) for each in _records(same[0])]
+                assert (same[1] == start) == (after == start), "they stop in front of the same"
+                if after == start:
+                    after = store.reader.whole_from(0, start)
+                    passed += range(start, after)
+                assert after > start
+                start = after
+            first = min([each for each, _ in found] + passed)
+            assert found == [each for each in whole if each[0] >= first]
+            assert passed == [slot for slot in lost if slot >= first]
+            assert list(dict.fromkeys(filtered)) == found
+    for each in (store.reader, store.table, store.positions):
+        each.close()
+
+
+class Everything:
+    """A filter that all messages match."""
+
+    decided_by_broker = False
+
+    def may_match(self, codes: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        return np.full(len(codes), True)
+
+    def matches(self, record: memoryview) -> bool:
+        raise AssertionError(record)
+
+
+def _records(found: FoundRecords) -> list[Record]:
+    raw, at, records = bytes(piece_of([found])), 0, []
+    while at < len(raw):
+        records.append(decode_record(raw, at))
+        at += records[-1].total_size
+    return records
 
 
 def test_who_stands_at_the_ends_of_queues_is_told_apart_until_one_of_them_moves(
