@@ -25,6 +25,7 @@ from penstock.client.group_member import GroupMember
 from penstock.client.group_message import Batch, GroupMessage
 from penstock.client.group_workers import judge_into, report
 from penstock.client.stop_signals import stop_signals
+from penstock.shared.errors import QueueUnreadable
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -151,7 +152,13 @@ class GroupConsumer(GroupMember, GroupControl):
             self._be_orderly(orderly)
 
         async def work() -> None:
-            while (handful := await self._next(batch, None)) is not None:
+            while True:
+                try:
+                    handful = await self._next(batch, None)
+                except QueueUnreadable:
+                    continue  # it is logged, and tried again; the others go on
+                if handful is None:
+                    return
                 await self._handle(handler, handful, batch)
 
         crew = [asyncio.create_task(work()) for _ in range(workers)]

@@ -50,10 +50,12 @@ class Consumer(ConsumerState):
     by "TagA || TagB", `sql` by an SQL92 condition on their properties; with a `group` the broker
     writes the latter down in config/consumerFilter.json, as RocketMQ does. Raises FilterError for
     either. `timeout_ms` is how long the broker may be silent before BrokerTimeout is raised;
-    iterating again then goes on. Past a queue's end an offset stands for that end. A compressed
-    body expands to `max_body_bytes` at most; an answer that is longer than that, and than 8 MiB,
-    raises ProtocolError. With `direct` a consumer on the broker's machine, and of its user, reads
-    the log's files instead of having the records sent through the socket.
+    iterating again then goes on. So it does after QueueUnreadable, which is raised when all other
+    queues have been read: the one that it names stays where it is. Past a queue's end an offset
+    stands for that end. A compressed body expands to `max_body_bytes` at most; an answer that is
+    longer than that, and than 8 MiB, raises ProtocolError. With `direct` a consumer on the broker's
+    machine, and of its user, reads the log's files instead of having the records sent through the
+    socket.
     """
 
     def __init__(
@@ -129,7 +131,8 @@ class Consumer(ConsumerState):
         """The messages that are there, waiting up to `timeout` seconds for one (None: for ever).
 
         Empty after the timeout, or at the end where `follow` is off. Raises BrokerTimeout when the
-        broker is silent, TopicNotFound and QueueNotFound.
+        broker is silent, TopicNotFound, QueueNotFound, and QueueUnreadable when the other queues
+        have nothing.
         """
         return self._poll(timeout, self._core.take)
 

@@ -24,7 +24,7 @@ from penstock.client.group_options import GroupOptions, GroupStart, Topics, grou
 from penstock.client.member_loop import MemberLoop, Save
 from penstock.client.where import Where
 from penstock.shared.clock import Clock, SystemClock
-from penstock.shared.errors import InvalidArgument, StoreUnavailable
+from penstock.shared.errors import InvalidArgument, QueueUnreadable, StoreUnavailable
 from penstock.shared.formats.compression import MAX_BODY_BYTES
 from penstock.shared.formats.record import host_text
 from penstock.shared.notebook import as_table
@@ -260,14 +260,17 @@ class GroupMember:
                 loop.work.wait(left)
 
     def take_handful(self, most: int) -> Handful | None:
-        """What is there, without waiting; the lock is held. Raises what went wrong meanwhile."""
+        """What is there, without waiting; the lock is held. Raises what went wrong meanwhile: of a
+        queue that cannot be read only when the others have nothing."""
         loop = self.loop
-        error = loop.take_error()
-        if error is not None:
+        error, handful = loop.take_error(), None
+        is_open = not (self._stopping or loop.closing)
+        if is_open and (error is None or isinstance(error, QueueUnreadable)):
+            handful = loop.core.take(most, loop.now_ms())
+        if error is not None and handful is None:
             raise error
-        if self._stopping or loop.closing:
-            return None
-        return loop.core.take(most, loop.now_ms())
+        loop.error = error
+        return handful
 
     def stop(self) -> None:
         """Hand out nothing more: `run` and the iteration end, `poll` returns nothing."""

@@ -16,6 +16,7 @@ from penstock.client.core.groups.member_core import Back, MemberCore
 from penstock.client.core.groups.process_queue import Handful
 from penstock.client.group_message import Batch, GroupMessage, Judge
 from penstock.client.member_loop import MemberLoop
+from penstock.shared.errors import QueueUnreadable
 
 # What a handful is to take, and how large it may be.
 BUSY_S = 0.002
@@ -85,7 +86,10 @@ class Workers:
         try:
             while True:
                 most = self._batch if self._batch > 1 else self._pace.most
-                handful = self._source.next_handful(most, None)
+                try:
+                    handful = self._source.next_handful(most, None)
+                except QueueUnreadable:
+                    continue  # it is logged, and tried again; the others go on
                 if handful is None:
                     return
                 handle(handful)

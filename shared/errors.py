@@ -265,6 +265,13 @@ class StoreDamaged(PenstockError):
     queue_offset: int | None = None
 
 
+class QueueUnreadable(StoreDamaged):
+    """One queue cannot be read where its consumer stands. It stays there and is tried again after a
+    while; who asks for messages again gets those of the other queues."""
+
+    status = "QUEUE_UNREADABLE"
+
+
 def _sentence(hint: str) -> str:
     """The hint with a capital, unless it begins with a command to be copied, or a name."""
     first = hint.partition(" ")[0]

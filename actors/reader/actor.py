@@ -261,7 +261,7 @@ class Reader(Actor):
         # a consumer asks for one thing at a time, so a pull replaces the one before, of either kind
         if chosen is not None:
             self._plain.drop(peer)
-            self._filtered.put(FilteredPull(held, chosen, ends, dict(pull.cursors)))
+            self._filtered.put(FilteredPull(held, chosen, ends, dict(pull.cursors), {}))
             return
         self._filtered.drop(peer)
         outcome = self._plain.put(held, self._stage.positions["queued"], now_ms)
@@ -304,15 +304,11 @@ class Reader(Actor):
 
     def _send(self, outcome: Outcome) -> None:
         """Answer a pull."""
-        peer, pull, slices, records, error = outcome
-        if isinstance(error, OSError):
-            error = unreadable(pull.topic, error)
-        if error is not None:
-            self._refuse(peer, pull.request, error)
-            return
+        peer, pull, slices, records, unread = outcome
         queue_ids = tuple(sorted(self._queues.queues(pull.topic)))
         places = places_of(records) if pull.direct else ()
-        answer = Pulled(pull.request, tuple(slices), queue_ids, self._stage.run.run_id, places)
+        run_id = self._stage.run.run_id
+        answer = Pulled(pull.request, tuple(slices), queue_ids, run_id, places, tuple(unread))
         payload = ranges_of(records) if places else piece_of(records)
         # one long piece goes out of the mapped segment itself, which it then keeps mapped
         copied = isinstance(payload, bytes)

@@ -15,14 +15,20 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from penstock.actors.reader.held_pulls import NEVER_MS, HeldPull, Outcome, failed, moved
+from penstock.actors.reader.held_pulls import (
+    NEVER_MS,
+    HeldPull,
+    Outcome,
+    moved,
+    unreadable_queue,
+)
 from penstock.shared.errors import PenstockError
 from penstock.shared.filters.message_filter import Filter
 from penstock.shared.layout import CQ_ENTRY_BYTES
 from penstock.shared.queue.found_records import FoundRecords
 from penstock.shared.queue.matching import read_matching
 from penstock.shared.queue.reader import MAX_PULL_BYTES, QueueDeleted, QueueReader
-from penstock.shared.wire.messages import QueueSlice
+from penstock.shared.wire.messages import QueueSlice, UnreadableQueue
 
 # A turn ends after this many looks, or this time: plain pulls wait for the reader meanwhile.
 LOOKS_AT_ONCE = 256
@@ -39,6 +45,8 @@ class FilteredPull(NamedTuple):
     # queue id -> the offset at which the consumer wants no more of it
     ends: dict[int, int]
     cursors: dict[int, int]
+    # what was met in queues that cannot be read where their cursors are
+    unreadable: dict[int, UnreadableQueue]
 
 
 class FilteredPulls:
@@ -143,25 +151,15 @@ class FilteredPulls:
     def _look(self, wanted: FilteredPull) -> tuple[Outcome | None, bool]:
         """Look once: the answer if there is one, and whether there is more to look at first."""
         found: dict[int, FoundRecords] = {}
-        try:
-            complete, more = self._find(wanted, found)
-        except (PenstockError, OSError) as error:
-            if isinstance(error, QueueDeleted):
-                return None, True  # the next look does not find it
-            if isinstance(error, FileNotFoundError) and self._has_expired(wanted):
-                return None, True  # the cleaner moves the min offset before it deletes: look again
-            self.drop(wanted.held.peer)
-            return failed(wanted.held, error), False
-        if complete:
-            return self._answer(wanted, found), False
-        return None, more
+        complete, more = self._find(wanted, found)
+        return (self._answer(wanted, found), False) if complete else (None, more)
 
-    def _has_expired(self, wanted: FilteredPull) -> bool:
-        queues = self._queues.queues(wanted.held.pull.topic)
-        return any(
-            queue_id in queues and cursor < self._queues.range(queues[queue_id])[0]
-            for queue_id, cursor in wanted.cursors.items()
-        )
+    def _has_gone(self, slot: int, cursor: int, error: Exception) -> bool:
+        """Whether the next look does not meet this error: the queue was deleted, or its messages
+        have expired, for the cleaner moves the min offset before it deletes."""
+        if isinstance(error, QueueDeleted):
+            return True
+        return isinstance(error, FileNotFoundError) and cursor < self._queues.range(slot)[0]
 
     def _find(self, wanted: FilteredPull, found: dict[int, FoundRecords]) -> tuple[bool, bool]:
         """(there is something to tell, there is more to look at). Moves the cursors on."""
@@ -176,9 +174,18 @@ class FilteredPulls:
             stop = min(high, end)
             if low <= cursor < stop and left > 0 and left_bytes > 0:
                 until = min(stop, cursor + left)
-                records, after = read_matching(
-                    self._queues, slot, cursor, until, left_bytes, wanted.filter, self._has_time
-                )
+                try:
+                    records, after = read_matching(
+                        *(self._queues, slot, cursor, until, left_bytes, wanted.filter),
+                        self._has_time,
+                    )
+                except (PenstockError, OSError) as error:
+                    if self._has_gone(slot, cursor, error):
+                        more = True
+                    else:
+                        wanted.unreadable[queue_id] = unreadable_queue(wanted.held, queue_id, error)
+                        complete = True
+                    continue
                 complete = complete or after == cursor  # the next message is lost: see `moved`
                 left -= after - cursor
                 left_bytes -= records.size
@@ -197,16 +204,17 @@ class FilteredPulls:
         """Say how far each queue has been looked through, with what has been found."""
         held = wanted.held
         self.drop(held.peer)
-        try:
-            slices = [
-                part
-                for queue_id in wanted.cursors
-                if (part := self._slice(wanted, queue_id, found))
-            ]
-        except (PenstockError, OSError) as error:
-            return failed(held, error)
+        slices, unreadable = [], dict(wanted.unreadable)
+        for queue_id in wanted.cursors:
+            try:
+                part = self._slice(wanted, queue_id, found)
+            except (PenstockError, OSError) as error:
+                unreadable[queue_id] = unreadable_queue(held, queue_id, error)
+                continue
+            if part is not None:
+                slices.append(part)
         records = [found[part.queue_id] for part in slices if part.queue_id in found]
-        return Outcome(held.peer, held.pull, slices, records)
+        return Outcome(held.peer, held.pull, slices, records, list(unreadable.values()))
 
     def _slice(
         self, wanted: FilteredPull, queue_id: int, found: dict[int, FoundRecords]

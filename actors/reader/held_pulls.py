@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from penstock.shared.errors import PenstockError
 from penstock.shared.queue.found_records import FoundRecords
-from penstock.shared.queue.reader import QueueReader
-from penstock.shared.wire.messages import Pull, QueueSlice
+from penstock.shared.queue.reader import QueueReader, unreadable
+from penstock.shared.wire.messages import Pull, QueueSlice, UnreadableQueue, error_words
 
 NEVER_MS = 1 << 62
 
@@ -31,18 +31,25 @@ class HeldPull(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What a pull is answered with: slices and their records, or an error."""
+    """What a pull is answered with: slices and their records, and the queues that cannot be read.
+
+    The others' messages go to their consumer all the same, who is to stay where it is there.
+    """
 
     peer: bytes
     pull: Pull
     slices: list[QueueSlice]
     records: list[FoundRecords]
-    error: PenstockError | OSError | None = None
+    unreadable: list[UnreadableQueue]
 
 
-def failed(held: HeldPull, error: PenstockError | OSError) -> Outcome:
-    """A queue that cannot be read is an error for the consumer that asked, and for no other."""
-    return Outcome(held.peer, held.pull, [], [], error)
+def unreadable_queue(
+    held: HeldPull, queue_id: int, error: PenstockError | OSError
+) -> UnreadableQueue:
+    """What a consumer is told of a queue. Raises the error where this process lacks something."""
+    if isinstance(error, OSError):
+        error = unreadable(held.pull.topic, error)
+    return UnreadableQueue(queue_id, *error_words(error))
 
 
 def moved(

@@ -10,7 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator
 
 from penstock.actors.reader.fresh_records import FreshRecords
-from penstock.actors.reader.held_pulls import NEVER_MS, HeldPull, Outcome, failed, moved
+from penstock.actors.reader.held_pulls import (
+    NEVER_MS,
+    HeldPull,
+    Outcome,
+    moved,
+    unreadable_queue,
+)
 from penstock.shared.errors import PenstockError
 from penstock.shared.queue.found_records import NOTHING, FoundRecords
 from penstock.shared.queue.reader import MAX_PULL_BYTES, CursorSnapshot, QueueDeleted, QueueReader
@@ -105,23 +111,13 @@ class PlainPulls:
 
     def _answer(self, held: HeldPull, queued: int, *, final: bool) -> Outcome | None:
         """What there is to say; None for nothing, unless this is the last chance."""
-        slices: list[QueueSlice] = []
-        records: list[FoundRecords] = []
-        try:
-            news = self._find(held, queued >= held.position, slices, records)
-        except (PenstockError, OSError) as error:
-            return failed(held, error)
-        if slices or news or final:
-            return Outcome(held.peer, held.pull, slices, records)
+        outcome = Outcome(held.peer, held.pull, [], [], [])
+        news = self._find(held, queued >= held.position, outcome)
+        if outcome.slices or outcome.unreadable or news or final:
+            return outcome
         return None
 
-    def _find(
-        self,
-        held: HeldPull,
-        is_complete: bool,
-        slices: list[QueueSlice],
-        records: list[FoundRecords],
-    ) -> bool:
+    def _find(self, held: HeldPull, is_complete: bool, outcome: Outcome) -> bool:
         """Look through the queues; whether there are more of them than the consumer knows."""
         pull = held.pull
         queues = self._queues.queues(pull.topic)
@@ -133,37 +129,50 @@ class PlainPulls:
             slot = queues.get(queue_id, -1)
             cursor = pull.cursors[queue_id]
             span = low, high = self._queues.range(slot) if slot >= 0 else (0, 0)
-            if cursor >= high and slot >= 0 and left > 0:
-                newest = self._fresh.read(pull.topic, queue_id, cursor, left)
-                if newest is not None:
-                    some, after, end = newest
-                    records.append(some)
-                    left -= some.size
-                    slices.append(QueueSlice(queue_id, after, low, end, some.size))
-                    continue
-            if cursor == high:
-                continue  # at its end, as most queues of a consumer that keeps up
-            is_there = low <= cursor < high
-            if is_there and left <= 0:
-                continue
-            found, after = NOTHING, cursor
+            part, found = None, NOTHING
             try:
-                if is_there:
-                    found, after = self._queues.read(slot, cursor, left)
+                if cursor >= high and slot >= 0 and left > 0:
+                    newest = self._fresh.read(pull.topic, queue_id, cursor, left)
+                    if newest is not None:
+                        found, after, end = newest
+                        part = QueueSlice(queue_id, after, low, end, found.size)
+                # else it is at its end, as most queues of a consumer that keeps up
+                if part is None and cursor != high:
+                    part, found = self._read(slot, queue_id, cursor, span, left, is_complete)
             except QueueDeleted:
                 continue  # the next look does not find it
-            except FileNotFoundError:
+            except (PenstockError, OSError) as error:
+                outcome.unreadable.append(unreadable_queue(held, queue_id, error))
+                continue
+            if part is not None:
+                outcome.slices.append(part)
+            if found.size:
+                outcome.records.append(found)
+                left -= found.size
+        return len(queues) > pull.known_queues
+
+    def _read(
+        self,
+        slot: int,
+        queue_id: int,
+        cursor: int,
+        span: tuple[int, int],
+        left: int,
+        is_complete: bool,
+    ) -> tuple[QueueSlice | None, FoundRecords]:
+        """What there is in a queue's files for this cursor, or where it has to go."""
+        low, high = span
+        if low <= cursor < high:
+            if left <= 0:
+                return None, NOTHING
+            try:
+                found, after = self._queues.read(slot, cursor, left)
+            except FileNotFoundError as error:
                 # expired meanwhile: the cleaner moves the min offset before it deletes
                 span = self._queues.range(slot)
-                if cursor >= span[0]:
+                if isinstance(error, QueueDeleted) or cursor >= span[0]:
                     raise
-            if after == cursor:
-                elsewhere = moved(self._queues, slot, queue_id, cursor, span, is_complete)
-                if elsewhere is not None:
-                    slices.append(elsewhere)
-                continue
-            if found.size:
-                records.append(found)
-            left -= found.size
-            slices.append(QueueSlice(queue_id, after, low, high, found.size))
-        return len(queues) > pull.known_queues
+            else:
+                if after > cursor:
+                    return QueueSlice(queue_id, after, low, high, found.size), found
+        return moved(self._queues, slot, queue_id, cursor, span, is_complete), NOTHING

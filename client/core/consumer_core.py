@@ -21,7 +21,14 @@ from penstock.client.core import log
 from penstock.client.core.aim import Aim
 from penstock.client.core.arguments import check_at_least, check_bool, check_queues, check_text
 from penstock.client.core.log_files import LogFiles
-from penstock.client.core.message import Message, OfMessages, OfPart, Part, without_tombstones
+from penstock.client.core.message import (
+    Message,
+    OfMessages,
+    OfPart,
+    Part,
+    Source,
+    without_tombstones,
+)
 from penstock.client.core.selection import Selection
 from penstock.client.core.start import (
     Start,
@@ -33,7 +40,13 @@ from penstock.client.core.start import (
     parse_start,
 )
 from penstock.client.core.timeouts import Repeats, answer_too_long, silent
-from penstock.shared.errors import PenstockError, ProtocolError, QueueNotFound
+from penstock.shared.errors import (
+    PenstockError,
+    ProtocolError,
+    QueueNotFound,
+    QueueUnreadable,
+    StoreDamaged,
+)
 from penstock.shared.formats.compression import MAX_BODY_BYTES
 from penstock.shared.names import check_topic
 from penstock.shared.wire import messages
@@ -47,6 +60,9 @@ AHEAD_BYTES = 2 << 20
 DIRECT_PULL_BYTES = 2 << 20
 DIRECT_AHEAD_BYTES = 3 << 20
 WAIT_MS = 5000
+# A queue that cannot be read is left out for this time: a loop that goes on at each error must not
+# do so at full speed, and a file that is put back should be found.
+ASIDE_MS = 5000
 _ANY_NUMBER = 1 << 31
 
 _T = TypeVar("_T")
@@ -99,6 +115,10 @@ class ConsumerCore:
         self._parts: deque[Part] = deque()
         self._ahead_bytes = 0
         self._refused: PenstockError | None = None
+        # queues that could not be read -> when that is tried again; and why, until that is raised
+        self._aside: dict[int, int] = {}
+        self._why_aside: dict[int, QueueUnreadable] = {}
+        self._now_ms = 0
         self.skipped = 0
 
     def end_at(self, ends: Mapping[int, int] | int) -> None:
@@ -124,15 +144,28 @@ class ConsumerCore:
     @property
     def finished(self) -> bool:
         """Whether everything that was there at the start has been taken."""
-        return self.described and not self._parts and self._all_asked
+        return self.described and not self._parts and self._is_at_ends(self._ends)
+
+    def _is_at_ends(self, queues: Collection[int]) -> bool:
+        return not self._follow and all(self.cursors[at] >= self._ends[at] for at in queues)
 
     @property
     def _all_asked(self) -> bool:
-        """Whether there is nothing left to ask for."""
-        return not self._follow and all(self.cursors[at] >= end for at, end in self._ends.items())
+        """Whether there is nothing left to ask for now."""
+        if not self._aside:
+            return self._is_at_ends(self._ends)
+        readable = self._readable
+        return not readable or self._is_at_ends(readable)
+
+    @property
+    def _readable(self) -> set[int]:
+        """The queues that are asked for, without those that could not be read a moment ago."""
+        self._aside = {at: until for at, until in self._aside.items() if until > self._now_ms}
+        return self.cursors.keys() - self._aside.keys()
 
     def outgoing(self, now_ms: int) -> list[tuple[bytes, ...]]:
         """The request to send now, if any. Raises BrokerTimeout when nobody answers."""
+        self._now_ms = now_ms
         if self._refused is not None:
             return []
         if self._pending is None:
@@ -170,6 +203,8 @@ class ConsumerCore:
 
     def wait_ms(self, now_ms: int) -> int:
         """How long nothing has to be sent, unless something comes in."""
+        if self._pending is None and self._aside:
+            return max(0, min(self._aside.values()) - now_ms)
         return self._repeats.wait_ms(now_ms)
 
     def _next(self, direct: bool) -> messages.Pull | messages.Describe:
@@ -200,7 +235,7 @@ class ConsumerCore:
         return DIRECT_PULL_BYTES if direct else PULL_BYTES
 
     def _asked_cursors(self) -> dict[int, int]:
-        return dict(self.cursors)
+        return {queue_id: self.cursors[queue_id] for queue_id in self._readable}
 
     def received(self, parts: Sequence[bytes | memoryview], now_ms: int) -> None:
         """Take an answer of the broker."""
@@ -281,7 +316,7 @@ class ConsumerCore:
 
     def _pulled(self, answer: messages.Pulled, payload: bytes | memoryview) -> None:
         """Move the cursors past what has come, and keep that to be taken."""
-        at = 0
+        at, of = 0, Source(self.topic, self.aim.store)
         for part in answer.slices:
             cursor = self.cursors[part.queue_id]
             if cursor < part.min_offset:
@@ -304,11 +339,13 @@ class ConsumerCore:
                         "an answer is shorter than its header says", place, str(answer)
                     )
                 self._parts.append(
-                    Part(part.queue_id, cursor, part.next_offset, end, payload, place)
+                    Part(part.queue_id, cursor, part.next_offset, end, payload, place, of)
                 )
                 self._ahead_bytes += part.size
                 self.cursors[part.queue_id] = min(part.next_offset, end)
             at += part.size
+        for each in answer.unreadable:
+            self._put_aside(each.queue_id, each.what, each.value, each.hint)
         if self._queues is None and self._follow:
             for queue_id in answer.queue_ids:
                 if queue_id not in self.cursors:
@@ -319,9 +356,10 @@ class ConsumerCore:
     def take(self) -> list[Message]:
         """Messages that have come, up to PULL_BYTES or a whole part; [] when there are none.
 
-        Raises what the broker has refused with, and StoreDamaged where records are not those that
-        were asked for; the next pull begins with these again. What came before an error is taken
-        before it is raised.
+        Raises what the broker has refused with, and QueueUnreadable of a queue that cannot be read,
+        or whose records are not those that were asked for. It stays where it is and is asked for
+        again after ASIDE_MS; the others go on. What came before an error is taken before it is
+        raised, and without `follow` all that the other queues have.
         """
         return self._take(self._messages)
 
@@ -340,9 +378,6 @@ class ConsumerCore:
         return self._take(read)
 
     def _take(self, read: Callable[[Part], Sequence[_T]]) -> list[_T]:
-        if not self._parts and self._refused is not None:
-            error, self._refused = self._refused, None
-            raise error
         taken: list[_T] = []
         left = PULL_BYTES
         while self._parts:
@@ -351,6 +386,10 @@ class ConsumerCore:
                 break
             try:
                 found = read(part)
+            except StoreDamaged as error:
+                self._go_back(part)
+                self._put_aside(part.queue_id, error.what, error.value, error.hint)
+                continue
             except PenstockError:
                 if not taken:
                     self._go_back()
@@ -360,7 +399,24 @@ class ConsumerCore:
             self._ahead_bytes -= part.size
             left -= part.size
             taken += found
+        if not taken:
+            self._raise_errors()
         return taken
+
+    def _raise_errors(self) -> None:
+        """Nothing has come before them."""
+        if self._refused is not None:
+            error, self._refused = self._refused, None
+            raise error
+        if self._why_aside and (self._follow or self._all_asked):
+            raise self._why_aside.pop(next(iter(self._why_aside)))
+
+    def _put_aside(self, queue_id: int, what: str, value: object, hint: str) -> None:
+        """Read the other queues, and this one after a while."""
+        error = QueueUnreadable(what, value, hint)
+        log().warning("queue %d of %s waits, the others go on: %s", queue_id, self.topic, error)
+        self._aside[queue_id] = self._now_ms + ASIDE_MS
+        self._why_aside[queue_id] = error
 
     def _messages(self, part: Part) -> list[Message]:
         found, marked = part.messages(self.max_body_bytes)
@@ -370,12 +426,16 @@ class ConsumerCore:
             found = self._without_lost(found)
         return found if self._selection is None else self._selection.pick(found)
 
-    def _go_back(self) -> None:
-        """Forget what has come and is not taken, to ask for it again."""
-        self.cursors = self.positions
-        self._parts.clear()
-        self._ahead_bytes = 0
-        self._pending = None
+    def _go_back(self, to: Part | None = None) -> None:
+        """Forget what has come and is not taken, of all queues or of that of one part, to ask for
+        it again."""
+        gone = [part for part in self._parts if to is None or part.queue_id == to.queue_id]
+        for part in reversed(gone):
+            self._parts.remove(part)
+            self._ahead_bytes -= part.size
+            self.cursors[part.queue_id] = part.start
+        # what is on its way is from where the cursors were
+        self._pending = self._unread = None
 
     def _skip(self, queue_id: int, cursor: int, min_offset: int) -> None:
         """Go on after messages that are gone, and log it the first time."""

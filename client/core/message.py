@@ -17,6 +17,13 @@ _ANY_OFFSET = range((1 << 63) - 1)
 _RECORDS_BYTES, _SPARE_BYTES = 8 << 20, 1 << 20
 
 
+class Source(NamedTuple):
+    """What an error says of where records are from; a remote client does not know the store."""
+
+    topic: str = ""
+    store: str = ""
+
+
 def longest_answer_bytes(max_body_bytes: int) -> int:
     """How long a part of an answer may be, for a client that takes bodies up to this limit."""
     return max(_RECORDS_BYTES, max_body_bytes) + _SPARE_BYTES
@@ -28,6 +35,7 @@ def read_records(
     queue_id: int | None,
     offsets: range,
     max_body_bytes: int,
+    of: Source = Source(),  # noqa: B008 - a tuple
 ) -> tuple[list[Message], bool]:
     """The messages of a part of a payload, and whether one may stand for a lost one.
 
@@ -37,11 +45,13 @@ def read_records(
     within = offsets.start, offsets.stop
     made, end, marked = messages(payload, place, queue_id, within, max_body_bytes, LOST_MARK)
     if end != place[1]:
+        from penstock.shared.next_steps import verify
+
         least = made[-1].queue_offset + 1 if made else offsets.start
         error = StoreDamaged(
             "an entry of a consume queue leads to no message",
-            f"queue {queue_id}, offset {least}",
-            "stop the broker, then make the queues anew: penstock store rebuild STORE",
+            f"{of.topic and f'topic {of.topic}, '}queue {queue_id}, offset {least}",
+            verify(of.store or None),
         )
         error.queue_offset = least
         raise error
@@ -60,6 +70,7 @@ class Part(NamedTuple):
     end: int
     payload: bytes | memoryview
     place: tuple[int, int]
+    of: Source = Source()
 
     @property
     def size(self) -> int:
@@ -68,7 +79,8 @@ class Part(NamedTuple):
     def messages(self, max_body_bytes: int) -> tuple[list[Message], bool]:
         """What `read_records` says of it."""
         within = range(self.start, self.stop)
-        return read_records(self.payload, self.place, self.queue_id, within, max_body_bytes)
+        of_queue = self.queue_id, within, max_body_bytes, self.of
+        return read_records(self.payload, self.place, *of_queue)
 
     def bodies(self, max_body_bytes: int) -> tuple[list[bytes | Message], bool]:
         """The same, of each message only its body; of one that is compressed or damaged all."""

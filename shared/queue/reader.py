@@ -221,7 +221,8 @@ class QueueReader:
     def _is_twice(self, slot: int, offset: int, entry: bytes) -> bool:
         """Whether the entry of this offset, if there is one, has the place of the entry given."""
         low, high = self.range(slot)
-        if not low <= offset < high or ENTRY.unpack_from(entry)[1] == BLANK_SIZE:
+        leads_somewhere = 0 < ENTRY.unpack_from(entry)[1] < BLANK_SIZE
+        if not (low <= offset < high and leads_somewhere):
             return False
         try:
             return entry[:8] == self._read(slot, offset, offset + 1)[:8]

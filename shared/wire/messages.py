@@ -269,10 +269,20 @@ class Place(msgspec.Struct, frozen=True, array_like=True):
     ranges: Number
 
 
+class UnreadableQueue(msgspec.Struct, frozen=True, array_like=True):
+    """A queue that cannot be read where its consumer stands, and the words of the error."""
+
+    queue_id: int
+    what: str
+    value: str
+    hint: str
+
+
 class Pulled(WireMessage, frozen=True):
     """Slices in the order of the payload. `queue_ids` are all queues of the topic by now.
 
-    With places the payload has no records. It has the ranges of this run's log in which they are,
+    Of those that are `unreadable` the consumer stays where it is, and has the others' slices. With
+    places the payload has no records. It has the ranges of this run's log in which they are,
     packed as `loops.forms.RANGE`, for a consumer that can read the files itself.
     """
 
@@ -281,6 +291,7 @@ class Pulled(WireMessage, frozen=True):
     queue_ids: tuple[int, ...]
     run_id: str
     places: tuple[Place, ...] = ()
+    unreadable: tuple[UnreadableQueue, ...] = ()
 
 
 class Describe(WireMessage, frozen=True):
@@ -389,9 +400,14 @@ def decode_consume_answer(header: bytes) -> ConsumeAnswer:
 
 def refusal(error: PenstockError, request: int, session: int = 0) -> Refused:
     """An error as an answer."""
-    value = "" if error.value is None else str(error.value)
     after_ms = error.retry_after_ms if isinstance(error, BrokerBusy) else 0
-    return Refused(request, session, error.status, error.what, value[:500], error.hint, after_ms)
+    return Refused(request, session, error.status, *error_words(error), after_ms)
+
+
+def error_words(error: PenstockError) -> tuple[str, str, str]:
+    """What, value and hint of an error."""
+    value = "" if error.value is None else str(error.value)
+    return error.what, value[:500], error.hint
 
 
 def error_from_refusal(answer: Refused) -> PenstockError:

@@ -16,7 +16,7 @@ from penstock.client.core.message import Message, Part
 from penstock.client.core.selection import Selection
 from penstock.client.core.start import StartAt
 from penstock.client.core.timeouts import REPEAT_MS
-from penstock.shared.errors import PenstockError, QueueNotFound
+from penstock.shared.errors import PenstockError, QueueNotFound, StoreDamaged
 
 STALE_MS = 20
 # A pull that follows the last one within this time, and that was answered with much, asks for more,
@@ -67,11 +67,10 @@ class AssignedCore(ConsumerCore):
         self._stale_since_ms = -1
         # what one pull asks for, when it left, and what has come since
         self._pull_bytes, self._pulled_ms, self._came_bytes = DIRECT_PULL_BYTES, 0, 0
-        self._now_ms = 0
 
     @property
     def _active(self) -> set[int]:
-        return self.cursors.keys() - self._paused
+        return self._readable - self._paused
 
     @property
     def _all_asked(self) -> bool:
@@ -105,6 +104,8 @@ class AssignedCore(ConsumerCore):
         if self.cursors.pop(queue_id, None) is None:
             return
         self._paused.discard(queue_id)
+        self._aside.pop(queue_id, None)
+        self._why_aside.pop(queue_id, None)
         gone = [part for part in self._parts if part.queue_id == queue_id]
         for part in gone:
             self._parts.remove(part)
@@ -150,24 +151,26 @@ class AssignedCore(ConsumerCore):
 
     def take_queue(self) -> Taken | None:
         """The next part that has come, or None. Raises what `take` raises."""
-        if not self._parts:
-            if self._refused is not None:
-                error, self._refused = self._refused, None
-                if isinstance(error, QueueNotFound):
-                    # the topic has fewer queues by now, and the coordinator is about to say so
-                    return None
-                raise error
-            return None
-        part = self._parts[0]
-        try:
-            found = self._messages(part)
-        except PenstockError:
-            self._go_back()
-            raise
-        self._parts.popleft()
-        self._ahead_bytes -= part.size
-        self._came_bytes += part.size
-        return Taken(part.queue_id, found, part.size, part.stop)
+        while self._parts:
+            part = self._parts[0]
+            try:
+                found = self._messages(part)
+            except StoreDamaged as error:
+                self._go_back(part)
+                self._put_aside(part.queue_id, error.what, error.value, error.hint)
+                continue
+            except PenstockError:
+                self._go_back()
+                raise
+            self._parts.popleft()
+            self._ahead_bytes -= part.size
+            self._came_bytes += part.size
+            return Taken(part.queue_id, found, part.size, part.stop)
+        if isinstance(self._refused, QueueNotFound):
+            # the topic has fewer queues by now, and the coordinator is about to say so
+            self._refused = None
+        self._raise_errors()
+        return None
 
     def _skip(self, queue_id: int, cursor: int, min_offset: int) -> None:
         super()._skip(queue_id, cursor, min_offset)

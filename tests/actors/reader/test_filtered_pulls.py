@@ -179,7 +179,7 @@ def test_each_look_is_bounded_and_pulls_take_turns(running: Running) -> None:
     cursors = {b"one": {0: 0, 1: 0}, b"two": {0: 0}}
     for peer, begin in cursors.items():
         pull = Pull(1, "orders", begin, 9, 1 << 20, NEVER_MS)
-        filtered.put(FilteredPull(HeldPull(peer, pull, NEVER_MS, 0), chosen, {}, begin))
+        filtered.put(FilteredPull(HeldPull(peer, pull, NEVER_MS, 0), chosen, {}, begin, {}))
     steps = []
     for _ in range(20):
         before = {peer: dict(each) for peer, each in cursors.items()}
@@ -210,7 +210,7 @@ def test_a_look_ends_when_its_time_is_over_and_not_before_a_record(running: Runn
     assert chosen is not None
     cursors = {0: 0}
     pull = Pull(1, "orders", {0: 0}, 9, 1 << 20, NEVER_MS)
-    filtered.put(FilteredPull(HeldPull(b"one", pull, NEVER_MS, 0), chosen, {}, cursors))
+    filtered.put(FilteredPull(HeldPull(b"one", pull, NEVER_MS, 0), chosen, {}, cursors, {}))
     for expected in (1, 2, 3):
         # the time is over as soon as anything was looked at
         times = chain([0, 0], repeat(TURN_MS))
@@ -265,14 +265,20 @@ def test_a_bad_expression_is_an_error_for_its_sender_alone(
     assert len(found) == 1
 
 
-def test_a_queue_that_cannot_be_read_is_an_error_for_who_asks(running: Running) -> None:
+def test_of_a_queue_that_cannot_be_read_its_consumer_is_told_with_what_the_others_have(
+    running: Running,
+) -> None:
     broker, _, client, store = running
     store("a")
+    store("a", queue_id=1)
     file = next(broker.paths.queue("orders", 0).iterdir())
     content = file.read_bytes()
     file.write_bytes(b"")
-    answer, _ = client.pull({0: 0}, "a")
-    assert isinstance(answer, Refused) and answer.status == "STORE_DAMAGED"
+    answer, _ = client.pull({0: 0}, "a", known=2)
+    assert not answer.slices and "not as long as configured" in answer.unreadable[0].what
+    answer, found = client.pull({0: 0, 1: 0}, "a", known=2)
+    assert [each.queue_id for each in answer.unreadable] == [0]
+    assert [each.queue_id for each in found] == [1] and nexts(answer) == {1: 1}
     file.write_bytes(content)
     _, found = client.pull({0: 0}, "a")
     assert len(found) == 1

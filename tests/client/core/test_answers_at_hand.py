@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from penstock.client.core.consumer_core import AHEAD_BYTES
+from penstock.client.core.consumer_core import AHEAD_BYTES, ASIDE_MS
 from penstock.client.core.timeouts import REPEAT_MS
 from penstock.shared.errors import StoreDamaged
 from penstock.shared.formats.record_layout import AT_BODY_V4, AT_QUEUE_ID
@@ -73,7 +73,7 @@ def test_after_an_error_all_that_was_at_hand_is_forgotten_and_asked_for_again(
         wire.core.take()
     assert wire.core.positions == {0: 0} and not wire.core.ready
     wire.requests.clear()
-    wire.now_ms += REPEAT_MS
+    wire.now_ms += ASIDE_MS
     wire.ask()
     (asked,) = [messages.decode_consume_request(parts[0]) for parts in wire.requests]
     assert isinstance(asked, messages.Pull) and asked.cursors == {0: 0}

@@ -18,7 +18,12 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from penstock.client.core.consumer_core import AHEAD_BYTES, DIRECT_AHEAD_BYTES, ConsumerCore
+from penstock.client.core.consumer_core import (
+    AHEAD_BYTES,
+    ASIDE_MS,
+    DIRECT_AHEAD_BYTES,
+    ConsumerCore,
+)
 from penstock.client.core.log_files import TRY_AGAIN_MS
 from penstock.client.core.timeouts import MAX_REPEAT_MS, REPEAT_MS
 from penstock.shared.errors import (
@@ -28,7 +33,7 @@ from penstock.shared.errors import (
     OffsetOutOfRange,
     ProtocolError,
     QueueNotFound,
-    StoreDamaged,
+    QueueUnreadable,
     StoreUnavailable,
     TopicNotFound,
 )
@@ -504,9 +509,11 @@ def test_records_that_were_not_asked_for_are_an_error_and_are_asked_for_again(
     wire.ask()  # what is behind them: the answer will be too late
     wire.read(final=True)
     assert [message.queue_offset for message in wire.core.take()] == list(range(3, 10))
-    with pytest.raises(StoreDamaged, match="queue 1, offset 0"):
+    with pytest.raises(QueueUnreadable, match="topic orders, queue 1, offset 0"):
         wire.core.take()
     assert wire.core.positions[1] == 0 and not wire.core.ready
+    assert offsets(wire.run()) == {}, "it is not asked for at full speed"
+    wire.now_ms += ASIDE_MS
     assert offsets(wire.run()) == {1: [0, 1]}
 
 

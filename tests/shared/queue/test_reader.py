@@ -302,6 +302,9 @@ def test_an_entry_that_leads_nowhere_is_named_and_those_before_it_are_read(
     with pytest.raises(StoreDamaged, match="orders, queue 0, offset 5.*penstock store rebuild"):
         store.reader.read(0, 5, 1 << 20)
     assert store.all(0, 6, 1 << 20) == [(n, b"%d" % n) for n in range(6, 9)]
+    raw[6 * ENTRY.size : 7 * ENTRY.size] = bad
+    file.write_bytes(raw)
+    assert store.reader.whole_from(0, 5) == 5, "two such are not of lost messages"
 
 
 def test_an_answer_ends_with_its_segment_and_an_entry_that_leads_away_ends_it(
