@@ -71,8 +71,8 @@ def moved(
         return QueueSlice(queue_id, cursor, low, high, 0)
     if cursor < high:
         whole = queues.whole_from(slot, cursor)
-        # Lost with a damaged part of the log. For a consumer that is as if it had expired: what
-        # is told as the queue's beginning is the next message that is whole.
+        # Lost. A consumer is told of it as of what has expired, and knows no difference: what is
+        # given as the queue's beginning is the next message that is whole.
         return QueueSlice(queue_id, cursor, whole, high, 0) if whole > cursor else None
     if cursor > high and is_complete:
         # RocketMQ's OFFSET_OVERFLOW_BADLY: there is no such message, and there will be others

@@ -441,7 +441,8 @@ class ConsumerCore:
         """Go on after messages that are gone, and log it the first time."""
         if not self.skipped:
             log().warning(
-                "messages of %s, queue %d, have expired: going on at offset %d instead of %d",
+                "messages of %s, queue %d, have expired or are lost: going on at offset %d "
+                "instead of %d",
                 self.topic,
                 queue_id,
                 min_offset,

@@ -251,8 +251,8 @@ class Pull(WireMessage, frozen=True):
 class QueueSlice(WireMessage, frozen=True):
     """What the payload holds of one queue: `size` bytes of records, offsets below `next_offset`.
 
-    An offset below `min_offset` was asked for: the messages up to there have expired. One above
-    `max_offset` was: then `next_offset` is that.
+    An offset below `min_offset` was asked for: the messages up to there have expired, or are lost.
+    One above `max_offset` was: then `next_offset` is that.
     """
 
     queue_id: int

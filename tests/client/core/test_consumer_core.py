@@ -263,7 +263,7 @@ def test_what_has_expired_is_passed_over_counted_and_told_once(
     assert offsets(wire.run())[0] == list(range(3, 10))
     assert wire.core.skipped == 2
     assert [record.getMessage() for record in caplog.records] == [
-        "messages of orders, queue 0, have expired: going on at offset 3 instead of 1"
+        "messages of orders, queue 0, have expired or are lost: going on at offset 3 instead of 1"
     ]
     reader.append(0, 5)
     reader.expire(0, 12)
