@@ -157,6 +157,13 @@ class QueueFiles:
         later = self.log_offset(slot + 1) if slot + 1 < self.max_offset else offset + size
         return size <= 0 or not position <= offset < later
 
+    def edges(self, stop: int) -> Iterator[tuple[int, int, int]]:
+        """(slot, log offset, size) of the first and the last entry of each file, below `stop`."""
+        for first, end in self.spans(self.first_slot, stop):
+            for slot in (first, end - 1):
+                offset, size, _ = self._entry(slot)
+                yield slot, offset, size
+
     def log_offset(self, slot: int) -> int:
         """What the entry of a queue offset names. Raises StoreDamaged where no file has it."""
         return self._entry(slot)[0]

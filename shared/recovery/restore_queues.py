@@ -4,9 +4,10 @@ A queue says by itself where it ends, and by that which offset its next message 
 that is deleted, emptied, zeroed, or an older copy of itself ends earlier, and looks as whole as
 ever: so it is compared with what penstock/queues says. A queue that is shorter, or that names
 another record at the end that is known, or one that is longer in a store that was left clean, is
-made again from the whole log; the others stay as they are. Where the list says nothing of its end,
-the log does: the queue's last entries lead to its own messages. The list says it until then, so a
-start that dies is done again.
+made again from the whole log; so is one of which a file does not begin and end with entries in the
+log's order; the others stay as they are. Where the list says nothing of its end, the log does: the
+queue's last entries lead to its own messages. The list says it until then, so a start that dies is
+done again.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from penstock.shared.config import Config
 from penstock.shared.errors import OffsetOutOfRange, StoreDamaged
 from penstock.shared.faults import crash_point
 from penstock.shared.files.durable import exchange, make_directory, sync_directory, sync_tree
+from penstock.shared.formats.queue_entry import BLANK_SIZE
 from penstock.shared.layout import CQ_ENTRY_BYTES, StorePaths
 from penstock.shared.names import LIGHT_QUEUE_PREFIX
 from penstock.shared.queue.deleted_topics import load_living_queues
@@ -141,6 +143,8 @@ def _why_lost(store: StoreDirectory, queue: QueueFiles, known: QueueEnd, *, is_e
         # By its length an older copy that has grown again, or another queue's file, would pass.
         if known.last_position not in (position, UNKNOWN):
             return f"has another message at {known.end - 1} than is known"
+        if why := _why_disordered(store, queue, known.end):
+            return why
     except (StoreDamaged, OffsetOutOfRange) as error:
         return f"cannot be read ({error})"
     if is_exact and queue.max_offset > known.end:
@@ -148,23 +152,50 @@ def _why_lost(store: StoreDirectory, queue: QueueFiles, known: QueueEnd, *, is_e
     return _why_misled(store, queue) if queue.max_offset > known.end else ""
 
 
+def _why_disordered(store: StoreDirectory, queue: QueueFiles, stop: int) -> str:
+    """Each file begins and ends with entries that lead on in the log, below an end up to which they
+    are known to be on disk; else it was overwritten. What is inside a file consumers are told.
+
+    Entries also go back where a topic was made again under its name. Then they are right, and to
+    make the queue again would change nothing: so the log has the last word.
+    """
+    before_slot, before = -1, -1
+    for slot, offset, size in queue.edges(stop):
+        if size <= 0 or offset < 0:
+            return f"has an entry at {slot} that is none"
+        if size == BLANK_SIZE:
+            continue
+        if offset < before and any(
+            _is_foreign(store, queue, each) is not False for each in (before_slot, slot)
+        ):
+            return f"goes back in the log at {slot}"
+        before_slot, before = slot, offset
+    return ""
+
+
+def _is_foreign(store: StoreDirectory, queue: QueueFiles, slot: int) -> bool | None:
+    """Whether an entry leads to a message that is another's; None where it leads to none."""
+    try:
+        record = store.record_at(queue.log_offset(slot))
+    except (StoreDamaged, OffsetOutOfRange):
+        return None
+    # RocketMQ's light queues lead to records of other topics by design.
+    if queue.topic.startswith(LIGHT_QUEUE_PREFIX):
+        return False
+    named = record.topic, record.queue_id, record.queue_offset
+    return named != (queue.topic, queue.queue_id, slot)
+
+
 def _why_misled(store: StoreDirectory, queue: QueueFiles) -> str:
     """A queue's last entries lead to its own messages, or its end is another file's: files of
     queues were mixed up. What leads to no whole record may be ahead of the log, or be lost."""
-    # RocketMQ's light queues lead to records of other topics by design.
-    if queue.topic.startswith(LIGHT_QUEUE_PREFIX):
-        return ""
     end, foreign = queue.max_offset, 0
     for slot in range(end - 1, max(queue.first_slot, end - _LOOKED_UP) - 1, -1):
-        try:
-            record = store.record_at(queue.log_offset(slot))
-        # It may be ahead of what is on disk, or lost: that says nothing about the queue.
-        except (StoreDamaged, OffsetOutOfRange):
-            continue
-        named = record.topic, record.queue_id, record.queue_offset
-        if named == (queue.topic, queue.queue_id, slot):
+        # one that is ahead of what is on disk, or lost, says nothing about the queue
+        is_foreign = _is_foreign(store, queue, slot)
+        if is_foreign is False:
             break
-        foreign += 1
+        foreign += bool(is_foreign)
     # no checksum covers topic and numbers: of a single one the record may be what is wrong
     return f"leads to other messages at its end, {end}" if foreign > 1 else ""
 
