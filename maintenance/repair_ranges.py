@@ -2,8 +2,8 @@
 
 A range says nothing of what it held, but its neighbours do: a queue whose offsets jump over it has
 lost what lies between, and entries of consume queues that point into it name their messages. So
-each queue is as dense as RocketMQ needs it. A whole record that names a slot of another message is
-damage too, for no checksum covers that number. Only reads.
+each queue is as dense as RocketMQ needs it. A whole record that names a slot of another message, or
+a queue that it does not stand in, is damage too, for no checksum covers that. Only reads.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import sys
 from bisect import bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,6 +19,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from penstock.maintenance.bent_records import bent_records
 from penstock.maintenance.displaced_records import (
     Claimed,
     Queue,
@@ -84,6 +85,9 @@ def plan_ranges(
     with StoreDirectory(paths.root) as store:
         walk = _Walk(store, config, found, begun)
         walk.run(progress)
+        if bent := set(bent_records(store, walk.vacant)):
+            walk = _Walk(store, config, found, begun, bent)
+            walk.run(progress)
         known_end = found.log_end if found is not None else _known_end(paths, store)
         if walk.end < known_end:
             size = config.mapped_file_size_commit_log_bytes
@@ -139,8 +143,10 @@ class _Walk:
         config: Config,
         found: Recovered | None,
         begun: Sequence[Damage],
+        bent: Container[int] = (),
     ) -> None:
-        self._store = store
+        """`bent` are log offsets of whole records that are damage all the same."""
+        self._store, self._bent = store, bent
         self._begun = DamagedRanges(begun)
         self._replaced: dict[int, int] = {}  # by such a repair: position and size of its records
         # A start knows more than the bytes tell: where the log ends, and what was torn. What stands
@@ -240,7 +246,7 @@ class _Walk:
         # no checksum covers it: a jump over more messages than there was room for is damage
         leaps = fields.queue_offset - slot > room
         placed = _Placed(position, size, self._stored_ms, slot if leaps else -1)
-        if fields.queue_offset < 0:
+        if fields.queue_offset < 0 or position in self._bent:
             self.ranges.append(self._misplaced(placed._replace(expected=slot)))
             self._room.append(size)
             return
@@ -258,12 +264,14 @@ class _Walk:
         self._next[queue] = (max(slot, fields.queue_offset + 1), position)
 
     def _misplaced(self, placed: _Placed) -> RangeRepair:
-        """A whole record whose queue offset cannot be, as the damage that it is."""
+        """A whole record whose queue or queue offset cannot be, as the damage that it is."""
         at, end = placed.position, placed.position + placed.size
         fields = outline(memoryview(self._store.read_log(at, placed.size)))
         reason = f"queue offset {fields.queue_offset}, "
         is_early = placed.expected >= 0
         reason += f"where {placed.expected} was to come" if is_early else "which is not its own"
+        if at in self._bent:
+            reason = f"names {fields.topic.decode()}/{fields.queue_id}, and stands in another queue"
         # a record lies in one segment
         (damage,) = damage_between(self._store.paths, self._segment_bytes, at, end, reason)
         return RangeRepair(damage, placed.stored_ms, [], self._kept_in(damage))
@@ -283,6 +291,14 @@ class _Walk:
                 for low, high in self._order.missing.get(queue, ())
                 if max(gap.low, low) < min(gap.high, high)
             ]
+
+    @property
+    def vacant(self) -> dict[Queue, list[tuple[int, int]]]:
+        """Slots of each queue that no record names, and those after its last one."""
+        return {
+            queue: [*((gap.low, gap.high) for gap in self._gaps.get(queue, ())), (end, sys.maxsize)]
+            for queue, (end, _) in self._next.items()
+        }
 
     def _stood_at_ends(self) -> list[_Placed]:
         """Records that come last of their queues and name taken slots. They may be the first ones

@@ -11,7 +11,7 @@ import pytest
 
 from penstock.chaos.stepped.replay import settle
 from penstock.maintenance.rebuild import rebuild_store
-from penstock.maintenance.repair import repair_store
+from penstock.maintenance.repair import plan_repair, repair_store
 from penstock.maintenance.verify import verify_store
 from penstock.shared.clock import SystemClock
 from penstock.shared.errors import PenstockError
@@ -94,6 +94,30 @@ def test_entries_that_were_there_tell_which_of_two_records_is_wrong(
             assert f"the record at {position}" in capfd.readouterr().err
         if after != "another start":
             _repair(eight_each)
+
+
+@pytest.mark.parametrize("number", [0, 1, 6, 7, 14, 15])
+@pytest.mark.parametrize("bent", [QUEUE_ID, OTHER_QUEUE, TOPIC])
+def test_a_repair_mends_a_record_that_stands_in_a_queue_and_names_another(
+    eight_each: Any, number: int, bent: tuple[int, int]
+) -> None:
+    """The advice of verify is to be one that helps."""
+    whole, ends = _served(eight_each)
+    position = eight_each.starts()[number]
+    del whole["orders", number % 2, number // 2]
+    log = eight_each.log()
+    log[position + bent[0]] ^= bent[1]
+    eight_each.write_log(log)
+    settle(eight_each.paths.root, eight_each.config)
+    assert verify_store(eight_each.paths.root).problems
+    (planned,) = plan_repair(eight_each.paths, eight_each.config).ranges
+    assert planned.damage.position == position
+    _repair(eight_each)
+    assert _served(eight_each) == (whole, ends)
+    assert verify_store(eight_each.paths.root).problems == []
+    assert not plan_repair(eight_each.paths, eight_each.config).needed
+    kept = (eight_each.paths.quarantine / f"{position}.bin").read_bytes()
+    assert kept == log[position : position + len(kept)] and len(kept) > 400
 
 
 @pytest.mark.parametrize("mend", [_rebuild, _repair])
