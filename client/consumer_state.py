@@ -42,7 +42,7 @@ class ConsumerState:
     @property
     def skipped(self) -> int:
         """How many offsets were passed over: their messages have expired or are lost."""
-        return self._core.skipped
+        return self._core.losses.count
 
     def __repr__(self) -> str:
         return f"<Consumer of {self._core.topic} at {self._address.name}>"

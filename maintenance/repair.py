@@ -19,10 +19,11 @@ from itertools import groupby
 
 import msgspec
 
+from penstock.maintenance.displaced_records import bytes_of
 from penstock.maintenance.rebuild import Rebuilt, rebuild_store
 from penstock.maintenance.rebuild_parts import RunParts
 from penstock.maintenance.repair_files import plan_files
-from penstock.maintenance.repair_ranges import Progress, RangeRepair, bytes_of, plan_ranges
+from penstock.maintenance.repair_ranges import Progress, RangeRepair, plan_ranges
 from penstock.maintenance.side_by_side import run_side_by_side
 from penstock.shared.clock import Clock
 from penstock.shared.config import Config

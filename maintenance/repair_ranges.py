@@ -8,7 +8,6 @@ a queue that it does not stand in, is damage too, for no checksum covers that. O
 
 from __future__ import annotations
 
-import os
 import sys
 from bisect import bisect_right
 from collections.abc import Callable, Container, Mapping, Sequence
@@ -23,12 +22,12 @@ from penstock.maintenance.bent_records import bent_records
 from penstock.maintenance.displaced_records import (
     Claimed,
     Queue,
+    bytes_of,
     claimed_ends,
     claims_of,
     queues_of,
 )
 from penstock.shared.config import Config
-from penstock.shared.files.durable import opened
 from penstock.shared.formats.record import decode_record
 from penstock.shared.formats.record_check import Kind
 from penstock.shared.formats.record_layout import SMALLEST_RECORD_BYTES
@@ -83,11 +82,9 @@ def plan_ranges(
     range is one, with one copy of its bytes, whoever comes to its end.
     """
     with StoreDirectory(paths.root) as store:
-        walk = _Walk(store, config, found, begun)
-        walk.run(progress)
+        walk = _Walk(store, config, found, begun).run(progress)
         if bent := set(bent_records(store, walk.vacant)):
-            walk = _Walk(store, config, found, begun, bent)
-            walk.run(progress)
+            walk = _Walk(store, config, found, begun, bent).run(progress)
         known_end = found.log_end if found is not None else _known_end(paths, store)
         if walk.end < known_end:
             size = config.mapped_file_size_commit_log_bytes
@@ -100,12 +97,6 @@ def plan_ranges(
         walk.take_ends(load_living_queues(paths))
         walk.place_gaps()
         return RangePlan(walk.ranges, walk.claimed)
-
-
-def bytes_of(damage: Damage) -> bytes:
-    """What stands in a damaged range."""
-    with opened(damage.file, os.O_RDONLY) as handle:
-        return os.pread(handle, damage.size, damage.offset)
 
 
 def _known_end(paths: StorePaths, store: StoreDirectory) -> int:
@@ -145,8 +136,7 @@ class _Walk:
         begun: Sequence[Damage],
         bent: Container[int] = (),
     ) -> None:
-        """`bent` are log offsets of whole records that are damage all the same."""
-        self._store, self._bent = store, bent
+        self._store, self._bent = store, bent  # log offsets of whole records that are damage too
         self._begun = DamagedRanges(begun)
         self._replaced: dict[int, int] = {}  # by such a repair: position and size of its records
         # A start knows more than the bytes tell: where the log ends, and what was torn. What stands
@@ -172,8 +162,7 @@ class _Walk:
 
     def _room_in(self, damage: Damage) -> int:
         """Bytes for tombstones: a segment ends with a blank."""
-        ends_segment = damage.end % self._segment_bytes == 0
-        return damage.size - BLANK_HEADER_BYTES if ends_segment else damage.size
+        return damage.size - BLANK_HEADER_BYTES * (damage.end % self._segment_bytes == 0)
 
     def _kept_in(self, damage: Damage) -> str:
         """What has other bytes is of an earlier repair; but of this one, which was killed half way,
@@ -194,7 +183,7 @@ class _Walk:
         free = place_aside(self._store.paths, f"{damage.position}.bin", has_it)
         return newest or str(free)
 
-    def run(self, progress: Progress | None) -> None:
+    def run(self, progress: Progress | None) -> _Walk:
         start, total = self._store.log_start, sum(each.size for each in self._store.segments)
         pending: list[Damage] = []
         for position, found, size, record, reason in self._store.scan_log():
@@ -225,6 +214,7 @@ class _Walk:
             if progress:
                 progress(position - start, total)
         self._settle()
+        return self
 
     def _between(self, start: int, stop: int, reason: str) -> list[Damage]:
         return damage_between(self._store.paths, self._segment_bytes, start, stop, reason)
@@ -260,7 +250,7 @@ class _Walk:
         if slot < fields.queue_offset:
             self._gaps.setdefault(queue, []).append(_Gap(slot, fields.queue_offset, past, position))
         self._first.setdefault(queue, fields.queue_offset)
-        # A slot that comes again must not take the queue back.
+        # a slot that comes again must not take the queue back
         self._next[queue] = (max(slot, fields.queue_offset + 1), position)
 
     def _misplaced(self, placed: _Placed) -> RangeRepair:
@@ -268,11 +258,10 @@ class _Walk:
         at, end = placed.position, placed.position + placed.size
         fields = outline(memoryview(self._store.read_log(at, placed.size)))
         reason = f"queue offset {fields.queue_offset}, "
-        is_early = placed.expected >= 0
-        reason += f"where {placed.expected} was to come" if is_early else "which is not its own"
+        early = f"where {placed.expected} was to come"
+        reason += early if placed.expected >= 0 else "which is not its own"
         if at in self._bent:
             reason = f"names {fields.topic.decode()}/{fields.queue_id}, and stands in another queue"
-        # a record lies in one segment
         (damage,) = damage_between(self._store.paths, self._segment_bytes, at, end, reason)
         return RangeRepair(damage, placed.stored_ms, [], self._kept_in(damage))
 
@@ -295,10 +284,10 @@ class _Walk:
     @property
     def vacant(self) -> dict[Queue, list[tuple[int, int]]]:
         """Slots of each queue that no record names, and those after its last one."""
-        return {
-            queue: [*((gap.low, gap.high) for gap in self._gaps.get(queue, ())), (end, sys.maxsize)]
-            for queue, (end, _) in self._next.items()
-        }
+        found = {key: [(end, sys.maxsize)] for key, (end, _) in self._next.items()}
+        for key, gaps in self._gaps.items():
+            found.setdefault(key, []).extend((gap.low, gap.high) for gap in gaps)
+        return found
 
     def _stood_at_ends(self) -> list[_Placed]:
         """Records that come last of their queues and name taken slots. They may be the first ones

@@ -28,7 +28,8 @@ from penstock.shared.layout import CQ_ENTRY_BYTES
 from penstock.shared.queue.found_records import FoundRecords
 from penstock.shared.queue.matching import read_matching
 from penstock.shared.queue.reader import MAX_PULL_BYTES, QueueDeleted, QueueReader
-from penstock.shared.wire.messages import QueueSlice, UnreadableQueue
+from penstock.shared.wire.messages import QueueSlice
+from penstock.shared.wire.pulled_parts import UnreadableQueue
 
 # A turn ends after this many looks, or this time: plain pulls wait for the reader meanwhile.
 LOOKS_AT_ONCE = 256

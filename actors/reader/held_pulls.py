@@ -12,7 +12,8 @@ from typing import NamedTuple
 from penstock.shared.errors import PenstockError
 from penstock.shared.queue.found_records import FoundRecords
 from penstock.shared.queue.reader import QueueReader, unreadable
-from penstock.shared.wire.messages import Pull, QueueSlice, UnreadableQueue, error_words
+from penstock.shared.wire.messages import Pull, QueueSlice, error_words
+from penstock.shared.wire.pulled_parts import UnreadableQueue
 
 NEVER_MS = 1 << 62
 
@@ -71,7 +72,7 @@ def moved(
         return QueueSlice(queue_id, cursor, low, high, 0)
     if cursor < high:
         whole = queues.whole_from(slot, cursor)
-        # Lost. A consumer is told of it as of what has expired, and knows no difference: what is
+        # Lost. A consumer is told of it as of what has expired, and sees no difference: what is
         # given as the queue's beginning is the next message that is whole.
         return QueueSlice(queue_id, cursor, whole, high, 0) if whole > cursor else None
     if cursor > high and is_complete:

@@ -13,22 +13,18 @@ records are: then they are fetched (log_files.py), and what is asked next waits 
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TypeVar
 
-from penstock.client.core import log
+from msgspec.structs import astuple
+
 from penstock.client.core.aim import Aim
 from penstock.client.core.arguments import check_at_least, check_bool, check_queues, check_text
 from penstock.client.core.log_files import LogFiles
-from penstock.client.core.message import (
-    Message,
-    OfMessages,
-    OfPart,
-    Part,
-    Source,
-    without_tombstones,
-)
+from penstock.client.core.message import Message, OfMessages, OfPart, Part, Source
+from penstock.client.core.reading.losses import Losses
+from penstock.client.core.reading.queues_aside import QueuesAside
+from penstock.client.core.reading.records_at_hand import PULL_BYTES, RecordsAtHand, pull_bytes
 from penstock.client.core.selection import Selection
 from penstock.client.core.start import (
     Start,
@@ -40,29 +36,13 @@ from penstock.client.core.start import (
     parse_start,
 )
 from penstock.client.core.timeouts import Repeats, answer_too_long, silent
-from penstock.shared.errors import (
-    PenstockError,
-    ProtocolError,
-    QueueNotFound,
-    QueueUnreadable,
-    StoreDamaged,
-)
+from penstock.shared.errors import PenstockError, ProtocolError, QueueNotFound, StoreDamaged
 from penstock.shared.formats.compression import MAX_BODY_BYTES
 from penstock.shared.names import check_topic
 from penstock.shared.wire import messages
 from penstock.shared.wire.messages import encode, error_from_refusal
 
-PULL_BYTES = 1 << 20
-# While this much waits to be taken, no more is asked for: one answer in hand, one on its way.
-AHEAD_BYTES = 2 << 20
-# The same where an answer only says where records are: it costs the same however many there are,
-# so more are asked for at once.
-DIRECT_PULL_BYTES = 2 << 20
-DIRECT_AHEAD_BYTES = 3 << 20
 WAIT_MS = 5000
-# A queue that cannot be read is left out for this time: a loop that goes on at each error must not
-# do so at full speed, and a file that is put back should be found.
-ASIDE_MS = 5000
 _ANY_NUMBER = 1 << 31
 
 _T = TypeVar("_T")
@@ -112,14 +92,11 @@ class ConsumerCore:
         # where each queue was begun; empty until the broker has said what queues there are
         self.starts: dict[int, int] = {}
         self.cursors: dict[int, int] = {}
-        self._parts: deque[Part] = deque()
-        self._ahead_bytes = 0
+        self._at_hand = RecordsAtHand()
         self._refused: PenstockError | None = None
-        # queues that could not be read -> when that is tried again; and why, until that is raised
-        self._aside: dict[int, int] = {}
-        self._why_aside: dict[int, QueueUnreadable] = {}
+        self._aside = QueuesAside(self.topic)
         self._now_ms = 0
-        self.skipped = 0
+        self.losses = Losses(self.topic)
 
     def end_at(self, ends: Mapping[int, int] | int) -> None:
         """Without `follow`: stop before these offsets of queues, or this one in each queue."""
@@ -128,12 +105,12 @@ class ConsumerCore:
     @property
     def ready(self) -> bool:
         """Whether records have come that are not taken."""
-        return bool(self._parts)
+        return bool(self._at_hand)
 
     @property
     def positions(self) -> dict[int, int]:
         """The next offset of each queue that has not been taken."""
-        return self.cursors | {part.queue_id: part.start for part in reversed(self._parts)}
+        return self.cursors | self._at_hand.starts
 
     @property
     def left(self) -> int:
@@ -144,7 +121,7 @@ class ConsumerCore:
     @property
     def finished(self) -> bool:
         """Whether everything that was there at the start has been taken."""
-        return self.described and not self._parts and self._is_at_ends(self._ends)
+        return self.described and not self._at_hand and self._is_at_ends(self._ends)
 
     def _is_at_ends(self, queues: Collection[int]) -> bool:
         return not self._follow and all(self.cursors[at] >= self._ends[at] for at in queues)
@@ -154,14 +131,12 @@ class ConsumerCore:
         """Whether there is nothing left to ask for now."""
         if not self._aside:
             return self._is_at_ends(self._ends)
-        readable = self._readable
-        return not readable or self._is_at_ends(readable)
+        return not (readable := self._readable) or self._is_at_ends(readable)
 
     @property
     def _readable(self) -> set[int]:
         """The queues that are asked for, without those that could not be read a moment ago."""
-        self._aside = {at: until for at, until in self._aside.items() if until > self._now_ms}
-        return self.cursors.keys() - self._aside.keys()
+        return self._aside.others(self.cursors, self._now_ms)
 
     def outgoing(self, now_ms: int) -> list[tuple[bytes, ...]]:
         """The request to send now, if any. Raises BrokerTimeout when nobody answers."""
@@ -170,8 +145,7 @@ class ConsumerCore:
             return []
         if self._pending is None:
             direct = self._files.usable(now_ms)
-            enough = DIRECT_AHEAD_BYTES if direct else AHEAD_BYTES
-            if self.described and (self._ahead_bytes >= enough or self._all_asked):
+            if self.described and (self._at_hand.is_enough(direct) or self._all_asked):
                 return []
             self._pending = encode(self._next(direct))
             self._repeats.begin(now_ms)
@@ -204,7 +178,7 @@ class ConsumerCore:
     def wait_ms(self, now_ms: int) -> int:
         """How long nothing has to be sent, unless something comes in."""
         if self._pending is None and self._aside:
-            return max(0, min(self._aside.values()) - now_ms)
+            return self._aside.wait_ms(now_ms)
         return self._repeats.wait_ms(now_ms)
 
     def _next(self, direct: bool) -> messages.Pull | messages.Describe:
@@ -232,7 +206,7 @@ class ConsumerCore:
 
     def _most_bytes(self, direct: bool) -> int:
         """How much one pull is to bring."""
-        return DIRECT_PULL_BYTES if direct else PULL_BYTES
+        return pull_bytes(direct)
 
     def _asked_cursors(self) -> dict[int, int]:
         return {queue_id: self.cursors[queue_id] for queue_id in self._readable}
@@ -322,13 +296,7 @@ class ConsumerCore:
             if cursor < part.min_offset:
                 self._skip(part.queue_id, cursor, part.min_offset)
             elif cursor > part.next_offset:
-                log().warning(
-                    "queue %d of %s ends at offset %d: going on there instead of at %d",
-                    part.queue_id,
-                    self.topic,
-                    part.next_offset,
-                    cursor,
-                )
+                self.losses.went_back(part.queue_id, cursor, part.next_offset)
                 self.cursors[part.queue_id] = part.next_offset
             else:
                 # messages stored after the consumer began are not part of what it reads
@@ -338,28 +306,24 @@ class ConsumerCore:
                     raise ProtocolError(
                         "an answer is shorter than its header says", place, str(answer)
                     )
-                self._parts.append(
+                self._at_hand.put(
                     Part(part.queue_id, cursor, part.next_offset, end, payload, place, of)
                 )
-                self._ahead_bytes += part.size
                 self.cursors[part.queue_id] = min(part.next_offset, end)
             at += part.size
-        for each in answer.unreadable:
-            self._put_aside(each.queue_id, each.what, each.value, each.hint)
+        for queue_id, *words in map(astuple, answer.unreadable):
+            self._aside.put(queue_id, self._now_ms, words)
         if self._queues is None and self._follow:
             for queue_id in answer.queue_ids:
                 if queue_id not in self.cursors:
-                    new = messages.QueueRange(queue_id, 0, 0, 0)
-                    self.cursors[queue_id] = self._first(new)
+                    self.cursors[queue_id] = self._first(messages.QueueRange(queue_id, 0, 0, 0))
             self._known = len(answer.queue_ids)
 
     def take(self) -> list[Message]:
         """Messages that have come, up to PULL_BYTES or a whole part; [] when there are none.
 
-        Raises what the broker has refused with, and QueueUnreadable of a queue that cannot be read,
-        or whose records are not those that were asked for. It stays where it is and is asked for
-        again after ASIDE_MS; the others go on. What came before an error is taken before it is
-        raised, and without `follow` all that the other queues have.
+        Raises what the broker has refused with, and QueueUnreadable: see QueuesAside. What came
+        before an error is taken before it is raised, and all that others have without `follow`.
         """
         return self._take(self._messages)
 
@@ -380,23 +344,21 @@ class ConsumerCore:
     def _take(self, read: Callable[[Part], Sequence[_T]]) -> list[_T]:
         taken: list[_T] = []
         left = PULL_BYTES
-        while self._parts:
-            part = self._parts[0]
+        while self._at_hand:
+            part = self._at_hand.first
             if taken and part.size > left:
                 break
             try:
                 found = read(part)
             except StoreDamaged as error:
-                self._go_back(part)
-                self._put_aside(part.queue_id, error.what, error.value, error.hint)
+                self._put_aside(part.queue_id, error)
                 continue
             except PenstockError:
                 if not taken:
                     self._go_back()
                     raise
                 break
-            self._parts.popleft()
-            self._ahead_bytes -= part.size
+            self._at_hand.pop()
             left -= part.size
             taken += found
         if not taken:
@@ -408,54 +370,28 @@ class ConsumerCore:
         if self._refused is not None:
             error, self._refused = self._refused, None
             raise error
-        if self._why_aside and (self._follow or self._all_asked):
-            raise self._why_aside.pop(next(iter(self._why_aside)))
+        if self._follow or self._all_asked:
+            self._aside.raise_next()
 
-    def _put_aside(self, queue_id: int, what: str, value: object, hint: str) -> None:
-        """Read the other queues, and this one after a while."""
-        error = QueueUnreadable(what, value, hint)
-        log().warning("queue %d of %s waits, the others go on: %s", queue_id, self.topic, error)
-        self._aside[queue_id] = self._now_ms + ASIDE_MS
-        self._why_aside[queue_id] = error
+    def _put_aside(self, queue_id: int, error: StoreDamaged) -> None:
+        self._go_back(queue_id)
+        self._aside.put(queue_id, self._now_ms, (error.what, error.value, error.hint))
 
     def _messages(self, part: Part) -> list[Message]:
         found, marked = part.messages(self.max_body_bytes)
         while found and found[-1].queue_offset >= part.end:
             found.pop()
         if marked:
-            found = self._without_lost(found)
+            found = self.losses.without_lost(found)
         return found if self._selection is None else self._selection.pick(found)
 
-    def _go_back(self, to: Part | None = None) -> None:
-        """Forget what has come and is not taken, of all queues or of that of one part, to ask for
-        it again."""
-        gone = [part for part in self._parts if to is None or part.queue_id == to.queue_id]
-        for part in reversed(gone):
-            self._parts.remove(part)
-            self._ahead_bytes -= part.size
-            self.cursors[part.queue_id] = part.start
+    def _go_back(self, queue_id: int | None = None) -> None:
+        """Forget what has come and is not taken, of all queues or of one, to ask for it again."""
+        self.cursors |= self._at_hand.drop(queue_id)
         # what is on its way is from where the cursors were
         self._pending = self._unread = None
 
     def _skip(self, queue_id: int, cursor: int, min_offset: int) -> None:
-        """Go on after messages that are gone, and log it the first time."""
-        if not self.skipped:
-            log().warning(
-                "messages of %s, queue %d, have expired or are lost: going on at offset %d "
-                "instead of %d",
-                self.topic,
-                queue_id,
-                min_offset,
-                cursor,
-            )
-        self.skipped += min_offset - cursor
+        """Go on after messages that are gone."""
+        self.losses.pass_over(queue_id, cursor, min_offset)
         self.cursors[queue_id] = min_offset
-
-    def _without_lost(self, found: list[Message]) -> list[Message]:
-        whole = without_tombstones(found)
-        if (lost := len(found) - len(whole)) and not self.skipped:
-            log().warning(
-                "messages of %s are lost: a repair of the store has found them damaged", self.topic
-            )
-        self.skipped += lost
-        return whole

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from penstock.shared.loops.active import gather
 from penstock.shared.loops.forms import RANGE
-from penstock.shared.wire.messages import Place
+from penstock.shared.wire.pulled_parts import Place
 
 # Less is not worth opening a file for.
 LEAST_DIRECT_BYTES = 64 << 10

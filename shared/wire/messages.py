@@ -31,6 +31,7 @@ from penstock.shared.errors import (
 )
 from penstock.shared.wire.header import Number as Number
 from penstock.shared.wire.header import WireMessage as WireMessage
+from penstock.shared.wire.pulled_parts import Place, UnreadableQueue
 from penstock.shared.wire.topic_messages import CreateTopic as CreateTopic
 from penstock.shared.wire.topic_messages import DeleteTopic as DeleteTopic
 from penstock.shared.wire.topic_messages import DescribeTopic as DescribeTopic
@@ -262,27 +263,11 @@ class QueueSlice(WireMessage, frozen=True):
     size: int
 
 
-class Place(msgspec.Struct, frozen=True, array_like=True):
-    """The next `ranges` ranges of the payload are in the log's segment that begins at `base`."""
-
-    base: Number
-    ranges: Number
-
-
-class UnreadableQueue(msgspec.Struct, frozen=True, array_like=True):
-    """A queue that cannot be read where its consumer stands, and the words of the error."""
-
-    queue_id: int
-    what: str
-    value: str
-    hint: str
-
-
 class Pulled(WireMessage, frozen=True):
-    """Slices in the order of the payload. `queue_ids` are all queues of the topic by now.
+    """Slices in the order of the payload. `queue_ids` are all queues of the topic by now; in those
+    that are `unreadable` the consumer stays where it is.
 
-    Of those that are `unreadable` the consumer stays where it is, and has the others' slices. With
-    places the payload has no records. It has the ranges of this run's log in which they are,
+    With places the payload has no records. It has the ranges of this run's log in which they are,
     packed as `loops.forms.RANGE`, for a consumer that can read the files itself.
     """
 
@@ -406,8 +391,7 @@ def refusal(error: PenstockError, request: int, session: int = 0) -> Refused:
 
 def error_words(error: PenstockError) -> tuple[str, str, str]:
     """What, value and hint of an error."""
-    value = "" if error.value is None else str(error.value)
-    return error.what, value[:500], error.hint
+    return error.what, "" if error.value is None else str(error.value)[:500], error.hint
 
 
 def error_from_refusal(answer: Refused) -> PenstockError:

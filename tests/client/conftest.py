@@ -63,6 +63,7 @@ from penstock.shared.memory.run_directory import (
 from penstock.shared.wire import introduction, messages
 from penstock.shared.wire.introduction import PROTOCOL, Greeted
 from penstock.shared.wire.messages import encode, refusal
+from penstock.shared.wire.pulled_parts import Place
 
 SEGMENT = 2048
 HOST = b"\x7f\0\0\1\0\0\x51\xaf"
@@ -526,7 +527,7 @@ class Reader:
                 self.from_log += 1
                 base = self.from_log << 20
                 ranges += self.log.put(base, records)
-                places.append(messages.Place(base, len(records)))
+                places.append(Place(base, len(records)))
             answer = replace(answer, run_id=self.log.run_id, places=tuple(places))
             return [encode(answer), ranges]
         return [encode(answer), b"".join(chain.from_iterable(pieces))]

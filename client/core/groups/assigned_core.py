@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from penstock.client.core.consumer_core import DIRECT_PULL_BYTES, ConsumerCore
+from penstock.client.core.consumer_core import ConsumerCore
 from penstock.client.core.message import Message, Part
+from penstock.client.core.reading.records_at_hand import DIRECT_PULL_BYTES
 from penstock.client.core.selection import Selection
 from penstock.client.core.start import StartAt
 from penstock.client.core.timeouts import REPEAT_MS
@@ -104,12 +105,8 @@ class AssignedCore(ConsumerCore):
         if self.cursors.pop(queue_id, None) is None:
             return
         self._paused.discard(queue_id)
-        self._aside.pop(queue_id, None)
-        self._why_aside.pop(queue_id, None)
-        gone = [part for part in self._parts if part.queue_id == queue_id]
-        for part in gone:
-            self._parts.remove(part)
-            self._ahead_bytes -= part.size
+        self._aside.forget(queue_id)
+        self._at_hand.drop(queue_id)
         if queue_id in self._named_queues:
             # Its answer would move a cursor that is not there. The others' cursors have not moved.
             self._pending = self._unread = None
@@ -139,7 +136,7 @@ class AssignedCore(ConsumerCore):
 
     def wait_ms(self, now_ms: int) -> int:
         if self._pending is None:
-            idle = self._all_asked or self._ahead_bytes > 0 or self.has_unread
+            idle = self._all_asked or self._at_hand.size_bytes > 0 or self.has_unread
             return REPEAT_MS if idle else 0
         waits = super().wait_ms(now_ms)
         return min(waits, STALE_MS) if self._stale_since_ms >= 0 else waits
@@ -151,19 +148,17 @@ class AssignedCore(ConsumerCore):
 
     def take_queue(self) -> Taken | None:
         """The next part that has come, or None. Raises what `take` raises."""
-        while self._parts:
-            part = self._parts[0]
+        while self._at_hand:
+            part = self._at_hand.first
             try:
                 found = self._messages(part)
             except StoreDamaged as error:
-                self._go_back(part)
-                self._put_aside(part.queue_id, error.what, error.value, error.hint)
+                self._put_aside(part.queue_id, error)
                 continue
             except PenstockError:
                 self._go_back()
                 raise
-            self._parts.popleft()
-            self._ahead_bytes -= part.size
+            self._at_hand.pop()
             self._came_bytes += part.size
             return Taken(part.queue_id, found, part.size, part.stop)
         if isinstance(self._refused, QueueNotFound):
@@ -175,4 +170,4 @@ class AssignedCore(ConsumerCore):
     def _skip(self, queue_id: int, cursor: int, min_offset: int) -> None:
         super()._skip(queue_id, cursor, min_offset)
         # without messages, but what is committed has to pass them too
-        self._parts.append(Part(queue_id, min_offset, min_offset, min_offset, b"", (0, 0)))
+        self._at_hand.put(Part(queue_id, min_offset, min_offset, min_offset, b"", (0, 0)))

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from penstock.client.core.consumer_core import AHEAD_BYTES, ASIDE_MS
+from penstock.client.core.reading.queues_aside import ASIDE_MS
+from penstock.client.core.reading.records_at_hand import AHEAD_BYTES
 from penstock.client.core.timeouts import REPEAT_MS
 from penstock.shared.errors import StoreDamaged
 from penstock.shared.formats.record_layout import AT_BODY_V4, AT_QUEUE_ID

@@ -18,13 +18,10 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from penstock.client.core.consumer_core import (
-    AHEAD_BYTES,
-    ASIDE_MS,
-    DIRECT_AHEAD_BYTES,
-    ConsumerCore,
-)
+from penstock.client.core.consumer_core import ConsumerCore
 from penstock.client.core.log_files import TRY_AGAIN_MS
+from penstock.client.core.reading.queues_aside import ASIDE_MS
+from penstock.client.core.reading.records_at_hand import AHEAD_BYTES, DIRECT_AHEAD_BYTES
 from penstock.client.core.timeouts import MAX_REPEAT_MS, REPEAT_MS
 from penstock.shared.errors import (
     BrokerTimeout,
@@ -238,7 +235,7 @@ def test_a_consumer_begins_where_it_is_told_to(
     seen = offsets(wire.run())
     assert seen.get(0, []) == list(range(first, 10))
     assert seen.get(1, []) == list(range(second, 2))
-    assert wire.core.skipped == (3 if start == 0 else 0), "what was named and is gone"
+    assert wire.core.losses.count == (3 if start == 0 else 0), "what was named and is gone"
     reader.append(0, 1)
     assert offsets(wire.run()).get(0, [])[-1] == 10, "and goes on with what comes"
 
@@ -261,14 +258,14 @@ def test_what_has_expired_is_passed_over_counted_and_told_once(
 ) -> None:
     wire = make_consumer(reader, start={0: 1, 1: 0})
     assert offsets(wire.run())[0] == list(range(3, 10))
-    assert wire.core.skipped == 2
+    assert wire.core.losses.count == 2
     assert [record.getMessage() for record in caplog.records] == [
         "messages of orders, queue 0, have expired or are lost: going on at offset 3 instead of 1"
     ]
     reader.append(0, 5)
     reader.expire(0, 12)
     assert offsets(wire.run())[0][-3:] == [12, 13, 14]
-    assert wire.core.skipped == 4
+    assert wire.core.losses.count == 4
     assert len(caplog.records) == 1
 
 
@@ -281,7 +278,7 @@ def test_what_is_lost_is_passed_over_counted_and_told_once(
     reader.append(0, 3)  # not asked for, the lost one among them neither
     seen = offsets(wire.run())
     assert (seen[0], seen[1]) == ([3, 6, 7, 8, 9], [1])
-    assert wire.core.skipped == 3 and wire.core.finished
+    assert wire.core.losses.count == 3 and wire.core.finished
     assert [record.getMessage() for record in caplog.records] == [
         "messages of orders are lost: a repair of the store has found them damaged"
     ]
@@ -294,7 +291,7 @@ def test_a_body_that_names_the_mark_of_lost_messages_is_a_message(
     reader.queues[0].bodies[10] = LOST.encode()
     wire = make_consumer(reader, start={0: 9}, queues=[0])
     assert [body for _, _, body in wire.run()] == [b"0/9", LOST.encode()]
-    assert wire.core.skipped == 0
+    assert wire.core.losses.count == 0
 
 
 def test_only_the_queues_that_were_named_are_read(reader: Any, make_consumer: WireMaker) -> None:

@@ -15,7 +15,8 @@ from penstock.client.core.log_files import MAX_ANSWER_BYTES, TRY_AGAIN_MS, LogFi
 from penstock.shared.errors import ProtocolError
 from penstock.shared.layout import StorePaths, segment_name
 from penstock.shared.loops.forms import RANGE
-from penstock.shared.wire.messages import Place, Pulled, QueueSlice
+from penstock.shared.wire.messages import Pulled, QueueSlice
+from penstock.shared.wire.pulled_parts import Place
 
 SEGMENT_BYTES = 1 << 20
 BASE = 3 * SEGMENT_BYTES

@@ -13,7 +13,7 @@ from penstock.shared.queue.found_records import (
     places_of,
     ranges_of,
 )
-from penstock.shared.wire.messages import Place
+from penstock.shared.wire.pulled_parts import Place
 
 
 @given(st.lists(st.lists(st.integers(1, 50_000), min_size=1, max_size=9), max_size=4))

@@ -15,8 +15,8 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from penstock.client.core.consumer_core import AHEAD_BYTES
 from penstock.client.core.groups.assigned_core import STALE_MS, AssignedCore
+from penstock.client.core.reading.records_at_hand import AHEAD_BYTES
 from penstock.client.core.timeouts import MAX_REPEAT_MS, REPEAT_MS
 from penstock.shared.wire import messages
 
@@ -127,7 +127,7 @@ class AnyHistory(RuleBasedStateMachine):
 
     @invariant()
     def what_waits_is_what_is_counted(self) -> None:
-        assert self.core._ahead_bytes == sum(part.size for part in self.core._parts)
+        assert self.core._at_hand.size_bytes == sum(part.size for part in self.core._at_hand._parts)
         assert self.core.positions.keys() == self.model.keys()
         for queue_id, at in self.core.positions.items():
             low = self.reader.queues[queue_id].low if queue_id in self.reader.queues else 0
@@ -212,9 +212,9 @@ def test_when_enough_is_at_hand_nothing_is_asked_for_until_it_is_taken(
         core.received(reader.answer(requests[0], 2000, True), rounds * REPEAT_MS)
         rounds += 1
     assert rounds > 3 and core.cursors[1] > 0, "answers have parts of both queues"
-    assert core._ahead_bytes >= AHEAD_BYTES
+    assert core._at_hand.size_bytes >= AHEAD_BYTES
     sizes = 0
     while taken := core.take_queue():
         sizes += taken.size
-    assert sizes >= AHEAD_BYTES and core._ahead_bytes == 0
+    assert sizes >= AHEAD_BYTES and core._at_hand.size_bytes == 0
     assert core.outgoing(rounds * REPEAT_MS)

@@ -1,0 +1,56 @@
+"""Queues of a consumer that cannot be read: left out for a while, while the others go on.
+
+What is wrong with one is told once each time, when the others have nothing more. No queue is ever
+passed over by this: it stays where it is, and is tried again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from penstock.client.core import log
+from penstock.shared.errors import QueueUnreadable
+
+# A loop that goes on at each error must not do so at full speed, and a file that is put back should
+# be found.
+ASIDE_MS = 5000
+
+
+class QueuesAside:
+    """Of one consumer."""
+
+    def __init__(self, topic: str) -> None:
+        self._topic = topic
+        # when each is tried again; and why, until that is raised
+        self._until_ms: dict[int, int] = {}
+        self._why: dict[int, QueueUnreadable] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._until_ms)
+
+    def put(self, queue_id: int, now_ms: int, words: Iterable[object]) -> None:
+        """Read the other queues, and this one after a while. `words` are those of the error."""
+        what, value, hint = words
+        error = QueueUnreadable(str(what), value, str(hint))
+        log().warning("queue %d of %s waits, the others go on: %s", queue_id, self._topic, error)
+        self._until_ms[queue_id] = now_ms + ASIDE_MS
+        self._why[queue_id] = error
+
+    def forget(self, queue_id: int) -> None:
+        """It is read no more, or from elsewhere."""
+        self._until_ms.pop(queue_id, None)
+        self._why.pop(queue_id, None)
+
+    def others(self, queues: Collection[int], now_ms: int) -> set[int]:
+        """Those of these queues that are not left out now."""
+        self._until_ms = {at: until for at, until in self._until_ms.items() if until > now_ms}
+        return set(queues) - self._until_ms.keys()
+
+    def wait_ms(self, now_ms: int) -> int:
+        """How long until one is tried again; there is one."""
+        return max(0, min(self._until_ms.values()) - now_ms)
+
+    def raise_next(self) -> None:
+        """Raises QueueUnreadable, once for each time that a queue could not be read."""
+        if self._why:
+            raise self._why.pop(next(iter(self._why)))
