@@ -79,6 +79,7 @@ def test_a_consumer_that_follows_is_told_once_and_goes_on_with_what_comes_in_the
         producer.create_topic("growing", 2)
         for n in range(2 * FILE_ENTRIES):
             producer.send("growing", b"%d" % n, queue=n % 2)
+        producer.flush()
         with Consumer(store=filled.store, topic="growing", queues=[0], follow=False) as consumer:
             assert len(list(consumer)) == FILE_ENTRIES
         file = filled.store / "consumequeue" / "growing" / "0" / f"{0:020}"
