@@ -16,7 +16,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from penstock.client.arrow.property_columns import MAP, Integers
+from penstock.client.arrow.columns import SCHEMA as ALL_COLUMNS
+from penstock.client.arrow.property_columns import Integers
 from penstock.shared.files.durable import make_directory, sync_tree
 from penstock.shared.store.directory import StoreDirectory
 from penstock.spark.jobs.manifest import ArchiveFile, Stretch, digest_of, file_path
@@ -25,21 +26,8 @@ from penstock.spark.reading.options import Mode
 from penstock.spark.reading.rows import How
 from penstock.spark.scan import read_range
 
-_TIME = pa.timestamp("us", tz="UTC")
 # topic and day are in a file's path
-SCHEMA = pa.schema(
-    [
-        ("queue_id", pa.int32()),
-        ("queue_offset", pa.int64()),
-        ("physical_offset", pa.int64()),
-        ("keys", pa.string()),
-        ("tags", pa.string()),
-        ("body", pa.binary()),
-        ("born_timestamp", _TIME),
-        ("store_timestamp", _TIME),
-        ("properties", MAP),
-    ]
-)
+SCHEMA = pa.schema([field for field in ALL_COLUMNS if field.name != "topic"])
 # Of a row group, about, before it is compressed.
 GROUP_BYTES = 32 << 20
 DAY_US = 86_400_000_000

@@ -16,12 +16,14 @@ import pytest
 from pyspark.errors import AnalysisException, PythonException
 from pyspark.sql import DataFrame, SparkSession
 
+from penstock.client.arrow.columns import SCHEMA
 from penstock.shared.formats.compression import decompress
 from penstock.shared.formats.record import pack_host
 from penstock.shared.store.directory import StoreDirectory
 from penstock.spark import register
+from penstock.spark.jobs.archive_files import SCHEMA as ARCHIVED
 from penstock.spark.reading.options import parse_options
-from penstock.spark.source import PenstockSource, StoreReader
+from penstock.spark.source import COLUMNS, PenstockSource, StoreReader
 
 from .conftest import BORN_MS, STORED_MS, StoreBuilder
 
@@ -45,6 +47,10 @@ SAFELY: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") e
 
 def load(spark: SparkSession, root: str | Path, **options: str) -> DataFrame:
     return spark.read.format("penstock").option("path", str(root)).options(**options).load()
+
+
+def test_a_poll_and_an_archive_have_the_columns_of_the_source() -> None:
+    assert list(COLUMNS) == SCHEMA.names == ["topic", *ARCHIVED.names]
 
 
 def test_all_columns_have_their_types_and_values(spark: SparkSession, store: StoreBuilder) -> None:
