@@ -176,7 +176,8 @@ class Coordinator(Actor):
             done += 1
         ended = self._long.work()
         self._answers += [(*each, True) for each in ended]
-        # Who is there shows when all is read that has come: this process may have been held up.
+        # Members that are there show when all that has come is read: this process may have been
+        # held up meanwhile.
         if done < REQUESTS_AT_ONCE or now_ms - self._buried_ms > LATEST_BURIAL_MS:
             self._bury(now_ms)
         done += self._log.work(now_ms)

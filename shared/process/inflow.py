@@ -47,7 +47,8 @@ GROWN_BYTES = 8 << 20
 ASK_MS, ASK_PER_MS = 20, 100
 # At a gigabyte a second less than UNDER_WAY_BYTES come meanwhile.
 WORK_MS = 50
-# Who has less under way is not closed: an honest frame is shorter; and where memory runs out.
+# Less than that under way closes nobody, for an honest frame is shorter; the second is for when
+# memory runs out.
 LEAST_BYTES, LEAST_AT_LAST_BYTES = 512 << 10, 4 << 10
 # Requests of this many closed connections stay counted.
 _SPARE_COUNTS = 1000
