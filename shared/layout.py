@@ -49,6 +49,12 @@ def is_segment_name(name: str) -> bool:
     return len(name) == SEGMENT_NAME_DIGITS and name.isascii() and name.isdigit()
 
 
+def is_queue_name(name: str) -> bool:
+    """Whether a directory of this name is a queue's: its id, as it is written there."""
+    # `01` would be a second directory of queue 1; isdigit alone takes other scripts' digits, too
+    return name.isascii() and name.isdigit() and name == str(int(name))
+
+
 class _Place:
     """A path below a store's root, made when it is first asked for: most callers want a few."""
 

@@ -24,7 +24,7 @@ from penstock.shared.formats.record import Record, decode_record
 from penstock.shared.formats.record_check import Kind, examine
 from penstock.shared.formats.record_crc import Checksum
 from penstock.shared.formats.record_layout import BLANK
-from penstock.shared.layout import PAGE_BYTES, StorePaths
+from penstock.shared.layout import PAGE_BYTES, StorePaths, is_queue_name
 from penstock.shared.log.scan import Step, scan
 from penstock.shared.names import is_stored_topic
 from penstock.shared.next_steps import quoted, verify
@@ -227,9 +227,7 @@ class StoreDirectory:
             if not is_stored_topic(topic_path.name):
                 continue  # RocketMQ makes no such topic: not a queue, whatever it is
             for path in _directories(topic_path):
-                # `01` would be a second directory of queue 1. isdigit alone takes other scripts'
-                # digits, too.
-                if path.name.isascii() and path.name.isdigit() and path.name == str(int(path.name)):
+                if is_queue_name(path.name):
                     found.append(self.queue_at(path))
         # by number: the directories' names would put queue 10 before queue 2
         return sorted(found, key=lambda queue: (queue.topic, queue.queue_id))

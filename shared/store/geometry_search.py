@@ -20,7 +20,13 @@ from penstock.shared.files.file_cache import FileCache
 from penstock.shared.files.segments import shown
 from penstock.shared.formats.index_layout import HEADER, ITEM, SLOT_BYTES, Geometry
 from penstock.shared.index.directory import index_files
-from penstock.shared.layout import CQ_ENTRY_BYTES, PAGE_BYTES, StorePaths, is_segment_name
+from penstock.shared.layout import (
+    CQ_ENTRY_BYTES,
+    PAGE_BYTES,
+    StorePaths,
+    is_queue_name,
+    is_segment_name,
+)
 from penstock.shared.queue.snapshot import QueueFiles
 
 LOG, QUEUE = "mapped_file_size_commit_log_bytes", "mapped_file_size_consume_queue_bytes"
@@ -93,7 +99,7 @@ def queue_directories(paths: StorePaths) -> Iterator[Path]:
     """Every directory that has a queue's place and name."""
     for topic in _directories(paths.consume_queue):
         for queue in _directories(topic):
-            if queue.name.isascii() and queue.name.isdigit():
+            if is_queue_name(queue.name):
                 yield queue
 
 

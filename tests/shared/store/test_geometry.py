@@ -26,6 +26,7 @@ from penstock.shared.files.segments import segment_bases
 from penstock.shared.formats.index_chains import SLOT_DTYPE, Entries, put
 from penstock.shared.formats.index_layout import HEADER, Geometry, IndexHeader
 from penstock.shared.formats.properties import encode_properties
+from penstock.shared.formats.queue_entry import ENTRY
 from penstock.shared.formats.record import Record
 from penstock.shared.index.directory import index_files
 from penstock.shared.index.slots import find_geometry
@@ -149,6 +150,15 @@ def _config(paths: StorePaths, **changes: Any) -> Config:
 
 def _values(paths: StorePaths) -> list[int]:
     return [size.value for size in store_sizes(paths).values()]
+
+
+def test_files_in_a_directory_that_only_looks_like_a_queue_say_nothing(store: StorePaths) -> None:
+    """`01` is not queue 1: RocketMQ would not make it, and a check does not take it for one."""
+    other = store.consume_queue / "orders" / "01"
+    other.mkdir()
+    for number in range(20):
+        (other / segment_name(number * 2000)).write_bytes(ENTRY.pack(number, 100, 7) * 100)
+    assert _values(store) == [4096, 1000, *TINY]
 
 
 def test_a_store_that_remembers_nothing_is_looked_at(store: StorePaths) -> None:
