@@ -167,7 +167,7 @@ def test_the_wheel_is_for_every_linux_since_2014(wheel: Path, tmp_path: Path) ->
     subprocess.run(command, check=True, env={**os.environ, "PATH": path})
     (made,) = tmp_path.glob("*.whl")
     assert "manylinux_2_17" in made.name
-    assert NATIVE in zipfile.ZipFile(made).namelist()
+    assert {*zipfile.ZipFile(made).namelist()} >= NATIVE
 
 
 def test_without_a_compiler_there_is_a_wheel_all_the_same_which_says_so(tmp_path: Path) -> None:
