@@ -25,7 +25,6 @@ from penstock.cli.error_lines import (
 from penstock.cli.streams import OutputFailed, discard_output, prepare_streams
 from penstock.cli.suggestions import Group
 from penstock.shared.errors import PenstockError, StoreUnavailable
-from penstock.shared.linux import check_linux
 
 # name -> (where the click command is, its short help)
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -84,6 +83,8 @@ class LazyGroup(Group):
         if cmd_name not in COMMANDS:
             return None
         if cmd_name in NEED_LINUX:
+            from penstock.shared.linux import check_linux
+
             check_linux(f"penstock {cmd_name}")
         module, _, name = COMMANDS[cmd_name][0].partition(":")
         command: click.Command = getattr(importlib.import_module(module), name)

@@ -5,6 +5,7 @@ is damaged. Where a record ends in an answer with several, the records themselve
 from __future__ import annotations
 
 from penstock.client.asker import Asker
+from penstock.shared.errors import QueueUnreadable
 from penstock.shared.wire.messages import Pull, Pulled, QueueSlice, Subscription
 
 # A broker with much to send to others may have no room for this one at once.
@@ -21,7 +22,8 @@ def pull_one(
 ) -> tuple[QueueSlice, bytes] | None:
     """What the broker says of an offset, and the record there, or after it, that is `wanted`.
 
-    The record is as it was read. None where nothing comes yet. Raises what the broker refuses.
+    The record is as it was read. None where nothing comes yet. Raises what the broker refuses, and
+    QueueUnreadable.
     """
 
     def question(number: int, run: str) -> Pull:
@@ -29,4 +31,6 @@ def pull_one(
         return Pull(number, topic, cursors, _ANY_NUMBER, 1, WAIT_MS, wanted, False, run)
 
     answer, record = asker.ask_for_records(question, Pulled)
+    for unreadable in answer.unreadable:
+        raise QueueUnreadable(unreadable.what, unreadable.value, unreadable.hint)
     return (answer.slices[0], record) if answer.slices else None

@@ -375,7 +375,8 @@ class ConsumerCore:
 
     def _put_aside(self, queue_id: int, error: StoreDamaged) -> None:
         self._go_back(queue_id)
-        self._aside.put(queue_id, self._now_ms, (error.what, error.value, error.hint))
+        words = error.what, error.value, error.hint
+        self._aside.put(queue_id, self._now_ms, words, error.queue_offset)
 
     def _messages(self, part: Part) -> list[Message]:
         found, marked = part.messages(self.max_body_bytes)

@@ -6,13 +6,17 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from typing import Any
 
 import pytest
 
 from penstock.client import Consumer, GroupConsumer, Producer, aio
+from penstock.client.asker import Asker
+from penstock.client.one_message import pull_one
+from penstock.client.where import Where
 from penstock.shared.errors import QueueUnreadable
+from penstock.shared.wire.messages import decode_consume_answer
 
 COUNT, QUEUES, BAD = 400, 3, 1
 FILE_ENTRIES = 100
@@ -70,6 +74,19 @@ def test_all_that_the_others_have_comes_before_the_error(
         mend()
         found += consumer
     assert _by_queue(found) == BODIES
+
+
+@pytest.mark.parametrize("mend", ["zeros"], indirect=True)
+def test_a_message_that_is_pulled_alone_from_there_is_an_error(
+    filled: Any, mend: Callable[[], None]
+) -> None:
+    where = Where(None, filled.consume, None).arguments("consumers")
+    with closing(Asker("consumers", decode_consume_answer, **where)) as asker:
+        with pytest.raises(QueueUnreadable, match="orders"):
+            pull_one(asker, "orders", BAD, FILE_ENTRIES)
+        mend()
+        found = pull_one(asker, "orders", BAD, FILE_ENTRIES)
+        assert found is not None and BODIES[BAD][FILE_ENTRIES] in found[1]
 
 
 def test_a_consumer_that_follows_is_told_once_and_goes_on_with_what_comes_in_the_others(

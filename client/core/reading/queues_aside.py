@@ -28,10 +28,14 @@ class QueuesAside:
     def __bool__(self) -> bool:
         return bool(self._until_ms)
 
-    def put(self, queue_id: int, now_ms: int, words: Iterable[object]) -> None:
-        """Read the other queues, and this one after a while. `words` are those of the error."""
+    def put(
+        self, queue_id: int, now_ms: int, words: Iterable[object], queue_offset: int | None = None
+    ) -> None:
+        """Read the other queues, and this one after a while. `words` are those of the error, which
+        may name the message that it met."""
         what, value, hint = words
         error = QueueUnreadable(str(what), value, str(hint))
+        error.queue_offset = queue_offset
         log().warning("queue %d of %s waits, the others go on: %s", queue_id, self._topic, error)
         self._until_ms[queue_id] = now_ms + ASIDE_MS
         self._why[queue_id] = error
