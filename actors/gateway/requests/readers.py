@@ -176,7 +176,7 @@ def all_producers(services: Services, call: Call) -> Reply:
         group: [
             ProducerRow(
                 each.client.client_id,
-                each.address,
+                f"/{each.address}",  # as Java writes the address of a socket without a name
                 each.client.language.name,
                 each.client.version,
                 now_ms + each.client.heard_ms,

@@ -253,7 +253,7 @@ def test_members_and_producers_are_told_by_how_they_are_connected(
     answer = asker.ask(Request.GET_PRODUCER_CONNECTION_LIST, {"producerGroup": "readers-senders"})
     assert json.loads(answer.body)["connectionSet"] == [row]
     table = json.loads(asker.ask(Request.GET_ALL_PRODUCER_INFO).body)["data"]
-    assert table["readers-senders"][0]["remoteIP"] == address
+    assert table["readers-senders"][0]["remoteIP"] == f"/{address}"
     answer = asker.ask(Request.QUERY_TOPIC_CONSUME_BY_WHO, {"topic": "told-of"})
     assert json.loads(answer.body) == {"groupList": ["readers"]}
     joined.send(Request.UNREGISTER_CLIENT, {"clientID": "c@1", "producerGroup": "readers-senders"})
