@@ -19,6 +19,7 @@ import msgspec
 import numpy as np
 
 from penstock.maintenance.cuts import costs_of, cuts_of
+from penstock.maintenance.side_by_side import Progress, Work
 from penstock.shared.config import Config
 from penstock.shared.formats.delay_levels import parse_delay_levels
 from penstock.shared.formats.index_chains import Entries
@@ -28,8 +29,6 @@ from penstock.shared.recovery.build_index import index_entries
 from penstock.shared.recovery.build_queues import LogRun, log_runs
 from penstock.shared.store.directory import StoreDirectory
 
-Progress = Callable[[int, int], None]
-Work = Callable[[bytes], bytes]
 # Does the parts: of the work, the parts, what each costs, and where to tell how far it is.
 RunParts = Callable[[Work, Sequence[bytes], Sequence[int], Progress | None], list[bytes]]
 

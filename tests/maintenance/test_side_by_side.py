@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import subprocess
+import sys
 import threading
 import zlib
 from contextlib import suppress
@@ -63,3 +65,17 @@ def test_what_a_killed_process_had_is_done_all_the_same() -> None:
     thread.join()
     assert found == [zlib.compress(part) for part in parts]
     assert not _workers()
+
+
+def test_commands_begin_as_many_as_cores_that_they_may_use() -> None:
+    program = """
+import os
+os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+from penstock.cli.store import verify
+from penstock.cli.store_changes import rebuild, repair
+for command in (verify, rebuild, repair):
+    (option,) = (each for each in command.params if each.name == "processes")
+    print(option.default)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout == "1\n1\n1\n", done.stderr
