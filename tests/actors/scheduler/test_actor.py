@@ -294,6 +294,8 @@ def test_an_end_amid_those_that_come_together_leaves_each_once(
     if late:
         it.send(Delay(out_ms=it.now_ms - 10), queue=2)
         it.until(lambda: it.bodies(2), "one that was due after all of them")
+        # it stands in its queue before the scheduler hears so, and is not one of those below
+        it.until(lambda: not it.actor._timers._on_way, "its answer")
     own = [encode_properties({"UNIQ_KEY": f"K{at}"}) for at in range(6)]
     found = [Record("orders", b"x%d" % at, own[at], 1, born_host=HOST) for at in range(6)]
     it.put(*[delayed(each, Delay(out_ms=it.now_ms - 5000)) for each in found])
