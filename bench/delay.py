@@ -26,8 +26,8 @@ import psutil
 
 from penstock.bench.accounts import Accounts
 from penstock.chaos.broker import Broker, fixed_ports
-from penstock.client.consumer import Consumer
-from penstock.client.producer import Producer
+from penstock.client.reading.consumer import Consumer
+from penstock.client.sending.producer import Producer
 from penstock.shared.errors import StoreUnavailable
 
 TOPIC, QUEUES = "bench", 4

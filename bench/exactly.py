@@ -26,9 +26,9 @@ import psutil
 
 from penstock.chaos.broker import Broker, fixed_ports
 from penstock.client.core.sending.frames import SendFuture
-from penstock.client.group_consumer import GroupConsumer
-from penstock.client.group_message import GroupMessage
-from penstock.client.producer import Producer
+from penstock.client.groups.consumer import GroupConsumer
+from penstock.client.groups.message import GroupMessage
+from penstock.client.sending.producer import Producer
 from penstock.shared.errors import StoreUnavailable
 from penstock.shared.store.directory import StoreDirectory
 

@@ -24,7 +24,7 @@ from penstock.bench.browser import Browser
 from penstock.bench.idle import SETTLE_S
 from penstock.bench.load_process import Moved
 from penstock.bench.stack import Stack, running_stack
-from penstock.client.producer import Producer
+from penstock.client.sending.producer import Producer
 from penstock.shared.clock import SystemClock
 from penstock.shared.errors import StoreUnavailable
 from penstock.shared.layout import StorePaths

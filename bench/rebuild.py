@@ -23,7 +23,7 @@ import msgspec
 import psutil
 
 from penstock.bench.stack import running_stack
-from penstock.client.producer import Producer
+from penstock.client.sending.producer import Producer
 from penstock.shared.errors import StoreDamaged, StoreUnavailable
 from penstock.shared.layout import StorePaths
 from penstock.shared.store.watermark import load_watermark

@@ -18,7 +18,7 @@ import psutil
 
 from penstock.bench.sparse_store import make_sparse_store
 from penstock.chaos.broker import SETTINGS, Broker, fixed_ports
-from penstock.client.producer import Producer
+from penstock.client.sending.producer import Producer
 from penstock.shared.config_sources import load_config
 from penstock.shared.layout import StorePaths
 from penstock.shared.recovery.history import load_recoveries

@@ -20,7 +20,7 @@ import msgspec
 
 from penstock.bench.load_process import Moved
 from penstock.bench.stack import running_stack
-from penstock.client.producer import Producer
+from penstock.client.sending.producer import Producer
 from penstock.shared.errors import StoreUnavailable
 
 TOPIC = "bench"

@@ -52,6 +52,18 @@ SETTINGS: dict[str, object] = {
     "max_message_size_bytes": 64 << 10,
     "transient_store_pool_bytes": 8 << 20,
 }
+# files so small that a second of load passes every boundary
+SMALL_SEGMENT_BYTES = 256 << 10
+SMALL: dict[str, object] = {
+    "mapped_file_size_commit_log_bytes": SMALL_SEGMENT_BYTES,
+    "mapped_file_size_consume_queue_bytes": 20 * 200,
+    "max_hash_slot_num": 100,
+    "max_index_num": 400,
+    # no multiple of a segment, so that records lie across its end
+    "transient_store_pool_bytes": (4 << 20) + (12 << 10),
+    "flush_interval_consume_queue_ms": 50,
+    "flush_consume_queue_thorough_interval_ms": 50,
+}
 
 
 class Broker:

@@ -12,9 +12,9 @@ from operator import attrgetter
 from typing import Any
 
 from penstock.chaos.history import Sent, Stored, digest
-from penstock.client.consumer import Consumer
 from penstock.client.core.message import Message
-from penstock.client.producer import Producer
+from penstock.client.reading.consumer import Consumer
+from penstock.client.sending.producer import Producer
 from penstock.shared.errors import PenstockError, StoreUnavailable
 
 TOPIC = "chaos"

@@ -13,7 +13,7 @@ from penstock.chaos.arena import Arena
 from penstock.chaos.broker import Broker, fixed_ports
 from penstock.chaos.load import TOPIC
 from penstock.chaos.under_load import UnderLoad, under_load
-from penstock.client.producer import Producer
+from penstock.client.sending.producer import Producer
 from penstock.shared.errors import StoreUnavailable
 
 SERVED_TIMEOUT_S = 15

@@ -12,7 +12,7 @@ from penstock.chaos.broker import Broker
 from penstock.chaos.history import check_acknowledged, check_order
 from penstock.chaos.load import QUEUES, TOPIC, Follower, Load, read_all
 from penstock.chaos.stepped.replay import check_index, check_whole
-from penstock.client.producer import Producer
+from penstock.client.sending.producer import Producer
 from penstock.shared.errors import StoreUnavailable
 
 ALONE_TIMEOUT_S = 15

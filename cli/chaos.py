@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from penstock.cli.option_types import COUNT, Finite
-from penstock.cli.output import output_option, print_json, print_table, progress
+from penstock.cli.options.option_types import COUNT, Finite
+from penstock.cli.printing.output import output_option, print_json, print_table, progress
 from penstock.cli.signals import end_in_order
 
 if TYPE_CHECKING:

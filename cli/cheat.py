@@ -6,8 +6,8 @@ import shlex
 
 import click
 
-from penstock.cli.completing import topic_names
-from penstock.cli.output import heading, output_option, print_json
+from penstock.cli.options.completing import topic_names
+from penstock.cli.printing.output import heading, output_option, print_json
 
 # task -> (command, what for); TOPIC and GROUP stand for names
 CHEATS: dict[str, list[tuple[str, str]]] = {

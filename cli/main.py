@@ -15,53 +15,83 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-from penstock.cli.error_lines import (
+from penstock.cli.printing.error_lines import (
     EXIT_INTERRUPTED,
     Interrupted,
     from_click,
     say_error,
     wants_json,
 )
+from penstock.cli.printing.suggestions import Group
 from penstock.cli.streams import OutputFailed, discard_output, prepare_streams
-from penstock.cli.suggestions import Group
 from penstock.shared.errors import PenstockError, StoreUnavailable
 
 # name -> (where the click command is, its short help)
 COMMANDS: dict[str, tuple[str, str]] = {
-    "up": ("penstock.cli.up:up", "Start a broker and watch over its actors."),
-    "down": ("penstock.cli.daemon:down", "Stop the broker that runs on a store."),
-    "logs": ("penstock.cli.daemon:logs", "Show what a broker in the background has said."),
-    "namesrv": ("penstock.cli.namesrv:namesrv", "Run RocketMQ's name server, for several brokers."),
-    "status": ("penstock.cli.status:status", "Show a broker's actors and how far each got."),
-    "top": ("penstock.cli.top:top", "Watch a broker: actors, positions, rates, lag."),
-    "produce": ("penstock.cli.produce:produce", "Send messages to a topic."),
-    "consume": ("penstock.cli.consume:consume", "Print messages of a topic, or follow it."),
-    "tail": ("penstock.cli.tail:tail", "Print the newest messages of a topic, and what comes."),
-    "query": ("penstock.cli.query:query", "Find messages by key or by id."),
-    "trace": ("penstock.cli.trace:trace", "Tell what became of a message, and who has had it."),
-    "topics": ("penstock.cli.topics:topics", "List, create, describe, change and delete topics."),
-    "groups": ("penstock.cli.groups:groups", "List, describe, reset and remove consumer groups."),
-    "dlq": ("penstock.cli.dlq:dlq", "List, show, resend and export dead letters."),
-    "clean": ("penstock.cli.clean:clean", "Have a broker delete old messages now."),
-    "config": ("penstock.cli.settings:config", "Show a broker's settings and where they are from."),
-    "context": ("penstock.cli.context:context", "Save brokers by name, and choose one of them."),
+    "up": ("penstock.cli.broker.up:up", "Start a broker and watch over its actors."),
+    "down": ("penstock.cli.broker.daemon:down", "Stop the broker that runs on a store."),
+    "logs": ("penstock.cli.broker.daemon:logs", "Show what a broker in the background has said."),
+    "namesrv": (
+        "penstock.cli.broker.namesrv:namesrv",
+        "Run RocketMQ's name server, for several brokers.",
+    ),
+    "status": ("penstock.cli.broker.status:status", "Show a broker's actors and how far each got."),
+    "top": ("penstock.cli.broker.top:top", "Watch a broker: actors, positions, rates, lag."),
+    "produce": ("penstock.cli.messages.produce:produce", "Send messages to a topic."),
+    "consume": (
+        "penstock.cli.messages.consume:consume",
+        "Print messages of a topic, or follow it.",
+    ),
+    "tail": (
+        "penstock.cli.messages.tail:tail",
+        "Print the newest messages of a topic, and what comes.",
+    ),
+    "query": ("penstock.cli.messages.query:query", "Find messages by key or by id."),
+    "trace": (
+        "penstock.cli.trace.command:trace",
+        "Tell what became of a message, and who has had it.",
+    ),
+    "topics": (
+        "penstock.cli.admin.topics:topics",
+        "List, create, describe, change and delete topics.",
+    ),
+    "groups": (
+        "penstock.cli.admin.groups:groups",
+        "List, describe, reset and remove consumer groups.",
+    ),
+    "dlq": ("penstock.cli.admin.dlq:dlq", "List, show, resend and export dead letters."),
+    "clean": ("penstock.cli.admin.clean:clean", "Have a broker delete old messages now."),
+    "config": (
+        "penstock.cli.options.settings:config",
+        "Show a broker's settings and where they are from.",
+    ),
+    "context": (
+        "penstock.cli.admin.context:context",
+        "Save brokers by name, and choose one of them.",
+    ),
     "recovery": (
-        "penstock.cli.recovery:recovery",
+        "penstock.cli.store.recovery:recovery",
         "Show what starts after a crash have found and done.",
     ),
-    "store": ("penstock.cli.store:store", "Look into a store directory, check and repair it."),
-    "spark": ("penstock.cli.spark:spark", "Work on whole stores with Apache Spark."),
-    "bench": ("penstock.cli.bench:bench", "Measure this installation on this machine."),
+    "store": (
+        "penstock.cli.store.command:store",
+        "Look into a store directory, check and repair it.",
+    ),
+    "spark": ("penstock.cli.spark.command:spark", "Work on whole stores with Apache Spark."),
+    "bench": ("penstock.cli.bench.command:bench", "Measure this installation on this machine."),
     "chaos": ("penstock.cli.chaos:chaos", "Break brokers, and hold them to their promises."),
     "completion": ("penstock.cli.completion:completion", "Print a shell's completion script."),
     "cheat": ("penstock.cli.cheat:cheat", "Show the commands that are used most, by task."),
     "debug-bundle": (
-        "penstock.cli.debug_bundle:debug_bundle",
+        "penstock.cli.broker.debug_bundle:debug_bundle",
         "Gather what somebody needs who is to help, without messages.",
     ),
-    "doctor": ("penstock.cli.doctor:doctor", "Look whether this machine has what is needed."),
+    "doctor": (
+        "penstock.cli.broker.doctor:doctor",
+        "Look whether this machine has what is needed.",
+    ),
     "version": ("penstock.cli.version:version", "Show the version and how it was built."),
-    "demo": ("penstock.cli.demo:demo", "336,776 flights through a broker into Spark."),
+    "demo": ("penstock.cli.demo.command:demo", "336,776 flights through a broker into Spark."),
 }
 
 # What these do is a broker's, or has its files: they say so elsewhere, before they are imported.

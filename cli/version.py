@@ -6,7 +6,7 @@ import platform
 
 import click
 
-from penstock.cli.output import output_option, print_json
+from penstock.cli.printing.output import output_option, print_json
 
 
 @click.command(

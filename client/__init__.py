@@ -11,14 +11,14 @@ from importlib import import_module
 TYPE_CHECKING = False  # as of typing, whose import takes longer than this one's
 if TYPE_CHECKING:
     from penstock.client.connection import Connection
-    from penstock.client.consumer import Consumer
     from penstock.client.core.message import Message
     from penstock.client.core.sending.selectors import at_random, by_hash
-    from penstock.client.group_consumer import GroupConsumer
-    from penstock.client.group_message import Batch, GroupMessage
-    from penstock.client.group_options import Sql
-    from penstock.client.producer import BatchMessage, Producer, Receipt, SendFuture
-    from penstock.client.query import MessageQuery
+    from penstock.client.groups.consumer import GroupConsumer
+    from penstock.client.groups.message import Batch, GroupMessage
+    from penstock.client.groups.options import Sql
+    from penstock.client.reading.consumer import Consumer
+    from penstock.client.reading.query import MessageQuery
+    from penstock.client.sending.producer import BatchMessage, Producer, Receipt, SendFuture
 
 __all__ = [
     "Batch",
@@ -39,18 +39,18 @@ __all__ = [
 
 # The module of each, in this package.
 _MODULES = {
-    "Batch": "group_message",
-    "BatchMessage": "producer",
+    "Batch": "groups.message",
+    "BatchMessage": "sending.producer",
     "Connection": "connection",
-    "Consumer": "consumer",
-    "GroupConsumer": "group_consumer",
-    "GroupMessage": "group_message",
+    "Consumer": "reading.consumer",
+    "GroupConsumer": "groups.consumer",
+    "GroupMessage": "groups.message",
     "Message": "core.message",
-    "MessageQuery": "query",
-    "Producer": "producer",
-    "Receipt": "producer",
-    "SendFuture": "producer",
-    "Sql": "group_options",
+    "MessageQuery": "reading.query",
+    "Producer": "sending.producer",
+    "Receipt": "sending.producer",
+    "SendFuture": "sending.producer",
+    "Sql": "groups.options",
     "at_random": "core.sending.selectors",
     "by_hash": "core.sending.selectors",
 }

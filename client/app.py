@@ -28,16 +28,16 @@ from contextvars import copy_context
 from types import SimpleNamespace
 from typing import Any, NamedTuple, TypeVar
 
-from penstock.client.aio_group_consumer import GroupConsumer as AioGroupConsumer
+from penstock.client.aio.group_consumer import GroupConsumer as AioGroupConsumer
 from penstock.client.app_handlers import Handler, handler_of
-from penstock.client.broker_address import Store
+from penstock.client.connecting.broker_address import Store
+from penstock.client.connecting.where import Where, where
 from penstock.client.core.arguments import check_at_least
-from penstock.client.group_consumer import GroupConsumer
-from penstock.client.group_message import GroupMessage
-from penstock.client.group_options import Sql
-from penstock.client.stop_signals import stop_signals
+from penstock.client.groups.consumer import GroupConsumer
+from penstock.client.groups.message import GroupMessage
+from penstock.client.groups.options import Sql
+from penstock.client.groups.stop_signals import stop_signals
 from penstock.client.tracing import handling
-from penstock.client.where import Where, where
 from penstock.shared.errors import InvalidArgument
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from penstock.client.core import log
-from penstock.client.group_message import GroupMessage
+from penstock.client.groups.message import GroupMessage
 from penstock.shared.errors import InvalidArgument, InvalidMessage
 
 _FORM = "it takes the message's object, the message itself (GroupMessage), or both"

@@ -8,13 +8,13 @@ from __future__ import annotations
 from contextlib import ExitStack
 from typing import Any
 
-from penstock.client.broker_address import Store
-from penstock.client.consumer import Consumer
-from penstock.client.group_consumer import GroupConsumer
-from penstock.client.group_options import Topics
-from penstock.client.producer import Producer
-from penstock.client.query import MessageQuery
-from penstock.client.where import where
+from penstock.client.connecting.broker_address import Store
+from penstock.client.connecting.where import where
+from penstock.client.groups.consumer import GroupConsumer
+from penstock.client.groups.options import Topics
+from penstock.client.reading.consumer import Consumer
+from penstock.client.reading.query import MessageQuery
+from penstock.client.sending.producer import Producer
 
 
 class Connection:

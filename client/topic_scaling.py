@@ -10,8 +10,8 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-from penstock.client.group_admin import GroupAdmin
-from penstock.client.producer import Producer
+from penstock.client.groups.admin import GroupAdmin
+from penstock.client.sending.producer import Producer
 from penstock.shared.errors import BrokerTimeout, StoreUnavailable
 from penstock.shared.messaging.topic_rules import TopicConfig
 from penstock.shared.messaging.topic_scaling import Step, next_step

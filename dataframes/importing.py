@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from penstock.client.producer import Producer, SendFuture
+from penstock.client.sending.producer import Producer, SendFuture
 from penstock.dataframes.digest import Digest
 from penstock.dataframes.reading import read_file
 from penstock.shared.errors import ConfigError

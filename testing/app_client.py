@@ -12,7 +12,7 @@ from typing import Any
 
 import penstock
 from penstock.client.app import App, Handled
-from penstock.client.producer import Producer
+from penstock.client.sending.producer import Producer
 from penstock.embedded import Broker
 from penstock.errors import BrokerTimeout, InvalidArgument
 from penstock.testing.small_files import SMALL_FILES

@@ -10,8 +10,8 @@ from pathlib import Path
 import click
 
 from penstock import errors
-from penstock.cli.error_lines import Interrupted
 from penstock.cli.main import penstock
+from penstock.cli.printing.error_lines import Interrupted
 from penstock.cli.streams import OutputFailed
 from penstock.shared.errors import BY_STATUS, PenstockError
 

@@ -27,7 +27,7 @@ from penstock.bench.spark.kafka import (
     write_kafka,
 )
 from penstock.bench.stack import running_stack
-from penstock.client.producer import Producer
+from penstock.client.sending.producer import Producer
 from penstock.shared.errors import StoreDamaged
 
 if TYPE_CHECKING:

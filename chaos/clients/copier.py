@@ -14,12 +14,12 @@ import random
 import sys
 from collections.abc import Mapping, Sequence
 
-from penstock.client.block_producer import BlockProducer
-from penstock.client.consumer import Consumer
 from penstock.client.core.blocks import Input, Queue
 from penstock.client.core.message import Message
-from penstock.client.exactly_once import BlockOutputs, ExactlyOnce
-from penstock.client.group_consumer import GroupConsumer
+from penstock.client.groups.consumer import GroupConsumer
+from penstock.client.groups.exactly_once import BlockOutputs, ExactlyOnce
+from penstock.client.reading.consumer import Consumer
+from penstock.client.sending.block_producer import BlockProducer
 from penstock.shared.errors import BrokerTimeout, ConnectError, FlushTimeout, StoreUnavailable
 
 FROM, TO = "copied", ("copies-even", "copies-odd")

@@ -19,7 +19,7 @@ from penstock.chaos.arena import Arena, any_settings
 from penstock.chaos.broker import Broker
 from penstock.chaos.machine.usage import cpu_seconds, own_memory_bytes
 from penstock.chaos.scene import Scene, await_true, scene
-from penstock.client.producer import Producer
+from penstock.client.sending.producer import Producer
 from penstock.shared.errors import ConnectError, PenstockError
 from penstock.shared.wire import messages
 from penstock.shared.wire.messages import encode

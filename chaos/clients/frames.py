@@ -26,7 +26,7 @@ from penstock.chaos.history import Sent, check_acknowledged
 from penstock.chaos.load import read_all
 from penstock.chaos.machine.usage import own_memory_bytes
 from penstock.chaos.under_load import one_load
-from penstock.client.producer import Producer
+from penstock.client.sending.producer import Producer
 from penstock.shared.errors import PenstockError
 from penstock.shared.layout import StorePaths
 from penstock.shared.memory.roster import ACTORS

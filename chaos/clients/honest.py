@@ -23,7 +23,7 @@ import zmq
 
 from penstock.chaos.broker import Broker
 from penstock.chaos.machine.usage import ThreadTime, thread_times
-from penstock.client.producer import Producer
+from penstock.client.sending.producer import Producer
 from penstock.shared.errors import BrokerTimeout, PenstockError
 from penstock.shared.process.actor import die_with_parent
 from penstock.shared.wire import messages

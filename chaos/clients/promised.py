@@ -30,9 +30,9 @@ from pathlib import Path
 from typing import Any
 
 from penstock.chaos.clients.copier import FROM, GROUP, MOST, outputs_of
-from penstock.client.group_consumer import GroupConsumer
-from penstock.client.producer import Producer
-from penstock.client.transaction_loop import Decision
+from penstock.client.groups.consumer import GroupConsumer
+from penstock.client.sending.producer import Producer
+from penstock.client.sending.transaction_loop import Decision
 from penstock.shared.errors import PenstockError
 
 SOLD, SELLERS, READERS = "sold", "sellers", "readers"

@@ -17,9 +17,9 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from penstock.client.producer import Producer
-from penstock.client.transacting import Transaction
-from penstock.client.transaction_loop import Decision
+from penstock.client.sending.producer import Producer
+from penstock.client.sending.transacting import Transaction
+from penstock.client.sending.transaction_loop import Decision
 from penstock.shared.errors import PenstockError
 
 GROUP, TOPIC, QUEUES = "sellers", "sold", 3

@@ -21,8 +21,8 @@ import time
 import traceback
 import zlib
 
-from penstock.client.group_consumer import GroupConsumer
-from penstock.client.group_message import GroupMessage
+from penstock.client.groups.consumer import GroupConsumer
+from penstock.client.groups.message import GroupMessage
 from penstock.shared.errors import BrokerTimeout, ConnectError, StoreUnavailable
 
 # group -> its topic; the second one is orderly

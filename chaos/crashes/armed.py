@@ -16,18 +16,6 @@ from penstock.shared.errors import StoreUnavailable
 from penstock.shared.faults import FIRED_VARIABLE, POINTS, VARIABLE
 
 STALL_S = 20
-SEGMENT_BYTES = 256 << 10
-# so small that a second of load passes every boundary
-SMALL: dict[str, object] = {
-    "mapped_file_size_commit_log_bytes": SEGMENT_BYTES,
-    "mapped_file_size_consume_queue_bytes": 20 * 200,
-    "max_hash_slot_num": 100,
-    "max_index_num": 400,
-    # no multiple of a segment, so that records lie across its end
-    "transient_store_pool_bytes": (4 << 20) + (12 << 10),
-    "flush_interval_consume_queue_ms": 50,
-    "flush_consume_queue_thorough_interval_ms": 50,
-}
 
 
 def _named(*beginnings: str) -> frozenset[str]:

@@ -17,9 +17,9 @@ from typing import Any
 import zmq
 
 from penstock.chaos.arena import Arena
-from penstock.chaos.broker import Broker
-from penstock.chaos.crashes.armed import SMALL, Armed
-from penstock.client.block_producer import BlockProducer
+from penstock.chaos.broker import SMALL, Broker
+from penstock.chaos.crashes.armed import Armed
+from penstock.client.sending.block_producer import BlockProducer
 from penstock.shared.errors import OffsetsMoved
 from penstock.shared.memory.run_directory import Run
 from penstock.shared.messaging.offsets_record import NONE

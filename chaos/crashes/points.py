@@ -16,7 +16,7 @@ from signal import SIGCONT
 from typing import NamedTuple
 
 from penstock.chaos.arena import Arena, any_settings
-from penstock.chaos.broker import Broker
+from penstock.chaos.broker import SMALL, Broker
 from penstock.chaos.crashes.armed import (
     ACTORS,
     CLEANER,
@@ -26,7 +26,6 @@ from penstock.chaos.crashes.armed import (
     OFFLINE,
     POOL_ONLY,
     SENDERS,
-    SMALL,
     SUPERVISOR,
     TOPICS,
     TRANSACTIONS,
@@ -44,7 +43,7 @@ from penstock.chaos.history import digest
 from penstock.chaos.load import TOPIC, Load
 from penstock.chaos.stepped.replay import check_whole
 from penstock.chaos.under_load import one_load, under_load
-from penstock.client.producer import Producer
+from penstock.client.sending.producer import Producer
 from penstock.shared.store.directory import StoreDirectory
 
 EXPIRING: dict[str, object] = {

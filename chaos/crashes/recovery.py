@@ -13,8 +13,8 @@ import shutil
 from pathlib import Path
 
 from penstock.chaos.arena import Arena, any_settings
-from penstock.chaos.broker import Broker
-from penstock.chaos.crashes.armed import RECOVERY, SMALL, Armed, not_reached
+from penstock.chaos.broker import SMALL, Broker
+from penstock.chaos.crashes.armed import RECOVERY, Armed, not_reached
 from penstock.chaos.crashes.starts import LAZY, send_some, start_or_die, tear
 from penstock.chaos.load import TOPIC, Load
 from penstock.chaos.stepped.replay import check_store

@@ -11,8 +11,8 @@ from pathlib import Path
 from signal import SIGKILL
 
 from penstock.chaos.arena import Arena
-from penstock.chaos.broker import Broker
-from penstock.chaos.crashes.armed import SEGMENT_BYTES, SMALL, Armed, not_reached
+from penstock.chaos.broker import SMALL, SMALL_SEGMENT_BYTES, Broker
+from penstock.chaos.crashes.armed import Armed, not_reached
 from penstock.chaos.history import check_acknowledged, read_stored
 from penstock.chaos.load import TOPIC
 from penstock.chaos.stepped.replay import check_whole
@@ -92,7 +92,7 @@ def _damage(broker: Broker) -> tuple[int, int]:
         (queue,) = [q for q in store.queues() if (q.topic, q.queue_id) == (TOPIC, 0)]
         middle = queue.max_offset // 2
         position = int(queue.entries(middle, middle + 1)[0]["offset"])
-    at = position % SEGMENT_BYTES
+    at = position % SMALL_SEGMENT_BYTES
     with (paths.commit_log / segment_name(position - at)).open("r+b") as file:
         file.seek(at)
         file.write(b"no record")

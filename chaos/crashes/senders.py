@@ -17,8 +17,8 @@ from pathlib import Path
 from signal import SIGKILL
 
 from penstock.chaos.arena import Arena, any_settings
-from penstock.chaos.broker import Broker
-from penstock.chaos.crashes.armed import SMALL, STALL_S, Armed, not_reached
+from penstock.chaos.broker import SMALL, Broker
+from penstock.chaos.crashes.armed import STALL_S, Armed, not_reached
 from penstock.chaos.history import Sent, check_acknowledged, check_order, digest
 from penstock.chaos.load import TOPIC, read_all
 from penstock.chaos.stepped.replay import check_whole

@@ -8,8 +8,8 @@ from pathlib import Path
 from signal import SIGKILL, SIGSTOP
 
 from penstock.chaos.arena import Arena
-from penstock.chaos.broker import GONE_TIMEOUT_S, Broker
-from penstock.chaos.crashes.armed import SEGMENT_BYTES, SMALL, Armed, not_reached
+from penstock.chaos.broker import GONE_TIMEOUT_S, SMALL, SMALL_SEGMENT_BYTES, Broker
+from penstock.chaos.crashes.armed import Armed, not_reached
 from penstock.chaos.load import TOPIC, Load
 from penstock.chaos.stepped.replay import check_store
 from penstock.chaos.under_load import await_acked, make_topics
@@ -100,11 +100,11 @@ def tear(broker: Broker, dice: random.Random) -> bool:
     positions = Positions(run.positions)
     wrote = positions["wrote"]
     positions.close()
-    path = StorePaths(broker.store).commit_log / segment_name(wrote - wrote % SEGMENT_BYTES)
-    if not path.exists() or wrote % SEGMENT_BYTES > SEGMENT_BYTES - 100:
+    path = StorePaths(broker.store).commit_log / segment_name(wrote - wrote % SMALL_SEGMENT_BYTES)
+    if not path.exists() or wrote % SMALL_SEGMENT_BYTES > SMALL_SEGMENT_BYTES - 100:
         return False
     with path.open("r+b") as file:
-        file.seek(wrote % SEGMENT_BYTES)
+        file.seek(wrote % SMALL_SEGMENT_BYTES)
         file.write(dice.randbytes(30))
     return True
 

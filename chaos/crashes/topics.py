@@ -14,12 +14,12 @@ from signal import SIGKILL
 from typing import TypeVar
 
 from penstock.chaos.arena import Arena
-from penstock.chaos.broker import Broker
-from penstock.chaos.crashes.armed import SMALL, Armed, not_reached
+from penstock.chaos.broker import SMALL, Broker
+from penstock.chaos.crashes.armed import Armed, not_reached
 from penstock.chaos.crashes.starts import start_or_die
 from penstock.chaos.stepped.replay import check_whole
-from penstock.client.consumer import Consumer
-from penstock.client.producer import Producer
+from penstock.client.reading.consumer import Consumer
+from penstock.client.sending.producer import Producer
 from penstock.shared.errors import PenstockError, TopicNotFound
 from penstock.shared.faults import VARIABLE
 

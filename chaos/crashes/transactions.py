@@ -6,8 +6,8 @@ import random
 from pathlib import Path
 
 from penstock.chaos.arena import Arena
-from penstock.chaos.broker import Broker
-from penstock.chaos.crashes.armed import SMALL, Armed
+from penstock.chaos.broker import SMALL, Broker
+from penstock.chaos.crashes.armed import Armed
 from penstock.chaos.running.transactions import SOON, Sellers
 
 

@@ -17,7 +17,7 @@ from penstock.chaos.arena import Arena, any_settings
 from penstock.chaos.broker import Broker
 from penstock.chaos.load import QUEUES, TOPIC, Follower
 from penstock.chaos.running.kills import run_kills
-from penstock.client.producer import Producer
+from penstock.client.sending.producer import Producer
 from penstock.shared.faults import VARIABLE
 from penstock.shared.memory.roster import ROSTER
 

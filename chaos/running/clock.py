@@ -23,7 +23,7 @@ from penstock.chaos.interposed import preload
 from penstock.chaos.load import TOPIC
 from penstock.chaos.machine.usage import cpu_seconds
 from penstock.chaos.scene import Scene, scene
-from penstock.client.consumer import Consumer
+from penstock.client.reading.consumer import Consumer
 from penstock.shared.memory.roster import ACTORS
 from penstock.shared.wire import messages
 from penstock.shared.wire.messages import encode

@@ -26,9 +26,9 @@ from penstock.chaos.work_history import (
     stored_too_often,
     unsaid,
 )
-from penstock.client.consumer import Consumer
 from penstock.client.core.sending.frames import SendFuture
-from penstock.client.producer import Producer
+from penstock.client.reading.consumer import Consumer
+from penstock.client.sending.producer import Producer
 from penstock.shared.errors import FlushTimeout, PenstockError
 from penstock.shared.messaging.system_topics import retry_topic
 

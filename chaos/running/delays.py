@@ -15,9 +15,8 @@ from pathlib import Path
 from signal import SIGKILL, SIGSTOP
 
 from penstock.chaos.arena import Arena, any_settings
-from penstock.chaos.broker import Broker, fixed_ports
-from penstock.chaos.crashes.armed import SMALL
-from penstock.chaos.crashes.delays import DelayLoad
+from penstock.chaos.broker import SMALL, Broker, fixed_ports
+from penstock.chaos.running.delay_load import DelayLoad
 from penstock.shared.memory.roster import ACTORS
 
 # Of a round.

@@ -22,8 +22,8 @@ from typing import NamedTuple
 from penstock.chaos.arena import Arena, any_settings
 from penstock.chaos.broker import Broker, running
 from penstock.chaos.clients.copier import FROM, TO, outputs_of
-from penstock.client.consumer import Consumer
-from penstock.client.producer import Producer
+from penstock.client.reading.consumer import Consumer
+from penstock.client.sending.producer import Producer
 from penstock.shared.errors import FlushTimeout
 
 PROGRAMS = ("member", "member", "stranger")

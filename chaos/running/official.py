@@ -20,9 +20,9 @@ from penstock.chaos.arena import Arena, any_settings
 from penstock.chaos.broker import Broker, fixed_ports
 from penstock.chaos.clients.official import ACKED, FAILED, GOT, GROUP, TOPIC, Crew, Seen, crew
 from penstock.chaos.history import lost
-from penstock.client.consumer import Consumer
-from penstock.client.group_admin import GroupAdmin
-from penstock.client.producer import Producer
+from penstock.client.groups.admin import GroupAdmin
+from penstock.client.reading.consumer import Consumer
+from penstock.client.sending.producer import Producer
 from penstock.shared.errors import StoreUnavailable
 from penstock.shared.wire.group_messages import GroupInfo
 

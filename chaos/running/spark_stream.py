@@ -29,8 +29,8 @@ from penstock.chaos.broker import Broker, running
 from penstock.chaos.clients.stream_query import FROM
 from penstock.chaos.machine.spark_cluster import running_cluster
 from penstock.chaos.machine.spark_program import SparkProgram
-from penstock.client.consumer import Consumer
-from penstock.client.producer import Producer
+from penstock.client.reading.consumer import Consumer
+from penstock.client.sending.producer import Producer
 from penstock.shared.faults import FIRED_VARIABLE, VARIABLE
 
 TOPIC, QUEUES = "streamed", 3

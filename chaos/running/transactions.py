@@ -20,8 +20,8 @@ from typing import NamedTuple
 from penstock.chaos.arena import Arena, any_settings
 from penstock.chaos.broker import Broker, running
 from penstock.chaos.clients.seller import GROUP, QUEUES, TOPIC, answer, decided
-from penstock.client.consumer import Consumer
-from penstock.client.producer import Producer
+from penstock.client.reading.consumer import Consumer
+from penstock.client.sending.producer import Producer
 
 PROGRAMS = 2
 # Of a round.

@@ -21,7 +21,7 @@ from penstock.actors.reput import Reput
 from penstock.chaos.history import SHOWN, Sent, check_acknowledged, check_order, read_stored
 from penstock.chaos.stepped.stepped_wire import Wire
 from penstock.chaos.stepped.uncertain_disk import Image
-from penstock.maintenance.verify import verify_store
+from penstock.maintenance.verify.check import verify_store
 from penstock.shared.clock import SystemClock
 from penstock.shared.config import Config
 from penstock.shared.errors import PenstockError

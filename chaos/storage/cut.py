@@ -18,7 +18,7 @@ from penstock.chaos.history import Stored, digest
 from penstock.chaos.interposed.faulty_disk import SOURCE
 from penstock.chaos.load import QUEUES, TOPIC
 from penstock.chaos.storage.short_life import ShortLife, short_life
-from penstock.client.consumer import Consumer
+from penstock.client.reading.consumer import Consumer
 from penstock.shared.errors import PenstockError
 from penstock.shared.layout import StorePaths, segment_name
 

@@ -25,13 +25,14 @@ from typing import NamedTuple
 import msgspec
 
 from penstock.chaos.arena import Arena, growing_store
-from penstock.chaos.history import Sent, digest, lost
+from penstock.chaos.history import digest, lost
 from penstock.chaos.load import TOPIC
 from penstock.chaos.machine.workers import batched
+from penstock.chaos.stepped.placed import Placed, read_placed
 from penstock.chaos.stepped.replay import in_memory, reboot, settle
 from penstock.chaos.storage.harm import Hit, Scene, do_harm
 from penstock.maintenance.repair import repair_store
-from penstock.maintenance.verify import verify_store
+from penstock.maintenance.verify.check import verify_store
 from penstock.shared.clock import SystemClock
 from penstock.shared.config import Config
 from penstock.shared.errors import ConfigError, PenstockError
@@ -49,14 +50,6 @@ DAMAGES, TASK_DAMAGES = 100, 10
 _AT_ONCE = (70, 20, 10)
 # what a start does without
 _HISTORY = frozenset(("deletions.json", "deletions.json.broken", "recovery.json", "retention.json"))
-
-
-class Placed(NamedTuple):
-    """A message of the original store, and the log bytes it stands in."""
-
-    sent: Sent
-    position: int
-    end: int
 
 
 class Task(NamedTuple):
@@ -118,20 +111,6 @@ def _copied(task: Task) -> Iterator[Path]:
             yield root
         finally:
             remove_strays(root, None)
-
-
-def read_placed(root: Path) -> list[Placed]:
-    """Every message of the load that a whole store holds."""
-    found = []
-    with StoreDirectory(root) as store:
-        for queue in store.queues():
-            if queue.topic == TOPIC:
-                entries = queue.entries(queue.min_offset, queue.max_offset)
-                for number, entry in enumerate(entries, queue.min_offset):
-                    at, size = int(entry["offset"]), int(entry["size"])
-                    sent = Sent(queue.queue_id, number, digest(bytes(store.record_at(at).body)), 0)
-                    found.append(Placed(sent, at, at + size))
-    return found
 
 
 class _Judge:

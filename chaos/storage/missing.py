@@ -16,7 +16,7 @@ from penstock.chaos.history import Stored, read_stored
 from penstock.chaos.load import TOPIC
 from penstock.chaos.machine.workers import batched
 from penstock.chaos.stepped.replay import copied, settle
-from penstock.maintenance.verify import verify_store
+from penstock.maintenance.verify.check import verify_store
 from penstock.shared.config import Config
 from penstock.shared.errors import PenstockError
 

@@ -31,7 +31,7 @@ from penstock.chaos.interposed.recorder import SOURCE, Recorder, read_flushes
 from penstock.chaos.load import QUEUES, TOPIC, Follower, Load
 from penstock.chaos.machine.workers import batched
 from penstock.chaos.stepped.replay import check_store, in_memory, reboot
-from penstock.client.producer import Producer
+from penstock.client.sending.producer import Producer
 from penstock.shared.config_sources import load_config
 from penstock.shared.memory.roster import ACTORS
 

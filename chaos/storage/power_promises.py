@@ -35,8 +35,8 @@ from penstock.chaos.interposed.recorder import SOURCE, Recorder
 from penstock.chaos.machine.workers import batched
 from penstock.chaos.stepped.replay import check_whole, in_memory, reboot, settle
 from penstock.chaos.storage.power import KILLED, SETTINGS, ImageName, choose_images, images
-from penstock.client.group_consumer import GroupConsumer
-from penstock.client.producer import Producer
+from penstock.client.groups.consumer import GroupConsumer
+from penstock.client.sending.producer import Producer
 from penstock.shared.config import Config
 from penstock.shared.config_sources import load_config
 from penstock.shared.errors import PenstockError

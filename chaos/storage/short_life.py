@@ -18,8 +18,8 @@ from penstock.chaos.broker import Broker
 from penstock.chaos.history import Sent, check_acknowledged, check_order, digest
 from penstock.chaos.interposed.faulty_disk import FLUSH, GROW, OPEN, FaultyDisk
 from penstock.chaos.load import QUEUES, TOPIC, read_all
-from penstock.client.producer import Producer
-from penstock.maintenance.verify import verify_store
+from penstock.client.sending.producer import Producer
+from penstock.maintenance.verify.check import verify_store
 from penstock.shared.errors import PenstockError
 from penstock.shared.index.directory import index_geometry
 

@@ -21,7 +21,7 @@ from penstock.chaos.machine.usage import own_memory_bytes
 from penstock.chaos.storage.short_life import ShortLife, short_life
 from penstock.client.core.sending.frames import Receipt, SendFuture
 from penstock.client.core.sending.outbox import MAX_FULL_IN_FLIGHT
-from penstock.client.producer import Producer
+from penstock.client.sending.producer import Producer
 from penstock.shared.errors import BrokerBusy, FlushTimeout, PenstockError, StoreUnavailable
 from penstock.shared.loops.forms import FRAME_BYTES
 

@@ -1,7 +1,7 @@
 """Records as Arrow columns, a batch at a time: for `poll_arrow`, data frames and Spark.
 
-May import `shared` and, of `client`, the core. Needs pyarrow: the extra `[arrow]`. No client needs
-it to import: they load it when they are first asked for columns.
+May import `core` and `shared`. Needs pyarrow: the extra `[arrow]`. No client needs it to import:
+they load it when they are first asked for columns.
 """
 
 from penstock.shared.errors import MissingDependency

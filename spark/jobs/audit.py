@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from penstock.maintenance.cuts import PART_BYTES, cuts_of
-from penstock.maintenance.verify import Verification
-from penstock.maintenance.verify_parts import Task, work
-from penstock.maintenance.verify_report import VerifyReport
+from penstock.maintenance.verify.check import Verification
+from penstock.maintenance.verify.parts import Task, work
+from penstock.maintenance.verify.report import VerifyReport
 from penstock.shared.formats.delay_levels import DELAY_LEVELS_MS
 from penstock.shared.formats.index_layout import Geometry
 from penstock.shared.formats.record_crc import Checksum

@@ -11,8 +11,8 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.client.producer import Producer
-from penstock.client.where import Where
+from penstock.client.connecting.where import Where
+from penstock.client.sending.producer import Producer
 from penstock.shared.formats.properties import LOST, RESERVED
 from penstock.shared.messaging.delayed import TIMER_PROPERTIES
 from penstock.shared.names import check_topic

@@ -13,12 +13,12 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.client.arrow.decode import Batch
-from penstock.client.asker import Asker
-from penstock.client.consumer import Consumer
+from penstock.client.connecting.asker import Asker
+from penstock.client.connecting.where import Where
 from penstock.client.core.message import Message, read_records, without_tombstones
 from penstock.client.core.selection import choose
-from penstock.client.one_message import pull_one
-from penstock.client.where import Where
+from penstock.client.reading.consumer import Consumer
+from penstock.client.reading.one_message import pull_one
 from penstock.shared.errors import OffsetOutOfRange, StoreDamaged
 from penstock.shared.formats.compression import MAX_BODY_BYTES
 from penstock.shared.formats.record_layout import AT_PHYSICAL_OFFSET

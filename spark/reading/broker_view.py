@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from typing import Self
 
-from penstock.client.asker import Asker
-from penstock.client.group_admin import GroupAdmin
-from penstock.client.one_message import pull_one
-from penstock.client.producer import Producer
-from penstock.client.where import Where
+from penstock.client.connecting.asker import Asker
+from penstock.client.connecting.where import Where
+from penstock.client.groups.admin import GroupAdmin
+from penstock.client.reading.one_message import pull_one
+from penstock.client.sending.producer import Producer
 from penstock.shared.errors import GroupNotFound
 from penstock.shared.formats.record_layout import SMALLEST_RECORD_BYTES, store_timestamp_ms
 from penstock.shared.names import LIGHT_QUEUE_PREFIX

@@ -91,7 +91,7 @@ def _check(options: Options) -> None:
         )
     if options.endpoint:
         # see views.open_view
-        from penstock.client.where import Where
+        from penstock.client.connecting.where import Where
 
         Where(None, options.endpoint, None)
     _at_most_one(options, ("path", "endpoint"))

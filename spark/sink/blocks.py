@@ -15,9 +15,9 @@ from collections.abc import Sequence
 
 import msgspec
 
-from penstock.client.block_producer import BlockProducer
 from penstock.client.core.sending.frames import SendFuture
 from penstock.client.core.sending.records import Records
+from penstock.client.sending.block_producer import BlockProducer
 from penstock.shared.errors import StoreDamaged
 from penstock.shared.formats.record_layout import Shape
 from penstock.shared.messaging.system_topics import STAGING_TOPIC

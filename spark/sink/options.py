@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 import msgspec
 
-from penstock.client.block_producer import BlockProducer
-from penstock.client.where import Where
+from penstock.client.connecting.where import Where
+from penstock.client.sending.block_producer import BlockProducer
 from penstock.shared.errors import ConfigError
 from penstock.shared.names import check_group, check_topic
 from penstock.shared.next_steps import did_you_mean

@@ -19,12 +19,12 @@ from contextlib import closing
 
 import msgspec
 
-from penstock.client.block_producer import BlockProducer
-from penstock.client.consumer import Consumer
 from penstock.client.core.blocks import Block
 from penstock.client.core.sending.frames import SendFuture
 from penstock.client.core.sending.records import Records
-from penstock.client.query import MessageQuery
+from penstock.client.reading.consumer import Consumer
+from penstock.client.reading.query import MessageQuery
+from penstock.client.sending.block_producer import BlockProducer
 from penstock.shared.errors import (
     BrokerTimeout,
     MessageNotFound,

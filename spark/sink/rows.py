@@ -14,10 +14,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.client.block_producer import BlockProducer
 from penstock.client.core.arguments import check_keys
 from penstock.client.core.delays import wanted_delay
 from penstock.client.core.sending.encoding import BatchMessage, Encoder, too_large, topic_bytes
+from penstock.client.sending.block_producer import BlockProducer
 from penstock.shared.errors import InvalidMessage
 from penstock.shared.formats.java_hash import string_hashes
 from penstock.shared.formats.properties import KEYS, SHARDING_KEY, TAGS, encode_properties

@@ -17,10 +17,10 @@ import numpy as np
 import pyarrow as pa
 from pyspark import TaskContext
 
-from penstock.client.block_producer import BlockProducer
 from penstock.client.core.blocks import AROUND_BYTES
 from penstock.client.core.sending.frames import SendFuture
 from penstock.client.core.sending.records import Records
+from penstock.client.sending.block_producer import BlockProducer
 from penstock.shared.clock import SystemClock
 from penstock.shared.errors import InvalidMessage
 from penstock.shared.faults import crash_point

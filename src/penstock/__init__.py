@@ -107,8 +107,8 @@ def using(
     It is a context variable: coroutines that start within the block have it, and new threads do
     not. The fixture `penstock` of the pytest plugin does it for each test. Raises InvalidArgument.
     """
-    from penstock.client.chosen_broker import using as entered
-    from penstock.client.where import Where
+    from penstock.client.connecting.chosen_broker import using as entered
+    from penstock.client.connecting.where import Where
 
     named = Where(target, endpoint, store)
     return entered(named.endpoint, named.store)

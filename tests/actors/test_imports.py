@@ -12,7 +12,7 @@ from pathlib import Path
 
 from penstock.chaos.broker import Broker
 from penstock.client.connection import Connection
-from penstock.client.group_admin import GroupAdmin
+from penstock.client.groups.admin import GroupAdmin
 from penstock.shared.memory.roster import ROSTER, start_order
 
 WAIT_S = 60
@@ -21,7 +21,7 @@ NUMPY = {row.name for row in ROSTER if row.needs_numpy}
 
 def test_whoever_starts_before_numpy_is_needed_does_not_import_it() -> None:
     look = """
-import sys, penstock.cli.up
+import sys, penstock.cli.broker.up
 from penstock.shared.memory.roster import start_order
 from penstock.shared.process.actor import import_actors
 for name in start_order():

@@ -22,7 +22,7 @@ from penstock.bench.pipeline import MOST_TOLD, Lag, growth_mib
 from penstock.bench.stack import Stack, running_stack
 from penstock.bench.target import Where, opened
 from penstock.cli.main import main
-from penstock.maintenance.verify import verify_store
+from penstock.maintenance.verify.check import verify_store
 from penstock.shared.errors import StoreUnavailable
 
 pytestmark = pytest.mark.takes(60)

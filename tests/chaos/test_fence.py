@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from penstock.client.producer import Producer
+from penstock.client.sending.producer import Producer
 from penstock.shared.memory.positions import Positions
 from penstock.shared.memory.process_state import is_stopped
 from penstock.shared.memory.roster import ACTORS

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from penstock.cli.clean import request_clean
+from penstock.cli.admin.clean import request_clean
 from penstock.client import Consumer, Producer
 from penstock.errors import StoreUnavailable, TopicNotFound
 from penstock.shared.layout import StorePaths

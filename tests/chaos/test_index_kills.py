@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from penstock.client.producer import Producer
-from penstock.client.query import MessageQuery
+from penstock.client.reading.query import MessageQuery
+from penstock.client.sending.producer import Producer
 
 TOPIC = "chaos"
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from penstock.chaos.machine.usage import address_space_bytes
-from penstock.client.producer import Producer
+from penstock.client.sending.producer import Producer
 
 TOPIC = "chaos"
 SEGMENT_BYTES = 32 << 20

@@ -20,8 +20,8 @@ from typing import Any
 import pytest
 
 from penstock.chaos.history import digest
-from penstock.cli.clean import request_clean
-from penstock.client.consumer import Consumer
+from penstock.cli.admin.clean import request_clean
+from penstock.client.reading.consumer import Consumer
 from penstock.shared.layout import StorePaths
 from penstock.shared.process.find_broker import find_running
 from penstock.shared.store.deletions import KEPT

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from penstock.client.consumer import Consumer
-from penstock.client.producer import Producer
+from penstock.client.reading.consumer import Consumer
+from penstock.client.sending.producer import Producer
 from penstock.shared.errors import PenstockError, SegmentUnavailable, StoreUnavailable
 from penstock.shared.layout import StorePaths, segment_name
 from penstock.shared.memory.positions import Positions

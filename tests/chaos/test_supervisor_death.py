@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from penstock.client.producer import Producer
+from penstock.client.sending.producer import Producer
 from penstock.shared.layout import StorePaths
 from penstock.shared.memory.run_directory import read_run
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from penstock.client import GroupConsumer, Producer
-from penstock.client.group_admin import GroupAdmin
-from penstock.client.local_offsets import HOME_VARIABLE
+from penstock.client.groups.admin import GroupAdmin
+from penstock.client.groups.local_offsets import HOME_VARIABLE
 from penstock.client.topic_scaling import TopicScaling
 from penstock.errors import BrokerTimeout, StoreUnavailable
 

@@ -13,7 +13,7 @@ import pytest
 
 from penstock.client import Consumer, Producer, aio
 from penstock.errors import NoPermission, PenstockError, QueueNotFound, TopicNotFound
-from penstock.maintenance.verify import verify_store
+from penstock.maintenance.verify.check import verify_store
 from penstock.shared.layout import StorePaths
 from penstock.shared.queue.deleted_topics import load_deleted_topics
 

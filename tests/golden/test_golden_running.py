@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from penstock.client.consumer import Consumer
-from penstock.client.producer import Producer
-from penstock.maintenance.verify import verify_store
+from penstock.client.reading.consumer import Consumer
+from penstock.client.sending.producer import Producer
+from penstock.maintenance.verify.check import verify_store
 from penstock.shared.formats.delay_levels import SCHEDULE_TOPIC
 from penstock.shared.formats.record_layout import SYS_TRANSACTION_COMMIT, SYS_TRANSACTION_MASK
 

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from penstock.maintenance.rebuild import Rebuilt, rebuild_store
 from penstock.maintenance.side_by_side import run_side_by_side
-from penstock.maintenance.verify import verify_store
+from penstock.maintenance.verify.check import verify_store
 from penstock.shared.clock import SystemClock
 from penstock.shared.formats.queue_entry import ENTRY
 from penstock.shared.formats.record import Record, encode_record

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from penstock.chaos.stepped.replay import settle
 from penstock.maintenance.rebuild import rebuild_store
 from penstock.maintenance.repair import Repair, plan_repair, repair_store
-from penstock.maintenance.verify import verify_store
+from penstock.maintenance.verify.check import verify_store
 from penstock.shared.clock import SystemClock
 from penstock.shared.config import Config
 from penstock.shared.errors import ConfigError

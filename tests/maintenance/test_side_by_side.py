@@ -71,8 +71,8 @@ def test_commands_begin_as_many_as_cores_that_they_may_use() -> None:
     program = """
 import os
 os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
-from penstock.cli.store import verify
-from penstock.cli.store_changes import rebuild, repair
+from penstock.cli.store.command import verify
+from penstock.cli.store.changes import rebuild, repair
 for command in (verify, rebuild, repair):
     (option,) = (each for each in command.params if each.name == "processes")
     print(option.default)

@@ -18,9 +18,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from penstock.chaos.machine.spark_cluster import EXECUTORS, Cluster, running_cluster
-from penstock.cli import spark_script
+from penstock.cli.spark import script as spark_script
 from penstock.client import Consumer, MessageQuery, Producer
-from penstock.maintenance.verify import verify_store
+from penstock.maintenance.verify.check import verify_store
 from penstock.spark.java import java_home
 
 from .cluster_driver import SLOW_START

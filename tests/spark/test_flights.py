@@ -10,8 +10,8 @@ import msgspec
 import pytest
 from pyspark.sql import SparkSession
 
-from penstock.cli import flights_csv
-from penstock.cli.flights_csv import Row, read_flights
+from penstock.cli.demo import flights_csv
+from penstock.cli.demo.flights_csv import Row, read_flights
 from penstock.shared.errors import MissingDependency
 from penstock.spark.flights import CarrierRow, carrier_report, csv_report, same_report
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import zmq
 
-from penstock.client.producer import Producer
+from penstock.client.sending.producer import Producer
 from penstock.shared.process.find_broker import find_running
 from penstock.shared.wire import group_messages as words
 from penstock.shared.wire.messages import encode

@@ -12,7 +12,7 @@ import pytest
 
 from penstock.actors.gateway.pulls import MOST_OF_A_CLIENT
 from penstock.client import GroupConsumer, Producer
-from penstock.client.group_admin import GroupAdmin
+from penstock.client.groups.admin import GroupAdmin
 from penstock.remoting.codes import Request, Response
 from penstock.remoting.command import RESPONSE_FLAG, Command, encode_command
 from penstock.shared.formats.record import Record, decode_record

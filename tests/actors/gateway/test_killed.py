@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import zmq
 
-from penstock.client.producer import Producer
+from penstock.client.sending.producer import Producer
 from penstock.remoting.codes import Request, Response
 from penstock.shared.process.find_broker import find_running
 from penstock.shared.wire import group_messages as words

@@ -19,8 +19,8 @@ from typing import Any
 
 import pytest
 
-from penstock.client.group_consumer import GroupConsumer
-from penstock.client.producer import Producer
+from penstock.client.groups.consumer import GroupConsumer
+from penstock.client.sending.producer import Producer
 from penstock.shared.process.broker_status import read_status
 from tests.interop.gateway.programs import PROGRAMS, official_python
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from penstock.client.group_admin import GroupAdmin
-from penstock.client.group_consumer import GroupConsumer
-from penstock.client.producer import Producer
+from penstock.client.groups.admin import GroupAdmin
+from penstock.client.groups.consumer import GroupConsumer
+from penstock.client.sending.producer import Producer
 from penstock.shared.layout import StorePaths
 from penstock.shared.progress.consumer_offsets import ConsumerOffsets
 from penstock.shared.store.rocketmq_json import load_document

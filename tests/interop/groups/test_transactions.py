@@ -9,8 +9,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from penstock.client.consumer import Consumer
-from penstock.client.producer import Producer
+from penstock.client.reading.consumer import Consumer
+from penstock.client.sending.producer import Producer
 from penstock.dataframes import Store
 from penstock.shared.errors import TopicNotFound
 from penstock.shared.messaging.half import parse_op

@@ -21,13 +21,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock.cli.store_records import row
-from penstock.client.consumer import Consumer
+from penstock.cli.printing.records import row
 from penstock.client.core.message import Message
 from penstock.client.core.sending.encoding import BatchMessage
-from penstock.client.producer import Producer, SendFuture
-from penstock.client.query import MessageQuery
-from penstock.maintenance.verify import verify_store
+from penstock.client.reading.consumer import Consumer
+from penstock.client.reading.query import MessageQuery
+from penstock.client.sending.producer import Producer, SendFuture
+from penstock.maintenance.verify.check import verify_store
 from penstock.shared.errors import PenstockError
 from penstock.shared.formats.delay_levels import SCHEDULE_TOPIC
 from penstock.shared.formats.index_chains import ITEM_DTYPE

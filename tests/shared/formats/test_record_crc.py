@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.maintenance.verify import verify_store
+from penstock.maintenance.verify.check import verify_store
 from penstock.shared.errors import StoreDamaged
 from penstock.shared.formats.properties import decode_properties, encode_properties
 from penstock.shared.formats.record import Record, decode_record, encode_record, pack_host

@@ -12,7 +12,7 @@ import pytest
 from penstock.chaos.stepped.replay import settle
 from penstock.maintenance.rebuild import rebuild_store
 from penstock.maintenance.repair import plan_repair, repair_store
-from penstock.maintenance.verify import verify_store
+from penstock.maintenance.verify.check import verify_store
 from penstock.shared.clock import SystemClock
 from penstock.shared.errors import PenstockError
 from penstock.shared.formats.properties import LOST_MARK

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from penstock.maintenance.verify import verify_store
+from penstock.maintenance.verify.check import verify_store
 from penstock.shared.config import Config
 from penstock.shared.errors import StoreDamaged
 from penstock.shared.formats.queue_entry import ENTRY

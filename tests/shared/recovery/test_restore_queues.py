@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from penstock.maintenance.repair import plan_repair, repair_store
-from penstock.maintenance.verify import verify_store
+from penstock.maintenance.verify.check import verify_store
 from penstock.shared.clock import SystemClock
 from penstock.shared.config import Config
 from penstock.shared.formats.checkpoint import Checkpoint

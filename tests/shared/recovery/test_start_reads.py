@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from penstock.bench.sparse_store import make_sparse_store
-from penstock.maintenance.verify import verify_store
+from penstock.maintenance.verify.check import verify_store
 from penstock.shared.config import Config
 from penstock.shared.formats.checkpoint import Checkpoint, encode_checkpoint
 from penstock.shared.formats.record_check import Kind

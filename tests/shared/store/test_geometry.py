@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from penstock.maintenance import rebuild
 from penstock.maintenance.rebuild import rebuild_store
-from penstock.maintenance.verify import verify_store
+from penstock.maintenance.verify.check import verify_store
 from penstock.shared.clock import ManualClock, SystemClock
 from penstock.shared.config import Config
 from penstock.shared.config_sources import load_config

@@ -18,8 +18,8 @@ from msgspec.structs import replace
 from pyspark.sql import SparkSession
 
 from penstock.client import Producer
-from penstock.maintenance.verify import verify_store
-from penstock.maintenance.verify_report import VerifyReport
+from penstock.maintenance.verify.check import verify_store
+from penstock.maintenance.verify.report import VerifyReport
 from penstock.shared.formats.index_layout import HEADER, ITEM
 from penstock.shared.formats.record import encode_record
 from penstock.shared.formats.record_check import Kind

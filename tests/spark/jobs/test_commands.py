@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 import penstock
 from penstock.cli.main import main
 from penstock.client import Consumer
-from penstock.maintenance.verify import verify_store
+from penstock.maintenance.verify.check import verify_store
 
 GOLDEN = Path(__file__).parent.parent.parent / "golden" / "clean-5.3.tar.xz"
 SAFELY: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from pyspark.sql import SparkSession
 
 from penstock.maintenance.rebuild import rebuild_store
-from penstock.maintenance.verify import verify_store
+from penstock.maintenance.verify.check import verify_store
 from penstock.shared.clock import SystemClock
 from penstock.shared.config_sources import load_config
 from penstock.shared.formats.record import encode_record

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from penstock.bench.stack import Stack, running_stack
-from penstock.client.asker import Asker
-from penstock.client.producer import Producer
+from penstock.client.connecting.asker import Asker
+from penstock.client.sending.producer import Producer
 from penstock.shared.errors import (
     ConfigError,
     ConnectError,

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from penstock.bench.stack import running_stack
-from penstock.client.producer import Producer
+from penstock.client.sending.producer import Producer
 from penstock.shared.layout import StorePaths
 from penstock.shared.memory.positions import Positions
 from penstock.shared.memory.run_directory import Endpoints, Run, boot_id, read_run

@@ -7,7 +7,7 @@ import sys
 
 
 def test_a_plan_of_files_imports_no_clients_and_no_functions_of_arrows() -> None:
-    heavy = "{'zmq', 'pyarrow.compute', 'penstock.client.consumer'}"
+    heavy = "{'zmq', 'pyarrow.compute', 'penstock.client.reading.consumer'}"
     ran = subprocess.run(
         [sys.executable, "-c"]
         + [f"import sys, penstock.spark.reading.task; print({heavy} & set(sys.modules))"],

@@ -1,0 +1,282 @@
+"""The asyncio twin of penstock.client.groups.consumer.
+
+The same thread talks to the broker: so a coroutine that blocks the event loop does not lose its
+membership. Handlers are coroutines, and run in the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack, suppress
+from typing import TYPE_CHECKING, Any
+from weakref import ref
+
+from penstock.client.aio.blocks import AioBlockOutputs, to_its_end
+from penstock.client.aio.group_replies import AioReplies
+from penstock.client.core import log
+from penstock.client.core.arguments import check_at_least, check_timeout
+from penstock.client.core.groups.member_core import Back
+from penstock.client.core.groups.process_queue import Handful
+from penstock.client.groups.consumer import CLOSE_S, MAX_POLL
+from penstock.client.groups.control import GroupControl, not_committed
+from penstock.client.groups.member import GroupMember
+from penstock.client.groups.message import Batch, GroupMessage
+from penstock.client.groups.stop_signals import stop_signals
+from penstock.client.groups.workers import judge_into, report
+from penstock.shared.errors import QueueUnreadable
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from penstock.client.groups.blocks import Holder
+
+Handler = Callable[[Any], Awaitable[Any]]
+
+
+class GroupConsumer(GroupMember, GroupControl):
+    """A member of a group, in a coroutine. See `penstock.client.GroupConsumer`.
+
+    async with GroupConsumer(store="./store", group="billing", topics="orders") as consumer:
+        async for message in consumer:
+            await book(message.body)
+            message.ack()
+    """
+
+    _told: asyncio.Event
+    _tell: Callable[[], None]
+
+    # a wait for blocks on their way, which goes on where its caller was cancelled
+    _settling: asyncio.Future[bool] | None = None
+
+    async def __aenter__(self) -> GroupConsumer:
+        self._told = asyncio.Event()
+        self._tell = _teller(asyncio.get_running_loop(), self._told)
+        try:
+            loop = await asyncio.to_thread(self._open)
+        except BaseException:
+            # cancelled, it has joined by now or does so yet, for nobody
+            self._stopping = True
+            if self._loop is not None:
+                self._loop.begin_to_leave()
+            raise
+        with loop.lock:
+            loop.listeners.add(self._tell)
+        return self
+
+    def _holder(self) -> Holder:
+        task = asyncio.current_task()
+        return super()._holder() if task is None else ref(task)
+
+    async def _settle_blocks(self) -> None:
+        """Wait until no block is on its way. Raises what the broker has answered."""
+        while self._settling is not None or self._blocks is not None and self._blocks.is_busy:
+            if self._settling is None:
+                assert self._blocks is not None
+                settle = self._blocks.settle
+                self._settling = asyncio.ensure_future(asyncio.to_thread(settle))
+            settling = self._settling
+            try:
+                await asyncio.shield(settling)
+            finally:
+                # else it is for the next one to hear
+                if settling.done() and self._settling is settling:
+                    self._settling = None
+
+    async def _next(self, most: int, timeout: float | None) -> Handful | None:
+        """What is to be handled next; None after the timeout, or when stopped."""
+        loop = self.loop
+        if self._blocks is not None and self._blocks.is_busy:
+            with loop.lock:
+                handful = self.take_handful(most)
+            if handful is not None:
+                return handful
+            # until they are stored their inputs count as unfinished, and may be waited for
+            await self._settle_blocks()
+        until = None if timeout is None else time.monotonic() + timeout
+        while True:
+            self._told.clear()
+            with loop.lock:
+                handful = self.take_handful(most)
+                if handful is not None:
+                    loop.offer(loop.now_ms())
+                    return handful
+                if self._stopping or loop.closing:
+                    return None
+            left = None if until is None else until - time.monotonic()
+            if left is not None and left <= 0:
+                return None
+            try:
+                # not wait_for: it forgets a cancellation that comes with a message
+                async with asyncio.timeout(left):
+                    await self._told.wait()
+            except TimeoutError:
+                return None
+
+    async def __aiter__(self) -> AsyncIterator[GroupMessage]:
+        with stop_signals(self.stop):
+            while (handful := await self._next(self._pace.most, None)) is not None:
+                handed_out, place = self._iterate(handful), handful.start
+                began = time.perf_counter()
+                try:
+                    for message in handful.messages:
+                        queue = handful.queue
+                        going_on = self.loop.may_go_on(queue) and queue.holds(handful)
+                        if self._stopping or not going_on:
+                            break
+                        handed_out.stop = place = place + 1
+                        yield GroupMessage(message, handful, place - 1, self._judge)
+                finally:
+                    self._give_back_from(handful, place)
+                self._pace.took(time.perf_counter() - began, len(handful))
+
+    def _make_replies(self) -> AioReplies:
+        return AioReplies(self._producer_arguments())
+
+    def exactly_once(self, ahead: int = 0) -> AioBlockOutputs:
+        """`async with consumer.exactly_once() as out: out.send(...)`: outputs are stored together
+        with the offsets of what was returned and is not acknowledged. See the synchronous one."""
+        return AioBlockOutputs(self._exactly_once, check_at_least("ahead", ahead, 0))
+
+    async def run(
+        self, handler: Handler, workers: int = 20, orderly: bool | None = None, batch: int = 1
+    ) -> None:
+        """Await `handler(message)` for each message, up to `workers` at once, until `stop` is
+        called or the task is cancelled; then handlers that run end first. The consumer is closed
+        by that. For the arguments see the synchronous one; `orderly` is said before the block,
+        which joins: GroupConsumer(..., orderly=True)."""
+        check_at_least("workers", workers, 1)
+        check_at_least("batch", batch, 1)
+        if orderly is not None:
+            self._be_orderly(orderly)
+
+        async def work() -> None:
+            while True:
+                try:
+                    handful = await self._next(batch, None)
+                except QueueUnreadable:
+                    continue  # it is logged, and tried again; the others go on
+                if handful is None:
+                    return
+                await self._handle(handler, handful, batch)
+
+        crew = [asyncio.create_task(work()) for _ in range(workers)]
+        try:
+            with stop_signals(self.stop):
+                # the first error ends all: handlers raise none, so it is the broker's
+                done, _ = await asyncio.wait(crew, return_when=asyncio.FIRST_EXCEPTION)
+            error = next((each.exception() for each in done if each.exception()), None)
+        finally:
+            self.stop()
+            try:
+                await asyncio.wait(crew, timeout=CLOSE_S)
+                await self.close()
+            finally:
+                # where the task is cancelled once more: others are to have its queues all the same
+                if self._loop is not None:
+                    self._loop.begin_to_leave()
+        if error is not None:
+            raise error
+
+    async def _handle(self, handler: Handler, handful: Handful, batch: int) -> None:
+        verdicts: dict[int, Back] = {}
+        judge, place = judge_into(verdicts, self._judge), handful.start
+        given: Any = Batch(handful, judge)
+        try:
+            if not self.loop.may_go_on(handful.queue):
+                return
+            await handler(given if batch > 1 else given[0])
+            place = handful.stop
+        except (Exception, asyncio.CancelledError) as error:
+            task = asyncio.current_task()
+            if isinstance(error, asyncio.CancelledError) and (task is None or task.cancelling()):
+                raise
+            # else it is the handler's own: something that it waited for was cancelled
+            log().warning("the handler of %r has failed", handful.messages[0], exc_info=error)
+            reason = f"{type(error).__name__}: {error}"
+            verdicts.update({at: Back(at, 0, reason) for at in handful.unfinished})
+            place = handful.stop
+        finally:
+            report(self.loop, handful, place, verdicts)
+
+    async def poll(
+        self, timeout: float | None = 1.0, most: int = MAX_POLL
+    ) -> Sequence[GroupMessage]:
+        """Up to `most` messages of one queue; empty after the timeout, or when stopped."""
+        check_at_least("most", most, 1)
+        handful = await self._next(most, check_timeout(timeout))
+        return () if handful is None else self._keep(handful)
+
+    async def poll_arrow(
+        self,
+        timeout: float | None = 1.0,
+        most: int = MAX_POLL,
+        columns: Sequence[str] | None = None,
+    ) -> pa.RecordBatch:
+        """The messages of one `poll` as rows. See `penstock.client.GroupConsumer.poll_arrow`."""
+        from penstock.client.arrow.columns import Columns
+
+        check_at_least("most", most, 1)
+        made = Columns(columns, self._max_body_bytes)
+        return self._keep_rows(await self._next(most, check_timeout(timeout)), made)
+
+    async def commit(self, timeout: float | None = 10.0) -> None:
+        """Everything that `poll` has returned is done, and on return the broker knows it, or the
+        file of a broadcasting member has it.
+
+        Raises BrokerTimeout, StoreUnavailable.
+        """
+        seconds = check_timeout(timeout)
+        loop = self.loop
+        await self._settle_blocks()
+        with loop.lock:
+            answered = self._begin_commit()
+        until = None if seconds is None else time.monotonic() + seconds
+        while True:
+            with loop.lock:
+                if answered():
+                    return
+            if until is not None and time.monotonic() > until:
+                raise not_committed(self._options.member.group, timeout)
+            await asyncio.sleep(0.002)  # the answer comes within some ms, by the other thread
+
+    async def close(self, timeout: float | None = CLOSE_S) -> None:
+        """Stop; wait up to `timeout` seconds for handlers that run; hand the queues over."""
+        check_timeout(timeout)
+        self._stopping = True
+        if not self._is_open:
+            return
+        loop, blocks, hurries = self.loop, self._blocks, True
+        async with AsyncExitStack() as ending:
+            # each whatever becomes of the others, the last one first
+            ending.push_async_callback(self._end_replies)
+            if blocks is not None:
+                ending.push_async_callback(to_its_end, lambda: blocks.close(hurries))
+            ending.push_async_callback(to_its_end, loop.stop)
+            ending.callback(loop.begin_to_leave)
+            if blocks is not None:
+                await asyncio.to_thread(blocks.finish)
+            with loop.lock:
+                loop.listeners.discard(self._tell)
+            self._take_back()
+            await asyncio.to_thread(loop.drain, timeout)
+            hurries = False
+
+    async def _end_replies(self) -> None:
+        if self._replies is not None:
+            await self._replies.close()
+
+    async def __aexit__(self, *raised: object) -> None:
+        await self.close()
+
+
+def _teller(events: asyncio.AbstractEventLoop, told: asyncio.Event) -> Callable[[], None]:
+    """What the member's thread calls. It does not have the consumer, which could not end otherwise
+    when it is forgotten."""
+
+    def tell() -> None:
+        with suppress(RuntimeError):  # the event loop is closed: nobody waits
+            events.call_soon_threadsafe(told.set)
+
+    return tell

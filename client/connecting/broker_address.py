@@ -1,0 +1,234 @@
+"""Where a client's broker is: at an endpoint, or wherever the broker of a store is now.
+
+    meet()     before the first connection: find it, ask who it is; one that is not there, or is not
+               the right one, is an error at once
+    moved()    later, while it does not answer: whether the store has a new run meanwhile
+
+By store, the run's socket file is used where this user may: its path has the run's id, so no other
+broker can ever listen there, and no port is needed. Otherwise it is TCP, and requests name the
+run. By endpoint, whoever listens there is the broker.
+
+A client that has met its broker waits for it to come back, as long as its timeout allows; a new one
+does not wait, unless it is told to: with `wait_for_broker_ms`. `meet` may block, so the asyncio
+clients call it in a thread. What talks is imported by whoever connects: a program that only names a
+client does not wait for it.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
+
+from penstock import __version__
+from penstock.client.core.aim import Aim
+from penstock.shared.errors import BrokerTimeout, ConnectError, InvalidArgument, WrongStore
+from penstock.shared.layout import StorePaths
+from penstock.shared.linux import check_linux
+from penstock.shared.wire.endpoint import at_port, parse_endpoint
+from penstock.shared.wire.introduction import ENDPOINT_OF, PROTOCOL, Greeted, Serves
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    # imported late where it runs: most clients never look into a store's files
+    from penstock.shared.memory.run_directory import Run
+
+# The pause between two tries to find a broker, and between two looks for a new run.
+AGAIN_MS = 100
+_LOOPBACK = bytes((127, 0, 0, 1))
+Store = str | os.PathLike[str]
+
+
+class BrokerAddress:
+    """One broker: a client connects to `endpoint`, and its requests name `run_id`."""
+
+    def __init__(
+        self,
+        serves: Serves,
+        endpoint: str | None,
+        store: Store | None,
+        timeout_ms: int,
+        wait_for_broker_ms: int,
+    ) -> None:
+        """Raises InvalidArgument."""
+        check_one(endpoint, store)
+        if endpoint is not None:
+            parse_endpoint(endpoint)
+        else:
+            check_linux("to find a broker by its store")
+        self._serves: Serves = serves
+        self._timeout_ms, self._wait_ms = timeout_ms, wait_for_broker_ms
+        self._store = None if store is None else _path(store)
+        self._looked_ms = 0
+        self.endpoint = endpoint or ""
+        self.run_id = ""
+        # how errors name it
+        self.name = self.endpoint if self._store is None else f"the broker of {self._store}"
+
+    def meet(self) -> Greeted:
+        """Find the broker and ask who it is. May block for `timeout_ms`, and while it waits for it.
+
+        Raises ConnectError; WrongStore where another store's broker is.
+        """
+        until = time.monotonic() + self._wait_ms / 1000
+        while True:
+            try:
+                return self._meet()
+            except ConnectError as error:
+                if not self._may_come(error) or time.monotonic() + AGAIN_MS / 1000 > until:
+                    raise
+            time.sleep(AGAIN_MS / 1000)
+
+    def local_ip(self) -> bytes:
+        """The address of this machine that its messages name: 4 or 16 bytes."""
+        if self._store is not None:
+            return _LOOPBACK
+        from penstock.client.connecting.local_address import local_address
+
+        return local_address(self.endpoint)
+
+    def give(self, aim: Aim) -> None:
+        """Have requests name the run that was met."""
+        aim.run, aim.store = self.run_id, "" if self._store is None else str(self._store)
+
+    def moved(self, now_ms: int) -> bool:
+        """Whether the store has another run by now; then `endpoint` and `run_id` are that one's."""
+        if self._store is None or now_ms - self._looked_ms < AGAIN_MS:
+            return False
+        self._looked_ms = now_ms
+        from penstock.shared.memory.run_directory import read_run
+
+        try:
+            run = read_run(StorePaths(self._store))
+        except OSError:
+            return (
+                False  # the store was moved, or its disk is gone: the run that is known may live on
+            )
+        if run is None or run.run_id == self.run_id:
+            return False
+        self._take(run)
+        return True
+
+    def follow(self, dialed: Any, aim: Aim, now_ms: int) -> None:
+        """The broker is not there: have them go to the store's new run, if it has one.
+
+        Raises nothing, and does not block.
+        """
+        before = self.endpoint
+        if self.moved(now_ms):
+            import zmq
+
+            # what ZeroMQ has given up it has forgotten, and says ENOENT
+            with suppress(zmq.ZMQError):
+                dialed.disconnect(before)
+            dialed.connect(self.endpoint)
+            self.give(aim)
+
+    def _meet(self) -> Greeted:
+        from penstock.shared.wire.ask_broker import ask_broker, meet_broker
+
+        if self._store is None:
+            broker, self.endpoint = meet_broker(self.endpoint, self._timeout_ms)
+            return self._judge(broker)
+        from penstock.shared.process.find_broker import find_running
+
+        self._take(find_running(self._store))
+        until = time.monotonic() + self._timeout_ms / 1000
+        while True:
+            try:
+                left_ms = max(1, int((until - time.monotonic()) * 1000))
+                return self._judge(ask_broker(self.endpoint, left_ms))
+            except BrokerTimeout:
+                # its supervisor lives, so it is an actor that is silent, and it will be replaced
+                if time.monotonic() > until:
+                    raise
+
+    def _may_come(self, error: ConnectError) -> bool:
+        """Whether that may be another thing once a broker has started."""
+        from penstock.shared.wire.ask_broker import NobodyThere
+
+        if isinstance(error, NobodyThere | BrokerTimeout):
+            return True
+        if self._store is None:
+            return False
+        from penstock.shared.errors import NotRunning
+
+        return isinstance(error, NotRunning)
+
+    def _take(self, run: Run) -> None:
+        name = ENDPOINT_OF[self._serves]
+        tcp, ipc = (getattr(run.endpoints, each) for each in (name, f"{name}_ipc"))
+        if not tcp:
+            raise not_served(self.name, self._serves)
+        # the file is away while the broker has as many connections as it takes; TCP waits for room
+        usable = os.access(ipc.removeprefix("ipc://"), os.R_OK | os.W_OK)
+        self.endpoint, self.run_id = ipc if usable else tcp, run.run_id
+
+    def _judge(self, broker: Greeted) -> Greeted:
+        """The broker, if this client can talk to it."""
+        if broker.protocol != PROTOCOL:
+            raise ConnectError(
+                "the broker speaks another version of the protocol",
+                f"{self.endpoint}: {broker.protocol}, of Penstock {broker.version}; here it is "
+                f"{PROTOCOL}, of Penstock {__version__}",
+                f"pip install penstock=={broker.version}",
+            )
+        if self._store is not None and broker.run_id != self.run_id:
+            from penstock.shared.next_steps import quoted
+
+            raise WrongStore(
+                "the broker there runs on another store than the one that was named",
+                f"{self.endpoint} runs on {broker.store}, and not on {self._store}",
+                f"see what runs on yours: penstock status --store {quoted(self._store)}",
+            )
+        if broker.serves != self._serves:
+            from penstock.shared.process.reception import wrong_port
+
+            raise wrong_port(broker.serves, self._serves, as_seen_from(self.endpoint, broker))
+        return broker
+
+
+def check_one(endpoint: object, store: object, both_hint: str = "name one of them") -> None:
+    """Raise InvalidArgument unless exactly one of them is given."""
+    if endpoint is None and store is None:
+        raise InvalidArgument(
+            "neither an endpoint nor a store is named",
+            hint='name one: "tcp://127.0.0.1:20911" or store="./store"',
+        )
+    if endpoint is not None and store is not None:
+        raise InvalidArgument(
+            "both an endpoint and a store are named",
+            " and ".join(repr(str(each))[:80] for each in (endpoint, store)),
+            both_hint,
+        )
+
+
+def check_store(store: object) -> None:
+    """Raise InvalidArgument for what is no path."""
+    if not isinstance(store, str | os.PathLike) or not os.fspath(store):
+        raise InvalidArgument("this store is no path", repr(store)[:80], 'as in store="./store"')
+
+
+def _path(store: Store) -> Path:
+    """The store as it is now: the working directory may change later."""
+    check_store(store)
+    from pathlib import Path
+
+    return Path(store).expanduser().absolute()
+
+
+def not_served(broker: str, client: Serves) -> ConnectError:
+    """For a client whose endpoint the broker does not have."""
+    return ConnectError(
+        f"this broker has no endpoint for {client}", broker, "see its version: penstock version"
+    )
+
+
+def as_seen_from(endpoint: str, broker: Greeted) -> Greeted:
+    """With the broker's endpoints as this client reaches them; "" stays what nobody serves."""
+    there = {name: getattr(broker, name) for name in ENDPOINT_OF.values()}
+    return replace(broker, **{name: at and at_port(endpoint, at) for name, at in there.items()})

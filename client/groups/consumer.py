@@ -1,0 +1,230 @@
+"""A member of a consumer group, from ordinary, synchronous code.
+
+Three ways to work with it, of which a program chooses one:
+
+    for message in consumer: ...; message.ack()         one after the other, or message.retry()
+    consumer.run(handler, workers=20)                   handlers in threads
+    batch = consumer.poll(1.0); ...; consumer.commit()  by hand: seek, pause, resume, assign
+
+A thread of its own (member_loop.py) talks to the broker. Not across a fork.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+from penstock.client.core.arguments import check_at_least, check_timeout
+from penstock.client.core.groups.process_queue import Handful
+from penstock.client.groups.control import GroupControl, not_committed
+from penstock.client.groups.exactly_once import BlockOutputs
+from penstock.client.groups.member import GroupMember
+from penstock.client.groups.message import GroupMessage
+from penstock.client.groups.replies import Replies
+from penstock.client.groups.stop_signals import stop_signals
+from penstock.client.groups.workers import Handler, Workers
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+MAX_POLL = 1000
+# How long a consumer that is closed waits for handlers that run.
+CLOSE_S = 30.0
+
+
+class GroupConsumer(GroupMember, GroupControl):
+    """Reads topics together with the other members of its group: each queue has one reader.
+
+        with GroupConsumer(store="./store", group="billing", topics="orders") as consumer:
+            for message in consumer:
+                book(message.body)
+                message.ack()
+
+    See GroupMember for the arguments. The member joins with the first message that is asked for,
+    and leaves when the block ends, or by Ctrl-C or SIGTERM after the message in hand.
+    """
+
+    # --- one after the other ---
+
+    def __iter__(self) -> Iterator[GroupMessage]:
+        self._open()
+        with stop_signals(self.stop):
+            while True:
+                handful = self._next(self._pace.most, None)
+                if handful is None:
+                    return
+                began = time.perf_counter()
+                yield from self._each(handful)
+                self._pace.took(time.perf_counter() - began, len(handful))
+
+    def _each(self, handful: Handful) -> Iterator[GroupMessage]:
+        queue, judge, place = handful.queue, self._judge, handful.start
+        handed_out = self._iterate(handful)
+        try:
+            for message in handful.messages:
+                # after `retry` in an orderly queue the others wait for it, and come again
+                going_on = self.loop.may_go_on(queue) and queue.holds(handful)
+                if self._stopping or not going_on:
+                    return
+                handed_out.stop = place = place + 1
+                yield GroupMessage(message, handful, place - 1, judge)
+        finally:
+            # also where the caller breaks off: the rest is for its next loop, or for others
+            self._give_back_from(handful, place)
+
+    def _make_replies(self) -> Replies:
+        return Replies(self._producer_arguments())
+
+    # --- exactly once ---
+
+    def exactly_once(self, ahead: int = 0) -> BlockOutputs:
+        """A block whose outputs are stored together with the offsets of its inputs, or not at all.
+
+            for message in consumer:
+                with consumer.exactly_once() as out:
+                    out.send("bills", bill_of(message.body))
+
+        The inputs are all messages that `poll` or the iteration has returned and that are not
+        acknowledged; the block acknowledges them. On return it is on disk. If the block raises
+        nothing is stored, and its inputs come again. They have their effect once whoever is killed,
+        and if another member has done them meanwhile `out.stored` is False.
+
+        A block takes a round trip and a flush, so large batches of `poll` make it fast. With
+        `ahead` the end of the block does not wait for the disk: that many blocks may be on their
+        way while the next ones are worked on. They are stored in their order; one that is not
+        stored takes those after it back, and its error is raised by whatever is asked next.
+        `out.stored`, `commit` and `close` wait for them. Raises InvalidArgument.
+        """
+        return BlockOutputs(self._exactly_once(), check_at_least("ahead", ahead, 0))
+
+    # --- by handlers ---
+
+    def run(
+        self, handler: Handler, workers: int = 20, orderly: bool | None = None, batch: int = 1
+    ) -> None:
+        """Call `handler(message)` for each message, in `workers` threads, until `stop` is called.
+
+        To return is to acknowledge. An exception sends the message back, with its text as the
+        property RETRY_REASON; so does `message.retry(...)`, after which the handler returns. With
+        `batch` the handler is given up to that many neighbours of a queue at once. An orderly
+        consumer has one handler for a queue at a time; one that fails is called again with the same
+        message, and after the group's maximum that is a dead letter. `orderly` stands for the
+        consumer's argument of that name, if it has not joined yet. Raises InvalidArgument.
+
+        Ctrl-C and SIGTERM stop it, when it runs in the main thread: handlers end, offsets are
+        committed, and the queues go to the other members. The consumer is closed then.
+        """
+        check_at_least("workers", workers, 1)
+        check_at_least("batch", batch, 1)
+        if orderly is not None:
+            self._be_orderly(orderly)
+        self._open()
+        crew = Workers(self, handler, workers, batch)
+        try:
+            crew.start()
+            with stop_signals(self.stop), self.loop.lock:
+                self.loop.changed.wait_for(lambda: self._stopping or crew.error is not None)
+        finally:
+            self.stop()
+            try:
+                crew.join(CLOSE_S)
+                self.close()
+            finally:
+                # a second Ctrl-C leaves at once; what handlers still do is handled again by others
+                self.loop.begin_to_leave()
+        if crew.error is not None:
+            raise crew.error
+
+    # --- by hand ---
+
+    def poll(self, timeout: float | None = 1.0, most: int = MAX_POLL) -> Sequence[GroupMessage]:
+        """Up to `most` messages of one queue, waiting up to `timeout` seconds for the first (None:
+        until there is one); empty when there is none, or the consumer was stopped.
+
+        They are in hand until `commit`, or until each was acknowledged or sent back by itself.
+        Raises what the broker has refused with.
+        """
+        check_at_least("most", most, 1)
+        self._open()
+        handful = self._next(most, check_timeout(timeout))
+        return () if handful is None else self._keep(handful)
+
+    def poll_arrow(
+        self,
+        timeout: float | None = 1.0,
+        most: int = MAX_POLL,
+        columns: Sequence[str] | None = None,
+    ) -> pa.RecordBatch:
+        """The messages of one `poll` as rows, in hand as those of `poll` are: see
+        `penstock.client.Consumer.poll_arrow`. `commit` says that they are handled; they cannot be
+        sent back by themselves. If a row cannot be made the messages come again."""
+        from penstock.client.arrow.columns import Columns
+
+        check_at_least("most", most, 1)
+        made = Columns(columns, self._max_body_bytes)
+        self._open()
+        return self._keep_rows(self._next(most, check_timeout(timeout)), made)
+
+    def _next(self, most: int, timeout: float | None) -> Handful | None:
+        """The next handful. Blocks on their way may be what it waits for: until they are stored
+        their inputs count as unfinished."""
+        if self._blocks is not None and self._blocks.is_busy:
+            handful = self.next_handful(most, 0)
+            if handful is not None:
+                return handful
+            self._blocks.settle()
+        return self.next_handful(most, timeout)
+
+    def commit(self, timeout: float | None = 10.0) -> None:
+        """Everything that `poll` has returned is done, and what was acknowledged is: on return the
+        broker knows, and nobody is given it again.
+
+        Queues that are no longer this member's are left out: others go on where it was heard last.
+        A broadcasting member writes its file instead. Raises BrokerTimeout, and StoreUnavailable
+        where that file cannot be written.
+        """
+        seconds = check_timeout(timeout)
+        loop = self._open()
+        if self._blocks is not None:
+            self._blocks.settle()
+        with loop.lock:
+            answered = self._begin_commit()
+            if not loop.changed.wait_for(answered, seconds):
+                raise not_committed(self._options.member.group, timeout)
+
+    # --- the end ---
+
+    def close(self, timeout: float | None = CLOSE_S) -> None:
+        """Stop; wait up to `timeout` seconds for handlers that run; commit, hand the queues over.
+
+        What was iterated or polled and never acknowledged goes to the other members. Raises the
+        first error of replies whose futures nobody has asked.
+        """
+        check_timeout(timeout)
+        self._stopping = True
+        if not self._is_open:
+            return
+        blocks, hurries = self._blocks, True
+        with ExitStack() as ending:
+            # each whatever becomes of the others, the last one first
+            ending.callback(self._end_replies)
+            if blocks is not None:
+                ending.callback(lambda: blocks.close(hurries))
+            ending.callback(self.loop.stop)
+            if blocks is not None:
+                blocks.finish()
+            self._take_back()
+            self.loop.drain(timeout)
+            hurries = False
+
+    def _end_replies(self) -> None:
+        if self._replies is not None:
+            self._replies.close()
+
+    def __enter__(self) -> GroupConsumer:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.close()

@@ -1,0 +1,69 @@
+"""A producer of blocks that work exactly once, for clients that read as well.
+
+To a user it is no producer: what it sends is decided by exactly_once.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import islice
+
+from penstock.client.core.blocks import Block
+from penstock.client.core.sending.encoding import Encoder
+from penstock.client.core.sending.frames import SendFuture
+from penstock.client.sending.producer import Producer
+from penstock.shared.wire.messages import Route, Routed
+
+
+class BlockProducer(Producer):
+    """One consumer's."""
+
+    def block(self) -> Block:
+        """A new block, without outputs."""
+        return Block(self._core)
+
+    def close_at_once(self) -> None:
+        """Close without waiting: what is on its way fails, though it may be stored."""
+        self._disconnect()
+
+    @property
+    def encoder(self) -> Encoder:
+        """What makes drafts for blocks."""
+        return self._core.encoder
+
+    def queue_for(self, topic: str, shard: str | None, queue: int | None) -> int:
+        """The queue of the next message for a topic whose route is known. Raises QueueNotFound."""
+        return self._core.routes.queue_for(topic, shard, queue)
+
+    def queues_of(self, topic: str) -> int:
+        """How many queues a topic has whose route is known."""
+        return self._core.routes.queues[topic]
+
+    def turns(self, topic: str, count: int) -> list[int]:
+        """The queues of the next messages for a topic whose route is known, of those that may go to
+        any."""
+        return list(islice(self._core.routes.turns[topic], count))
+
+    def route(self, topic: str, timeout: float = 10) -> None:
+        """Know how many queues a topic has, which is made where the broker does that on first use.
+
+        Raises TopicNotFound, BrokerTimeout.
+        """
+        if topic not in self._core.routes.queues:
+            self._ask(Route(0, topic, True), Routed, timeout)
+
+    def send_block(
+        self, block: Block, group: str, moves: Mapping[str, Mapping[int, tuple[int, int]]]
+    ) -> SendFuture:
+        """Send a block's outputs and offsets as one frame. The queues of all topics are known.
+
+        Raises InvalidMessage, QueueNotFound; then nothing is sent.
+        """
+        self._loop.check_usable()
+        with self._lock:
+            self._wait_for_room()
+            self._loop.check_usable()
+            future = block.send(group, moves, self._now_ms())
+            if self._loop.asleep:
+                self._loop.wake()
+        return future

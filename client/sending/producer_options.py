@@ -1,0 +1,59 @@
+"""What a producer is told when it is made, checked; and the core that follows from it."""
+
+from __future__ import annotations
+
+from threading import Condition
+from typing import NamedTuple
+
+from penstock.client.connecting.broker_address import BrokerAddress
+from penstock.client.core.arguments import check_at_least, check_bool
+from penstock.client.core.sending.encoding import Encoder, check_ack
+from penstock.client.core.sending.frame_ring import FrameRing
+from penstock.client.core.sending.packing import Packer
+from penstock.client.core.sending.producer_core import ProducerCore
+from penstock.client.core.sending.queue_faults import QueueFaults
+from penstock.shared.formats.compression import check_compression
+from penstock.shared.formats.message_id import key_origin
+
+
+class ProducerOptions(NamedTuple):
+    """The arguments of both producers that say how it sends."""
+
+    timeout_ms: int
+    ack: str
+    compression: str | None
+    compress_over_bytes: int
+    ring: bool
+    send_latency_fault_enable: bool
+
+    @classmethod
+    def checked(
+        cls,
+        timeout_ms: int,
+        ack: str,
+        compression: str | None,
+        compress_over_bytes: int,
+        ring: bool,
+        send_latency_fault_enable: bool,
+    ) -> ProducerOptions:
+        """Raises InvalidArgument."""
+        return cls(
+            check_at_least("timeout_ms", timeout_ms, 1),
+            check_ack(ack),
+            check_compression(compression),
+            check_at_least("compress_over_bytes", compress_over_bytes, 0),
+            check_bool("ring", ring),
+            check_bool("send_latency_fault_enable", send_latency_fault_enable),
+        )
+
+    def core(self, address: BrokerAddress, settled: Condition, now_ms: int) -> ProducerCore:
+        """For a broker that was met; may look up a name. `settled` is the core's lock."""
+        from penstock.client.connecting.local_address import is_loopback
+
+        ip = address.local_ip()
+        encoder = Encoder(ip, key_origin(ip, now_ms), self.compression, self.compress_over_bytes)
+        packer = Packer(encoder, FrameRing(self.ring and is_loopback(ip)))
+        core = ProducerCore(address.name, settled, self.timeout_ms, self.ack, packer)
+        core.moves.faults = QueueFaults() if self.send_latency_fault_enable else None
+        address.give(core.routes.aim)
+        return core
