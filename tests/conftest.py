@@ -112,7 +112,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     class Files(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
             file = super()._split_scope(nodeid)
-            return "spark" if "/spark/" in file else file
+            return "spark" if file.startswith("tests/spark/") else file
 
     # the order is that of `pytest_collection_modifyitems`
     config.option.loadscopereorder = False
