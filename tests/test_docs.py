@@ -297,6 +297,24 @@ def test_the_map_shows_the_rooms_with_their_own_sentences() -> None:
     assert shown == heads
 
 
+def test_the_map_shows_the_rooms_of_clients_and_commands_with_their_own_sentences() -> None:
+    shown = dict(_table(ROOT / "docs" / "map.md", "room of"))
+    heads = {
+        f"{package}/{path.parent.name}": _first_sentence(path)
+        for package in ("client", "cli")
+        for path in (ROOT / package).glob("*/__init__.py")
+    }
+    # cells are read without the marks of code
+    assert {name: text.replace("`", "") for name, text in shown.items()} == {
+        name: text.replace("`", "") for name, text in heads.items()
+    }
+
+
+def _first_sentence(path: Path) -> str:
+    head = ast.get_docstring(ast.parse(path.read_bytes())) or ""
+    return " ".join(head.split("\n\n")[0].split())
+
+
 def test_the_map_has_every_folder() -> None:
     named = {row[0].removesuffix(".py") for row in _table(ROOT / "docs" / "map.md", "folder")}
     folders = {path.parent.name for path in ROOT.glob("*/__init__.py")} - {"tests"}
