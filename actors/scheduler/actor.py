@@ -188,7 +188,7 @@ class Scheduler(Actor):
         positions = self._positions
         positions.publish("delay_over", max(positions["delay_over"], self._timers.delivered_ms()))
         # before anything is sent: if this process dies now, the next one must know
-        positions.publish("delay_sent", max(positions["delay_sent"], now_ms))
+        positions.publish_before_loads("delay_sent", max(positions["delay_sent"], now_ms))
         # whoever comes last in one turn comes first in the next: nobody starves
         self._levels.append(self._levels.pop(0))
         if self._timers_first and self._sender.has_room:

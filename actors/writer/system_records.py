@@ -134,7 +134,7 @@ class Recalls:
 
         Raises InvalidMessage once that time has come.
         """
-        self._positions.publish("recalled", RECALL_COMING)
+        self._positions.publish_before_loads("recalled", RECALL_COMING)
         now_ms = max(self._clock.now_ms(), self._positions["delay_sent"])
         if due_ms <= now_ms:
             self._positions.publish("recalled", wrote)

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import threading
 import time
 import zlib
 from pathlib import Path
@@ -171,6 +172,10 @@ assert {*_OWNER.values()} <= {*ACTORS, "supervisor"}, "who owns a position is in
 assert max(len(_SUPERVISED), len(_OWN)) <= _WORDS_PER_LINE, "an actor's words fit their lines"
 
 
+# Never contended: taking it is an instruction that waits for all stores before it.
+_STORES_FIRST = threading.Lock()
+
+
 class Moment(NamedTuple):
     """A position with the times of its last move, ns on the monotonic clock; 0 before the first."""
 
@@ -242,6 +247,17 @@ class Positions:
         self._words[at] = value
         # after it: nobody waits for these
         self._words[at + 1], self._words[at + 2] = time.monotonic_ns(), self.woke_ns
+
+    def publish_before_loads(self, name: str, value: int) -> None:
+        """Publish, and load nothing before others can see it.
+
+        For two processes that each store a word and then load the other's: at least one of them
+        sees what the other has stored. A plain store may still wait in the processor while a later
+        load is done, on x86-64 too; a lock that is taken in between lets none pass.
+        """
+        self.publish(name, value)
+        with _STORES_FIRST:
+            pass
 
     def initialise(self, name: str, value: int) -> None:
         """Set any position while no actor runs: the supervisor, after recovery.

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
@@ -72,6 +74,40 @@ def test_words_of_different_owners_share_no_cache_line(page: Path) -> None:
         assert len(changed) == 1
         lines[position.name] = changed.pop()
     assert len(set(lines.values())) == len(POSITIONS) and 0 not in lines.values()
+
+
+def test_of_two_owners_that_store_and_then_load_one_sees_what_the_other_has_stored(
+    page: Path,
+) -> None:
+    """Two processes at once, many times over; each waits for the other before the next time."""
+    fork = multiprocessing.get_context("fork")
+    (mine, yours), (back, forth) = fork.Pipe(), fork.Pipe()
+
+    def one(owner: str, word: str, other: str, end: Connection) -> None:
+        positions = Positions(page, owner)
+        for number in range(1, 3001):
+            positions.publish_before_loads(word, number)
+            end.send(positions[other] >= number)
+            end.recv()
+        positions.close()
+
+    # each hears from this process, and only when both have said what they have seen
+    children = [
+        fork.Process(target=one, args=(owner, word, other, end), daemon=True)
+        for owner, word, other, end in (
+            ("writer", "recalled", "delay_sent", yours),
+            ("scheduler", "delay_sent", "recalled", forth),
+        )
+    ]
+    for child in children:
+        child.start()
+    for _ in range(3000):
+        assert mine.recv() | back.recv()
+        mine.send(None)
+        back.send(None)
+    for child in children:
+        child.join()
+        assert child.exitcode == 0
 
 
 def test_a_word_holds_64_bits(mapped: dict[str, Positions]) -> None:
@@ -140,6 +176,7 @@ def test_an_actor_of_an_old_generation_is_told_so_and_leaves_no_beat(
 OTHER_PROCESS = """
 import sys
 import time
+from multiprocessing.connection import Connection
 from pathlib import Path
 from penstock.shared.memory.positions import Positions
 page = Positions(Path(sys.argv[1]), "flusher")
