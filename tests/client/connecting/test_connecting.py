@@ -17,7 +17,8 @@ import zmq
 
 import penstock
 import penstock.errors
-from penstock.client import Consumer, MessageQuery, Producer, aio, broker_address
+from penstock.client import Consumer, MessageQuery, Producer, aio
+from penstock.client.connecting import broker_address
 from penstock.client.connecting.broker_address import BrokerAddress
 from penstock.client.core.aim import Aim
 from penstock.client.groups.member_loop import Line

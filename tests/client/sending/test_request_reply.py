@@ -16,15 +16,8 @@ from typing import Any
 
 import pytest
 
-from penstock.client import (
-    Consumer,
-    GroupConsumer,
-    GroupMessage,
-    Message,
-    Producer,
-    aio,
-    requester,
-)
+from penstock.client import Consumer, GroupConsumer, GroupMessage, Message, Producer, aio
+from penstock.client.sending import requester
 from penstock.shared.errors import (
     BrokerTimeout,
     InvalidArgument,
