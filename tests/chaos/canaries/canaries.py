@@ -647,7 +647,7 @@ def offsets_forgotten(exact_offsets: Any) -> None:
     exact_offsets.ExactOffsets.check = compare_known
 
 
-@canary("client.exactly_once", "exactly")
+@canary("client.groups.exactly_once", "exactly")
 def taken_back_and_sent_all_the_same(exactly_once: Any) -> None:
     """A block on its way is refused, and what was read after it counts although it comes again."""
     real = exactly_once.ExactlyOnce._go_on
