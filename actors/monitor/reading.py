@@ -22,7 +22,7 @@ from penstock.shared.progress.subscription_groups import SubscriptionGroups
 from penstock.shared.queue.lag import Lag
 from penstock.shared.queue.reader import QueueReader
 from penstock.shared.store.rocketmq_json import load_document
-from penstock.shared.store.topics import Topics
+from penstock.shared.store.topics import TopicConfig, Topics
 
 # A file that changes all the time is read again so often at most.
 _AGAIN_MS = 1000
@@ -64,6 +64,8 @@ class Reading:
         self.queues = QueueReader(config, run, positions)
         self.lag = Lag(self.queues)
         self._kept: dict[str, _Kept] = {}
+        self._grouped: GroupOffsets = {}
+        self._by_topic: dict[str, list[str]] = {}
 
     def topics_with_queues(self) -> set[str]:
         """Those that have had a message."""
@@ -73,15 +75,24 @@ class Reading:
     def topic_names(self) -> list[str] | None:
         """All topics, of the file and of the queues, in order; None where the file cannot be
         read."""
-        words = ("topic_changes", "queue_count", "deleted_queues")
-        mark = *(self.positions[word] for word in words), *_mark(self.paths.topics)
         try:
-            return self._keep("topics", mark, self._topics)
+            return self._topics()[0]
         except (PenstockError, OSError):
             return None
 
-    def _topics(self) -> list[str]:
-        return sorted(self.topics_with_queues() | load_document(self.paths.topics, Topics).names())
+    def topic_settings(self, topic: str) -> TopicConfig | None:
+        """Raises StoreDamaged, OSError."""
+        return self._topics()[1].get(topic)
+
+    def _topics(self) -> tuple[list[str], Topics]:
+        words = ("topic_changes", "queue_count", "deleted_queues")
+        mark = *(self.positions[word] for word in words), *_mark(self.paths.topics)
+
+        def load() -> tuple[list[str], Topics]:
+            found = load_document(self.paths.topics, Topics)
+            return sorted(self.topics_with_queues() | found.names()), found
+
+        return self._keep("topics", mark, load)
 
     def group_offsets(self) -> GroupOffsets | None:
         """How far each group is, by the coordinator's files; None where these cannot be read."""
@@ -90,6 +101,15 @@ class Reading:
             return self._keep("offsets", mark, lambda: _by_group(load_group_rows(self.paths)))
         except (PenstockError, OSError):
             return None
+
+    def groups_of(self, topic: str) -> list[str] | None:
+        """Those that have an offset in it, in order; None where the files cannot be read."""
+        offsets = self.group_offsets()
+        if offsets is None:
+            return None
+        if offsets is not self._grouped:
+            self._grouped, self._by_topic = offsets, _by_topic(offsets)
+        return self._by_topic.get(topic, [])
 
     def group_names(self) -> list[str] | None:
         """Those that have settings or offsets, in order; None where the files cannot be read."""
@@ -134,4 +154,12 @@ def _by_group(rows: Rows) -> GroupOffsets:
     found: GroupOffsets = {}
     for (group, topic, queue_id), offset in rows.items():
         found.setdefault(group, {})[topic, queue_id] = offset
+    return found
+
+
+def _by_topic(offsets: GroupOffsets) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for group in sorted(offsets):
+        for topic in {topic for topic, _ in offsets[group]}:
+            found.setdefault(topic, []).append(group)
     return found

@@ -17,9 +17,10 @@ from typing import Any
 
 import msgspec
 
-from penstock.actors.monitor import board, disk, exposition, messages, overview, topics
+from penstock.actors.monitor import exposition, overview
 from penstock.actors.monitor.history import History
 from penstock.actors.monitor.http_messages import HTML, JSON, Answer, Request, plain
+from penstock.actors.monitor.looks import looks
 from penstock.actors.monitor.reading import Reading, Steps
 from penstock.shared.errors import (
     BrokerTimeout,
@@ -31,7 +32,6 @@ from penstock.shared.errors import (
     QueueNotFound,
     TopicNotFound,
 )
-from penstock.shared.recovery.history import load_recoveries
 
 _PAGE = Path(__file__).parent / "page"
 # The page's own files; no other name reaches the disk.
@@ -48,8 +48,6 @@ _BAD = (InvalidArgument, InvalidMessage)
 # How long a look goes on before others have a turn: a pause costs a cycle of the actor.
 SLICE_MS = 20
 
-# what it returns is the answer, or the steps to it
-_Look = Callable[[dict[str, str]], Any]
 Answering = Generator[None, None, Answer]
 
 
@@ -61,22 +59,7 @@ class Routes:
         self._history = history
         self._report = report
         self.requests: Callable[[], int] = lambda: 0
-        self._looks: dict[str, _Look] = {
-            "/api/overview": lambda query: overview.overview(reading, history),
-            "/api/history": lambda query: _rows_after(history, query),
-            "/api/topics": lambda query: topics.list_topics(reading, topics.page_of(query)),
-            "/api/topic": lambda query: topics.describe_topic(reading, query.get("name", "")),
-            "/api/groups": lambda query: topics.list_groups(reading, topics.page_of(query)),
-            "/api/group": lambda query: topics.describe_group(reading, query.get("name", "")),
-            "/api/dead-letters": lambda query: topics.list_dead_letters(
-                reading, topics.page_of(query)
-            ),
-            "/api/message": lambda query: messages.find_messages(reading, query),
-            "/api/messages": lambda query: messages.list_messages(reading, query),
-            "/api/files": lambda query: disk.disk(reading, history),
-            "/api/recoveries": lambda query: msgspec.to_builtins(load_recoveries(reading.paths)),
-            "/api/board": lambda query: board.grafana_board(),
-        }
+        self._looks = {f"/api/{name}": look for name, look in looks(reading, history).items()}
         self._others: dict[str, Callable[[], Answer]] = {
             "/metrics": self._metrics,
             "/health": lambda: self._state([]),
@@ -130,12 +113,6 @@ class Routes:
         wrong = overview.problems(self._reading, self._reading.clock.monotonic_ms()) + refusals
         status = HTTPStatus.SERVICE_UNAVAILABLE if wrong else HTTPStatus.OK
         return _json(status, {"ok": not wrong, "problems": wrong})
-
-
-def _rows_after(history: History, query: dict[str, str]) -> list[dict[str, Any]]:
-    """All, or those after `since`, in ms since 1970: a page that is open asks for new ones."""
-    since_ms = messages.number_of(query, "since") if "since" in query else 0
-    return [row._asdict() for row in history.rows() if row.at_ms > since_ms]
 
 
 def _json(status: int, found: Any) -> Answer:

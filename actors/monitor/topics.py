@@ -7,21 +7,22 @@ does not say is None. What goes over many queues pauses after each.
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from penstock.actors.monitor.reading import Reading, Steps
 from penstock.shared.errors import GroupNotFound, InvalidArgument, StoreDamaged, TopicNotFound
 from penstock.shared.messaging.system_topics import is_system_topic
 from penstock.shared.names import DLQ_PREFIX, RETRY_PREFIX
 from penstock.shared.next_steps import did_you_mean
-from penstock.shared.store.rocketmq_json import load_document
-from penstock.shared.store.topics import Topics
 
 PAGE_ROWS, MOST_ROWS = 50, 200
 # Of a page of groups no more queues are asked for the age of their oldest message.
 MOST_AGES = 2000
+# Of a topic's groups no more are named; a page of groups has the others.
+FIRST_GROUPS = 20
 # (topic, queue) -> how far a group is there
 Offsets = dict[tuple[str, int], int]
+_Row = TypeVar("_Row")
 
 
 class Page(NamedTuple):
@@ -55,8 +56,8 @@ def _answer(page: Page, rows: list[dict[str, Any]], total: int) -> dict[str, Any
     return {"total": total, "page": page.number, "rows_a_page": page.rows, "rows": rows}
 
 
-def _cut(page: Page, names: list[str]) -> list[str]:
-    return names[(page.number - 1) * page.rows : page.number * page.rows]
+def _cut(page: Page, found: list[_Row]) -> list[_Row]:
+    return found[(page.number - 1) * page.rows : page.number * page.rows]
 
 
 def _is_shown(topic: str, page: Page) -> bool:
@@ -95,34 +96,40 @@ def topic_row(reading: Reading, topic: str) -> dict[str, Any]:
     }
 
 
-def describe_topic(reading: Reading, topic: str) -> dict[str, Any]:
-    """Raises TopicNotFound, StoreDamaged, OSError."""
+def describe_topic(reading: Reading, topic: str, page: Page) -> dict[str, Any]:
+    """A page of its queues, of which `search` has part of the number, and its first groups.
+
+    Raises TopicNotFound, StoreDamaged, OSError."""
     if topic not in (names := known_topics(reading)):
         hint = did_you_mean(topic, set(names))
         raise TopicNotFound("there is no topic of this name", topic, hint)
     slots = reading.queues.queues(topic)
-    settings = load_document(reading.paths.topics, Topics).get(topic)
+    settings = reading.topic_settings(topic)
     count = max([settings.read_queues if settings else 0, *(queue_id + 1 for queue_id in slots)])
+    found = [queue_id for queue_id in range(count) if page.search in str(queue_id)]
     queues = []
-    for queue_id in range(count):
+    for queue_id in _cut(page, found):
         low, high = reading.lag.range(topic, queue_id)
         queues.append({"queue": queue_id, "min_offset": low, "max_offset": high})
-    offsets = reading.group_offsets()
-    groups = None
-    if offsets is not None:
-        groups = sorted(
-            name for name, rows in offsets.items() if any(topic == of for of, _ in rows)
-        )
-    return topic_row(reading, topic) | {
-        "write_queues": settings.write_queues if settings else None,
-        "queue_rows": queues,
-        "groups": groups,
-    }
+    groups = reading.groups_of(topic)
+    return (
+        topic_row(reading, topic)
+        | {
+            "write_queues": settings.write_queues if settings else None,
+            "groups": None if groups is None else groups[:FIRST_GROUPS],
+            "group_count": None if groups is None else len(groups),
+        }
+        | _answer(page, queues, len(found))
+    )
 
 
-def list_groups(reading: Reading, page: Page) -> Steps:
-    """Raises StoreDamaged where the groups' files cannot be read: they are not none, then."""
+def list_groups(reading: Reading, page: Page, topic: str = "") -> Steps:
+    """All, or those of a topic. Raises StoreDamaged where the groups' files cannot be read: they
+    are not none, then."""
     names = [name for name in known_groups(reading) if page.search in name]
+    if topic:
+        of = set(reading.groups_of(topic) or ())
+        names = [name for name in names if name in of]
     offsets = reading.group_offsets() or {}
     if page.order == "lag":
         lags = {}
@@ -171,14 +178,19 @@ def _oldest_ms(reading: Reading, queues: Offsets) -> Generator[None, None, int |
     return max(ages) if ages and min(ages) >= 0 else None
 
 
-def describe_group(reading: Reading, group: str) -> Steps:
-    """Each queue's lag, in messages, bytes and ms. Raises GroupNotFound, StoreDamaged."""
+def describe_group(reading: Reading, group: str, page: Page) -> Steps:
+    """A page of its queues, of which `search` is part of the topic's name: each one's lag, in
+    messages, bytes and ms. Raises GroupNotFound, StoreDamaged."""
     if group not in (names := known_groups(reading)):
         hint = did_you_mean(group, set(names))
         raise GroupNotFound("there is no consumer group of this name", group, hint)
     queues = (reading.group_offsets() or {}).get(group, {})
+    found = sorted(key for key in queues if page.search in key[0])
+    if page.order == "lag":
+        found.sort(key=lambda key: -reading.lag.messages(*key, queues[key]))
     now_ms, rows = reading.clock.now_ms(), []
-    for (topic, queue_id), offset in sorted(queues.items()):
+    for topic, queue_id in _cut(page, found):
+        offset = queues[topic, queue_id]
         low, high = reading.lag.range(topic, queue_id)
         age_ms, size = reading.lag.of(topic, queue_id, offset, now_ms)
         rows.append(
@@ -194,7 +206,8 @@ def describe_group(reading: Reading, group: str) -> Steps:
             }
         )
         yield
-    return {"group": group, "lag": lag_of(reading, queues), "queue_rows": rows}
+    of_all = {"group": group, "queues": len(queues), "lag": lag_of(reading, queues)}
+    return of_all | _answer(page, rows, len(found))
 
 
 def list_dead_letters(reading: Reading, page: Page) -> dict[str, Any]:

@@ -84,6 +84,8 @@ function field(label, name, value, type = "text") {
   return el("label", {}, label, el("input", { name, type, value: value ?? "", autocomplete: "off" }));
 }
 
+const hidden = (name, value) => el("input", { type: "hidden", name, value });
+
 function link(view, query, text) {
   return el("a", { href: address(view, query) }, text);
 }
@@ -264,7 +266,7 @@ function choice(label, name, value, options) {
 const held = (row) => (row.max_offset === null || row.min_offset === null ? null : row.max_offset - row.min_offset);
 
 async function topic(query) {
-  const found = await ask("topic", { name: query.name });
+  const found = await ask("topic", { rows: ROWS, ...query });
   show(
     found.topic,
     el("h2", {}, `Topic ${found.topic}`),
@@ -275,7 +277,15 @@ async function topic(query) {
     ]),
     found.groups === null
       ? el("p", {}, "Its groups are unknown.")
-      : el("p", {}, found.groups.length ? "Groups: " : "No group consumes it.", ...found.groups.flatMap((g) => [link("group", { name: g }, g), " "])),
+      : el(
+          "p",
+          {},
+          found.groups.length ? "Groups: " : "No group consumes it.",
+          ...found.groups.flatMap((g) => [link("group", { name: g }, g), " "]),
+          found.group_count > found.groups.length ? link("groups", { topic: found.topic, order: "lag" }, `all ${count(found.group_count)}`) : "",
+        ),
+    search("topic", [hidden("name", found.topic), field("Queue's number contains", "search", query.search, "search")]),
+    pages("topic", query, found),
     table(
       "Queues",
       [
@@ -285,7 +295,7 @@ async function topic(query) {
         number("messages", (row) => count(held(row))),
         column("", (row) => (held(row) ? link("messages", { topic: found.topic, queue: row.queue }, "show them") : "")),
       ],
-      found.queue_rows,
+      found.rows,
     ),
   );
 }
@@ -297,6 +307,7 @@ async function groups(query) {
     el("h2", {}, "Consumer groups"),
     search("groups", [
       field("Name contains", "search", query.search, "search"),
+      field("Of the topic", "topic", query.topic),
       choice("Order", "order", query.order, ["name", "lag"]),
     ]),
     pages("groups", query, found),
@@ -316,11 +327,20 @@ async function groups(query) {
 }
 
 async function group(query) {
-  const found = await ask("group", { name: query.name });
+  const found = await ask("group", { rows: ROWS, ...query });
   show(
     found.group,
     el("h2", {}, `Group ${found.group}`),
-    facts([["lag", found.lag === null ? UNKNOWN : several(found.lag, "message")]]),
+    facts([
+      ["lag", found.lag === null ? UNKNOWN : several(found.lag, "message")],
+      ["queues", count(found.queues)],
+    ]),
+    search("group", [
+      hidden("name", found.group),
+      field("Topic contains", "search", query.search, "search"),
+      choice("Order", "order", query.order, ["name", "lag"]),
+    ]),
+    pages("group", query, found),
     table(
       "Lag of each queue",
       [
@@ -332,7 +352,7 @@ async function group(query) {
         number("bytes", (row) => bytes(row.lag_bytes)),
         number("oldest waits", (row) => duration(row.lag_ms)),
       ],
-      found.queue_rows,
+      found.rows,
     ),
   );
   again();

@@ -118,7 +118,7 @@ def test_a_long_body_is_cut_and_says_so(monitor: str, monitored: Any) -> None:
         producer.send("long", b"a" * 60_000).result(WAIT_S)
     name = {"topic": "long"}
     rows = until(monitor, "/api/topic", lambda it: it.get("messages") == 1, name="long")
-    (queue,) = (row["queue"] for row in rows["queue_rows"] if row["max_offset"])
+    (queue,) = (row["queue"] for row in rows["rows"] if row["max_offset"])
     (row,) = get(monitor, "/api/messages", queue=queue, **name)["rows"]
     assert row["is_cut"] and row["body_bytes"] == 60_000 and row["text"] == "a" * 256
     (row,) = get(monitor, "/api/message", queue=queue, offset=0, **name)["rows"]
@@ -177,7 +177,7 @@ def test_a_groups_lag_is_what_is_left_by_queue(monitor: str, monitored: Any) -> 
         done[message.queue_id] = max(done.get(message.queue_id, 0), message.queue_offset + 1)
     wanted = 30 - sum(done.values())
     found = until(monitor, "/api/group", lambda it: it.get("lag") == wanted, name="slow")
-    for row in found["queue_rows"]:
+    for row in found["rows"]:
         if row["topic"] == "orders" and row["queue"] in (0, 1):
             assert row["lag"] == row["max_offset"] - row["offset"]
             assert row["lag_ms"] > 0 if row["lag"] else row["lag_ms"] == 0

@@ -14,11 +14,12 @@ from penstock.actors.monitor.history import History
 from penstock.actors.monitor.http_messages import Request
 from penstock.actors.monitor.reading import Reading, at_once
 from penstock.actors.monitor.routes import SLICE_MS, Routes
+from penstock.actors.monitor.topics import FIRST_GROUPS
 from penstock.shared.clock import SystemClock
 from penstock.shared.memory.positions import Positions
 from penstock.shared.memory.queue_table import QueueKey, QueueTable
 
-TOPICS, QUEUES = 2000, 4
+TOPICS, QUEUES, WIDE = 2000, 4, 1024
 # a hang, and not a slow machine, reaches this
 BOUND_S = 60
 
@@ -39,11 +40,13 @@ def clock() -> SlowClock:
 
 
 @pytest.fixture
-def routes(
-    clock: SlowClock, make_config: Callable[..., Any], make_run: Callable[..., Any]
-) -> Iterator[Routes]:
+def config(make_config: Callable[..., Any]) -> Any:
+    return make_config(max_queues=TOPICS * QUEUES + WIDE)
+
+
+@pytest.fixture
+def routes(clock: SlowClock, config: Any, make_run: Callable[..., Any]) -> Iterator[Routes]:
     """Topic n has n messages in each queue, of which group n has had half."""
-    config = make_config(max_queues=TOPICS * QUEUES)
     run = make_run(config)
     folder = config.store / "config"
     folder.mkdir(parents=True)
@@ -56,17 +59,29 @@ def routes(
         offsets[f"{topic}@group-{number:04}"] = {str(q): number // 2 for q in range(QUEUES)}
         for queue_id in range(QUEUES):
             table.add(number * QUEUES + queue_id, QueueKey(topic, queue_id), 0, number)
+    for queue_id in range(WIDE):
+        table.add(TOPICS * QUEUES + queue_id, QueueKey("wide", queue_id), 0, queue_id)
     table.close()
     (folder / "topics.json").write_text(json.dumps({"topicConfigTable": entries}))
     (folder / "consumerOffset.json").write_text(json.dumps({"offsetTable": offsets}))
     reput = Positions(run.positions, owner="reput")
-    reput.publish("queue_count", TOPICS * QUEUES)
+    reput.publish("queue_count", TOPICS * QUEUES + WIDE)
     reput.close()
     positions = Positions(run.positions)
     reading = Reading(config, run, positions, clock)
     yield Routes(reading, History(), pytest.fail)
     reading.close()
     positions.close()
+
+
+@pytest.fixture
+def crowded(config: Any) -> None:
+    """A group is in every topic, and every group in the one of many queues."""
+    offsets = {f"topic-{n:04}@everywhere": {str(q): 0 for q in range(QUEUES)} for n in range(TOPICS)}
+    offsets |= {f"wide@group-{n:04}": {str(n % WIDE): 0} for n in range(TOPICS)}
+    offsets["wide@everywhere"] = {str(q): 0 for q in range(WIDE)}
+    file = config.store / "config" / "consumerOffset.json"
+    file.write_text(json.dumps({"offsetTable": offsets}))
 
 
 @pytest.fixture
@@ -82,10 +97,10 @@ def ask(routes: Routes) -> Any:
 def test_every_page_of_topics_and_groups_is_there(ask: Any) -> None:
     names = [
         row["topic"]
-        for page in range(1, 11)
+        for page in range(1, 12)
         for row in ask("/api/topics", page=str(page), rows="200")["rows"]
     ]
-    assert names == [f"topic-{number:04}" for number in range(TOPICS)]
+    assert names == [*(f"topic-{number:04}" for number in range(TOPICS)), "wide"]
     most = ask("/api/groups", order="lag")
     assert most["total"] == TOPICS
     assert most["rows"][0]["group"] == "group-1999"
@@ -94,6 +109,35 @@ def test_every_page_of_topics_and_groups_is_there(ask: Any) -> None:
     assert most["rows"][0]["lag_ms"] is None
     (one,) = ask("/api/topics", search="1234")["rows"]
     assert one["messages"] == QUEUES * 1234
+
+
+def test_queues_of_a_topic_and_of_a_group_come_a_page_at_a_time(ask: Any, crowded: None) -> None:
+    found = [ask("/api/topic", name="wide", page=str(page), rows="200") for page in range(1, 8)]
+    assert [row["queue"] for each in found for row in each["rows"]] == list(range(WIDE))
+    assert {each["total"] for each in found} == {WIDE} and len(found[0]["rows"]) == 200
+    assert [row["queue"] for row in ask("/api/topic", name="wide", search="102")["rows"]] == [
+        *(102, *range(1020, 1024))
+    ]
+    lags = ask("/api/group", name="everywhere")
+    assert (lags["total"], len(lags["rows"])) == (TOPICS * QUEUES + WIDE, 50) and lags["lag"] > 0
+    (one, *_) = ask("/api/group", name="everywhere", order="lag")["rows"]
+    assert (one["topic"], one["lag"]) == ("topic-1999", 1999)
+    of_one = ask("/api/group", name="everywhere", search="topic-1234")
+    assert [row["queue"] for row in of_one["rows"]] == list(range(QUEUES))
+    assert (of_one["total"], of_one["queues"]) == (QUEUES, TOPICS * QUEUES + WIDE)
+
+
+def test_a_topic_names_some_of_its_groups_and_pages_of_groups_have_all(
+    ask: Any, crowded: None
+) -> None:
+    topic = ask("/api/topic", name="wide")
+    assert topic["group_count"] == TOPICS + 1 and topic["groups"][0] == "everywhere"
+    assert len(topic["groups"]) == FIRST_GROUPS
+    assert ask("/api/groups", topic="wide")["total"] == TOPICS + 1
+    assert [row["group"] for row in ask("/api/groups", topic="topic-0007")["rows"]] == [
+        "everywhere"
+    ]
+    assert ask("/api/groups", topic="topic-7777")["total"] == 0
 
 
 @pytest.mark.parametrize(
@@ -129,12 +173,15 @@ def test_a_queue_that_cannot_be_read_hides_no_other(ask: Any) -> None:
 
 def test_metrics_of_thousands_are_bounded_and_say_what_they_leave_out(ask: Any) -> None:
     text = ask("/metrics")
-    for name, of in (("topic_messages_total", "topics"), ("group_lag_messages", "groups")):
+    for name, of, count in (
+        ("topic_messages_total", "topics", TOPICS + 1),
+        ("group_lag_messages", "groups", TOPICS),
+    ):
         assert text.count(f"\npenstock_{name}{{") == MOST_SERIES
-        assert f'penstock_series_left_out{{of="{of}"}} {TOPICS - MOST_SERIES}\n' in text
+        assert f'penstock_series_left_out{{of="{of}"}} {count - MOST_SERIES}\n' in text
 
 
-def test_a_page_takes_no_time_to_speak_of(ask: Any) -> None:
+def test_a_page_takes_no_time_to_speak_of(ask: Any, crowded: None) -> None:
     """Figures are printed; the bound is one that only a hang reaches."""
     began_s = time.monotonic()
     for path, query in (
@@ -148,6 +195,10 @@ def test_a_page_takes_no_time_to_speak_of(ask: Any) -> None:
         ("/api/group", {"name": "group-1999"}),
         ("/api/dead-letters", {}),
         ("/api/files", {}),
+        ("/api/topic", {"name": "wide"}),
+        ("/api/group", {"name": "everywhere"}),
+        ("/api/group", {"name": "everywhere", "order": "lag"}),
+        ("/api/groups", {"topic": "wide", "order": "lag"}),
         ("/metrics", {}),
     ):
         for turn in ("first", "again"):
