@@ -8,9 +8,10 @@ status --check` look with the same eyes: each has its own `Reading`.
 from penstock.actors.monitor.actor import Monitor
 from penstock.actors.monitor.disk import full_in_s
 from penstock.actors.monitor.history import History
+from penstock.actors.monitor.looks import looks
 from penstock.actors.monitor.overview import overview, problems
 from penstock.actors.monitor.reading import Reading, at_once
-from penstock.actors.monitor.topics import count_dead_letters, list_groups, page_of
+from penstock.actors.monitor.topics import count_dead_letters
 
 __all__ = [
     "History",
@@ -19,8 +20,7 @@ __all__ = [
     "at_once",
     "count_dead_letters",
     "full_in_s",
-    "list_groups",
+    "looks",
     "overview",
-    "page_of",
     "problems",
 ]

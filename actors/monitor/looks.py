@@ -1,4 +1,4 @@
-"""What there is to see of a broker, by name: the page asks for it over HTTP, and `penstock top` here.
+"""What there is to see of a broker, by name: the page asks over HTTP, and `penstock top` here.
 
 A look takes words, as an address has them, and returns what JSON can say, or the steps to it.
 """
@@ -10,8 +10,9 @@ from typing import Any
 
 import msgspec
 
-from penstock.actors.monitor import board, disk, messages, overview, topics
+from penstock.actors.monitor import board, disk, messages, topics
 from penstock.actors.monitor.history import History
+from penstock.actors.monitor.overview import overview
 from penstock.actors.monitor.reading import Reading
 from penstock.shared.recovery.history import load_recoveries
 
@@ -21,15 +22,13 @@ Look = Callable[[dict[str, str]], Any]
 def looks(reading: Reading, history: History) -> dict[str, Look]:
     page_of = topics.page_of
     return {
-        "overview": lambda query: overview.overview(reading, history),
+        "overview": lambda query: overview(reading, history),
         "history": lambda query: _rows_after(history, query),
         "topics": lambda query: topics.list_topics(reading, page_of(query)),
         "topic": lambda query: topics.describe_topic(
             reading, query.get("name", ""), page_of(query)
         ),
-        "groups": lambda query: topics.list_groups(
-            reading, page_of(query), query.get("topic", "")
-        ),
+        "groups": lambda query: topics.list_groups(reading, page_of(query), query.get("topic", "")),
         "group": lambda query: topics.describe_group(
             reading, query.get("name", ""), page_of(query)
         ),

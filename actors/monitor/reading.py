@@ -17,12 +17,13 @@ from penstock.shared.layout import StorePaths
 from penstock.shared.memory.positions import Positions
 from penstock.shared.memory.run_directory import Run
 from penstock.shared.messaging.system_topics import SYSTEM_GROUP_PREFIX
+from penstock.shared.messaging.topic_rules import TopicConfig
 from penstock.shared.progress.group_rows import Rows, load_group_rows
 from penstock.shared.progress.subscription_groups import SubscriptionGroups
 from penstock.shared.queue.lag import Lag
 from penstock.shared.queue.reader import QueueReader
 from penstock.shared.store.rocketmq_json import load_document
-from penstock.shared.store.topics import TopicConfig, Topics
+from penstock.shared.store.topics import Topics
 
 # A file that changes all the time is read again so often at most.
 _AGAIN_MS = 1000

@@ -187,7 +187,7 @@ def describe_group(reading: Reading, group: str, page: Page) -> Steps:
     queues = (reading.group_offsets() or {}).get(group, {})
     found = sorted(key for key in queues if page.search in key[0])
     if page.order == "lag":
-        found.sort(key=lambda key: -reading.lag.messages(*key, queues[key]))
+        found.sort(key=lambda at: -reading.lag.messages(at[0], at[1], queues[at]))
     now_ms, rows = reading.clock.now_ms(), []
     for topic, queue_id in _cut(page, found):
         offset = queues[topic, queue_id]

@@ -1,270 +1,240 @@
-"""`penstock top`: the monitor's first page, live in a terminal. Asks no actor anything.
+"""`penstock top`: the monitor's page in a terminal. Asks no actor anything.
 
-It looks with the monitor's eyes at the same shared memory and files, so it needs no monitor, and
-works while actors are frozen. A frame fits the terminal; elsewhere 80 columns and 24 lines.
+It looks with the monitor's eyes at the same shared memory and files: each view is what a route of
+the page answers. So it needs no monitor, and works while actors are frozen.
 """
 
 from __future__ import annotations
 
-import os
 import shutil
-import signal
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections import deque
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from penstock.cli.broker.top_browsing import VIEWS, Browsing, keys_of, words_of
+from penstock.cli.broker.top_views import Place, Shown, wrapped
 from penstock.cli.broker.watching import watching
 from penstock.cli.options.endpoints import store_of
 from penstock.cli.options.option_types import Finite, store_option
-from penstock.cli.printing.output import output_option, print_json, shown_bytes
+from penstock.cli.printing.output import output_option, print_json
 from penstock.cli.printing.table import cells_of, lay_out, printable
 from penstock.cli.signals import end_in_order
-from penstock.shared.files.readable import is_readable
 
 if TYPE_CHECKING:
     from penstock.actors.monitor import History, Reading
 
 WIDTH, LINES = 80, 24
-# However high the terminal is: each costs a look at its queues.
-MOST_GROUPS = 50
 # Between the two looks that rates come from, where there is one frame only.
 LOOK_S = 0.5
-UNKNOWN = "unknown"
-_ENTER, _LEAVE = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
 _HOME, _END_OF_LINE, _BELOW = "\x1b[H", "\x1b[K", "\x1b[J"
+_CHOSEN, _NOT_CHOSEN = "\x1b[7m", "\x1b[27m"
+_ENDS = "q ends"
 
 
 @click.command(
     epilog="""\b
 Examples:
   penstock top --store ./store
+  penstock top groups order=lag --store ./store
+  penstock top message topic=orders key=order-7 --store ./store
+  penstock top topic name=orders -o json --store ./store | jq .rows
   penstock top --store ./store -o json | jq .rates
   penstock top --store ./store --every 5
+\b
+Keys:
+  1 to 8         pipeline, topics, groups, message, dead letters, files,
+                 recoveries, and what has been since the command began
+  arrows, Enter  choose a row, and see what it stands for; Esc goes back
+  n, p           the next and the previous page
+  /              search; in the view of messages: words as on the command line
+  o, a, f        another order; the broker's own topics too; a body as JSON,
+                 text or hex
+  q, Ctrl-C      end
 """
 )
+@click.argument("view", type=click.Choice(list(VIEWS)), default="pipeline", metavar="[VIEW]")
+@click.argument("words", nargs=-1, metavar="[KEY=VALUE]...")
 @store_option
 @click.option(
     "--every", type=Finite(0.1, 3600), default=1.0, show_default=True, help="Seconds a frame."
 )
 @output_option
 @click.pass_context
-def top(ctx: click.Context, store: Path | None, every: float, output: str) -> None:
-    """Watch a broker: its actors, how far each is, rates, its disk, and the groups with most to do.
+def top(
+    ctx: click.Context,
+    view: str,
+    words: tuple[str, ...],
+    store: Path | None,
+    every: float,
+    output: str,
+) -> None:
+    """Watch a broker: what its page shows, in a terminal and by the keyboard.
 
-    q or Ctrl-C ends it. Without a terminal there is one frame. What cannot be read is unknown, and
-    never 0. Exits with 3 when no broker runs on the store.
+    VIEW is where to begin: pipeline, topics, groups, message, dead-letters, files, recoveries,
+    history; or topic, group, messages with name= or topic= and queue=. The words are those of
+    the page's API: search, page, rows, order, all.
+
+    Without a terminal, and with -o, there is one frame. What cannot be read is unknown, and never
+    0. Exits with 3 when no broker runs on the store.
     """
+    try:
+        begins = Place(view, words_of(list(words)))
+    except ValueError as error:
+        raise click.BadParameter(str(error), ctx, param_hint="KEY=VALUE") from None
     end_in_order(ctx)  # a terminal that is left on the other screen, without echo, is of no use
     with watching(store_of(store)) as (reading, history):
         if output == "json" or not sys.stdout.isatty():
-            _look(reading, history)
-            time.sleep(LOOK_S)
-            found = _look(reading, history)
-            if output == "json":
-                print_json(found)
-            else:
-                click.echo("\n".join(_frame(found)))
+            _once(reading, history, begins, output)
             return
-        with _screen() as keys:
-            _live(reading, history, every, keys)
+        try:
+            _live(reading, history, Browsing(begins), every)
+        except KeyboardInterrupt:  # how one ends what shows itself until then
+            return
 
 
-def _live(reading: Reading, history: History, every: float, keys: int | None) -> None:
+def _once(reading: Reading, history: History, place: Place, output: str) -> None:
+    if place.view in ("pipeline", "history"):
+        _sample(reading, history)
+        time.sleep(LOOK_S)  # rates are of two looks
+    _sample(reading, history)
+    found = _look(reading, history, place)
+    if output == "json":
+        for row in found if isinstance(found, list) else [found]:
+            print_json(row)
+        return
+    shown = VIEWS[place.view].show(found, dict(place.words))
+    # a page of rows is for `grep`, however many; the first view is a look as people have it
+    height = LINES if place.view == "pipeline" else len(shown.rows) + LINES
+    width = WIDTH if place.view == "pipeline" else 1 << 20
+    click.echo("\n".join(_frame(_state(reading), shown, width, height)[0]))
+
+
+def _live(reading: Reading, history: History, browsing: Browsing, every: float) -> None:
     """Frame after frame, as large as the terminal is by then, until q. Raises ConnectError where
     the broker ends."""
+    from penstock.cli.broker.top_screen import draw, screen
     from penstock.shared.memory.run_directory import running
     from penstock.shared.process.find_broker import find_running
 
-    try:
+    asked, due_s, shown = None, 0.0, Shown([])
+    pending: deque[str] = deque()
+    with screen() as keys:
         while True:
-            if not running(reading.run):
-                find_running(reading.paths.root)  # says what has become of it
-                return
-            reading.release_deleted()  # a segment that is mapped keeps its room on the disk
+            now_s = time.monotonic()
+            if asked != browsing.place or now_s >= due_s:
+                if not running(reading.run):
+                    find_running(reading.paths.root)  # says what has become of it
+                    return
+                reading.release_deleted()  # a segment that is mapped keeps its room on the disk
+                _sample(reading, history)
+                shown, asked = _shown(reading, history, browsing.place), browsing.place
+                due_s = now_s + every
             columns, rows = shutil.get_terminal_size((WIDTH, LINES))
-            rows = max(rows, 2)
-            lines = _frame(_look(reading, history, rows), columns, rows)
+            shown = wrapped(shown, columns)
+            browsing.row = max(0, min(browsing.row, len(shown.rows) - 1))
+            head, bar = _state(reading), browsing.bar(columns)
+            lines, chosen = _frame(head, shown, columns, max(rows, 2), browsing.row, bar)
             lines[0] = _with_key(lines[0], columns)
-            text = "".join(f"{_END_OF_LINE}{line}\r\n" for line in lines)
-            _draw(f"{_HOME}{text}{_BELOW}")
-            if _quits(keys, every):
-                return
-    except KeyboardInterrupt:  # how one ends what shows itself until then
-        return
+            if chosen is not None:
+                lines[chosen] = f"{_CHOSEN}{lines[chosen]}{_NOT_CHOSEN}"
+            text = "\r\n".join(f"{_END_OF_LINE}{line}" for line in lines)
+            draw(f"{_HOME}{text}{_BELOW}")
+            if not pending:
+                pressed = keys.wait(due_s - time.monotonic())
+                if pressed is None:
+                    return
+                pending.extend(keys_of(pressed))
+            # what follows a key that leads elsewhere is about what is there
+            while pending and browsing.place == asked:
+                if not browsing.press(pending.popleft(), shown, max(1, rows - 8)):
+                    return
+
+
+def _sample(reading: Reading, history: History) -> None:
+    now_ms = reading.clock.monotonic_ms()
+    history.look(reading.positions, now_ms)
+    if history.last is None or history.due_ms(now_ms) <= 0:
+        messages = reading.queues.message_count
+        history.sample(reading.positions, messages, now_ms, reading.clock.now_ms())
+
+
+def _look(reading: Reading, history: History, place: Place) -> Any:
+    """What the page's route of this view answers. Raises PenstockError, OSError."""
+    from collections.abc import Generator
+
+    from penstock.actors.monitor import at_once, looks
+    from penstock.cli.broker.top_pipeline import look
+
+    if place.view == "pipeline":
+        return look(reading, history)
+    found = looks(reading, history)[VIEWS[place.view].look](dict(place.words))
+    return at_once(found) if isinstance(found, Generator) else found
+
+
+def _shown(reading: Reading, history: History, place: Place) -> Shown:
+    """A view, or why there is none now."""
+    from penstock.shared.errors import PenstockError
+
+    if place.view == "message" and not place.words:
+        return Shown([f"Find a message: press / and type {VIEWS['message'].asks}"])
+    try:
+        return VIEWS[place.view].show(_look(reading, history, place), dict(place.words))
+    except PenstockError as error:
+        said = [error.what, "" if error.value is None else str(error.value), error.hint]
+        return Shown([". ".join(part for part in said if part)])
+    except OSError as error:
+        return Shown([f"a file cannot be read: {error}"])
+
+
+def _state(reading: Reading) -> list[str]:
+    """Which broker this is, and whether it is well."""
+    from penstock.actors.monitor import problems
+
+    wrong = "; ".join(problems(reading, reading.clock.monotonic_ms()))
+    name = f"{reading.config.broker_name}  {reading.paths.root.resolve()}"
+    return [name, f"not healthy: {wrong}" if wrong else "healthy"]
+
+
+def _frame(
+    state: Sequence[str],
+    shown: Shown,
+    width: int = WIDTH,
+    height: int = LINES,
+    row: int = 0,
+    bar: str | None = None,
+) -> tuple[list[str], int | None]:
+    """At most this many columns and lines, and the line of the chosen row, if it leads anywhere.
+    Without a `bar`, one line less: the cursor is below the last one."""
+    lines = [*state, *shown.head, ""]
+    table = [str(line.cells[0]) for line in shown.rows]
+    if shown.columns:
+        rows = [line.cells for line in shown.rows]
+        layout = lay_out(shown.columns, rows, None)
+        lines.append(layout.head())
+        table = [line for cells in rows for line in layout.row(cells_of(cells))] or ["none"]
+    room = max(1, height - 1 - len(lines))
+    # of a table the row is in the middle, of a text it is the first line
+    first = max(0, min(row - room // 2 if shown.columns else row, len(table) - room))
+    chosen = None
+    if bar is not None and row < len(shown.rows) and shown.rows[row].leads_to:
+        chosen = len(lines) + row - first
+    lines += table[first : first + room]
+    foot = shown.foot[: max(0, height - 1 - len(lines))]
+    # a heading without a row below it says nothing
+    lines += foot if len(foot) > 2 or len(foot) == len(shown.foot) else []
+    lines = [line[:width] for line in map(printable, lines[: height - 1])]
+    if bar is not None:
+        lines += [""] * (height - 1 - len(lines)) + [printable(bar)[:width]]
+    return lines, chosen if chosen is not None and chosen < height - 1 else None
 
 
 def _with_key(line: str, columns: int) -> str:
     """A frame's first line, with how to end it on the right where there is room."""
-    key = "q ends"
-    return line if len(line) + 2 + len(key) > columns else f"{line:<{columns - len(key)}}{key}"
-
-
-def _draw(text: str) -> None:
-    """Onto the terminal at once: a buffer whose flush Ctrl-C interrupts is written twice."""
-    raw = text.encode(sys.stdout.encoding, "replace")
-    while raw:
-        raw = raw[os.write(sys.stdout.fileno(), raw) :]
-
-
-def _quits(keys: int | None, seconds: float) -> bool:
-    """Wait for the next frame; whether q was pressed meanwhile."""
-    if keys is None:
-        time.sleep(seconds)
-        return False
-    return is_readable(keys, seconds) and os.read(keys, 64) in (b"q", b"Q", b"")
-
-
-@contextmanager
-def _screen() -> Iterator[int | None]:
-    """The terminal's other screen, without echo; the descriptor keys come from, if they can.
-
-    While Ctrl-Z holds the command, the terminal is the shell's, as it was.
-    """
-    import termios
-    import tty
-
-    keys = sys.stdin.fileno() if sys.stdin is not None and sys.stdin.isatty() else None
-    before = None if keys is None else termios.tcgetattr(keys)
-
-    def enter() -> None:
-        if keys is not None:
-            # first: in the background this stops the command again, with nothing drawn
-            tty.setcbreak(keys)
-        _draw(_ENTER)
-
-    def leave() -> None:
-        _draw(_LEAVE)
-        if keys is not None and before is not None:
-            termios.tcsetattr(keys, termios.TCSADRAIN, before)
-
-    def stop(number: int, frame: object) -> None:
-        leave()
-        os.kill(os.getpid(), signal.SIGSTOP)  # until SIGCONT
-        enter()
-
-    suspend = signal.getsignal(signal.SIGTSTP)
-    enter()
-    try:
-        if suspend is not signal.SIG_IGN:
-            signal.signal(signal.SIGTSTP, stop)
-        yield keys
-    finally:
-        signal.signal(signal.SIGTSTP, suspend)
-        leave()
-
-
-def _look(reading: Reading, history: History, most_groups: int = 5) -> dict[str, Any]:
-    from penstock.actors.monitor import at_once, list_groups, overview, page_of
-    from penstock.shared.errors import PenstockError
-
-    now_ms = reading.clock.monotonic_ms()
-    history.look(reading.positions, now_ms)
-    wall_ms, messages = reading.clock.now_ms(), reading.queues.message_count
-    history.sample(reading.positions, messages, now_ms, wall_ms)
-    found = overview(reading, history)
-    try:
-        most = list_groups(
-            reading, page_of({"order": "lag", "rows": str(min(most_groups, MOST_GROUPS))})
-        )
-        found["most_lag"] = at_once(most)["rows"]
-    except (PenstockError, OSError):
-        found["most_lag"] = None
-    return found | _beside(reading, history)
-
-
-def _beside(reading: Reading, history: History) -> dict[str, Any]:
-    """What the page has in views of its own, and somebody who looks at a broker has to know."""
-    import msgspec
-
-    from penstock.actors.monitor import count_dead_letters, full_in_s
-    from penstock.shared.errors import StoreDamaged
-    from penstock.shared.process.disk_full import used_percent
-    from penstock.shared.recovery.history import load_recoveries
-
-    try:
-        recoveries = msgspec.to_builtins(load_recoveries(reading.paths))
-    except (StoreDamaged, OSError):
-        recoveries = None
-    return {
-        "disk_used_percent": used_percent(reading.positions["disk_used"]),
-        "full_in_s": full_in_s(reading, history),
-        "dead_letters": count_dead_letters(reading),
-        "recoveries": recoveries,
-    }
-
-
-def _frame(found: dict[str, Any], width: int = WIDTH, height: int = LINES) -> list[str]:
-    """At most this many columns, and a line less: the cursor is below the last one."""
-    rates = found["rates"] or {}
-    wrong = "; ".join(found["problems"])
-    lines = [
-        f"{found['broker']}  {found['store']}",
-        f"not healthy: {wrong}" if wrong else "healthy",
-        f"{_count(rates.get('messages_s'))} messages/s, {_bytes(rates.get('bytes_s'))}/s; "
-        f"{_count(found['messages'])} messages, {_count(found['topics'])} topics, "
-        f"{_count(found['groups'])} groups",
-        f"acknowledge p50 {_ms(rates.get('acknowledge_p50_ms'))}, "
-        f"p99 {_ms(rates.get('acknowledge_p99_ms'))}; flush p50 {_ms(rates.get('flush_p50_ms'))}, "
-        f"p99 {_ms(rates.get('flush_p99_ms'))}",
-        _disk_line(found),
-        "",
-    ]
-    columns = ("actor", "state", "pid", "restarts", "moved", "log offset", "behind", "late")
-    lines += _table(columns, [_actor(each) for each in found["actors"] if each["state"] != "off"])
-    if found["most_lag"] is None:
-        lines += ["", "groups: unknown"]
-    elif found["most_lag"]:
-        # a blank line and the heading come before them
-        most = found["most_lag"][: max(0, height - 1 - len(lines) - 2)]
-        groups = [(g["group"], _count(g["lag"]), _ms(g["lag_ms"])) for g in most]
-        lines += ["", *_table(("group", "lag", "oldest"), groups)]
-    return [line[:width] for line in map(printable, lines[: height - 1])]
-
-
-def _disk_line(found: dict[str, Any]) -> str:
-    used, full_s, rows = (found[key] for key in ("disk_used_percent", "full_in_s", "recoveries"))
-    disk = f"disk {UNKNOWN if used is None else f'{used} %'} used"
-    full = UNKNOWN if full_s is None else f"in {_ms(full_s * 1000)}"
-    recovered = "no start had to recover"
-    if rows is None:
-        recovered = f"recoveries {UNKNOWN}"
-    elif rows:
-        recovered = f"recovered {_ms(max(0, found['now_ms'] - rows[-1]['at_ms']))} ago"
-    return f"{disk}, full {full}; {_count(found['dead_letters'])} dead letters; {recovered}"
-
-
-def _actor(actor: dict[str, Any]) -> tuple[object, ...]:
-    place: tuple[object, ...] = (None, None, None)
-    if actor["position"]:
-        place = (actor["at"], _bytes(actor["behind_bytes"]), _ms(actor["behind_ms"]))
-    moved = _ms(actor["heartbeat_age_ms"])
-    life = actor["state"], actor["pid"] or None, max(0, actor["restarts"])
-    return actor["name"], *life, moved, *place
-
-
-def _table(columns: tuple[str, ...], rows: Sequence[tuple[object, ...]]) -> list[str]:
-    layout = lay_out(columns, rows, None)
-    return [layout.head(), *(line for row in rows for line in layout.row(cells_of(row)))]
-
-
-def _count(number: float | None) -> str:
-    return UNKNOWN if number is None else f"{number:,.0f}"
-
-
-def _bytes(number: float | None) -> str:
-    return UNKNOWN if number is None else shown_bytes(number)
-
-
-def _ms(ms: float | None) -> str:
-    if ms is None:
-        return UNKNOWN
-    if ms < 1000:
-        return f"{ms:.3g} ms"
-    if ms < 120_000:
-        return f"{ms / 1000:.1f} s"
-    return f"{ms / 60_000:.0f} min" if ms < 7_200_000 else f"{ms / 3_600_000:.0f} h"
+    if len(line) + 2 + len(_ENDS) > columns:
+        return line
+    return f"{line:<{columns - len(_ENDS)}}{_ENDS}"

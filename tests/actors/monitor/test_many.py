@@ -77,7 +77,8 @@ def routes(clock: SlowClock, config: Any, make_run: Callable[..., Any]) -> Itera
 @pytest.fixture
 def crowded(config: Any) -> None:
     """A group is in every topic, and every group in the one of many queues."""
-    offsets = {f"topic-{n:04}@everywhere": {str(q): 0 for q in range(QUEUES)} for n in range(TOPICS)}
+    none = {str(queue_id): 0 for queue_id in range(QUEUES)}
+    offsets = {f"topic-{n:04}@everywhere": none for n in range(TOPICS)}
     offsets |= {f"wide@group-{n:04}": {str(n % WIDE): 0} for n in range(TOPICS)}
     offsets["wide@everywhere"] = {str(q): 0 for q in range(WIDE)}
     file = config.store / "config" / "consumerOffset.json"

@@ -1,4 +1,5 @@
-"""`penstock top`: a frame fits the terminal, q and Ctrl-C leave it as it was."""
+"""`penstock top`: a frame fits the terminal, q and Ctrl-C leave it as it was. Its views are in
+test_top_views.py."""
 
 from __future__ import annotations
 
@@ -19,6 +20,7 @@ from typing import Any
 import pytest
 
 from penstock.cli.broker.top import LINES, _frame
+from penstock.cli.broker.top_pipeline import pipeline
 from penstock.client import Producer
 from penstock.shared.layout import StorePaths
 from penstock.shared.memory.roster import ROSTER
@@ -34,12 +36,12 @@ def command(*arguments: str | Path) -> list[str]:
 class Terminal:
     """`top` in a terminal of its own."""
 
-    def __init__(self, store: Path, columns: int, lines: int) -> None:
+    def __init__(self, store: Path, columns: int, lines: int, every: str = "0.2") -> None:
         self.ours, theirs = pty.openpty()
         termios.tcsetwinsize(theirs, (lines, columns))
         self.before = termios.tcgetattr(self.ours)
         self.process = subprocess.Popen(
-            command("--store", store, "--every", "0.2"),
+            command("--store", store, "--every", every),
             stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True,
             preexec_fn=lambda: _take(theirs),
             # readline, which pytest imports, has put a size into the environment of its children
@@ -60,6 +62,12 @@ class Terminal:
                     break
             assert time.monotonic() < deadline, self.came
         assert text in self.came, self.came
+
+    def press(self, keys: bytes, text: bytes) -> None:
+        """Until this is shown; what was shown before does not count."""
+        self.came = b""
+        os.write(self.ours, keys)
+        self.until(text)
 
     def close(self) -> None:
         self.process.kill()
@@ -164,7 +172,7 @@ def test_it_shows_what_the_broker_was_started_with_and_fits_with_many_groups(
     for count in range(12):
         found["most_lag"] = [{"group": f"g{number}", **lag} for number in range(count)]
         found["actors"] = [actor | {"state": "running"} for actor in found["actors"]]
-        lines = _frame(found)
+        lines, _ = _frame(["shop-1", "healthy"], pipeline(found, {}))
         assert len(lines) < LINES and "actor" in lines[6]
         shown = [line for line in lines if re.match(r"g\d", line)]
         assert len(shown) == min(count, 2), "those with most, of as many as there is room for"

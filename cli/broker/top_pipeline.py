@@ -1,0 +1,89 @@
+"""The first view of `penstock top`: what the page has on its first, and from others what somebody
+who looks at a broker has to know."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from penstock.cli.broker.top_views import UNKNOWN, Found, Row, Shown, count, duration, size
+from penstock.cli.printing.table import cells_of, lay_out
+
+if TYPE_CHECKING:
+    from penstock.actors.monitor import History, Reading
+
+_COLUMNS = ("actor", "state", "pid", "restarts", "moved", "log offset", "behind", "late")
+# Each costs a look at its queues.
+GROUPS = 50
+
+
+def look(reading: Reading, history: History) -> dict[str, Any]:
+    """The overview with the groups that have most to do, disk, dead letters and recoveries."""
+    import msgspec
+
+    from penstock.actors.monitor import at_once, count_dead_letters, full_in_s, looks
+    from penstock.shared.errors import PenstockError, StoreDamaged
+    from penstock.shared.process.disk_full import used_percent
+    from penstock.shared.recovery.history import load_recoveries
+
+    asked = looks(reading, history)
+    found: dict[str, Any] = dict(asked["overview"]({}))
+    try:
+        found["most_lag"] = at_once(asked["groups"]({"order": "lag", "rows": str(GROUPS)}))["rows"]
+    except (PenstockError, OSError):
+        found["most_lag"] = None
+    try:
+        recoveries = msgspec.to_builtins(load_recoveries(reading.paths))
+    except (StoreDamaged, OSError):
+        recoveries = None
+    return found | {
+        "disk_used_percent": used_percent(reading.positions["disk_used"]),
+        "full_in_s": full_in_s(reading, history),
+        "dead_letters": count_dead_letters(reading),
+        "recoveries": recoveries,
+    }
+
+
+def pipeline(found: Found, words: Found) -> Shown:
+    rates = found["rates"] or {}
+    head = [
+        f"{count(rates.get('messages_s'))} messages/s, {size(rates.get('bytes_s'))}/s; "
+        f"{count(found['messages'])} messages, {count(found['topics'])} topics, "
+        f"{count(found['groups'])} groups",
+        f"acknowledge p50 {duration(rates.get('acknowledge_p50_ms'))}, "
+        f"p99 {duration(rates.get('acknowledge_p99_ms'))}; "
+        f"flush p50 {duration(rates.get('flush_p50_ms'))}, "
+        f"p99 {duration(rates.get('flush_p99_ms'))}",
+        _disk_line(found),
+    ]
+    actors = [Row(_actor(each)) for each in found["actors"] if each["state"] != "off"]
+    return Shown(head, _COLUMNS, actors, _groups(found["most_lag"]))
+
+
+def _groups(most: list[Found] | None) -> list[str]:
+    if most is None:
+        return ["", f"groups: {UNKNOWN}"]
+    rows = [(each["group"], count(each["lag"]), duration(each["lag_ms"])) for each in most]
+    layout = lay_out(("group", "lag", "oldest"), rows, None)
+    lines = [line for row in rows for line in layout.row(cells_of(row))]
+    return ["", layout.head(), *lines] if lines else []
+
+
+def _disk_line(found: Found) -> str:
+    used, full_s, rows = (found[key] for key in ("disk_used_percent", "full_in_s", "recoveries"))
+    disk = f"disk {UNKNOWN if used is None else f'{used} %'} used"
+    full = UNKNOWN if full_s is None else f"in {duration(full_s * 1000)}"
+    recovered = "no start had to recover"
+    if rows is None:
+        recovered = f"recoveries {UNKNOWN}"
+    elif rows:
+        recovered = f"recovered {duration(max(0, found['now_ms'] - rows[-1]['at_ms']))} ago"
+    return f"{disk}, full {full}; {count(found['dead_letters'])} dead letters; {recovered}"
+
+
+def _actor(actor: Found) -> tuple[object, ...]:
+    at: tuple[object, ...] = (None, None, None)
+    if actor["position"]:
+        at = (actor["at"], size(actor["behind_bytes"]), duration(actor["behind_ms"]))
+    moved = duration(actor["heartbeat_age_ms"])
+    life = actor["state"], actor["pid"] or None, max(0, actor["restarts"])
+    return actor["name"], *life, moved, *at
