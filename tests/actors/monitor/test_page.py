@@ -106,6 +106,8 @@ def test_the_pipeline_is_drawn_with_every_stage_and_its_distance(browser: Any, p
     for name in ("writer", "committer", "flusher", "reput", "reader", "allocator", "monitor"):
         assert name in texts
     assert "gateway" not in texts, "this broker has none"
+    for said in ("producer", "consumer", "pool", "commitlog/", "segments", "half messages"):
+        assert said in texts, "as in the README"
     at = texts.index("flushed")
     assert int(texts[at + 1].replace(",", "")) > 0, "a log offset has a line of its own"
     sticks_out = """[...document.querySelectorAll("svg.pipeline rect")].filter((box) => {

@@ -8,9 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from penstock.actors.monitor.overview import PIPELINE
 from penstock.actors.monitor.routes import FILES
+from penstock.shared.memory.roster import ACTORS
 
-PAGE = Path(__file__).parents[3] / "actors" / "monitor" / "page"
+ROOT = Path(__file__).parents[3]
+PAGE = ROOT / "actors" / "monitor" / "page"
+README = ROOT / "README.md"
 TEXTS = ("--text", "--quiet", "--link", "--good", "--warn", "--bad")
 
 
@@ -44,6 +48,20 @@ def test_nothing_comes_from_elsewhere_and_nothing_is_inline() -> None:
     assert not Elements().all("style")
     for path in PAGE.iterdir():
         assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)", path.read_text()), path.name
+
+
+def test_the_page_draws_the_pipeline_as_the_readme_does() -> None:
+    code = (PAGE / "charts.js").read_text()
+    drawn = re.search(r"^```text\n( producer .*?)^```$", README.read_text(), re.M | re.S)
+    assert drawn
+    for name, named in (("BETWEEN", PIPELINE[1:]), ("FOR", set(ACTORS) - {*PIPELINE})):
+        (table,) = re.findall(rf"^export const {name} = {{(.*?)}};$", code, re.M | re.S)
+        rows = dict(re.findall(r"(\w+): \"(.+?)\"", table))
+        assert rows.keys() == set(named)
+        for said in rows.values():
+            assert [word for word in said.split() if word not in drawn[1]] == []
+    (sent,) = re.findall(r'^const SENDERS = "(.+)";$', code, re.M)
+    assert sent in drawn[1]
 
 
 def test_no_text_of_a_broker_can_become_markup() -> None:
