@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import os
 import platform
-import resource
 import shutil
 import sys
 import sysconfig
-import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
-import msgspec
-
 from penstock.maintenance.installed_size import installed_bytes
+from penstock.maintenance.machine_clock import check_clock
+from penstock.maintenance.machine_limits import check_limits
+from penstock.maintenance.machine_need import FINE, PROBLEM, WARNING, Check
 from penstock.shared.config import Config
 from penstock.shared.errors import PenstockError
 from penstock.shared.files.disk_space import disk_used_percent
@@ -26,32 +26,17 @@ from penstock.shared.loops.active import why_pure
 from penstock.shared.memory.run_directory import abandoned_runs
 from penstock.shared.process.listeners import listen_tcp
 
-FINE, WARNING, PROBLEM = "fine", "warning", "problem"
-# Clocks of before this version of Penstock are wrong.
-_BUILT_S = 1_767_225_600
-# A queue's segment is a file, and so is a client.
-_ENOUGH_FILES = 4096
-
-
-class Check(msgspec.Struct, frozen=True):
-    """One need: how it stands, what was found, and what to do where that is not fine."""
-
-    name: str
-    state: str
-    found: str
-    remedy: str = ""
-
 
 def check_machine(config: Config) -> Iterator[Check]:
     """All of them, the quick ones first. `config` says which ports and which disk."""
     yield _system()
     yield _loops()
     yield _installed()
-    yield _open_files()
+    yield from check_limits(config)
     yield _shared_memory(config)
     yield _abandoned()
     yield _disk(config)
-    yield _clock()
+    yield check_clock()
     yield from _ports(config)
 
 
@@ -78,16 +63,6 @@ def _installed() -> Check:
     return Check("installed size", FINE, found)
 
 
-def _open_files() -> Check:
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    unlimited = most == resource.RLIM_INFINITY
-    found = "no limit" if unlimited else f"at most {most} for a process"
-    if unlimited or most >= _ENOUGH_FILES:
-        return Check("open files", FINE, found)
-    remedy = f"raise it: ulimit -n {_ENOUGH_FILES}, LimitNOFILE= of systemd, --ulimit of Docker"
-    return Check("open files", WARNING, found, remedy)
-
-
 def _shared_memory(config: Config) -> Check:
     place = Path("/dev/shm")
     if not place.is_dir():
@@ -102,11 +77,19 @@ def _shared_memory(config: Config) -> Check:
 
 def _abandoned() -> Check:
     left = abandoned_runs()
-    size = sum(file.stat().st_blocks * 512 for each in left for file in each.iterdir())
+    size = sum(_bytes_in(each) for each in left)
     found = f"{len(left)} of stores that are gone, {size >> 20} MiB"
     if not left:
         return Check("left memory", FINE, found)
     return Check("left memory", WARNING, found, "remove it: penstock doctor --fix")
+
+
+def _bytes_in(directory: Path) -> int:
+    size = 0
+    with suppress(FileNotFoundError):  # removed meanwhile, by another who looks
+        for file in directory.iterdir():
+            size += file.stat().st_blocks * 512
+    return size
 
 
 def _disk(config: Config) -> Check:
@@ -123,15 +106,6 @@ def _disk(config: Config) -> Check:
     if used < limit:
         return Check("disk", FINE, found)
     return Check("disk", PROBLEM, found, f"free some: at {limit} % messages are refused")
-
-
-def _clock() -> Check:
-    now_s = time.time()
-    found = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now_s))
-    if now_s < _BUILT_S:
-        remedy = "set it (timedatectl set-ntp true): messages are stored with their time"
-        return Check("clock", PROBLEM, found, remedy)
-    return Check("clock", FINE, found)
 
 
 def _ports(config: Config) -> Iterator[Check]:

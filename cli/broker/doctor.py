@@ -12,7 +12,7 @@ from penstock.cli.options.settings import config_option, set_option
 from penstock.cli.printing.output import print_json, print_table, print_text, rows_option
 
 if TYPE_CHECKING:
-    from penstock.maintenance.machine_checks import Check
+    from penstock.maintenance.machine_need import Check
     from penstock.shared.config import Config
 
 
@@ -40,7 +40,7 @@ def doctor(
     """
     import os
 
-    from penstock.maintenance.machine_checks import PROBLEM, WARNING
+    from penstock.maintenance.machine_need import PROBLEM, WARNING
     from penstock.shared.config_sources import load_config
 
     config = load_config(file, dict(settings), os.environ).config
@@ -63,7 +63,10 @@ def _remove_abandoned() -> None:
     from penstock.shared.memory.run_directory import abandoned_runs, remove_directory
 
     for directory in abandoned_runs():
-        remove_directory(directory)
+        try:
+            remove_directory(directory)
+        except FileNotFoundError:
+            continue  # another one that mends is removing it
         click.echo(f"removed {directory}", err=True)
 
 
@@ -75,7 +78,7 @@ def _checks(config: Config) -> Iterator[Check]:
 
 
 def _java() -> Check:
-    from penstock.maintenance.machine_checks import FINE, WARNING, Check
+    from penstock.maintenance.machine_need import FINE, WARNING, Check
     from penstock.shared.errors import PenstockError
     from penstock.spark.java import find_java
 
