@@ -54,7 +54,7 @@ _SINGLE = {"\r": "enter", "\n": "enter", "\x7f": "erase", "\b": "erase", "\x1b":
 
 
 def keys_of(text: str) -> Iterator[str]:
-    """The keys of what came at once; a sequence that is not known is none."""
+    """The keys of what came at once; one that is not known is passed over."""
     while text:
         size = next((size for size in (4, 3) if text[:size] in _SEQUENCES), 0)
         if size:

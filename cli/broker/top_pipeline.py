@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from penstock.cli.broker.top_views import UNKNOWN, Found, Row, Shown, count, duration, size
+from penstock.cli.broker.top_views import UNKNOWN, Answer, Row, Shown, count, duration, size
 from penstock.cli.printing.table import cells_of, lay_out
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def look(reading: Reading, history: History) -> dict[str, Any]:
     }
 
 
-def pipeline(found: Found, words: Found) -> Shown:
+def pipeline(found: Answer, words: Answer) -> Shown:
     rates = found["rates"] or {}
     head = [
         f"{count(rates.get('messages_s'))} messages/s, {size(rates.get('bytes_s'))}/s; "
@@ -59,7 +59,7 @@ def pipeline(found: Found, words: Found) -> Shown:
     return Shown(head, _COLUMNS, actors, _groups(found["most_lag"]))
 
 
-def _groups(most: list[Found] | None) -> list[str]:
+def _groups(most: list[Answer] | None) -> list[str]:
     if most is None:
         return ["", f"groups: {UNKNOWN}"]
     rows = [(each["group"], count(each["lag"]), duration(each["lag_ms"])) for each in most]
@@ -68,7 +68,7 @@ def _groups(most: list[Found] | None) -> list[str]:
     return ["", layout.head(), *lines] if lines else []
 
 
-def _disk_line(found: Found) -> str:
+def _disk_line(found: Answer) -> str:
     used, full_s, rows = (found[key] for key in ("disk_used_percent", "full_in_s", "recoveries"))
     disk = f"disk {UNKNOWN if used is None else f'{used} %'} used"
     full = UNKNOWN if full_s is None else f"in {duration(full_s * 1000)}"
@@ -80,7 +80,7 @@ def _disk_line(found: Found) -> str:
     return f"{disk}, full {full}; {count(found['dead_letters'])} dead letters; {recovered}"
 
 
-def _actor(actor: Found) -> tuple[object, ...]:
+def _actor(actor: Answer) -> tuple[object, ...]:
     at: tuple[object, ...] = (None, None, None)
     if actor["position"]:
         at = (actor["at"], size(actor["behind_bytes"]), duration(actor["behind_ms"]))

@@ -12,7 +12,7 @@ from penstock.cli.printing.output import shown_bytes, shown_time
 from penstock.cli.printing.table import printable
 
 UNKNOWN = "unknown"
-Found = Mapping[str, Any]
+Answer = Mapping[str, Any]
 _BARS = "▁▂▃▄▅▆▇█"
 
 
@@ -88,7 +88,7 @@ def when(ms: int | None) -> str:
     return shown_time(ms) if ms else UNKNOWN
 
 
-def _paged(title: str, found: Found, columns: tuple[str, ...], rows: list[Row]) -> Shown:
+def _paged(title: str, found: Answer, columns: tuple[str, ...], rows: list[Row]) -> Shown:
     pages = max(1, -(-found["total"] // found["rows_a_page"]))
     head = f"{title}: {count(found['total'])} in all, page {found['page']} of {pages}"
     return Shown([head], columns, rows, page=found["page"], pages=pages)
@@ -97,7 +97,7 @@ def _paged(title: str, found: Found, columns: tuple[str, ...], rows: list[Row]) 
 # --- views ---
 
 
-def history(found: list[Found], words: Found) -> Shown:
+def history(found: list[Answer], words: Answer) -> Shown:
     """As much as this command has seen, newest first, below lines of all of it."""
     names = ("messages/s", "bytes/s", "acknowledge p99", "flush p99")
     keys = ("messages_s", "bytes_s", "acknowledge_p99_ms", "flush_p99_ms")
@@ -132,7 +132,7 @@ def _line(values: list[float | None], width: int = 40) -> str:
     return f"{''.join(bars):>{width}}"
 
 
-def topics(found: Found, words: Found) -> Shown:
+def topics(found: Answer, words: Answer) -> Shown:
     rows = [
         Row(
             (row["topic"], row["queues"], row["messages"], row["messages_ever"]),
@@ -143,7 +143,7 @@ def topics(found: Found, words: Found) -> Shown:
     return _paged("Topics", found, ("topic", "queues", "messages", "ever stored"), rows)
 
 
-def topic(found: Found, words: Found) -> Shown:
+def topic(found: Answer, words: Answer) -> Shown:
     name, rows = found["topic"], []
     for row in found["rows"]:
         low, high = row["min_offset"], row["max_offset"]
@@ -159,7 +159,7 @@ def topic(found: Found, words: Found) -> Shown:
     return shown._replace(head=[*shown.head, f"{facts}; {named}"])
 
 
-def groups(found: Found, words: Found) -> Shown:
+def groups(found: Answer, words: Answer) -> Shown:
     columns = ("group", "topics", "queues", "lag", "oldest waits")
     rows = [
         Row(
@@ -174,7 +174,7 @@ def groups(found: Found, words: Found) -> Shown:
     return _paged("Groups", found, columns, rows)
 
 
-def group(found: Found, words: Found) -> Shown:
+def group(found: Answer, words: Answer) -> Shown:
     rows = []
     for row in found["rows"]:
         offsets = row["offset"], row["max_offset"], row["lag"]
@@ -186,13 +186,13 @@ def group(found: Found, words: Found) -> Shown:
     return shown._replace(head=[*shown.head, f"lag {count(found['lag'])} messages"])
 
 
-def messages(found: Found, words: Found) -> Shown:
+def messages(found: Answer, words: Answer) -> Shown:
     title = f"Topic {found['topic']}, queue {found['queue']}: "
     title += f"offsets {count(found['min_offset'])} to {count(found['max_offset'])}"
     return _listed(title, found["rows"])
 
 
-def _listed(title: str, found: list[Found]) -> Shown:
+def _listed(title: str, found: list[Answer]) -> Shown:
     rows = []
     for row in found:
         at = place("message", topic=row["topic"], queue=row["queue"], offset=row["offset"])
@@ -205,7 +205,7 @@ def _listed(title: str, found: list[Found]) -> Shown:
     return Shown([title], ("queue", "offset", "stored", "keys", "tags", "body"), rows)
 
 
-def message(found: Found, words: Found) -> Shown:
+def message(found: Answer, words: Answer) -> Shown:
     """One as a whole; several, or none, as a list."""
     rows = found["rows"]
     if len(rows) != 1 or "error" in rows[0]:
@@ -229,7 +229,7 @@ def message(found: Found, words: Found) -> Shown:
     return Shown([title], (), [Row((line,)) for line in lines])
 
 
-def dead_letters(found: Found, words: Found) -> Shown:
+def dead_letters(found: Answer, words: Answer) -> Shown:
     rows = [
         Row(
             (row["group"], row["messages"], row["messages_ever"]),
@@ -240,7 +240,7 @@ def dead_letters(found: Found, words: Found) -> Shown:
     return _paged("Groups with dead letters", found, ("group", "messages", "ever stored"), rows)
 
 
-def files(found: Found, words: Found) -> Shown:
+def files(found: Answer, words: Answer) -> Shown:
     lines = []
     for name, part in found["files"].items():
         held = UNKNOWN if part is None else f"{size(part['bytes'])} in {count(part['files'])} files"
@@ -269,7 +269,7 @@ def files(found: Found, words: Found) -> Shown:
     return Shown(lines, columns, rows)
 
 
-def recoveries(found: list[Found], words: Found) -> Shown:
+def recoveries(found: list[Answer], words: Answer) -> Shown:
     rows = []
     for each in reversed(found):
         at = each["found"]

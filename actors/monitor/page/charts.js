@@ -3,7 +3,7 @@
 
 const SVG = "http://www.w3.org/2000/svg";
 // Two boxes stand side by side in a window 360 px wide; a row's boxes share its whole width.
-const BOX = { least: 140, line: 20, gap: 100, drop: 52, beside: 14, ends: 34 };
+const BOX = { least: 140, line: 20, gap: 106, drop: 52, beside: 14, ends: 34 };
 
 // As the README draws it: what lies between two stages, by who reads it; who stands below them, and
 // for what. A test compares both with the README and with the actors there are.

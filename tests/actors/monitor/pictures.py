@@ -22,7 +22,7 @@ MOST_BYTES = 150_000
 WAIT_S = 120
 # name, view, what it shows, width, height, dark
 PICTURES = (
-    ("monitor", "", "Actors", 1280, 860, False),
+    ("monitor", "", "Actors", 1280, 1060, False),
     ("monitor-groups-dark", "groups?order=lag", "shipping", 1280, 560, True),
     ("monitor-message", "message?topic=orders&key=order-17", "Properties", 1280, 860, False),
     ("monitor-narrow", "", "Actors", 360, 860, True),
