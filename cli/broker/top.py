@@ -54,6 +54,7 @@ Keys:
   /              search; in the view of messages: words as on the command line
   o, a, f        another order; the broker's own topics too; a body as JSON,
                  text or hex
+  K              kill the chosen actor, and see its successor go on
   q, Ctrl-C      end
 """
 )
@@ -208,8 +209,8 @@ def _frame(
     row: int = 0,
     bar: str | None = None,
 ) -> tuple[list[str], int | None]:
-    """At most this many columns and lines, and the line of the chosen row, if it leads anywhere.
-    Without a `bar`, one line less: the cursor is below the last one."""
+    """At most this many columns and lines, and the line of the chosen row, where a key does
+    anything with it. Without a `bar`, one line less: the cursor is below the last one."""
     lines = [*state, *shown.head, ""]
     table = [str(line.cells[0]) for line in shown.rows]
     if shown.columns:
@@ -221,7 +222,7 @@ def _frame(
     # of a table the row is in the middle, of a text it is the first line
     first = max(0, min(row - room // 2 if shown.columns else row, len(table) - room))
     chosen = None
-    if bar is not None and row < len(shown.rows) and shown.rows[row].leads_to:
+    if bar is not None and row < len(shown.rows) and any(shown.rows[row][1:]):
         chosen = len(lines) + row - first
     lines += table[first : first + room]
     foot = shown.foot[: max(0, height - 1 - len(lines))]

@@ -1,4 +1,4 @@
-"""Where somebody who looks with `penstock top` is, and what a key does there. Pure.
+"""Where somebody who looks with `penstock top` is, and what a key does there.
 
 A view is left by a key of another one, or with Esc the way it was entered. What is typed after `/`
 becomes words of the same view, so everything that the page's forms ask can be asked here.
@@ -6,13 +6,16 @@ becomes words of the same view, so everything that the page's forms ask can be a
 
 from __future__ import annotations
 
+import os
 import shlex
+import signal
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from penstock.cli.broker import top_views as views
 from penstock.cli.broker.top_pipeline import pipeline
-from penstock.cli.broker.top_views import Place, Shown
+from penstock.cli.broker.top_views import Place, Row, Shown
 
 FORMS = ("json", "text", "hex")
 
@@ -30,7 +33,7 @@ class View(NamedTuple):
 
 _WORDS = "topic=T key=K, topic=T queue=Q offset=O, topic=T time=MS, id=I"
 VIEWS = {
-    "pipeline": View("overview", pipeline, "1"),
+    "pipeline": View("overview", pipeline, "1", more="K kill"),
     "topics": View("topics", views.topics, "2", "search", ("name", "messages"), "a all"),
     "groups": View("groups", views.groups, "3", "search", ("name", "lag")),
     "message": View("message", views.message, "4", _WORDS, more="f form"),
@@ -67,6 +70,12 @@ def keys_of(text: str) -> Iterator[str]:
         text = text[size:]
 
 
+def _kill(pid: int) -> None:
+    """As a crash does: the supervisor replaces it, and its successor goes on where it was."""
+    with suppress(ProcessLookupError):  # it has just ended by itself
+        os.kill(pid, signal.SIGKILL)
+
+
 class Browsing:
     """Where one is, what is chosen there, and what is being typed."""
 
@@ -76,12 +85,20 @@ class Browsing:
         # what is typed after `/`; None while nothing is
         self.typed: str | None = None
         self.wrong = ""
+        # an actor that is to be killed, once that is confirmed
+        self.doomed: Row | None = None
         self._came_from: list[tuple[Place, int]] = []
 
-    def press(self, key: str, shown: Shown, page_lines: int) -> bool:
+    def press(
+        self, key: str, shown: Shown, page_lines: int, kill: Callable[[int], None] = _kill
+    ) -> bool:
         """Whether to go on."""
         self.wrong = ""
-        if self.typed is not None:
+        if self.doomed is not None:
+            doomed, self.doomed = self.doomed, None
+            if key == "y":
+                kill(doomed.pid)
+        elif self.typed is not None:
             self._type(key)
         elif key in ("q", "Q"):
             return False
@@ -119,6 +136,8 @@ class Browsing:
             self._again(all=None if "all" in words else "1", page=None)
         elif key == "f" and "form" in view.more:
             self._again(form=_after(FORMS, words.get("form", FORMS[0])))
+        elif key == "K" and shown.rows and shown.rows[self.row].pid:
+            self.doomed = shown.rows[self.row]
         elif key == "/" and view.asks:
             self.typed = ""
 
@@ -158,6 +177,9 @@ class Browsing:
         if self.typed is not None:
             line = f"{view.asks}: {self.typed}_"
             return line if len(line) <= width else "..." + line[len(line) - width + 3 :]
+        if self.doomed is not None:
+            name = self.doomed.cells[0]
+            return f"kill -9 {self.doomed.pid}, the {name}? y does it, any other key does not"
         if self.wrong:
             return self.wrong
         here = ["Esc back"] if self._came_from else []

@@ -55,7 +55,8 @@ def pipeline(found: Answer, words: Answer) -> Shown:
         f"p99 {duration(rates.get('flush_p99_ms'))}",
         _disk_line(found),
     ]
-    actors = [Row(_actor(each)) for each in found["actors"] if each["state"] != "off"]
+    running = [each for each in found["actors"] if each["state"] != "off"]
+    actors = [Row(_actor(each), pid=each["pid"] or 0) for each in running]
     return Shown(head, _COLUMNS, actors, _groups(found["most_lag"]))
 
 

@@ -31,6 +31,8 @@ class Place(NamedTuple):
 class Row(NamedTuple):
     cells: tuple[object, ...]
     leads_to: Place | None = None
+    # of an actor that runs: K ends it
+    pid: int = 0
 
 
 class Shown(NamedTuple):

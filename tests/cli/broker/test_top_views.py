@@ -12,6 +12,7 @@ import time
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -142,6 +143,33 @@ def test_what_is_typed_after_a_slash_is_no_key(terminal: Terminal) -> None:
     terminal.press(b"/topic=orders key=k3\r", b'"id": 3')
     terminal.press(b"/topic=orders key=nobody\r", b"no message of the topic has this key")
     terminal.press(b"/gone\x1b", b"no message of the topic has this key")
+
+
+def test_an_actor_that_is_killed_from_here_is_seen_to_come_back(
+    broker_in: Any, tmp_path: Path
+) -> None:
+    broker = broker_in(tmp_path)
+
+    def writer() -> dict[str, Any]:
+        (found,) = (each for each in broker.status()["actors"] if each["name"] == "writer")
+        return dict(found)
+
+    terminal = Terminal(broker.store, 100, 30)
+    try:
+        terminal.until(b"cleaner")
+        before = writer()
+        terminal.press(b"jK", b"kill -9 %d, the writer? y does it" % before["pid"])
+        terminal.press(b"n", b"K kill")
+        terminal.press(b"K", b"the writer? y does it")
+        os.write(terminal.ours, b"y")
+        deadline = time.monotonic() + WAIT_S
+        while (now := writer())["state"] != "running" or now["pid"] == before["pid"]:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        terminal.press(b"1", str(now["pid"]).encode())
+        assert now["restarts"] == before["restarts"] + 1
+    finally:
+        terminal.close()
 
 
 def test_another_size_is_seen_at_once_and_ctrl_c_ends_a_view(busy: Any) -> None:
