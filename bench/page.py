@@ -2,7 +2,8 @@
 
 The broker has thousands of topics, of each of which a group has had half. A page is asked for as
 the browser does it; where Chromium is there, it says itself when it first painted something, and
-stays open for a while to be counted as somebody who looks.
+stays open for a while to be counted as somebody who looks: while nothing happens, and while
+messages come, some a second and as fast as one producer can.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import shutil
 import tempfile
 import time
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from statistics import median
@@ -22,7 +23,8 @@ import msgspec
 from penstock.bench.accounts import ran
 from penstock.bench.browser import Browser
 from penstock.bench.idle import SETTLE_S
-from penstock.bench.load_process import Moved
+from penstock.bench.load import Send
+from penstock.bench.load_process import Moved, load_command, started
 from penstock.bench.stack import Stack, running_stack
 from penstock.client.sending.producer import Producer
 from penstock.shared.clock import SystemClock
@@ -33,6 +35,9 @@ from penstock.shared.memory.run_directory import read_run
 from penstock.shared.store.topics import Topics, save_topics
 
 QUEUES, MESSAGES = 4, 8
+# What comes while the monitor is counted, into this many topics; 0 is as fast as it goes.
+RATES_PER_S, LOADED, BODY_BYTES, IN_FLIGHT = (1000, 0), 10, 1000, 256
+_UNTIL_IT_IS_ENDED_S = 86_400
 ANSWER_S = 60
 ON = {"monitor_enable": "true", "monitor_port": "0"}
 _PAINTED = "performance.getEntriesByName('first-contentful-paint')[0]?.startTime"
@@ -58,10 +63,10 @@ def bench_page(topics: int, runs: int, seconds: float, moved: Moved) -> list[Row
         flags = {**ON, "max_queues": str(topics * QUEUES)}
         with running_stack(place / "store", flags=flags) as stack:
             rows = _asked(stack.endpoints["monitor"], topics, runs)
-            rows.append(_cost(stack, "when nobody looks", 1, seconds))
+            rows += _costs(stack, topics, "when nobody looks", 1, seconds)
             moved(3 * topics // 2, 2 * topics)
             if (program := shutil.which("chromium")) is not None:
-                rows += _seen(program, place / "chromium", stack, runs, seconds)
+                rows += _seen(program, place / "chromium", stack, topics, runs, seconds)
             moved(2 * topics, 2 * topics)
     finally:
         shutil.rmtree(place)
@@ -117,6 +122,22 @@ def _row(what: str, unit: str, asked: float, found: list[float]) -> Row:
     return Row(what, unit, asked, len(found), round(median(found), 2), round(max(found), 2))
 
 
+def _costs(stack: Stack, topics: int, what: str, asked: float, seconds: float) -> Iterator[Row]:
+    """While nothing happens, and while messages come."""
+    yield _cost(stack, what, asked, seconds)
+    for rate_per_s in RATES_PER_S:
+        loaded = [f"topic-{number:05}" for number in range(min(LOADED, topics))]
+        load = Send(
+            *(stack.produce, loaded, BODY_BYTES),
+            *("durable", IN_FLIGHT, _UNTIL_IT_IS_ENDED_S),
+            rate_per_s=rate_per_s,
+        )
+        with started([load_command(load)]) as (process,):
+            process.go()
+            told = f"{rate_per_s:,} messages/s" if rate_per_s else "all the messages it takes"
+            yield _cost(stack, f"{what}, {told}", asked, seconds)
+
+
 def _cost(stack: Stack, what: str, asked: float, seconds: float) -> Row:
     """Of the monitor, while this time passes."""
     run = read_run(StorePaths(stack.store))
@@ -132,15 +153,20 @@ def _cost(stack: Stack, what: str, asked: float, seconds: float) -> Row:
     return _row(what, "% of a core", asked, [percent])
 
 
-def _seen(program: str, place: Path, stack: Stack, runs: int, seconds: float) -> list[Row]:
+def _seen(
+    program: str, place: Path, stack: Stack, topics: int, runs: int, seconds: float
+) -> list[Row]:
     monitor, painted, rows = stack.endpoints["monitor"], list[float](), list[Row]()
     with closing(Browser(program, place)) as browser:
         for _ in range(runs):
             browser.open(monitor)
             painted.append(float(browser.until(_PAINTED)))
         rows.append(_row("first paint in Chromium", "ms", 300, painted))
-        for view in ("", "topics", "groups?order=lag"):
+        for view in ("topics", "groups?order=lag"):
             browser.open(f"{monitor}/#/{view}")
             browser.until("document.getElementById('state')?.className === 'good'")
             rows.append(_cost(stack, f"while #/{view} is looked at", 3, seconds))
+        browser.open(f"{monitor}/#/")
+        browser.until("document.querySelector('svg.pipeline')")
+        rows += _costs(stack, topics, "while #/ is looked at", 3, seconds)
     return rows

@@ -83,7 +83,7 @@ function under(others, top, wide, told) {
     line.forEach((actor, at) => {
       const aside = actor.name === "allocator" ? 28 : 0;
       const x = at * (wide + BOX.gap) + aside;
-      drawn.push(...box(actor, { x, y, width: wide - aside, height }, told));
+      drawn.push(...box(actor, { x, y, width: wide, height }, told));
       if (aside) drawn.push(...pointing(x + 30, y - 4, top - BOX.drop + 4));
     });
     if (line.some((actor) => BELOW[1].includes(actor.name)))
