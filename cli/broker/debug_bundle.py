@@ -152,7 +152,7 @@ def _config(paths: StorePaths) -> bytes:
 
 
 def _doctor(paths: StorePaths) -> bytes:
-    from penstock.maintenance.machine_checks import check_machine
+    from penstock.maintenance.machine.checks import check_machine
     from penstock.shared.config import Config
 
     return _json(list(check_machine(Config(store_path_root_dir=str(paths.root)))))

@@ -12,7 +12,7 @@ from penstock.cli.options.settings import config_option, set_option
 from penstock.cli.printing.output import print_json, print_table, print_text, rows_option
 
 if TYPE_CHECKING:
-    from penstock.maintenance.machine_need import Check
+    from penstock.maintenance.machine.need import Check
     from penstock.shared.config import Config
 
 
@@ -40,7 +40,7 @@ def doctor(
     """
     import os
 
-    from penstock.maintenance.machine_need import PROBLEM, WARNING
+    from penstock.maintenance.machine.need import PROBLEM, WARNING
     from penstock.shared.config_sources import load_config
 
     config = load_config(file, dict(settings), os.environ).config
@@ -71,14 +71,14 @@ def _remove_abandoned() -> None:
 
 
 def _checks(config: Config) -> Iterator[Check]:
-    from penstock.maintenance.machine_checks import check_machine
+    from penstock.maintenance.machine.checks import check_machine
 
     yield from check_machine(config)
     yield _java()
 
 
 def _java() -> Check:
-    from penstock.maintenance.machine_need import FINE, WARNING, Check
+    from penstock.maintenance.machine.need import FINE, WARNING, Check
     from penstock.shared.errors import PenstockError
     from penstock.spark.java import find_java
 

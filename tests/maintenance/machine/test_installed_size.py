@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 import penstock
-from penstock.maintenance.installed_size import installed_bytes
+from penstock.maintenance.machine.installed_size import installed_bytes
 
 # The folders of what pyproject.toml asks for, and of what that asks for.
 FOLDERS = (

@@ -6,7 +6,7 @@ import ctypes
 import time
 from pathlib import Path
 
-from penstock.maintenance.machine_need import FINE, PROBLEM, WARNING, Check
+from penstock.maintenance.machine.need import FINE, PROBLEM, WARNING, Check
 
 # Clocks of before this version of Penstock are wrong.
 _BUILT_S = 1_767_225_600

@@ -1,8 +1,4 @@
-"""What a broker and its clients need of a machine: each need looked at, with what to do.
-
-Nothing is changed here, and nothing is started. It must not know of any one store: that is
-`penstock store verify`'s work.
-"""
+"""All needs in the order in which they are shown; of system, memory, disk and ports the looks, too."""
 
 from __future__ import annotations
 
@@ -15,10 +11,10 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from penstock.maintenance.installed_size import installed_bytes
-from penstock.maintenance.machine_clock import check_clock
-from penstock.maintenance.machine_limits import check_limits
-from penstock.maintenance.machine_need import FINE, PROBLEM, WARNING, Check
+from penstock.maintenance.machine.clock import check_clock
+from penstock.maintenance.machine.installed_size import installed_bytes
+from penstock.maintenance.machine.limits import check_limits
+from penstock.maintenance.machine.need import FINE, PROBLEM, WARNING, Check
 from penstock.shared.config import Config
 from penstock.shared.errors import PenstockError
 from penstock.shared.files.disk_space import disk_used_percent

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import psutil
 
-from penstock.maintenance.machine_need import FINE, WARNING, Check
+from penstock.maintenance.machine.need import FINE, WARNING, Check
 from penstock.shared.config import Config
 
 # A queue's segment is a file, and so is a client.

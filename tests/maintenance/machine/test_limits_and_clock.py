@@ -10,8 +10,8 @@ import time
 
 import pytest
 
-from penstock.maintenance.machine_clock import clock, is_synchronised
-from penstock.maintenance.machine_limits import (
+from penstock.maintenance.machine.clock import clock, is_synchronised
+from penstock.maintenance.machine.limits import (
     address_space,
     locked_memory,
     open_files,
