@@ -38,7 +38,7 @@ QUEUES, MESSAGES = 4, 8
 # What comes while the monitor is counted, into this many topics; 0 is as fast as it goes.
 RATES_PER_S, LOADED, BODY_BYTES, IN_FLIGHT = (1000, 0), 10, 1000, 256
 _UNTIL_IT_IS_ENDED_S = 86_400
-ANSWER_S = 60
+ANSWER_S, QUEUES_S = 60, 600
 ON = {"monitor_enable": "true", "monitor_port": "0"}
 _PAINTED = "performance.getEntriesByName('first-contentful-paint')[0]?.startTime"
 
@@ -89,9 +89,26 @@ def _fill(root: Path, topics: int, made: Callable[[int], None]) -> None:
                 producer.send(name, b"x" * 100, queue=each % QUEUES)
             made(number)
         producer.flush(ANSWER_S)
+        _await_queues(stack)
     half = dict.fromkeys(map(str, range(QUEUES)), MESSAGES // QUEUES // 2)
     offsets = {f"{name}@{name.replace('topic', 'group')}": half for name in names}
     paths.consumer_offsets.write_text(json.dumps({"offsetTable": offsets}))
+
+
+def _await_queues(stack: Stack) -> None:
+    """Thousands of files are made, which takes longer than a broker that stops is given."""
+    positions = _positions(stack)
+    until_s = time.monotonic() + QUEUES_S
+    while positions["dispatched"] < positions["wrote"] and time.monotonic() < until_s:
+        time.sleep(0.05)
+    positions.close()
+
+
+def _positions(stack: Stack) -> Positions:
+    run = read_run(StorePaths(stack.store))
+    if run is None:
+        raise StoreUnavailable("the broker of this measurement has ended", stack.store)
+    return Positions(run.positions)
 
 
 def _asked(monitor: str, topics: int, runs: int) -> list[Row]:
@@ -140,10 +157,7 @@ def _costs(stack: Stack, topics: int, what: str, asked: float, seconds: float) -
 
 def _cost(stack: Stack, what: str, asked: float, seconds: float) -> Row:
     """Of the monitor, while this time passes."""
-    run = read_run(StorePaths(stack.store))
-    if run is None:
-        raise StoreUnavailable("the broker of this measurement has ended", stack.store)
-    positions = Positions(run.positions)
+    positions = _positions(stack)
     pid = positions.life("monitor").pid
     positions.close()
     time.sleep(SETTLE_S)  # what was made or asked for before is done by then

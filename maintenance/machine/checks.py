@@ -1,4 +1,4 @@
-"""All needs in the order in which they are shown; of system, memory, disk and ports the looks, too."""
+"""All needs, in the order in which they are shown; system, memory, disk and ports are seen here."""
 
 from __future__ import annotations
 
