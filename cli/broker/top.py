@@ -136,10 +136,10 @@ def _live(reading: Reading, history: History, browsing: Browsing, every: float) 
                 shown, asked = _shown(reading, history, browsing.place), browsing.place
                 due_s = now_s + every
             columns, rows = shutil.get_terminal_size((WIDTH, LINES))
-            shown = wrapped(shown, columns)
-            browsing.row = max(0, min(browsing.row, len(shown.rows) - 1))
+            fitted = wrapped(shown, columns)
+            browsing.row = max(0, min(browsing.row, len(fitted.rows) - 1))
             head, bar = _state(reading), browsing.bar(columns)
-            lines, chosen = _frame(head, shown, columns, max(rows, 2), browsing.row, bar)
+            lines, chosen = _frame(head, fitted, columns, max(rows, 2), browsing.row, bar)
             lines[0] = _with_key(lines[0], columns)
             if chosen is not None:
                 lines[chosen] = f"{_CHOSEN}{lines[chosen]}{_NOT_CHOSEN}"
@@ -152,7 +152,7 @@ def _live(reading: Reading, history: History, browsing: Browsing, every: float) 
                 pending.extend(keys_of(pressed))
             # what follows a key that leads elsewhere is about what is there
             while pending and browsing.place == asked:
-                if not browsing.press(pending.popleft(), shown, max(1, rows - 8)):
+                if not browsing.press(pending.popleft(), fitted, max(1, rows - 8)):
                     return
 
 
