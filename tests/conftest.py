@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 import pytest
+from forked_starts import Forks
 from hypothesis import HealthCheck, settings
 from hypothesis.internal.conjecture import providers
 
@@ -62,6 +63,30 @@ def pytest_collection_finish() -> None:
     """Now tests run, and make garbage."""
     gc.freeze()
     gc.enable()
+
+
+# In these folders commands are forks of a process that has imported everything. In bench/, which
+# measures, and where they are few, they start as a user's do.
+FORKED = ("actors", "chaos", "cli", "client", "dataframes", "golden", "maintenance", "shared")
+forks = Forks()
+
+
+def pytest_configure() -> None:
+    forks.install()
+
+
+def pytest_unconfigure() -> None:
+    forks.close()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> None:
+    folder = item.path.relative_to(Path(__file__).parent).parts[0]
+    is_start = item.get_closest_marker("true_starts") is not None
+    # `make coverage` measures what it starts
+    forks.is_wanted = (
+        folder in FORKED and not is_start and "COVERAGE_PROCESS_CONFIG" not in os.environ
+    )
 
 
 # Spark starts in half the time, wherever a test has it started: tests/spark/class_archive.py.

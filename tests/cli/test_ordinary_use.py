@@ -18,6 +18,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
+# each of them finds what it imports by itself
+pytestmark = pytest.mark.true_starts
+
 PENSTOCK = [sys.executable, "-m", "penstock.cli.main"]
 TROUBLE = ("Traceback", "Exception", "Error:", "\x00")
 SIGN_OF_LIFE_S = 2

@@ -1,0 +1,258 @@
+"""Commands of tests as forks of one process that has imported what `penstock` needs.
+
+Most of what a short command takes is Python that starts and modules that are imported. After
+`Forks.install`, commands that begin with COMMAND are forked by a process which has done that once:
+`python forked_starts.py FD`. What it forks is what `subprocess` would have started. It is a child
+of the process of tests (CLONE_PARENT), which waits for it and signals it as any other; it has the
+files, directory, environment and session that were asked for, and runs and ends as a program.
+
+It differs in one thing: modules of other commands are there. So what is about a start is a true
+one: tests/conftest.py says which folders have forks, `_is_plain` which commands.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import gc
+import importlib
+import io
+import json
+import os
+import resource
+import runpy
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+MODULE = "penstock.cli.main"
+# They start Spark, compilers or other brokers, or measure what a start takes.
+NOT_FORKED = {"bench", "chaos", "demo", "spark"}
+# What is looked at while Python starts, or while modules are imported.
+AT_START = ("PYTHON", "LD_", "MALLOC_", "GLIBC_", "LC_", "LANG", "TZ", "OPENBLAS_", "COVERAGE_")
+AT_IMPORT = ("PENSTOCK_FAULTS", "PENSTOCK_PURE")
+REQUEST_BYTES = 1 << 17
+ROOM = "0" * (8 << 10)
+_PR_GET_TID_ADDRESS = 40
+_SYS_CLONE3 = 435
+_CLONE_PARENT, _CHILD_SETTID, _CHILD_CLEARTID = 0x8000, 0x01000000, 0x00200000
+
+
+# --- in the process of tests ---
+
+
+class Forks:
+    """Has commands forked while `is_wanted`; the process that forks begins with the first."""
+
+    def __init__(self) -> None:
+        self.is_wanted = False
+        self._owner = os.getpid()
+        self._lock = threading.Lock()
+        self._server: socket.socket | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._state: list[object] = []
+        self._start: Any = None
+
+    def install(self) -> None:
+        self._start = vars(subprocess)["_fork_exec"]
+        vars(subprocess)["_fork_exec"] = self._fork_exec
+        # else it has another way to start a process
+        vars(subprocess)["_USE_POSIX_SPAWN"] = False
+
+    def close(self) -> None:
+        if self._server is not None and self._process is not None:
+            self._server.close()
+            self._process.wait()
+
+    def _fork_exec(self, *given: Any) -> int:
+        """In the place of `_posixsubprocess.fork_exec`: start a process; its pid."""
+        words = [os.fsdecode(word) for word in given[0]]
+        # a fork of the process of tests has its own children
+        if self.is_wanted and os.getpid() == self._owner and _is_plain(words, given):
+            with self._lock, suppress(OSError):  # one of the streams is closed
+                if (pid := self._fork(words, given)) > 0:
+                    return pid
+        return int(self._start(*given))
+
+    def _fork(self, words: list[str], given: tuple[Any, ...]) -> int:
+        if self._server is None:
+            self._begin()
+        assert self._server is not None
+        environment = os.environ if given[5] is None else _environment(given[5])
+        if _state(environment) != self._state:
+            return 0
+        request = {
+            "words": words[3:],
+            "directory": os.path.join(os.getcwd(), os.fsdecode(given[4] or "")),
+            "environment": dict(environment),
+            "session": given[15],
+            "group": given[16],
+        }
+        streams = [
+            each if each >= 0 else at for at, each in enumerate((given[6], given[9], given[11]))
+        ]
+        socket.send_fds(self._server, [json.dumps(request).encode()], streams)
+        return int.from_bytes(self._server.recv(8), "little", signed=True)
+
+    def _begin(self) -> None:
+        self._server, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            self._state = _state(os.environ)
+            command = [sys.executable, __file__, str(theirs.fileno()), ROOM]
+            environment = {**os.environ, "ROOM": ROOM}
+            self._process = subprocess.Popen(
+                command, pass_fds=[theirs.fileno()], env=environment, stdout=subprocess.DEVNULL
+            )
+
+
+def _is_plain(words: list[str], given: tuple[Any, ...]) -> bool:
+    """Whether a command is started as most are."""
+    closes, kept, directory = given[2], given[3], given[4]
+    privileges, prepare = given[17:21], given[21]
+    return (
+        words[:3] == [sys.executable, "-m", MODULE]
+        and NOT_FORKED.isdisjoint(words[3:4])
+        # what subprocess keeps by itself is the pipe that tells of errors
+        and closes
+        and len(kept) == 1
+        and privileges == (None, None, None, -1)
+        and prepare is None
+        and (directory is None or os.path.isdir(directory))
+    )
+
+
+def _environment(listed: list[bytes]) -> dict[str, str]:
+    pairs = (os.fsdecode(each).partition("=") for each in listed)
+    return {name: value for name, _, value in pairs}
+
+
+def _state(environment: Any) -> list[object]:
+    """What a started process has that one forked earlier has not, where it changes."""
+    names = (each for each in dir(resource) if each.startswith("RLIMIT_"))
+    limits = [resource.getrlimit(getattr(resource, name)) for name in names]
+    told = ("Umask:", "SigBlk:", "SigIgn:", "Cpus_allowed:", "CapEff:", "NoNewPrivs:")
+    status = Path("/proc/thread-self/status").read_text().splitlines()
+    lines = [line for line in status if line.startswith(told)]
+    early = {k: v for k, v in environment.items() if k.startswith(AT_START + AT_IMPORT)}
+    return [limits, lines, early, os.getpriority(os.PRIO_PROCESS, 0)]
+
+
+# --- in the process that forks ---
+
+
+def _import_all() -> None:
+    """Whatever commands and brokers import, sooner or later; nothing of it may start a thread."""
+    before = dict(os.environ)
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"
+    from penstock.cli.main import COMMANDS
+    from penstock.shared.memory.roster import ROSTER
+    from penstock.shared.process.actor import import_actors
+
+    for name, (place, _) in COMMANDS.items():
+        if name not in NOT_FORKED:
+            importlib.import_module(place.partition(":")[0])
+    import_actors(*(row.name for row in ROSTER if row.is_awaited))
+    del sys.modules[MODULE]  # it is run, as what was not imported yet
+    os.environ.clear()
+    os.environ.update(before)
+
+
+def serve(program: socket.socket) -> None:
+    """Fork what is asked for, until nobody can ask; returns in each fork, to run the command."""
+    libc = ctypes.PyDLL(None, use_errno=True)
+    thread_id = ctypes.c_uint64()
+    libc.prctl(_PR_GET_TID_ADDRESS, ctypes.byref(thread_id))
+    flags = _CLONE_PARENT | _CHILD_SETTID | _CHILD_CLEARTID
+    clone = (ctypes.c_uint64 * 8)(flags, 0, thread_id.value)
+    while True:
+        asked, streams, _, _ = socket.recv_fds(program, REQUEST_BYTES, 3)
+        if not asked:
+            os._exit(0)
+        # What os.fork does, whose children are this process's. The C library keeps the thread's
+        # number where the kernel is told to put the new one.
+        ctypes.pythonapi.PyOS_BeforeFork()
+        pid = libc.syscall(_SYS_CLONE3, clone, ctypes.sizeof(clone)) if thread_id.value else -1
+        if pid == 0:
+            ctypes.pythonapi.PyOS_AfterFork_Child()
+            program.close()
+            _become(json.loads(asked), streams)
+            return
+        ctypes.pythonapi.PyOS_AfterFork_Parent()
+        for each in streams:
+            os.close(each)
+        program.send(pid.to_bytes(8, "little", signed=True))
+
+
+def _become(request: dict[str, Any], streams: list[int]) -> None:
+    """Be as a process that has just been started."""
+    for number, each in enumerate(streams):
+        os.dup2(each, number)
+    os.closerange(3, 100)
+    if request["session"]:
+        os.setsid()
+    if request["group"] >= 0:
+        os.setpgid(0, request["group"])
+    os.chdir(request["directory"])
+    os.environ.clear()
+    os.environ.update(request["environment"])
+    _show([sys.executable, "-m", MODULE, *request["words"]], request["environment"])
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        stream = _opened(number, getattr(sys, name))
+        setattr(sys, name, stream)
+        setattr(sys, f"__{name}__", stream)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    sys.path[0] = request["directory"]
+    sys.argv[1:] = request["words"]
+    atexit.register(_leave_modules, dict(sys.modules))
+
+
+def _leave_modules(modules: dict[str, Any]) -> None:
+    """At the very end: what is shared would be copied to be taken apart, so keep it from that."""
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(modules))
+    for name in modules.keys() - {"sys", "builtins", "__main__"}:
+        sys.modules.pop(name, None)
+
+
+def _show(words: list[str], environment: dict[str, str]) -> None:
+    """Have /proc show this command line and environment, where it showed those of the process that
+    forks, which had room for more: zeros follow. The environment itself has been moved."""
+    # after the name in brackets, which may hold anything
+    fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+    starts_ends = [int(field) for field in fields[45:49]]
+    pairs = [f"{name}={value}" for name, value in environment.items()]
+    for at, texts in ((0, words), (2, pairs)):
+        start, end = starts_ends[at : at + 2]
+        raw = b"".join(os.fsencode(text) + b"\0" for text in texts)
+        ctypes.memmove(start, raw[: end - start - 1].ljust(end - start, b"\0"), end - start)
+
+
+def _opened(number: int, before: io.TextIOWrapper) -> io.TextIOWrapper:
+    """A standard stream as Python opens it when it starts: only a terminal has it by lines."""
+    raw: Any = io.FileIO(number, "w" if number else "r", closefd=False)
+    raw.name = before.name
+    is_unbuffered = number > 0 and not hasattr(before.buffer, "raw")
+    if not is_unbuffered:
+        raw = io.BufferedWriter(raw) if number else io.BufferedReader(raw)
+    stream: Any = io.TextIOWrapper(
+        raw,
+        before.encoding,
+        before.errors,
+        newline="\n",
+        line_buffering=not is_unbuffered and (number == 2 or raw.isatty()),
+        write_through=before.write_through,
+    )
+    stream.mode = before.mode
+    return stream
+
+
+if __name__ == "__main__":
+    _import_all()
+    gc.freeze()  # what is here now is shared with the forks, so leave its pages alone
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # it is for the tests, which end this
+    serve(socket.socket(fileno=int(sys.argv[1])))
+    runpy.run_module(MODULE, run_name="__main__", alter_sys=True)
