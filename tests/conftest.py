@@ -155,14 +155,6 @@ def _takes_s(item: pytest.Item) -> float:
     return max(marks, default=0)
 
 
-def _own_clock_s(pid: int | None = None) -> float:
-    waited_ns = 0
-    for thread in Path(f"/proc/{pid or os.getpid()}/task").glob("*/schedstat"):
-        with suppress(OSError):  # it has ended
-            waited_ns += int(thread.read_text().split()[1])
-    return time.monotonic() - waited_ns / 1e9
-
-
 @pytest.fixture
 def own_clock() -> Callable[..., float]:
     """A process's own time in seconds: own_clock(pid), or own_clock() for this process.
@@ -170,7 +162,18 @@ def own_clock() -> Callable[..., float]:
     It stands while threads of the process wait for a CPU that others have. So what is measured by
     it is what the process did and waited for, whatever else the machine is doing.
     """
-    return _own_clock_s
+    # of threads that have ended, too: what they had waited would else be the process's own again
+    waited_ns: dict[Path, int] = {}
+
+    def clock(pid: int | None = None) -> float:
+        threads = Path(f"/proc/{pid or os.getpid()}/task")
+        for thread in threads.glob("*/schedstat"):
+            with suppress(OSError):  # it has just ended
+                waited_ns[thread] = int(thread.read_text().split()[1])
+        waited = sum(ns for thread, ns in waited_ns.items() if thread.is_relative_to(threads))
+        return time.monotonic() - waited / 1e9
+
+    return clock
 
 
 @pytest.fixture
