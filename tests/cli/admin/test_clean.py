@@ -12,11 +12,20 @@ from pathlib import Path
 from typing import Any
 
 from penstock.shared.layout import StorePaths
+from penstock.shared.store.checkpoint_file import load_checkpoint
 
 
 def _penstock(*arguments: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
     command = [sys.executable, "-m", "penstock.cli.main", *arguments]
     return subprocess.run(command, input=stdin, capture_output=True, timeout=60)
+
+
+def _await_checkpoint(store: Path, offset: int) -> None:
+    """What the next start would read again stays; below this offset it is nothing."""
+    deadline = time.monotonic() + 60
+    while load_checkpoint(StorePaths(store).checkpoint).confirm_offset < offset:
+        assert time.monotonic() < deadline, "the checkpoint follows within a second"
+        time.sleep(0.01)
 
 
 def test_old_messages_go_at_once_and_their_readers_are_told(
@@ -34,11 +43,8 @@ def test_old_messages_go_at_once_and_their_readers_are_told(
     assert (
         _penstock("produce", "old", "--queue", "0", "--store", store, stdin=lines).returncode == 0
     )
-    deadline = time.monotonic() + 20
-    while not (done := json.loads(_penstock("clean", "--store", store, "-o", "json").stdout))[
-        "segments"
-    ]:
-        assert time.monotonic() < deadline, "the checkpoint follows within a second"
+    _await_checkpoint(running.store, 2 << 20)
+    done = json.loads(_penstock("clean", "--store", store, "-o", "json").stdout)
     assert done["log_start"] == (1 << 20) * len(done["segments"]) < done["log_end"]
     assert done["queue_files"] > 0 and done["error"] == ""
     left = [path.name for path in (running.store / "commitlog").iterdir()]
@@ -69,9 +75,8 @@ def test_a_store_that_was_started_again_still_tells_what_it_deleted(
     store = str(running.store)
     lines = b"".join(b"%d %s\n" % (number, b"x" * 1000) for number in range(2500))
     assert _penstock("produce", "old", "--store", store, stdin=lines).returncode == 0
-    deadline = time.monotonic() + 20
-    while not json.loads(_penstock("clean", "--store", store, "-o", "json").stdout)["segments"]:
-        assert time.monotonic() < deadline, "the checkpoint follows within a second"
+    _await_checkpoint(running.store, 2 << 20)
+    assert json.loads(_penstock("clean", "--store", store, "-o", "json").stdout)["segments"]
     before = running.status()["deletions"]
     running.stop()
     again = broker_in(tmp_path)
