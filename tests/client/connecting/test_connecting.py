@@ -394,12 +394,23 @@ def test_a_run_json_that_leads_to_another_stores_broker_is_found_out(
 def test_a_store_that_is_moved_while_its_broker_runs_keeps_its_clients(
     broker_in: Any, tmp_path: Path
 ) -> None:
-    running = broker_in(tmp_path)
+    # what actors open by its name they need later than this test ends, or have before the move
+    late_ms = 3_600_000
+    running = broker_in(
+        tmp_path,
+        flush_interval_consume_queue_ms=late_ms,
+        flush_consume_queue_thorough_interval_ms=late_ms,
+        flush_consumer_offset_interval_ms=late_ms,
+        clean_resource_interval_ms=late_ms,
+    )
     moved = tmp_path / "moved"
     with Producer(store=running.store) as producer:
         producer.send("orders", b"0", queue=0).result(WAIT_S)
         with Consumer(store=running.store, topic="orders") as consumer:
             assert consumer.poll(WAIT_S)  # it has its queue, whose files are made by name
+        segments = StorePaths(running.store).commit_log
+        while len(list(segments.iterdir())) < 2:
+            time.sleep(0.01)
         running.store.rename(moved)
         try:
             assert producer.send("orders", b"1", queue=0).result(WAIT_S).queue_offset == 1
