@@ -10,6 +10,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from penstock.chaos.broker import Broker
 from penstock.client.connection import Connection
 from penstock.client.groups.admin import GroupAdmin
@@ -32,6 +34,7 @@ for name in start_order():
     assert said.splitlines() == [f"{name} {name in NUMPY}" for name in start_order()]
 
 
+@pytest.mark.true_starts
 def test_an_actor_that_is_said_to_do_without_numpy_does_so_at_work(tmp_path: Path) -> None:
     broker = Broker(tmp_path / "broker", {})
     try:
