@@ -107,8 +107,8 @@ def _ahead(
     most: int,
     seen: Callable[[pa.RecordBatch], None] | None = None,
 ) -> Generator[pa.RecordBatch]:
-    """The same batches, of which a thread of its own has made at most so many before they are asked
-    for; it shows them to `seen`. Raises what either raises."""
+    """The same batches, made by a thread of its own that is ahead by `most` of them and shows
+    them to `seen`. Raises what either raises."""
     made: queue.Queue[pa.RecordBatch | BaseException | None] = queue.Queue(most)
     over = threading.Event()
 

@@ -3,7 +3,7 @@
 May import `supervisor`, `client` and `shared`. Nothing that a broker does: it is the one that
 `penstock up` starts.
 
-`Broker` is all that a program needs. Behind it one process per program, the launcher, has the
+`Broker` is all that a program needs. Below it one process per program, the launcher, has the
 broker's code imported already and forks a supervisor for each broker, so that every start after the
 first one is short. A broker ends with its program, in order, however that ends.
 """

@@ -1,4 +1,4 @@
-"""How the worker is tested: with a broker of the test's own, that leaves nothing behind.
+"""How the worker is tested: with a broker of the test's own, of which nothing is left.
 
 pip install penstock pytest
 pytest test_worker.py

@@ -123,7 +123,7 @@ def _add_libraries(root: Path) -> None:
     wanted = {each for each in wanted if not _in(root, each).exists()}
     for library in wanted:
         _copy(library, root, follow_symlinks=True)
-    # the loader looks in few folders by itself, and Python's is none of them
+    # the loader looks in few folders by itself, and Python's is not among them
     folders = sorted({str(each.parent) for each in wanted})
     (root / "etc").mkdir(exist_ok=True)
     (root / "etc" / "ld.so.conf").write_text("\n".join(folders) + "\n")

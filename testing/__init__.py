@@ -1,4 +1,4 @@
-"""What the tests of an application need: a real broker, quickly, that leaves nothing behind.
+"""What the tests of an application need: a real broker, quickly, of which nothing is left.
 
 `plugin` is a plugin of pytest, found by itself where Penstock is installed; `Broker` serves other
 test frameworks. May import `embedded` and `client`; nothing of the product imports it.

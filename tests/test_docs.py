@@ -268,7 +268,7 @@ def _picture(page: Path) -> str:
 
 def test_the_architecture_names_exactly_the_doorbells_there_are() -> None:
     rows = _table(ROOT / "docs" / "architecture.md", "actor")
-    rings = {who: () if whom == "nobody" else tuple(whom.split(", ")) for who, whom, _ in rows}
+    rings = {name: () if whom == "nobody" else tuple(whom.split(", ")) for name, whom, _ in rows}
     assert rings == {row.name: row.notifies for row in ROSTER}
 
 

@@ -132,7 +132,7 @@ def broker(tmp_path: Path) -> Iterator[Callable[..., Broker]]:
 
 
 def test_a_stop_wakes_an_actor_that_was_stopped_by_a_signal(broker: Callable[..., Broker]) -> None:
-    # so long that nobody takes it for dead before the stop itself gives up
+    # as long as nobody takes it for dead before the stop itself gives up
     running = broker(settings="actor_stopped_timeout_ms = 60000\nactor_stall_timeout_ms = 60000")
     running.await_ready()
     os.kill(running.actor("flusher")["pid"], signal.SIGSTOP)

@@ -28,7 +28,7 @@ MAX_LINE = 100  # of what ruff does not read
 BANNED_NAMES = {"utils", "util", "common", "helpers", "helper", "manager", "misc"}
 UNPICKLING = re.compile(r"\b(import c?pickle|from c?pickle|send_pyobj|recv_pyobj)\b")
 
-# what each package may import of ours; itself always, except actors
+# what each package may import of the project; itself always, except actors
 MAY_IMPORT = {
     "shared": set(),
     "remoting": {"shared"},
@@ -240,7 +240,7 @@ def test_the_files_of_a_room_import_each_other_in_one_direction() -> None:
     graph: dict[str, set[str]] = {}
     for path in _sources(*PRODUCT):
         parts = path.relative_to(ROOT).with_suffix("").parts
-        if path.name != "__init__.py":  # a face imports what is behind it
+        if path.name != "__init__.py":  # a package's face imports what is in it
             graph[".".join(parts)] = {
                 ".".join(name[:n]) for name in _imports(path) for n in range(2, len(name) + 1)
             }

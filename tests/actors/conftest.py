@@ -125,7 +125,7 @@ class Pipeline:
         return self._living[id(actor)][1]
 
     def give_neighbours(self, actor: Any) -> None:
-        """Those that it rings are there. In search of them it opens and closes sockets."""
+        """Those that it notifies are there. In search of them it opens and closes sockets."""
         bus = self.stage_of(actor).bus
         for name in row_of(type(actor).__name__.lower()).notifies:
             neighbour = self.stage(name).bus
@@ -231,7 +231,7 @@ class Pipeline:
         return socket
 
     def ask(self, actor: Any, client: Any, *parts: bytes, answers: int = 1) -> list[list[bytes]]:
-        """Send a request and drive the actor until so many answers are there."""
+        """Send a request and drive the actor until this many answers are there."""
         deadline = time.monotonic() + ANSWER_S
         sent, found = not parts, []
         while not sent or len(found) < answers:

@@ -64,7 +64,7 @@ def _expected(broker: Any, tmp_path: Path) -> list[bytes]:
 
 
 def _append(broker: Any, count: int, start: int = 0) -> list[int]:
-    """So many records with a unique key each: k0, k1, ...; where they end."""
+    """This many records with a unique key each: k0, k1, ...; where they end."""
     numbers = range(start, start + count)
     return [broker.append(properties={"UNIQ_KEY": f"k{number}"}) for number in numbers]
 
@@ -87,7 +87,7 @@ def test_the_reput_writes_the_index_that_the_log_gives(
 def test_a_successor_leaves_no_key_out_and_none_twice(
     running: Callable[..., Any], work: Callable[..., None], tmp_path: Path, back: int
 ) -> None:
-    """Killed behind the index's header and before `dispatched`, over a roll-over too."""
+    """Killed after the index's header and before `dispatched`, over a roll-over too."""
     broker = running()
     first = broker.start(Reput)
     steps = _append(broker, 45)

@@ -109,7 +109,7 @@ def test_every_record_has_its_entry_over_every_boundary(
 def test_a_successor_writes_again_what_its_predecessor_had_not_told_of(
     pipeline: Callable[..., Any], work: Callable[..., None], back: int
 ) -> None:
-    """Killed behind the queue table's store and before the position's: the table does not go back,
+    """Killed after the queue table's store and before the position's: the table does not go back,
     and the entries come to the same places."""
     broker = pipeline(**MAPPED)
     first = broker.start(Reput)
@@ -357,8 +357,8 @@ def test_a_record_whose_queue_offset_is_damaged_keeps_nobody_from_the_others(
     bent: int,
     entries: list[int],
 ) -> None:
-    """Found at a start; no checksum covers it. One that jumps is passed over, one that names the
-    slot of another does not get it, and the slot that it had leads to the next of its queue."""
+    """No checksum covers it. One that jumps is passed over at a start, one that names the slot of
+    another does not get it, and the slot that it had leads to the next of its queue."""
     broker = pipeline(**MAPPED)
     starts = [0, *(broker.append() for _ in range(5))]
     with (broker.paths.commit_log / segment_name(0)).open("r+b") as file:

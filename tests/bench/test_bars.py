@@ -128,14 +128,14 @@ def test_a_verdict_says_by_how_much_of_what_is_asked(
 
 def test_what_penstock_does_alone_is_held_against_its_bars() -> None:
     found = _compared({})
-    behind = {"reput_behind_flushed": {"p99_ms": 120.0}}
+    after = {"reput_behind_flushed": {"p99_ms": 120.0}}
     found.sweeps = Sweeps(
         queues=[Point(DURABLE, x, rate, 1) for x, rate in ((8, 100.0), (64, 1.0), (10_000, 90.0))],
         alone=[
             _result("latency", WRITTEN, 0.4, 6.0),
             _result("latency", DURABLE, 2.0, 9.0),
             _result("pipeline", WRITTEN, 1, 1, {"idle_pss_mib": 100.0}),
-            _result("pipeline", DURABLE, 1, 1, behind | {"idle_pss_mib": 300.0}),
+            _result("pipeline", DURABLE, 1, 1, after | {"idle_pss_mib": 300.0}),
         ],
         long=_result("pipeline", WRITTEN, 1, 1, {"growth_own_mib": 3, "growth_pss_mib": 9}),
     )

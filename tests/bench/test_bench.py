@@ -74,7 +74,7 @@ def test_several_producers_store_what_is_counted_and_consumers_read_it(stack: St
     assert sent["shape"] | {"size": 100, "producers": 2, "ack": "written"} == sent["shape"]
     assert (sent["run"], again["run"]) == (0, 1)
     assert sent["stored"] > sent["messages"]
-    # nobody can look at the processes behind an endpoint
+    # nobody can look at the processes that serve an endpoint
     assert set(read["cpu_s_per_million"]) == {"client", "total"}
     backlog = read["details"]["backlog"]
     assert read["stored"] == backlog

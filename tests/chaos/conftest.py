@@ -1,7 +1,7 @@
 """Brokers as real processes, and load whose history is kept to be compared with what is stored.
 
 `broker` makes brokers; each goes away at the end of its test, which fails when a process or shared
-memory stays behind. `load` makes producers that send numbered messages and remember what was
+memory is left. `load` makes producers that send numbered messages and remember what was
 acknowledged; `follow` makes consumers that remember what they saw. All of them are chaos/'s.
 """
 

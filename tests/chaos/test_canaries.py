@@ -105,7 +105,7 @@ def misfits(place: Path) -> list[str]:
 
 
 def bounded(value: str, kind: str, rounds: int) -> Any:
-    """A parameter of a test with so many rounds of this kind."""
+    """A parameter of a test with this many rounds of this kind."""
     if kind not in ROUND_SECONDS:
         return value
     return pytest.param(value, marks=pytest.mark.timeout(rounds * ROUND_SECONDS[kind]))

@@ -1,6 +1,6 @@
 """Power failures at every event: traces of a stepped broker break no promise, seeded bugs do.
 
-PENSTOCK_CHAOS_TRACES=50 tries so many traces, each as deep as a round of `penstock chaos`, and
+PENSTOCK_CHAOS_TRACES=50 tries this many traces, each as deep as a round of `penstock chaos`, and
 PENSTOCK_CHAOS_CANARIES=all has one more bug. One that shows only while two actors are at work in
 the same moment is not for this way: they take turns.
 """

@@ -2,7 +2,7 @@
 next start's sync may succeed and leave on the disk what was there before.
 
 Whatever a start finds in order, it may be only because one before it has put that into the page
-cache. So behind a start that has succeeded the disk is, for certain, what every process reads.
+cache. So after a start that has succeeded the disk is certainly what every process reads.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ def test_behind_a_start_that_succeeds_nothing_is_only_in_memory_whichever_sync_f
 
 def _torn_behind_the_third(image: Image) -> Image:
     """The disk as another boot finds it: of the log's first page a part was never written, whole
-    records stand behind it, and neither checkpoint nor watermark knows of any."""
+    records stand after it, and neither checkpoint nor watermark knows of any."""
     files = dict(in_another_boot(image).entries)
     log = bytearray(files["store/commitlog/00000000000000000000"] or b"")
     log[1000:1400] = bytes(400)
@@ -169,7 +169,7 @@ def _torn_behind_the_third(image: Image) -> Image:
 def test_messages_that_a_failed_start_has_cut_do_not_come_back_behind_later_ones(
     place: Path,
 ) -> None:
-    """They would look like what a checkpoint knows of, behind damage: the store read-only."""
+    """They would look like what a checkpoint knows of, after damage: the store read-only."""
     config = msgspec.structs.replace(
         small_config(place / "disk" / "store", random.Random(1)),
         mapped_file_size_commit_log_bytes=64 << 10,
@@ -206,7 +206,7 @@ def test_messages_that_a_failed_start_has_cut_do_not_come_back_behind_later_ones
 def test_a_log_that_a_run_could_not_flush_is_on_the_disk_behind_a_start_without_its_memory(
     place: Path,
 ) -> None:
-    """As where a container is made anew: the page cache is the same, /dev/shm is not."""
+    """As where a container is made again: the page cache is the same, /dev/shm is not."""
     dice = random.Random(3)
     config = small_config(place / "disk" / "store", dice)
     config = msgspec.structs.replace(config, flush_disk_type="sync")

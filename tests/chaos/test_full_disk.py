@@ -44,7 +44,7 @@ class Disk:
         self._others = place / "others"
 
     def fill(self, percent: float) -> None:
-        """Others take what is missing to so many percent."""
+        """Others take what is missing to this many percent."""
         disk = os.statvfs(self.place)
         used = disk.f_blocks - disk.f_bfree
         blocks = int(disk.f_blocks * percent / 100) - used
@@ -60,7 +60,7 @@ class Disk:
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Callable[[int], Disk]]:
-    """Make a disk of so many MiB, at a place that has a directory `store` on it."""
+    """Make a disk of this many MiB, at a place that has a directory `store` on it."""
     mounted: list[Path] = []
 
     def make(mib: int) -> Disk:

@@ -65,7 +65,7 @@ def test_lost_and_repeated_messages_are_counted_from_what_is_said() -> None:
     del stored[1][1:]
     said = check_order(stored) + check_acknowledged(acked, stored, "which were acknowledged")
     assert (count_twice(said), count_lost(said)) == (2, 2)
-    # whatever a round puts before or behind it
+    # whatever a round puts before or after it
     assert count_lost([f"flush 3: {each}" for each in said]) == 2
     stored[0][0], stored[0][2] = stored[0][2], stored[0][0]
     assert "out of order" in " ".join(check_order(stored))

@@ -27,7 +27,7 @@ from penstock.shared.layout import StorePaths
 from penstock.shared.memory.run_directory import remove_strays
 
 QUEUES, MESSAGES = 2, 14
-# Behind each event so many states by chance, and up to so many of what changed last.
+# After each event this many states by chance, and up to this many of what changed last.
 CHOSEN, FEW = 3, 8
 OF_ROCKETMQ = ("store/commitlog/", "store/consumequeue/", "store/index/", "store/checkpoint")
 

@@ -1,6 +1,6 @@
 """Messages expire under load, while the cleaner and the broker are killed: nothing else is lost.
 
-Whoever is ahead reads everything, whoever is behind is told, the store stays whole, and the disk
+Whoever is ahead reads everything, whoever lags is told, the store stays whole, and the disk
 gets its room back.
 """
 
@@ -154,16 +154,16 @@ def test_under_load_old_messages_go_and_no_others_whoever_is_killed(
     ahead.until(ends)
     assert ahead.missing() == ahead.consumer.skipped, "what it did not get it was told of"
     assert _position(running, "log_start") >= KILLS * SEGMENT_BYTES
-    running.kill()  # between two deletions, or behind the last
+    running.kill()  # between two deletions, or after the last
     running.start()
-    behind = reading(running.consume, start=dict.fromkeys(range(QUEUES), 0))
-    behind.until(ends)
-    assert behind.consumer.skipped == behind.missing() > 0
-    for queue, found in behind.seen.items():
+    after = reading(running.consume, start=dict.fromkeys(range(QUEUES), 0))
+    after.until(ends)
+    assert after.consumer.skipped == after.missing() > 0
+    for queue, found in after.seen.items():
         assert list(found) == list(range(min(found), ends[queue])), (
             "from its beginning without gaps"
         )
-    _check_stored(sent, behind)
+    _check_stored(sent, after)
     # nothing new comes, so the cleaner soon has nothing to do
     _await(lambda: request_clean(running.store)["segments"] == [], "the last deletion")
     _check_told(running)

@@ -354,7 +354,7 @@ def test_an_actor_that_crashes_again_and_again_ends_the_broker_with_a_reason(
 def test_a_queue_file_that_is_cut_under_its_window_ends_the_broker_and_a_repair_brings_all_back(
     broker: Callable[..., Any], check_store: Callable[..., None]
 ) -> None:
-    """Who stores into it dies of SIGBUS. Its successor finds the file short, and puts nothing."""
+    """A store into it is a SIGBUS. Its successor finds the file short and puts nothing."""
     running = broker(mapped_file_size_consume_queue_bytes=20 * 1000)
     running.start()
     _fill(running, 2000)

@@ -46,7 +46,7 @@ def ports() -> dict[str, int]:
 
 
 def _await_more(loads: list[Any], count: int) -> None:
-    """Wait until each producer has so many more acknowledgements."""
+    """Wait until each producer has this many more acknowledgements."""
     goals = [each.count() + count for each in loads]
     deadline = time.monotonic() + 30
     while any(each.count() < goal for each, goal in zip(loads, goals, strict=True)):

@@ -58,7 +58,7 @@ class Terminal:
         while not until or until not in self.text:
             left_s = deadline - time.monotonic()
             assert left_s > 0, f"{until!r} is not shown:\n{self.text}"
-            screen = select.poll()  # select() knows no descriptor above 1023
+            screen = select.poll()  # select() refuses descriptors above 1023
             screen.register(self._screen, select.POLLIN)
             if not screen.poll(left_s * 1000):
                 continue

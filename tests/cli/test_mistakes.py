@@ -205,7 +205,7 @@ def words(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     with _up(Scene(place, {"STORE": str(store)}), ["up", "--store", str(store)]) as ready:
         endpoints = dict(word.split("=", 1) for word in ready.split()[1:])
         with Producer(endpoints["produce"]) as producer:
-            # those that mistakes create come behind them, so what is told does not change
+            # those that mistakes create come after them, so what is told does not change
             for topic in ("audit", "billing", "carts", "clicks", "events", "logins", "payments"):
                 producer.create_topic(topic, 1)
             producer.create_topic("orders", 4)
@@ -350,7 +350,7 @@ def _said(done: subprocess.CompletedProcess[str], program: bool) -> str:
 
 
 def _step(scene: Scene, mistake: dict[str, Any], said: str) -> None:
-    """Take the next step; it must end well, and where it says so the mistake is none any more."""
+    """Take the next step; it must end well, and where it says so it is no mistake any more."""
     if "corrected" in mistake:
         assert mistake["told"].lower() in said.lower(), "what is told leads to the correction"
         program = "python" in mistake

@@ -1,4 +1,4 @@
-"""An afternoon of somebody who reads nothing but --help: a hundred commands, mistakes among them.
+"""An afternoon with a person who reads nothing but --help: a hundred commands, mistakes among them.
 
 Whatever they type: no traceback, no exit code 0 with something missing, one line that says what was
 wrong; and on a terminal a sign of life at least every two seconds.

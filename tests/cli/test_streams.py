@@ -37,13 +37,13 @@ COMMANDS = {
 
 @pytest.fixture
 def shell(broker: Any) -> Shell:
-    """Run a command in a shell, with what is put behind it."""
+    """Run a command in a shell, with what is put after it."""
 
-    def run(words: list[str], behind: str = "") -> subprocess.CompletedProcess[str]:
+    def run(words: list[str], after: str = "") -> subprocess.CompletedProcess[str]:
         store = words[-1] == "--store" or words[0] == "store"
         line = shlex.join([*PENSTOCK, *words, *([str(broker.store)] if store else [])])
         return subprocess.run(
-            ["sh", "-c", f"{line} {behind}"], capture_output=True, text=True, timeout=60
+            ["sh", "-c", f"{line} {after}"], capture_output=True, text=True, timeout=60
         )
 
     sent = subprocess.run(
@@ -53,29 +53,29 @@ def shell(broker: Any) -> Shell:
     return run
 
 
-@pytest.mark.parametrize("behind", [">/dev/full", ">&-"])
+@pytest.mark.parametrize("after", [">/dev/full", ">&-"])
 @pytest.mark.parametrize("name", COMMANDS)
 def test_an_output_that_takes_nothing_is_one_line_and_exit_code_1(
-    shell: Shell, name: str, behind: str
+    shell: Shell, name: str, after: str
 ) -> None:
-    done = shell(COMMANDS[name], behind)
+    done = shell(COMMANDS[name], after)
     assert done.returncode == 1, done.stderr
     *notes, last = done.stderr.splitlines()
     told = json.loads(last)["error"]["status"] if last.startswith("{") else last
     assert "OUTPUT_FAILED" in told and len(notes) <= 1, done.stderr
 
 
-@pytest.mark.parametrize("behind", ["2>/dev/full", "2>&-"])
-def test_an_error_that_nobody_hears_keeps_its_exit_code(shell: Shell, behind: str) -> None:
+@pytest.mark.parametrize("after", ["2>/dev/full", "2>&-"])
+def test_an_error_that_nobody_hears_keeps_its_exit_code(shell: Shell, after: str) -> None:
     for words, code in (
         (["nonsense"], 2),
         (["status", "--store", "/nowhere", "-o", "json"], 3),
         (["consume", "missing", "--store"], 1),
         (["version"], 0),
     ):
-        done = shell(words, behind)
+        done = shell(words, after)
         assert (done.returncode, done.stderr) == (code, ""), words
-    sent = shell(["produce", "quiet", "--store"], f"{behind} <&-")
+    sent = shell(["produce", "quiet", "--store"], f"{after} <&-")
     assert (sent.returncode, sent.stderr) == (1, "")
 
 
@@ -92,8 +92,8 @@ def test_a_report_keeps_its_exit_code_when_its_reader_goes(
     stray.parent.mkdir(parents=True, exist_ok=True)
     stray.write_text("x")
     try:
-        for behind in ("| true; exit $?", ""):
-            found = f"{behind}" if not behind else ""
+        for after in ("| true; exit $?", ""):
+            found = f"{after}" if not after else ""
             done = shell(["store", "verify"], found)
             assert done.returncode == 1
         line = shlex.join([*PENSTOCK, "store", "verify", str(broker.store)])

@@ -1,7 +1,7 @@
 """Models of the other side of the wire, and wires that break, for the cores of the clients.
 
 The writer's model works on the real `Sessions` and the real `place`, and finds the copies of a
-retry only behind the offset that the producer has named; rings are real ones. Its wire delays,
+retry only after the offset that the producer has named; rings are real ones. Its wire delays,
 breaks, still delivers what was on a broken connection, and refuses what does not fit into its
 buffers.
 """
@@ -116,7 +116,7 @@ class Writer:
             self._rings.close()
 
     def lose_power(self, survivors: int) -> None:
-        """Of what was not flushed the first so many messages have reached the disk all the same."""
+        """The first `survivors` messages that were not flushed have reached the disk."""
         self.outages += 1
         flushed = sum(stored.position < self.flushed for stored in self.log)
         gone = self.log[flushed + survivors :]
@@ -314,7 +314,7 @@ class Wire:
             self.now = Connection(self.count)
 
     def cut(self, arrived: int) -> None:
-        """Break the connection; the first so many requests on it will still arrive."""
+        """Break the connection; the first `arrived` requests on it will still arrive."""
         if self.now is not None:
             while len(self.now.up) > arrived:
                 self.now.up.pop()
@@ -347,7 +347,7 @@ class Wire:
         return self.core.send_batch(topic, bodies, None, queue, ack, True, now_ms)
 
     def pump(self, buffers: int) -> None:
-        """The producer's thread, once; at most so many requests fit into the socket."""
+        """The producer's thread, once; at most this many requests fit into the socket."""
         self.core.tick(self.now_ms)
         for number, parts in enumerate(list(self.core.outgoing(self.now_ms))):
             if self.now is None or number >= buffers:
@@ -498,7 +498,7 @@ class Reader:
             self.queues[queue_id] = queue._replace(low=low)
 
     def answer(self, parts: tuple[bytes, ...], at_most: int, final: bool) -> list[bytes] | None:
-        """The answer, or None while the pull is held. A pull gives so many messages at most."""
+        """The answer, or None while the pull is held. A pull gives this many messages at most."""
         request = messages.decode_consume_request(parts[0])
         if isinstance(request, messages.Describe):
             return [encode(self._describe(request))]
@@ -623,7 +623,7 @@ def make_wire() -> Callable[..., Wire]:
 
 @pytest.fixture
 def make_reader() -> Callable[..., Reader]:
-    """Reader(declared): a model of the reader, with so many queues in config/topics.json."""
+    """Reader(declared): a model of the reader, with this many queues in config/topics.json."""
     return Reader
 
 

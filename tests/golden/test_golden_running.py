@@ -1,4 +1,4 @@
-"""Stores that RocketMQ left behind, run: a broker of ours serves them, and appends to them."""
+"""Stores that RocketMQ left behind, run: Penstock's broker serves them, and appends to them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Place = tuple[str, int, int]
 
 
 def _due(lines: list[dict[str, Any]]) -> dict[Place, str]:
-    """What waits in the store for a time that is over: where it is delivered, behind the others."""
+    """What waits in the store for a time that is over: where it is delivered, after the others."""
     found = {}
     visible = [line for line in lines if _is_visible(line)]
     for line in visible:

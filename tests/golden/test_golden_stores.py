@@ -52,7 +52,7 @@ class Golden:
     name: str
     store: Path
     manifest: list[dict[str, Any]]
-    log: bytes  # all segments, one behind the other
+    log: bytes  # all segments, one after the other
 
     def record(self, line: dict[str, Any]) -> bytes:
         return self.log[line["physical_offset"] : line["physical_offset"] + line["size"]]

@@ -1,7 +1,7 @@
 """Real RocketMQ brokers, the official client, and Penstock brokers, all on the same directories.
 
 `place` is a store directory with the ports of whoever serves it. `rocketmq` starts RocketMQ's name
-server and broker on it, `penstock` a broker of ours; `client` is RocketMQ's own client. Each Java
+server and broker on it, `penstock` Penstock's broker; `client` is RocketMQ's own client. Each Java
 program ends with its stdin, so none outlives the tests. What is sent and how it is compared is in
 stores/.
 """
@@ -398,7 +398,7 @@ class Penstock:
 
 @pytest.fixture
 def penstock() -> Iterator[Callable[..., Penstock]]:
-    """Start a broker of ours: penstock(place, flush_disk_type="async", ...)."""
+    """Start Penstock's broker: penstock(place, flush_disk_type="async", ...)."""
     started: list[Penstock] = []
 
     def start(place: Place, **settings: object) -> Penstock:

@@ -397,7 +397,7 @@ def test_a_repair_ends_where_the_log_did_and_not_at_a_blank_of_another_segment(
     make_run: Callable[[Config], Run],
     records: int,
 ) -> None:
-    """Two segments have changed places: the blank of the full one stands behind the log's end, or
+    """Two segments have changed places: the blank of the full one stands after the log's end, or
     goes beyond it, and looks like something whole that the damage ends at."""
     store = stopped_store(twelve[:records], unclean=True)
     end = store.starts()[-1]
@@ -452,11 +452,11 @@ def test_messages_that_stood_where_another_segment_has_its_blank_are_lost_and_no
 def test_a_repair_replaces_what_only_a_start_can_tell_to_be_torn(
     stopped_store: Callable[..., Any], twelve: list[Record], make_record: Callable[..., Record]
 ) -> None:
-    """Else the record would be found torn, and the store be read-only, at each start behind it."""
+    """Else the record would be found torn, and the store be read-only, at each start after it."""
     torn = make_record(queue_id=1, properties=b"a\x01" + b"b" * 9 + bytes(9))
     store = stopped_store([*twelve[:10], torn, *twelve[11:]], unclean=True)
     starts = store.starts()
-    # nobody knows of a flush, and what comes behind is as old as the checkpoint
+    # nobody knows of a flush, and what comes after is as old as the checkpoint
     newest_ms = store_timestamp_ms(store.log(), starts[9])
     store.paths.checkpoint.write_bytes(encode_checkpoint(Checkpoint(newest_ms, newest_ms, 0)))
     log = store.log()

@@ -40,7 +40,7 @@ COMPARED = {
     Checksum.RECORD: OWN,
     Checksum.BOTH: BODY | OWN,
 }
-# names that one may take for another, values that are none or no UTF-8, a hash that is -2**31
+# names that one may take for another, values that are not there or no UTF-8, a hash that is -2**31
 NAMES = [b"TAGS", b"KEYS", b"UNIQ_KEY", b"DELAY", b"XTAGS", b"TAG", b"", b"__CRC32#"]
 VALUES = [b"", b"a", b"a b  a", b"2", b"9", b"007", b"0", b"1234567890", b"\x01x", b"0A" * 16]
 VALUES += ["标签 键".encode(), "x😀".encode(), b"\xff\xc3", b"polygenelubricants"]
@@ -81,7 +81,7 @@ def pieces(draw: st.DrawFn) -> tuple[int, bytes]:
 
 @st.composite
 def damaged(draw: st.DrawFn) -> tuple[int, bytes]:
-    """The same with bytes changed, mostly those of numbers, or cut off; or with more behind it."""
+    """The same with bytes changed, mostly those of numbers, or cut off; or with more after it."""
     position, log = draw(pieces())
     changed = bytearray(log)
     for _ in range(draw(st.integers(0, 3)) if log else 0):

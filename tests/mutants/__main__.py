@@ -1,6 +1,6 @@
 """How well do the tests bite? Puts sampled bugs into copies of the tree and runs the nearest tests.
 
-    make mutants                        30 bugs, chosen anew each time
+    make mutants                        30 bugs, other ones each time
     make mutants N=300 SEED=7           the same ones again
     make mutants ONLY=shared/formats    in these files only; several beginnings with commas between
     make mutants NEAR=12                with the 12 nearest test files of each alone: quicker
@@ -98,7 +98,7 @@ def try_bug(tree: Path, bug: Bug, limit_s: float, near: int) -> Outcome:
             some = tests[done : done + steps[0]]
             found_by = refused or run_tests(tree, some, limit_s, excluded)
         if found_by == ENDLESS and run_tests(tree, some, limit_s, excluded) == ENDLESS:
-            break  # these take so long without the bug, too
+            break  # these take as long without the bug, too
         if "::" in found_by and run_tests(tree, [found_by.split(" - ")[0]], limit_s):
             # a test that fails on this machine, or only sometimes, has found nothing
             excluded.append(found_by.split(" - ")[0])

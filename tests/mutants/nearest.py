@@ -33,7 +33,7 @@ def module_name(root: Path, path: Path) -> str:
 
 @cache
 def imported(path: Path) -> set[str]:
-    """The dotted names of ours that a file imports."""
+    """The dotted names of this project that a file imports."""
     found = set()
     for node in ast.walk(ast.parse(path.read_bytes())):
         if isinstance(node, ast.Import):

@@ -84,7 +84,7 @@ class Store:
         self.broker.paths.checkpoint.write_bytes(page)
 
     def age(self, hours: float) -> None:
-        """The segments that are there were last written so long ago."""
+        """The segments that are there were last written this long ago."""
         for path in self.broker.paths.commit_log.iterdir():
             at_s = (self.broker.clock.now_ms() - hours * HOUR_MS) / 1000
             os.utime(path, (at_s, at_s))
@@ -369,7 +369,7 @@ def test_a_disk_that_is_too_full_costs_the_oldest_one_by_one_where_that_is_allow
     positions = it.broker.positions
     assert (used_percent(positions["disk_used"]), positions["disk_full"]) == (92, 92)
     assert it.segments()[0] == positions["log_start"] == SEGMENT_BYTES
-    it.broker.clock.advance(100)  # the pause behind a deletion
+    it.broker.clock.advance(100)  # the pause after a deletion
     it.work(cleaner)
     it.disk.percent = 86  # less, and still too much: the store stays closed
     it.broker.clock.advance(SETTLE_MS)

@@ -686,7 +686,7 @@ def _delete(broker: Any, topic: str) -> None:
 def test_a_topic_that_is_deleted_takes_its_offsets_along(
     coordinator: Callable[..., Started],
 ) -> None:
-    """One that is made again with its name begins anew; a topic that stays keeps what it has."""
+    """One that is made again begins from scratch; one that stays keeps what it has."""
     broker, actor, member = coordinator()
     topics = load_topics(broker.paths.topics)
     topics.put("stays", 1, 2)

@@ -1,4 +1,4 @@
-"""Who is dead, in the order in which a coordinator may hear of it: no sockets, no clock."""
+"""Which members are dead, in any order in which a coordinator hears of it: no sockets, no clock."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_a_member_that_comes_back_by_another_connection_stays(join: Join) -> Non
 def test_a_members_time_runs_from_the_first_word_that_its_connection_has_ended(join: Join) -> None:
     members = Membership()
     members.join(join, b"peer", 7, 1000, 1)
-    members.join(join, b"peer", -1, 2000, 1)  # a join that is read behind the end
+    members.join(join, b"peer", -1, 2000, 1)  # a join that is read after the end
     members.lost(7, 2000 + GRACE_MS - 1)
     assert dead(members, 2000 + GRACE_MS) == ["a"]
 

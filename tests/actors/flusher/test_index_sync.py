@@ -82,7 +82,7 @@ def test_a_successor_writes_again_what_the_checkpoint_does_not_vouch_for(
 def test_of_a_file_that_somebody_has_cut_short_what_is_there_is_synced(
     directory: Path, first_seen: str
 ) -> None:
-    """Who stores into it dies of that; the flusher comes to an end, and leaves the length."""
+    """Whoever stores into it dies of that; the flusher comes to an end, and leaves the length."""
     _, growing = index_files(directory)
     header = growing.read_bytes()[: HEADER.size]
     sync = IndexSync(directory, SMALL, Checkpoint())

@@ -243,7 +243,7 @@ def directories(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_names_are_synced_before_a_round_is_complete_and_those_above_once(
     queues: Queues, synced: list[str], directories: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who makes a queue's file and its directories does not sync their names."""
+    """Whoever makes a queue's file and its directories does not sync their names."""
     monkeypatch.setattr(queue_sync, "QUEUES_AT_ONCE", 3)
     for slot in range(5):
         queues.put(slot, 0, 10)

@@ -28,7 +28,7 @@ AWAY_S = 1.5
 
 
 class Client:
-    """One member, as RocketMQ's clients are: a connection, which may have to be made anew."""
+    """One member, as RocketMQ's clients are: a connection, which may have to be made again."""
 
     def __init__(self, connect: Callable[[str], Any], endpoint: str, name: str) -> None:
         self._connect, self._endpoint, self.name = connect, endpoint, name

@@ -1,4 +1,4 @@
-"""Who is a member, as a coordinator hears it: nobody who has gone, and none for another."""
+"""Which members there are, as a coordinator hears it: nobody who has gone, and none for another."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Coordinator:
         _, header = self._socket.recv_multipart()
         assert isinstance(words.decode_group_request(header), words.DescribeGroup)
 
-    def say(self, answer: Any) -> None:
+    def tell(self, answer: Any) -> None:
         self._socket.send_multipart((self._peer, encode(answer)))
         until = time.monotonic() + HANG_S
         while not self.groups.work(self.now_ms):
@@ -126,7 +126,7 @@ def test_who_has_left_is_not_joined_again(coordinator: Coordinator, connect: Con
     coordinator.hear(words.Join)  # and that coordinator dies before it has answered
     coordinator.groups.gone(by)
     left = coordinator.hear(words.Leave)
-    coordinator.say(words.Left(left.request, "g"))
+    coordinator.tell(words.Left(left.request, "g"))
     coordinator.now_ms += AGAIN_MS + 1
     coordinator.hears_nothing_more()
 
@@ -152,7 +152,7 @@ def test_who_says_nothing_of_a_group_any_more_leaves_it(
 ) -> None:
     """As in RocketMQ: its connection may live on, for a producer of the same client."""
     beat(coordinator, connect())
-    coordinator.say(joined(coordinator.hear(words.Join)))
+    coordinator.tell(joined(coordinator.hear(words.Join)))
     coordinator.now_ms += FORGOTTEN_MS - 1
     coordinator.groups.work(coordinator.now_ms)
     assert len([*coordinator.groups.members]) == 1
@@ -170,7 +170,7 @@ def lock(coordinator: Coordinator, member: Member) -> None:
 def claim(coordinator: Coordinator, member: Member) -> None:
     coordinator.groups.claim(member, "t", [0], lambda answer: None)
     asked = coordinator.hear(words.Claim)
-    coordinator.say(words.Claimed(asked.request, "g", "t", (words.ClaimedQueue(0, 5, 9),), ()))
+    coordinator.tell(words.Claimed(asked.request, "g", "t", (words.ClaimedQueue(0, 5, 9),), ()))
 
 
 def test_a_lock_outlives_its_connection_as_long_as_rocketmqs(
@@ -179,7 +179,7 @@ def test_a_lock_outlives_its_connection_as_long_as_rocketmqs(
     """Its client may be in the middle of a message: the next one of that key is not to overtake."""
     before, after = connect(), connect()
     beat(coordinator, before)
-    coordinator.say(joined(coordinator.hear(words.Join)))
+    coordinator.tell(joined(coordinator.hear(words.Join)))
     (member,) = coordinator.groups.members
     lock(coordinator, member)
     coordinator.groups.gone(before)
@@ -191,7 +191,7 @@ def test_a_lock_outlives_its_connection_as_long_as_rocketmqs(
     while not (join := coordinator.hear(words.Join)).held:
         pass
     assert join.held == (words.HeldClaim("t", 0, 9),)
-    coordinator.say(joined(join))
+    coordinator.tell(joined(join))
     lock(coordinator, member)
     coordinator.groups.gone(after)
     coordinator.groups.work(coordinator.now_ms)
@@ -206,7 +206,7 @@ def test_a_lock_that_is_renewed_after_its_connection_has_ended_lasts_from_then_o
 ) -> None:
     by = connect()
     beat(coordinator, by)
-    coordinator.say(joined(coordinator.hear(words.Join)))
+    coordinator.tell(joined(coordinator.hear(words.Join)))
     (member,) = coordinator.groups.members
     lock(coordinator, member)
     coordinator.groups.gone(by)
@@ -229,7 +229,7 @@ def test_who_has_no_queue_that_is_locked_leaves_with_its_connection(
 ) -> None:
     by = connect()
     beat(coordinator, by)
-    coordinator.say(joined(coordinator.hear(words.Join)))
+    coordinator.tell(joined(coordinator.hear(words.Join)))
     (member,) = coordinator.groups.members
     if locks:
         coordinator.groups.keep_order(member)
@@ -248,7 +248,7 @@ def test_who_locks_and_says_that_it_leaves_has_gone_with_its_connection(
 ) -> None:
     by = connect()
     beat(coordinator, by)
-    coordinator.say(joined(coordinator.hear(words.Join)))
+    coordinator.tell(joined(coordinator.hear(words.Join)))
     (member,) = coordinator.groups.members
     lock(coordinator, member)
     coordinator.groups.part(member)
@@ -261,12 +261,12 @@ def test_a_queue_is_given_to_the_member_that_its_client_is_by_then(
 ) -> None:
     before, after = connect(), connect()
     call = beat(coordinator, before)
-    coordinator.say(joined(coordinator.hear(words.Join)))
+    coordinator.tell(joined(coordinator.hear(words.Join)))
     coordinator.groups.query(call, QUERY, lambda: 0)
     claim = coordinator.hear(words.Claim)
     coordinator.groups.gone(before)
     beat(coordinator, after)
-    coordinator.say(words.Claimed(claim.request, "g", "t", (words.ClaimedQueue(0, 5, 9),), ()))
+    coordinator.tell(words.Claimed(claim.request, "g", "t", (words.ClaimedQueue(0, 5, 9),), ()))
     member = coordinator.groups.members.get("g", "c")
     assert member is not None and [*member.claims] == [("t", 0)]
 

@@ -53,7 +53,7 @@ def end(sender: Any, half: dict[str, object], outcome: int) -> Any:
 
 
 def visible(asker: Any, topic: str, count: int) -> list[Record]:
-    """So many messages of queue 1, and no more."""
+    """This many messages of queue 1, and no more."""
     pull = {
         "consumerGroup": "g",
         "topic": topic,
@@ -111,9 +111,9 @@ def test_a_producer_that_does_not_know_yet_is_asked_until_it_does(peer: Any) -> 
     """Not the one that has sent it: any of its group, over the connection of its heartbeats."""
     group = "PG-asked"
     sender, other, stranger = peer(), peer(), peer()
-    for who, client, name in ((other, "other", group), (stranger, "stranger", "PG-strange")):
+    for whose, client, name in ((other, "other", group), (stranger, "stranger", "PG-strange")):
         body = {"clientID": client, "producerDataSet": [{"groupName": name}]}
-        assert who.ask(Request.HEART_BEAT, body=msgspec.json.encode(body)).code == 0
+        assert whose.ask(Request.HEART_BEAT, body=msgspec.json.encode(body)).code == 0
     half = send_half(sender, "asked", 4, group)
     # as in RocketMQ this has no answer
     sender.send(Request.END_TRANSACTION, half | {"commitOrRollback": UNKNOWN})

@@ -41,7 +41,7 @@ TOO_FAINT = """
   return found;
 })()
 """
-# what has no name for who cannot see it
+# what has no name for those who cannot see it
 NAMELESS = """
 [...document.querySelectorAll("a, button, input, select, svg, [role=img], [tabindex='0']")]
   .filter((e) => e.checkVisibility() && !e.closest("svg svg"))

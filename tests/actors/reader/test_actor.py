@@ -286,7 +286,7 @@ def test_a_queue_that_grows_while_a_pull_is_looked_at_takes_no_consumer_back(
 ) -> None:
     """Whether the queues are complete is looked at before their ends are, never after.
 
-    Who looks through them for a filter looks twice.
+    Whoever looks through them for a filter looks twice.
     """
     broker, reader, client = running()
     reput = broker.start(Reput)

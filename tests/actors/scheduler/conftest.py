@@ -39,8 +39,8 @@ class Scene:
         self.actor: Any = None
         self._produce = pipeline.client(pipeline.run.endpoints.produce)
         self._session, self._seq, self._number = 1, 0, 0
-        self._say(encode(CreateTopic(1, "orders", QUEUES)))
-        self._say(encode(Hello(99, 1, 1, 0)))
+        self._tell(encode(CreateTopic(1, "orders", QUEUES)))
+        self._tell(encode(Hello(99, 1, 1, 0)))
         self.start()
 
     def start(self) -> None:
@@ -67,7 +67,7 @@ class Scene:
         # what was sent on the old connection may be lost with it
         self._produce = self.broker.client(self.broker.run.endpoints.produce)
         self._session += 1
-        self._say(encode(Hello(99, self._session, self._seq + 1, 0)))
+        self._tell(encode(Hello(99, self._session, self._seq + 1, 0)))
 
     @property
     def now_ms(self) -> int:
@@ -85,7 +85,7 @@ class Scene:
             self.turn(ms)
         return found
 
-    def _say(self, *parts: bytes) -> Any:
+    def _tell(self, *parts: bytes) -> Any:
         self.until(lambda: self._produce.poll(0, 2), "a connection")
         self._produce.send_multipart(parts)
         self.until(lambda: self._produce.poll(0), "an answer of the writer")
@@ -101,7 +101,7 @@ class Scene:
         self._seq += 1
         runs = tuple(QueueRun(each.topic, each.queue_id, 1) for each in records)
         header = Append(99, self._session, self._seq, runs, "written", False)
-        return self._say(encode(header), b"".join(map(encode_record, records)))
+        return self._tell(encode(header), b"".join(map(encode_record, records)))
 
     def send(self, delay: Delay, queue: int = 1, **more: str) -> str:
         """Send a message for a queue of orders that waits; its key."""
@@ -121,7 +121,7 @@ class Scene:
         return [each.body.decode() for each in self.queue(queue_id=queue_id)]
 
     def await_bodies(self, count: int, ms: int = 20) -> list[Record]:
-        """Wait until so many have come to queue 1, and some time more: nothing comes twice."""
+        """Wait until this many have come to queue 1, and some time more: nothing comes twice."""
         self.until(lambda: len(self.queue()) >= count, f"message {count}", ms)
         for _ in range(30):
             self.turn(ms)

@@ -188,7 +188,7 @@ def test_what_is_stored_comes_once_though_its_frame_is_refused_when_it_is_sent_a
     scene: Maker,
 ) -> None:
     it = scene()
-    it._say(encode(CreateTopic(8, "gone", 1)))
+    it._tell(encode(CreateTopic(8, "gone", 1)))
     due_ms = it.now_ms + 300
     key = it.send(Delay(out_ms=due_ms))
     other = Record("gone", b"x", encode_properties({"UNIQ_KEY": "OTHER"}), born_host=HOST)
@@ -201,7 +201,7 @@ def test_what_is_stored_comes_once_though_its_frame_is_refused_when_it_is_sent_a
     it.until(lambda: positions["wrote"] > wrote, "the frame, which nobody flushes")
     it.others, it.actor = others, None
     it.crash_writer()
-    it._say(encode(DeleteTopic(9, "gone")))
+    it._tell(encode(DeleteTopic(9, "gone")))
     it.actor = actor
     assert [each.body.decode() for each in it.await_bodies(1)] == [key]
     it.until(lambda: positions["undelivered"] == 1, "the other one, which has no topic")
@@ -270,7 +270,7 @@ def test_after_a_stop_in_order_nothing_is_doubted_and_rocketmq_finds_its_file(sc
 
 
 def test_a_life_that_stops_before_it_has_looked_leaves_the_doubt_to_the_next(scene: Maker) -> None:
-    """It stops in order, and knows no more of what was on its way than it was told."""
+    """It stops in order, and knows nothing more of what was on its way than it was told."""
     it = scene()
     it.send(Delay(1))
     it.send(Delay(out_ms=it.now_ms + 900))
@@ -560,7 +560,7 @@ def test_a_topic_that_is_gone_holds_nobody_up(
     it.broker.paths.topics.write_text(json.dumps(document))
     it.until(lambda: kept in it.bodies(1), "the queue that is left", ms=50)
     gone = it.send(Delay(1))
-    it._say(encode(DeleteTopic(9, "orders")))
+    it._tell(encode(DeleteTopic(9, "orders")))
     it.until(lambda: it.broker.positions["undelivered"] == 1, "the count", ms=50)
     assert gone not in it.bodies()
     assert "topic orders, which is gone" in capfd.readouterr().err
@@ -628,7 +628,7 @@ def test_what_is_due_in_a_queue_that_goes_just_then_goes_to_one_that_is_left(sce
     keys = [it.send(Delay(out_ms=it.now_ms + 500 + at * 20), queue=3) for at in range(60)]
     it.until(lambda: it.bodies(3), "the first", ms=10)
     # the scheduler looks at topics now and then, and what it has sent may be on its way
-    it._say(encode(UpdateTopic(9, "orders", read_queues=2, write_queues=2)))
+    it._tell(encode(UpdateTopic(9, "orders", read_queues=2, write_queues=2)))
     it.until(lambda: len(it.bodies(3)) + len(it.bodies(1)) >= 60, "all", ms=10)
     # what is refused is put again one by one, and what is due next may be on its way by then
     assert sorted(it.bodies(3) + it.bodies(1)) == keys and it.bodies(1)

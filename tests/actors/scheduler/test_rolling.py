@@ -19,7 +19,7 @@ HOUR_MS = 3_600_000
 
 
 def fill(it: Any, segments: int, topic: str = "orders") -> None:
-    """Store so much that this many more segments are full; and they are old."""
+    """Store messages until this many more segments are full; and they are old."""
     goal = it.broker.positions["wrote"] + segments * it.broker.config.max_message_size_bytes * 4
     while it.broker.positions["wrote"] < goal:
         it.put(Record(topic, bytes(8000), b"", 3))
@@ -101,13 +101,13 @@ def test_what_is_rolled_goes_where_its_topic_still_has_a_queue(
 ) -> None:
     it = scene()
     positions = it.broker.positions
-    it._say(encode(CreateTopic(8, "stays", 4)))
+    it._tell(encode(CreateTopic(8, "stays", 4)))
     due_ms = it.now_ms + 2 * HOUR_MS
     keys = [it.send(Delay(out_ms=due_ms + number), queue=3) for number in range(5)]
     if is_deleted:
-        it._say(encode(DeleteTopic(9, "orders")))
+        it._tell(encode(DeleteTopic(9, "orders")))
     else:
-        it._say(encode(UpdateTopic(9, "orders", read_queues=2, write_queues=2)))
+        it._tell(encode(UpdateTopic(9, "orders", read_queues=2, write_queues=2)))
     fill(it, 2, "stays")
     if is_deleted:
         it.until(lambda: positions["undelivered"] == len(keys), "the count", ms=500)

@@ -51,8 +51,8 @@ class Scene:
         self._session = self._seq = 0
         self._number = 0
         self.log: list[Any] = []
-        self._say(encode(CreateTopic(1, "orders", 4)))
-        self._say(encode(Hello(99, 1, 1, 0)))
+        self._tell(encode(CreateTopic(1, "orders", 4)))
+        self._tell(encode(Hello(99, 1, 1, 0)))
 
     def turn(self) -> None:
         for actor in (self.writer, *self.others, *([self.actor] if self.actor else [])):
@@ -74,7 +74,7 @@ class Scene:
         self.broker.clock.advance(ms)
         self.turn()
 
-    def _say(self, *parts: bytes) -> Any:
+    def _tell(self, *parts: bytes) -> Any:
         self.until(lambda: self._produce.poll(0, 2) or True)
         self._produce.send_multipart(parts)
         self.until(lambda: self._produce.poll(0), "an answer of the writer")
@@ -85,7 +85,7 @@ class Scene:
         self._seq += 1
         runs = tuple(QueueRun(each.topic, each.queue_id, 1) for each in records)
         header = Append(99, 1, self._seq, runs, ack, False)
-        answer = self._say(encode(header), b"".join(map(encode_record, records)))
+        answer = self._tell(encode(header), b"".join(map(encode_record, records)))
         assert isinstance(answer, Appended), answer
         return answer
 
@@ -151,7 +151,7 @@ class Client:
         self.send(RegisterProducer(self._number, self._group, "me"))
         return self.answer()
 
-    def say(self, half: Half, outcome: str, **changes: Any) -> None:
+    def tell(self, half: Half, outcome: str, **changes: Any) -> None:
         self._number += 1
         words = {
             "request": self._number,
@@ -164,7 +164,7 @@ class Client:
         self.send(EndTransaction(**(words | changes)))
 
     def end(self, half: Half, outcome: str, **changes: Any) -> Any:
-        self.say(half, outcome, **changes)
+        self.tell(half, outcome, **changes)
         return self.answer()
 
     def answer(self) -> Any:

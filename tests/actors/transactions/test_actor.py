@@ -48,10 +48,10 @@ def test_a_commit_for_a_queue_that_is_gone_goes_to_one_that_is_left(scene: Scene
     whose local transaction was committed must not be lost."""
     broker = scene()
     halves = [broker.half(b"order %d" % number) for number in range(3)]
-    broker._say(encode(UpdateTopic(9, "orders", read_queues=1, write_queues=1)))
+    broker._tell(encode(UpdateTopic(9, "orders", read_queues=1, write_queues=1)))
     producer = broker.producer()
     for half in halves:
-        producer.say(half, "commit")
+        producer.tell(half, "commit")
     answers = [producer.answer() for _ in halves]
     broker.dispatched()
     found = broker.queue("orders", 0)
@@ -67,7 +67,7 @@ def test_a_commit_of_an_earlier_run_is_found_in_the_queue_that_it_was_moved_to(
     """Of its frame a power failure has left the copy, and not the mark."""
     broker = scene()
     half = broker.half(b"order")
-    broker._say(encode(UpdateTopic(9, "orders", read_queues=1, write_queues=1)))
+    broker._tell(encode(UpdateTopic(9, "orders", read_queues=1, write_queues=1)))
     broker.dispatched()
     (record,) = broker.queue(HALF_TOPIC)
     broker.put(replace(committed(record), queue_id=0))
@@ -112,7 +112,7 @@ def test_many_end_in_few_frames_each_as_it_was_said(scene: Scenes) -> None:
     halves = [broker.half(b"%d" % number) for number in range(40)]
     producer = broker.producer()
     for number, half in enumerate(halves):
-        producer.say(half, "rollback" if number % 3 == 0 else "commit")
+        producer.tell(half, "rollback" if number % 3 == 0 else "commit")
     answers = {answer.request: answer for answer in (producer.answer() for _ in halves)}
     broker.dispatched()
     visible = {each.queue_offset: each for each in broker.queue("orders", 1)}
@@ -133,19 +133,19 @@ def test_what_is_committed_is_there_once_though_its_frame_is_refused_when_it_is_
     scene: Scenes,
 ) -> None:
     it = scene()
-    it._say(encode(CreateTopic(8, "gone", 1)))
+    it._tell(encode(CreateTopic(8, "gone", 1)))
     halves, positions = (it.half(), it.half(REAL_TOPIC="gone", REAL_QID="0")), it.broker.positions
     it.dispatched()
     wrote, producer = positions["wrote"], it.producer()
     for half in halves:
-        producer.say(half, "commit")
+        producer.tell(half, "commit")
     it.others, others = [], it.others
     it.until(lambda: positions["wrote"] > wrote, "the frame, which nobody flushes")
     it.actor, actor, it.others = None, it.actor, others
     it.broker.crash(it.writer)
     it.writer = it.broker.start(Writer)
     it._produce = it.broker.client(it.broker.run.endpoints.produce)
-    it._say(encode(DeleteTopic(9, "gone")))
+    it._tell(encode(DeleteTopic(9, "gone")))
     it.actor = actor
     answers = {answer.request: answer for answer in (producer.answer() for _ in halves)}
     assert answers[1].outcome == "commit"
@@ -179,7 +179,7 @@ def test_a_word_that_comes_before_its_half_message_is_in_the_queue_waits_for_it(
     producer = it.producer()
     reput = it.others.pop()
     half = it.half()
-    producer.say(half, "commit")
+    producer.tell(half, "commit")
     for _ in range(200):
         it.turn()
     assert not producer.socket.poll(0) and not it.queue("orders", 1)
@@ -304,7 +304,7 @@ def test_a_kill_before_the_answer_leaves_one_message(scene: Scenes) -> None:
         broker = scene()
         half = broker.half(b"order")
         producer = broker.producer()
-        producer.say(half, "commit")
+        producer.tell(half, "commit")
         for _ in range(turns):
             broker.turn()
         broker.crash()
@@ -318,7 +318,7 @@ def test_a_commit_whose_mark_a_power_failure_cut_is_not_written_again(scene: Sce
     half = broker.half(b"order")
     broker.dispatched()
     (record,) = broker.queue(HALF_TOPIC)
-    broker.put(committed(record))  # the beginning of the frame; the mark behind it is lost
+    broker.put(committed(record))  # the beginning of the frame; the mark after it is lost
     broker.dispatched()
     wrote = broker.broker.positions["wrote"]
     broker.broker.positions.initialise("run_began", wrote)

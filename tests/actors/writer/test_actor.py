@@ -294,7 +294,7 @@ def test_a_new_writer_numbers_on_though_the_reput_goes_on_while_it_looks(
 def test_a_retry_of_which_the_beginning_is_stored_stores_the_rest(
     pipeline: Callable[..., Any], client: Callable[..., Any]
 ) -> None:
-    """A power failure cuts a frame from behind."""
+    """A power failure cuts off the end of a frame."""
     broker = pipeline()
     broker.allocate(1)
     producer = client(broker, broker.start(Writer))
@@ -324,7 +324,7 @@ def test_a_retry_that_names_an_offset_where_no_record_begins_harms_nobody(
 def test_without_a_segment_a_frame_is_refused_at_once_and_ends_its_session(
     pipeline: Callable[..., Any], client: Callable[..., Any]
 ) -> None:
-    """What is behind it in the session must not be stored before a second try of it is."""
+    """What is after it in the session must not be stored before a second try of it is."""
     broker = pipeline()
     producer = client(broker, broker.start(Writer))
     broker.positions.initialise("allocate_error", errno.ENOSPC)
@@ -333,8 +333,8 @@ def test_without_a_segment_a_frame_is_refused_at_once_and_ends_its_session(
     assert refused.status == "CREATE_MAPPED_FILE_FAILED" and "No space left" in refused.value
     assert broker.positions["append_wanted"] > 0
     broker.allocate(1)
-    (behind,) = producer.append([b"b"])
-    assert isinstance(behind, OutOfStep)
+    (after,) = producer.append([b"b"])
+    assert isinstance(after, OutOfStep)
     assert broker.positions["wrote"] == 0
     producer.hello()
     (answer,) = producer.append([b"b"])

@@ -43,7 +43,7 @@ class Full:
         work_until(self.writer, lambda: self.writer._waiting is not None)
 
     def hold(self, client: Any, count: int = 1, **options: Any) -> None:
-        """Send frames; they are held behind the one that waits."""
+        """Send frames; they are held after the one that waits."""
         held = len(self.writer._held._held) + count
         for _ in range(count):
             client.append([b"x"], answers=0, **options)
@@ -103,7 +103,7 @@ def test_an_append_that_takes_too_long_turns_everything_away_at_once(
 
 
 def test_questions_are_answered_while_frames_wait(full: Full, client: Callable[..., Any]) -> None:
-    """Except behind a frame: the answer would say that the frame is missing."""
+    """Except after a frame: the answer would say that the frame is missing."""
     other = client(full.broker, full.writer)
     assert isinstance(other.hello(), Welcome)
 
@@ -142,8 +142,8 @@ def test_with_fast_failure_a_full_pool_is_said_at_once(
         answers += producer.append(LARGE)
     assert isinstance(answers[-1], Refused) and answers[-1].status == "SYSTEM_BUSY"
     assert answers[-1].value == "it is full"
-    (behind,) = producer.append([b"x"])
-    assert isinstance(behind, OutOfStep)
+    (after,) = producer.append([b"x"])
+    assert isinstance(after, OutOfStep)
 
 
 def test_frames_that_the_disk_keeps_waiting_for_their_answer_block_others_in_time(

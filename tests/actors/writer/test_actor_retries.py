@@ -212,7 +212,7 @@ def test_of_a_scattered_retry_each_message_is_looked_for_and_the_others_are_stor
 def test_of_any_other_retry_the_beginning_is_looked_for_alone(
     pipeline: Maker, client: Maker, frame: Maker
 ) -> None:
-    """What lies behind a message that is not stored was not stored with this frame."""
+    """What lies after a message that is not stored was not stored with this frame."""
     broker = pipeline()
     broker.allocate(2)
     writer = broker.start(Writer)

@@ -211,8 +211,8 @@ def test_a_frame_in_a_ring_that_is_gone_ends_the_session_so_nothing_overtakes_it
     writer._rings.drop(ring.client.producer)
     refused = ring.append(raw := frame("orders", 0, [b"one"]), 0)
     assert isinstance(refused, Refused) and refused.status == "RING_UNAVAILABLE"
-    (behind,) = ring.client.append([b"two"])
-    assert not isinstance(behind, Appended)
+    (after,) = ring.client.append([b"two"])
+    assert not isinstance(after, Appended)
     ring.client.hello()
     assert isinstance(ring.client.append([b"one"])[0], Appended)
     assert len(raw) < broker.positions["wrote"] + 200

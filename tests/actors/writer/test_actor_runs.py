@@ -34,8 +34,8 @@ def test_a_frame_of_several_queues_is_stored_in_its_order_and_says_where_each_we
     three = frame("orders", 2, [b"later"])
     runs = [run_of(2, 1), run_of(0, 2), run_of(2, 1)]
     (answer,) = producer.append_runs(runs, one + two + three)
-    behind = begin + len(one)
-    assert told(answer) == [(0, 1, begin), (1, 0, behind), (3, 2, behind + len(two))]
+    after = begin + len(one)
+    assert told(answer) == [(0, 1, begin), (1, 0, after), (3, 2, after + len(two))]
     assert broker.positions["wrote"] == begin + len(one + two + three)
 
 
@@ -66,7 +66,7 @@ def test_a_retry_of_which_any_beginning_is_stored_stores_the_rest_of_every_run(
     frame: Callable[..., bytes],
     survive: int,
 ) -> None:
-    """A power failure cuts a frame from behind, and so in any of its runs."""
+    """A power failure cuts off the end of a frame, in any of its runs."""
     broker = pipeline()
     broker.allocate(1)
     producer = client(broker, broker.start(Writer))
@@ -114,15 +114,15 @@ def test_a_wrong_run_refuses_the_frame_and_what_is_behind_it(
     wrong: QueueRun,
     status: str,
 ) -> None:
-    """The others come again, in another session, and then before what was behind the frame."""
+    """The others come again, in another session, and then before what was after the frame."""
     broker = pipeline()
     broker.allocate(1)
     producer = client(broker, broker.start(Writer))
     payload = frame("orders", 0, [b"x"]) + frame(wrong.topic, wrong.queue_id, [b"y"])
     (refused,) = producer.append_runs([run_of(0, 1), wrong], payload)
     assert isinstance(refused, Refused) and refused.status == status
-    (behind,) = producer.append([b"behind"])
-    assert isinstance(behind, OutOfStep)
+    (after,) = producer.append([b"behind"])
+    assert isinstance(after, OutOfStep)
     assert broker.positions["wrote"] == 0
     producer.hello()
     (alone,) = producer.append_runs([wrong], frame(wrong.topic, wrong.queue_id, [b"y"]))

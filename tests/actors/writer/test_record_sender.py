@@ -17,7 +17,7 @@ PATIENCE_S = 20
 def drive(
     broker: Any, writer: Any, socket: Any, sender: RecordSender, count: int
 ) -> dict[int, Appended]:
-    """Let both work until there are so many outcomes; the clock goes on by itself."""
+    """Let both work until there are this many outcomes; the clock goes on by itself."""
     found: dict[int, Appended] = {}
     deadline = time.monotonic() + PATIENCE_S
     while len(found) < count:

@@ -190,7 +190,7 @@ def test_a_file_that_cannot_be_written_is_a_typed_error_and_no_topic(
 def test_a_name_that_a_predecessor_left_unsynced_is_synced_before_anything_is_answered(
     file: Path, make_config: ConfigMaker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who asks again for a topic that is there is told so without another write."""
+    """Whoever asks again for a topic that is there is told so without another write."""
     admin = opened(file, make_config())
     answer(admin, CreateTopic(1, "orders", 4))
     synced: list[str] = []

@@ -1,4 +1,4 @@
-"""New topics in turns: one change of the file for many, and a pause behind it."""
+"""New topics in turns: one change of the file for many, and a pause after it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class SlowTopics:
 
     version = 1
 
-    def __init__(self, made: Turns) -> None:
+    def __init__(self, made: SlowTurns) -> None:
         self._made = made
 
     def look_up(self, request: ListTopics) -> TopicList:
@@ -58,8 +58,8 @@ class Log:
         return None
 
 
-class Turns:
-    """Turns over a disk that takes its time."""
+class SlowTurns:
+    """Topic turns over a disk that takes its time."""
 
     def __init__(self, file: Path, config: Config) -> None:
         self.clock = ManualClock()
@@ -82,13 +82,13 @@ class Turns:
 
 
 @pytest.fixture
-def made(tmp_path: Path, make_config: Callable[..., Config]) -> Turns:
+def made(tmp_path: Path, make_config: Callable[..., Config]) -> SlowTurns:
     (tmp_path / "config").mkdir()
     (tmp_path / "penstock").mkdir()
-    return Turns(tmp_path / "config" / "topics.json", make_config(max_queues=10_000))
+    return SlowTurns(tmp_path / "config" / "topics.json", make_config(max_queues=10_000))
 
 
-def test_what_is_asked_meanwhile_is_done_with_one_change(made: Turns, tmp_path: Path) -> None:
+def test_what_is_asked_meanwhile_is_done_with_one_change(made: SlowTurns, tmp_path: Path) -> None:
     turns = made.turns
     assert turns.ask(b"one", CreateTopic(1, "a", 2)) is None
     assert turns.ask(b"two", CreateTopic(2, "../b", 2)) is None
@@ -102,7 +102,7 @@ def test_what_is_asked_meanwhile_is_done_with_one_change(made: Turns, tmp_path: 
     assert set(load_topics(tmp_path / "config" / "topics.json").all()) == {"a", "c"}
 
 
-def test_what_changes_nothing_is_answered_at_once(made: Turns) -> None:
+def test_what_changes_nothing_is_answered_at_once(made: SlowTurns) -> None:
     made.turns.ask(b"one", CreateTopic(1, "a", 2))
     made.answers()
     assert made.turns.ask(b"one", Route(2, "a", True)) == Routed(2, "a", 2)
@@ -113,7 +113,7 @@ def test_what_changes_nothing_is_answered_at_once(made: Turns) -> None:
 
 
 def test_who_asks_for_all_topics_without_an_end_has_one_list_in_its_turn(
-    made: Turns, monkeypatch: pytest.MonkeyPatch
+    made: SlowTurns, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     turns = made.turns
     monkeypatch.setattr(turns, "_topics", SlowTopics(made))
@@ -129,7 +129,7 @@ def test_who_asks_for_all_topics_without_an_end_has_one_list_in_its_turn(
 
 
 def test_lists_wait_up_to_a_number_and_who_is_beyond_it_asks_again(
-    made: Turns, monkeypatch: pytest.MonkeyPatch
+    made: SlowTurns, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(f"{TopicTurns.__module__}.MAX_WAITING", 2)
     for peer in (b"one", b"two", b"three", b"one"):
@@ -141,14 +141,14 @@ def test_lists_wait_up_to_a_number_and_who_is_beyond_it_asks_again(
     assert answered == [b"one", b"two"]
 
 
-def test_no_list_is_made_while_too_many_are_unread(made: Turns) -> None:
+def test_no_list_is_made_while_too_many_are_unread(made: SlowTurns) -> None:
     assert made.turns.ask(b"one", ListTopics(1)) is None
     assert made.answers(room_bytes=SHORT_ANSWER_BYTES) == []
     assert made.answers() == [(b"one", TopicList(1, {}))]
 
 
 def test_who_makes_topics_without_an_end_takes_a_share_of_the_time_and_no_turn_of_others(
-    made: Turns,
+    made: SlowTurns,
 ) -> None:
     turns = made.turns
     for number in range(MAX_OF_PEER):
@@ -171,7 +171,7 @@ def test_who_makes_topics_without_an_end_takes_a_share_of_the_time_and_no_turn_o
     assert spent * (PAUSE + 1) <= made.clock.monotonic_ms() - began + (PAUSE + 1) * DISK_MS
 
 
-def test_others_are_told_of_a_deletion_with_the_answer(made: Turns) -> None:
+def test_others_are_told_of_a_deletion_with_the_answer(made: SlowTurns) -> None:
     made.turns.ask(b"one", CreateTopic(1, "a", 2))
     made.answers()
     made.clock.advance(PAUSE * DISK_MS)

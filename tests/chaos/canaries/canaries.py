@@ -340,7 +340,7 @@ def queue_entries_past_log_end_kept(queue_recovery: Any) -> None:
 
 @canary("shared.recovery.recover_log", "power")
 def torn_tail_kept(recovery: Any) -> None:
-    """A start leaves what stands behind the log's end."""
+    """A start leaves what stands after the log's end."""
     recovery.cut_log = lambda directory, bases, size, start, end, doubted: 0
 
 
@@ -381,7 +381,7 @@ def broken_list_of_deletions_believed(deletions: Any) -> None:
     """A cleaner ends over a list of deletions that it cannot read."""
 
     def read_only(self: Any, paths: Any, say: Any) -> None:
-        self._paths, self._say, self._unwritten = paths, say, False
+        self._paths, self._tell, self._unwritten = paths, say, False
         self._rows = deletions.load_deletions(paths)
 
     deletions.Deletions.__init__ = read_only
@@ -389,7 +389,7 @@ def broken_list_of_deletions_believed(deletions: Any) -> None:
 
 @canary("shared.recovery.witness", "damage")
 def torn_without_a_witness(witness: Any) -> None:
-    """What stands behind damage is taken for what a power failure has left, whoever was told."""
+    """What stands after damage is taken for what a power failure has left, whoever was told."""
     witness.Witness.tears = lambda self, position: self.may_be_cut
     witness.Witness.covers = lambda self, position, timestamp_ms: False
 
@@ -532,7 +532,7 @@ def generation_check_left_out(supervisor: Any) -> None:
 
 @canary("actors.writer.log_tail", "points")
 def offsets_from_queues_only(log_end: Any) -> None:
-    """A new writer takes queue offsets from the queues, not from the log behind them."""
+    """A new writer takes queue offsets from the queues, not from the log after them."""
     next_offsets = log_end._next_offsets
     log_end._next_offsets = lambda run, positions, pieces, gone: next_offsets(
         run, positions, lambda start, stop: iter(()), gone

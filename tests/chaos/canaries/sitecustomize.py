@@ -1,7 +1,7 @@
 """Lets one seeded bug loose in every Python process that has this directory first on PYTHONPATH.
 
 PENSTOCK_CANARY names it. Python imports this file by itself when it starts, before anything of
-Penstock is there. It knows no bugs; those are in canaries.py.
+Penstock is there. The bugs are in canaries.py.
 """
 
 import os

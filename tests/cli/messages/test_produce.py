@@ -58,7 +58,7 @@ def _await(stream: Any, wanted: bytes) -> bytes:
     """What comes until this does."""
     said = b""
     while wanted not in said:
-        waiting = select.poll()  # select() knows no descriptor above 1023
+        waiting = select.poll()  # select() refuses descriptors above 1023
         waiting.register(stream, select.POLLIN)
         assert waiting.poll(WAIT_S * 1000), said
         part = os.read(stream.fileno(), 65536)

@@ -162,7 +162,7 @@ def test_every_help_has_examples_that_can_be_run(
     found = [line for line in examples.splitlines() if f"penstock {' '.join(path)}" in line]
     assert found, text
     for line in found:
-        # behind wide gaps there is an explanation
+        # after wide gaps there is an explanation
         for part in re.split(r" {2,}", line.strip())[0].split(" | "):
             words = shlex.split(part)
             words = words[: words.index(">")] if ">" in words else words

@@ -18,7 +18,7 @@ WireMaker = Callable[..., Any]
 
 
 def arrive(wire: Any, answers: int, at_most: int) -> None:
-    """So many answers come, of `at_most` messages each, and nobody takes them."""
+    """This many answers come, of `at_most` messages each, and nobody takes them."""
     for _ in range(answers):
         wire.now_ms += REPEAT_MS
         wire.ask()
@@ -56,7 +56,7 @@ def test_positions_are_those_of_each_queue_while_answers_of_two_alternate(
 def test_after_an_error_all_that_was_at_hand_is_forgotten_and_asked_for_again(
     make_reader: WireMaker, make_consumer: WireMaker
 ) -> None:
-    """Also when so much was at hand that nothing more was to be asked for."""
+    """Also when enough was at hand that nothing more was to be asked for."""
     wire = make_consumer(make_reader(), queues=[0])
     count = AHEAD_BYTES // 100 + 1000
     wire.reader.append(0, count)

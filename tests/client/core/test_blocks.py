@@ -97,8 +97,8 @@ def test_each_input_has_its_effect_once_in_order_whatever_members_believe(
 ) -> None:
     log = Log(2)
     members = [Member(log, {0: 0, 1: 0}) for _ in range(3)]
-    for who, counts, what in steps:
-        member = members[who]
+    for number, counts, what in steps:
+        member = members[number]
         for queue in () if "heard" in what else counts:
             known = log.values.get(queue, 0)
             member.claim(queue, known if "value" in what else 0, same="same" in what)

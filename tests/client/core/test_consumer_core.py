@@ -492,7 +492,7 @@ def test_what_came_before_an_error_is_taken_before_it_is_raised(
 def test_records_that_were_not_asked_for_are_an_error_and_are_asked_for_again(
     reader: Any, make_consumer: WireMaker
 ) -> None:
-    """The queue before them is read, and nothing behind them is lost."""
+    """The queue before them is read, and nothing after them is lost."""
     wire = make_consumer(reader, start={0: 3, 1: 0})
     wire.ask()
     wire.read()
@@ -503,7 +503,7 @@ def test_records_that_were_not_asked_for_are_an_error_and_are_asked_for_again(
     at = payload.index(b"1/0") - AT_BODY_V4 + AT_QUEUE_ID
     wire.answers = [[header, payload[:at] + (7).to_bytes(4, "big") + payload[at + 4 :]]]
     wire.arrive()
-    wire.ask()  # what is behind them: the answer will be too late
+    wire.ask()  # what is after them: the answer will be too late
     wire.read(final=True)
     assert [message.queue_offset for message in wire.core.take()] == list(range(3, 10))
     with pytest.raises(QueueUnreadable, match="topic orders, queue 1, offset 0"):

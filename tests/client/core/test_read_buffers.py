@@ -22,14 +22,14 @@ def place(view: memoryview) -> int:
 @given(st.lists(st.tuples(SIZES, st.integers(0, 5)), max_size=20))
 def test_what_somebody_looks_at_stays_as_it_is(steps: list[tuple[int, int]]) -> None:
     buffers, held = ReadBuffers(), list[tuple[int, memoryview]]()
-    for number, (size, let_go) in enumerate(steps):
+    for number, (size, released) in enumerate(steps):
         view = buffers.take(size)
         assert len(view) == size
         view[:1], view[-1:] = bytes([number]), bytes([number])
         # as a message does: a part of it, and not the whole
         held.append((number, view[-1:]))
         del view
-        del held[let_go : let_go + 2]
+        del held[released : released + 2]
         assert all(part[0] == wrote for wrote, part in held)
 
 

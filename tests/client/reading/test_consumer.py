@@ -26,7 +26,7 @@ WAIT_S = 15
 
 
 def bodies(consumer: Consumer, count: int) -> list[bytes]:
-    """The next so many messages."""
+    """The next this many messages."""
     found: list[Message] = []
     while len(found) < count:
         batch = consumer.poll(WAIT_S)

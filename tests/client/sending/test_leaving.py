@@ -395,7 +395,7 @@ def test_a_second_ctrl_c_ends_the_waiting_at_once_and_what_is_given_up_is_said(
     assert process.stdout is not None and process.stdout.readline() == "sent\n"
     process.send_signal(signal.SIGINT)
     began = time.monotonic()
-    # the first one is told of, or not, before or behind the waiting; the second is not too soon
+    # the first one is told of, or not, before or after the waiting; the second is not too soon
     with pytest.raises(subprocess.TimeoutExpired):
         process.wait(1.5)
     process.send_signal(signal.SIGINT)
@@ -472,7 +472,7 @@ def test_what_nobody_has_closed_neither_hangs_nor_talks(
     assert ended.seconds < 20
 
 
-# in a fork ZeroMQ's sockets cannot be closed, and pyzmq says so to who has its warnings on
+# in a fork ZeroMQ's sockets cannot be closed, and pyzmq says so to whoever has its warnings on
 @pytest.mark.parametrize("what", sorted(QUIET.keys() - {"a consumer in a fork"}))
 def test_with_warnings_on_only_ours_is_heard(
     run: Callable[..., Ended], mute: Any, what: str

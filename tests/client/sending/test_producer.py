@@ -211,10 +211,10 @@ def test_a_message_that_is_too_large_fails_alone(broker: Any) -> None:
             refused: BaseException | None = error
         else:
             refused = None
-        behind = producer.send("alone", b"x" * 65_536, queue=0)
+        after = producer.send("alone", b"x" * 65_536, queue=0)
         refused = refused or too_large.exception(WAIT_S)
         assert isinstance(refused, InvalidMessage) and "larger than 65536 bytes" in str(refused)
-        assert [each.result(WAIT_S).queue_offset for each in (before, behind)] == [0, 1]
+        assert [each.result(WAIT_S).queue_offset for each in (before, after)] == [0, 1]
 
 
 def test_a_failure_that_nobody_has_looked_at_is_raised_by_flush_once(producer: Producer) -> None:

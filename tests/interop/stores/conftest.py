@@ -44,7 +44,7 @@ from penstock.shared.store.directory import StoreDirectory
 Key = tuple[str, int, int]  # topic, queue, offset
 Item = tuple[int, int]  # of an index file: hash of topic and key, offset in the log
 Rows = dict[Key, dict[str, Any]]
-Wanted = dict[str, Any]
+ToSend = dict[str, Any]
 Place = Any  # this and the next are those of the conftest above
 Penstock = Any
 
@@ -89,10 +89,10 @@ def make_queries() -> Callable[..., list[dict[str, Any]]]:
 
 
 @pytest.fixture
-def make_batches() -> Callable[..., list[Wanted]]:
+def make_batches() -> Callable[..., list[ToSend]]:
     """Batches of 10 messages: make_batches(count, seed). Their topic `batched` has 2 queues."""
 
-    def make(count: int, seed: int) -> list[Wanted]:
+    def make(count: int, seed: int) -> list[ToSend]:
         dice = random.Random(seed)
         return [
             {
@@ -115,13 +115,13 @@ def make_batches() -> Callable[..., list[Wanted]]:
 
 
 @pytest.fixture
-def make_compressible() -> Callable[..., list[Wanted]]:
+def make_compressible() -> Callable[..., list[ToSend]]:
     """Bodies above 4 KiB, to be compressed in each of three ways: make_compressible(count, seed).
 
     Their topic `compressed` has one queue.
     """
 
-    def make(count: int, seed: int) -> list[Wanted]:
+    def make(count: int, seed: int) -> list[ToSend]:
         dice = random.Random(seed)
         return [
             {
@@ -156,18 +156,18 @@ def by_key() -> Callable[[Rows], tuple[list[dict[str, Any]], list[list[str]]]]:
 
 
 @pytest.fixture
-def make_wanted() -> Callable[..., list[Wanted]]:
+def make_wanted() -> Callable[..., list[ToSend]]:
     """Ordinary messages: make_wanted(topic, queues, count, seed).
 
     Bodies of 1 byte to 20 KiB; tags, one key or several, properties, or none of them.
     """
 
-    def make(topic: str, queues: int, count: int, seed: int) -> list[Wanted]:
+    def make(topic: str, queues: int, count: int, seed: int) -> list[ToSend]:
         dice = random.Random(seed)
         made = []
         for number in range(count):
             size = dice.randrange(5000, 20_000) if number % 500 == 7 else dice.randrange(1, 500)
-            wanted: Wanted = {
+            wanted: ToSend = {
                 "topic": topic,
                 "queue": dice.randrange(queues),
                 "body": b64encode(dice.randbytes(size)).decode(),
@@ -280,21 +280,21 @@ class Sides:
         self.client.ask("query", queries=asked, out=out)
         return _lines(out)
 
-    def send(self, place: Place, wanted: list[Wanted]) -> Rows:
+    def send(self, place: Place, wanted: list[ToSend]) -> Rows:
         """Send through the official producers; what is known of each message."""
         self.begin_sending(place, wanted)
         outcome, known = self.end_sending(place, wanted)
         assert outcome == {"acknowledged": len(wanted)}
         return known
 
-    def begin_sending(self, place: Place, wanted: list[Wanted]) -> None:
+    def begin_sending(self, place: Place, wanted: list[ToSend]) -> None:
         messages = place.file("messages.jsonl")
         messages.write_text("".join(json.dumps(each) + "\n" for each in wanted))
         self.receipts = place.file("receipts.jsonl")
         self.receipts.touch()
         self.client.begin("send", messages=messages, receipts=self.receipts)
 
-    def end_sending(self, place: Place, wanted: list[Wanted]) -> tuple[dict[str, Any], Rows]:
+    def end_sending(self, place: Place, wanted: list[ToSend]) -> tuple[dict[str, Any], Rows]:
         """The outcome in all, and what is known of each message that was acknowledged."""
         outcome = self.client.finish()
         known = []
@@ -312,7 +312,7 @@ class Sides:
         return outcome, _keyed(known)
 
     def await_receipts(self, count: int) -> None:
-        """Until about so many messages of those on their way are acknowledged."""
+        """Until about this many messages of those on their way are acknowledged."""
         deadline = time.monotonic() + 60
         while self.receipts.read_bytes().count(b"\n") < count:
             assert time.monotonic() < deadline, "the broker does not answer"
@@ -417,17 +417,17 @@ class Sides:
 class Sent:
     """Messages on their way through our producers, and what came of each."""
 
-    def __init__(self, broker: Penstock, wanted: list[Wanted], ack: str) -> None:
+    def __init__(self, broker: Penstock, wanted: list[ToSend], ack: str) -> None:
         ways = {each.get("compression") for each in wanted}
         self._producers = {
             way: Producer(broker.produce, ack=ack, compression=way and way.lower()) for way in ways
         }
-        self._futures: list[tuple[Wanted, SendFuture]] = []
+        self._futures: list[tuple[ToSend, SendFuture]] = []
         self._failure: PenstockError | None = None
         self._thread = threading.Thread(target=self._send, args=(wanted,))
         self._thread.start()
 
-    def _send(self, wanted: list[Wanted]) -> None:
+    def _send(self, wanted: list[ToSend]) -> None:
         try:
             for each in wanted:
                 producer = self._producers[each.get("compression")]
@@ -437,7 +437,7 @@ class Sent:
             self._failure = failure
 
     def await_acknowledged(self, count: int) -> None:
-        """Until so many of the first messages have their acknowledgement."""
+        """Until this many of the first messages have their acknowledgement."""
         deadline = time.monotonic() + 60
         while len(self._futures) <= count:
             assert time.monotonic() < deadline and self._failure is None, self._failure
@@ -470,7 +470,7 @@ class Sent:
         return _keyed(known)
 
 
-def _send_one(producer: Producer, wanted: Wanted) -> SendFuture:
+def _send_one(producer: Producer, wanted: ToSend) -> SendFuture:
     return producer.send(
         wanted["topic"],
         b64decode(wanted["body"]),
@@ -482,7 +482,7 @@ def _send_one(producer: Producer, wanted: Wanted) -> SendFuture:
     )
 
 
-def _send_batch(producer: Producer, wanted: Wanted) -> SendFuture:
+def _send_batch(producer: Producer, wanted: ToSend) -> SendFuture:
     items = [
         BatchMessage(b64decode(item["body"]), tags=item["tags"], keys=" ".join(item["keys"]))
         for item in wanted["items"]
@@ -491,7 +491,7 @@ def _send_batch(producer: Producer, wanted: Wanted) -> SendFuture:
 
 
 def _known_items(
-    wanted: Wanted, place: tuple[int, int], ids: tuple[str, str]
+    wanted: ToSend, place: tuple[int, int], ids: tuple[str, str]
 ) -> list[dict[str, Any]]:
     """What is known of a message, or of each of a batch: its ids are joined by commas."""
     queue, offset = place
@@ -503,7 +503,7 @@ def _known_items(
 
 
 def _known(
-    wanted: Wanted, queue: int, offset: int, message_id: str, unique_key: str
+    wanted: ToSend, queue: int, offset: int, message_id: str, unique_key: str
 ) -> dict[str, Any]:
     """The fields of a row that sender and receipt decide; the broker may add properties."""
     body = b64decode(wanted["body"])
@@ -529,9 +529,9 @@ def _known(
 
 @pytest.fixture
 def produce() -> Callable[..., Sent]:
-    """Send messages to a broker of ours: produce(broker, wanted, ack="durable")."""
+    """Send messages to Penstock's broker: produce(broker, wanted, ack="durable")."""
 
-    def start(broker: Penstock, wanted: list[Wanted], ack: str = "") -> Sent:
+    def start(broker: Penstock, wanted: list[ToSend], ack: str = "") -> Sent:
         return Sent(broker, wanted, ack)
 
     return start

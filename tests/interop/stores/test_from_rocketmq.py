@@ -20,10 +20,10 @@ APPENDED = 3000
 GROUP = "billing"
 TOPICS = {"orders": 4, "batched": 2, "compressed": 1, "later": 1, "transacted": 1}
 
-Wanted = dict[str, Any]
+ToSend = dict[str, Any]
 
 
-def delayed(level: int, count: int) -> list[Wanted]:
+def delayed(level: int, count: int) -> list[ToSend]:
     return [
         {
             "topic": "later",
@@ -36,7 +36,7 @@ def delayed(level: int, count: int) -> list[Wanted]:
     ]
 
 
-def transactions() -> list[Wanted]:
+def transactions() -> list[ToSend]:
     outcomes = ("COMMIT_MESSAGE", "ROLLBACK_MESSAGE", "UNKNOW")
     return [
         {
@@ -53,7 +53,7 @@ def write_every_kind(
     place: Any,
     client: Any,
     sides: Any,
-    ordinary: list[Wanted],
+    ordinary: list[ToSend],
 ) -> dict[Any, Any]:
     """Every kind of record a broker writes; what is known of those that a client placed."""
     for topic, queues in TOPICS.items():

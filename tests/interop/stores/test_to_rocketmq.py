@@ -12,7 +12,7 @@ from penstock.shared.formats.index_layout import Geometry
 
 TOPICS = {"orders": 4, "batched": 2, "compressed": 1, "payments": 3}
 MESSAGES = 5000  # in each of the topics orders and payments
-UNDER_LOAD = 20_000  # so many are on their way when the kill comes, and not all get there
+UNDER_LOAD = 20_000  # this many are on their way when the kill comes, and not all get there
 BATCHES, COMPRESSED = 100, 60
 
 MAPPED = {"transient_store_pool_enable": False}

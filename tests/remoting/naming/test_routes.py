@@ -71,7 +71,7 @@ def test_a_topic_is_where_masters_have_said_so_and_have_not_gone(
                 fields(name, broker_id, **acting), one, connections[broker], now_ms
             )
             heard[broker] = now_ms
-            if broker_id == min(n for who, n in heard if who == name):
+            if broker_id == min(n for other, n in heard if other == name):
                 topics.setdefault(name, set()).update(names)
         elif step == "unregister":
             routes.unregister("C", said_by.broker_addr, name)

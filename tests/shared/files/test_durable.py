@@ -85,7 +85,7 @@ def test_a_directory_and_its_parents_are_durable(tmp_path: Path, synced: list[st
 def test_a_directory_of_which_nobody_knows_that_its_name_is_durable_is_synced_again(
     tmp_path: Path, synced: list[str]
 ) -> None:
-    """Who made it may have been killed before that; it has put nothing into it then."""
+    """Whoever made it may have been killed before that; it has put nothing into it then."""
     (tmp_path / "a").mkdir()
     make_directory(tmp_path / "a" / "b")
     assert synced == [tmp_path.name, "a"]
@@ -96,7 +96,7 @@ def test_a_directory_of_which_nobody_knows_that_its_name_is_durable_is_synced_ag
 def test_a_directory_whose_name_is_not_on_disk_does_not_stay(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A second sync could succeed and be a lie; one of a name that is made anew is not."""
+    """A second sync could succeed and be a lie; one of a name that is made again is not."""
 
     def fail(handle: int) -> None:
         raise OSError(errno.EIO, "the parent")

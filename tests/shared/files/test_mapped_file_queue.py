@@ -1,4 +1,4 @@
-"""Mapped segments: offsets go to the right file, and a directory that is none is named."""
+"""Mapped segments: offsets go to the right file, and what is no directory is named."""
 
 from __future__ import annotations
 

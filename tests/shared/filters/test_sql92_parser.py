@@ -1,4 +1,4 @@
-"""SQL92 filters: against RocketMQ's own outcomes, and against a model that knows no text."""
+"""SQL92 filters: against RocketMQ's own outcomes, and against a model without texts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Message ids: the golden vectors, round trips, and texts that are none."""
+"""Message ids: the golden vectors, round trips, and texts that are no ids."""
 
 from __future__ import annotations
 

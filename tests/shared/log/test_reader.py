@@ -218,7 +218,7 @@ def test_pieces_refuse_to_begin_inside_a_record(log: Log, start: int) -> None:
 
 
 def test_a_blank_inside_a_body_is_no_blank(log: Log, make_record: RecordMaker) -> None:
-    """Who says where to begin may point into a body, and the body may hold anything."""
+    """Whoever says where to begin may point into a body, and the body may hold anything."""
     log.append(100)
     trap = encode_record(
         make_record(body=BLANK.pack(1 << 30, MAGIC_BLANK) * 9, physical_offset=log.end)
@@ -290,8 +290,8 @@ def test_whole_records_end_at_a_blank_a_cut_and_at_zeros(make_record: RecordMake
     first = encode_record(make_record(physical_offset=500))
     size = len(first)
     raw = first + encode_record(make_record(physical_offset=500 + size))
-    for behind in (b"", bytes(99), BLANK.pack(99, MAGIC_BLANK).ljust(99, b"\0"), raw, raw[:7]):
-        assert whole_records(memoryview(raw + behind), 500) == 2 * size
+    for after in (b"", bytes(99), BLANK.pack(99, MAGIC_BLANK).ljust(99, b"\0"), raw, raw[:7]):
+        assert whole_records(memoryview(raw + after), 500) == 2 * size
     assert whole_records(memoryview(raw[:-1]), 500) == size
     assert whole_records(memoryview(raw), 501) == 0
     assert whole_records(memoryview(b""), 0) == 0

@@ -315,7 +315,7 @@ def test_what_passes_with_flipped_bits_is_still_a_frame_the_log_can_hold(
 def test_the_smallest_frames_with_any_field_are_refused_or_pass(
     length: int, at: int, value: int
 ) -> None:
-    """What a length or a flag points at may lie behind the frame's end."""
+    """What a length or a flag points at may lie after the frame's end."""
     raw = bytearray(length)
     raw[:8] = length.to_bytes(4, "big") + MAGIC_V1.to_bytes(4, "big")
     raw[12:16] = (3).to_bytes(4, "big")

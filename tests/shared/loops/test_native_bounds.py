@@ -47,7 +47,7 @@ class Fence:
         self.inside = memoryview(self._memory)[mmap.PAGESIZE : mmap.PAGESIZE + room]
 
     def last(self, raw: bytes | int) -> memoryview:
-        """The bytes, or so many zeros, flush against the fence behind them."""
+        """The bytes, or this many zeros, flush against the fence after them."""
         return self._put(raw, len(self.inside) - _size(raw))
 
     def first(self, raw: bytes | int) -> memoryview:
@@ -131,12 +131,12 @@ def lying(raw: bytes) -> Iterator[bytes]:
 
 
 def lies() -> Iterator[bytes]:
-    """Alone, and behind a record that is whole."""
+    """Alone, and after a record that is whole."""
     for each in RECORDS:
         yield from lying(each)
     for each in (RECORDS[0], RECORDS[6]):
-        behind = with_number(each, 28, 8, len(WHOLE))
-        yield from (WHOLE + lie for lie in lying(behind))
+        after = with_number(each, 28, 8, len(WHOLE))
+        yield from (WHOLE + lie for lie in lying(after))
 
 
 # --- what is run, each in a process of its own ---

@@ -1,4 +1,4 @@
-"""Rows between the log and the queues, held against plain dictionaries; both forms of the loops."""
+"""Rows between the log and the queues, compared with dictionaries; both forms of the loops."""
 
 from __future__ import annotations
 
@@ -86,8 +86,8 @@ def test_ends_move_behind_the_rows_and_never_back(
         words[queue * step] = end
     form.move_ends(packed(found), memoryview(words), step)
     for queue, end in enumerate(ends):
-        behind = [offset + 1 for each, offset, _ in found if each == queue]
-        assert words[queue * step] == max([end, *behind])
+        after = [offset + 1 for each, offset, _ in found if each == queue]
+        assert words[queue * step] == max([end, *after])
     between = [word for at, word in enumerate(words) if at % step]
     assert between == [7] * len(between)
 
@@ -102,7 +102,7 @@ def test_entries_that_follow_each_other_are_rows(
 
 @pytest.mark.parametrize("form", FORMS)
 def test_what_leads_outside_is_refused(form: ModuleType) -> None:
-    """A number that nobody gave, a part of a row: mistakes of ours, and never a stray write."""
+    """A number that nobody gave, a part of a row: the caller's mistakes, never a stray write."""
     row, area = ROW.pack(3, 0, bytes(20)), memoryview(bytearray(40))
     with pytest.raises((IndexError, ValueError)):
         form.put_entries(row, array("q", (0, 2, 0)), area)

@@ -62,7 +62,7 @@ def test_only_the_owner_publishes(mapped: dict[str, Positions]) -> None:
 
 
 def test_words_of_different_owners_share_no_cache_line(page: Path) -> None:
-    """Found by writing: which line of the file changes with which word."""
+    """It is found by writing: which line of the file changes with which word."""
     lines: dict[str, int] = {}
     for number, position in enumerate(POSITIONS, 1):
         before = page.read_bytes()

@@ -1,4 +1,4 @@
-"""The space of a ring, held against a plain model: a list that says whose each byte is."""
+"""The space of a ring, compared with a plain model: a list that says whose each byte is."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class AnySpace(RuleBasedStateMachine):
         return [each for each in self.spans if each.is_live]
 
     def _free_in_a_row(self) -> int:
-        """Behind the newest span, up to the oldest one or the ring's end; or before the oldest."""
+        """After the newest span, up to the oldest one or the ring's end; or before the oldest."""
         if not self.spans:
             return SIZE
         oldest, newest = self.spans[0].offset, self.spans[-1]
@@ -93,13 +93,13 @@ TestAnySpace.settings = settings(max_examples=50, stateful_step_count=40, deadli
 def test_frames_answered_in_order_go_round_and_round() -> None:
     space = RingSpace(SIZE)
     seen = []
-    behind = space.take(3 * ALIGNMENT)
+    after = space.take(3 * ALIGNMENT)
     for _ in range(20):
         taken = space.take(3 * ALIGNMENT)
         assert taken >= 0
         seen.append(taken)
-        space.give_back(behind)
-        behind = taken
+        space.give_back(after)
+        after = taken
     assert len(set(seen)) > 3, "the whole ring is used"
 
 

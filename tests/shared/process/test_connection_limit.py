@@ -30,7 +30,7 @@ FEW = 5
 
 
 class Endpoint:
-    """A ROUTER with its door, and those who knock."""
+    """A ROUTER with its limit, and those who connect."""
 
     def __init__(self, directory: Path, kind: str, most: int) -> None:
         listener = (
@@ -50,7 +50,7 @@ class Endpoint:
     def _listen(self, handle: int, wanted: bool) -> None:
         self.heard = [handle] if wanted else []
 
-    def knock(self) -> bool:
+    def connect(self) -> bool:
         """Connect; whether a greeting comes."""
         family = socket.AF_UNIX if self.listener.endpoint.startswith("ipc") else socket.AF_INET
         address = self.listener.socket.getsockname()
@@ -95,20 +95,20 @@ def alone(tmp_path: Path) -> Callable[..., None]:
 def _fill_and_leave(kind: str) -> None:
     it = Endpoint(Path.cwd(), kind, 20)
     inside = 0
-    while it.knock():
+    while it.connect():
         it.tend()
         inside += 1
         # sockets of this process are files too, so a half of the limit are theirs
         assert inside <= 20 // 2 + FEW, inside
     assert inside >= 20 // 2 - FEW and len(it.said) == 1, (inside, it.said)
-    assert not it.knock() and not it.heard
+    assert not it.connect() and not it.heard
     for peer in it.knocking[: FEW + 1]:
         peer.close()
     deadline = time.monotonic() + WAIT_S
     while not it.heard:
         assert time.monotonic() < deadline
         it.tend()
-    assert it.knock()
+    assert it.connect()
     it.close()
 
 
@@ -122,12 +122,12 @@ def test_beyond_the_limit_nobody_is_let_in_until_somebody_leaves(
 def _succeed(kind: str) -> None:
     it = Endpoint(Path.cwd(), kind, 1)
     while it.heard:
-        it.knock()
+        it.connect()
         it.tend()
-    assert not it.knock()
+    assert not it.connect()
     listening = {it.listener.endpoint: it.listener.socket.fileno()}
     ConnectionLimit(listening, 100, it.said.append, it._listen)
-    assert it.knock()
+    assert it.connect()
     it.close()
 
 
@@ -154,7 +154,7 @@ def _open_when_full(kind: str) -> None:
         it.tend()
         assert bool(it.heard) == left, "it is closed where those that came are still there"
         if not left:
-            assert not it.knock()
+            assert not it.connect()
             _close(taken)
             it.tend()
             assert it.heard

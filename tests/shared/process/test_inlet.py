@@ -1,4 +1,4 @@
-"""What comes to an endpoint: requests one by one, and nothing of who sends parts without an end."""
+"""What comes to an endpoint: requests one by one, and nothing of those without an end."""
 
 from __future__ import annotations
 

@@ -412,7 +412,7 @@ def test_who_stands_at_the_ends_of_queues_is_told_apart_until_one_of_them_moves(
         assert not reader.is_at_ends(reader.standing("orders", elsewhere))
         is_past = 4 not in elsewhere.values() and 2 not in elsewhere.values()
         assert reader.is_at_ends(reader.standing("orders", elsewhere), or_past=True) == is_past
-    # behind the end of a queue that has nothing yet: what that means follows from `dispatched`
+    # after the end of a queue that has nothing yet: what that means follows from `dispatched`
     assert not reader.is_at_ends(reader.standing("orders", {0: 5, 7: 1}))
     second, nowhere = reader.standing("orders", {1: 3}), reader.standing("others", {0: 0})
     assert reader.is_at_ends(second) and reader.is_at_ends(nowhere)

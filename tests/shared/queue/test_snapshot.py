@@ -1,4 +1,4 @@
-"""Where a consume queue ends, whatever stands behind its end."""
+"""Where a consume queue ends, whatever stands after its end."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ROOM = 400
 def test_garbage_behind_a_queue_s_end_does_not_make_it_longer(
     tmp_path_factory: pytest.TempPathFactory, count: int, data: st.DataObject
 ) -> None:
-    """RocketMQ ends it at the first entry that is none."""
+    """RocketMQ ends it at the first entry that is not one."""
     directory: Path = tmp_path_factory.mktemp("queue")
     raw = bytearray(ROOM * ENTRY.size)
     for slot in range(count):

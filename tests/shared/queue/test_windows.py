@@ -229,7 +229,7 @@ def test_very_many_new_files_do_not_need_as_many_descriptors(
 def test_names_that_may_not_be_on_disk_are_told_from_other_errors(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Bytes that did not get there are written anew with the next file; names are not."""
+    """Bytes that did not get there are written again with the next file; names are not."""
     windows = windows_in(tmp_path)
     windows.put(rows_of(0, 0, entries(0, 2)))
     sync = os.fsync

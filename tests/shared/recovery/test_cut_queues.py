@@ -1,4 +1,4 @@
-"""Start-up of consume queues: entries that may have holes behind them go, all others stay."""
+"""Start-up of consume queues: entries that may have holes after them go, all others stay."""
 
 from __future__ import annotations
 

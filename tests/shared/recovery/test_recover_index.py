@@ -66,7 +66,7 @@ class Indexed:
         return [path.read_bytes() for path in index_files(self.paths.index)]
 
     def ended(self, *, unclean: bool, run: Run | None = None) -> None:
-        """A run of ours has had the store, and has stopped or was killed."""
+        """A run of Penstock has had the store, and has stopped or was killed."""
         keep_index_state(self.paths, self.config, run or self.run, self.recovered().log_end)
         if unclean:
             self.paths.abort.write_text(str((run or self.run).supervisor_pid))
@@ -119,7 +119,7 @@ def test_after_an_orderly_stop_of_ours_nothing_is_read_or_changed(
 def test_after_a_crash_of_ours_items_below_the_confirmed_record_are_enough(
     indexed: Callable[[], Indexed], confirmed: int, data: st.DataObject
 ) -> None:
-    """Whatever the disk has of header, slots, and the items behind: a power failure's choice."""
+    """Whatever the disk has of header, slots, and the items after: a power failure's choice."""
     store = indexed()
     store.ended(unclean=True)
     # a time from before a start cut them may call files full that are no more
@@ -154,7 +154,7 @@ def test_after_a_crash_of_ours_items_below_the_confirmed_record_are_enough(
 def test_when_all_processes_died_the_index_stays_for_the_next_reput_to_cut(
     indexed: Callable[[], Indexed], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The kernel still has all that was written; making it anew takes seconds with large files."""
+    """The kernel still has all that was written; making it again takes seconds with large files."""
     store = indexed()
     store.ended(unclean=True)
     died = {"mode": "unclean", "dispatch_from": 0, "from_memory": True}
@@ -169,7 +169,7 @@ def test_when_all_processes_died_the_index_stays_for_the_next_reput_to_cut(
 
 
 def _lose(raw: bytearray, whole: int, data: st.DataObject) -> None:
-    """Of header, slots and the items behind `whole`, the disk may have an older state."""
+    """Of header, slots and the items after `whole`, the disk may have an older state."""
     begin = raw[:40]
     if data.draw(st.booleans()):
         raw[40 : TINY.table_bytes] = bytes(TINY.table_bytes - 40)

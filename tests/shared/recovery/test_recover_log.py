@@ -139,7 +139,7 @@ def test_a_torn_tail_becomes_zeros_and_doing_it_twice_changes_nothing(
     kept: int,
     noise: bytes,
 ) -> None:
-    """A power failure: the last record is there in part, and there may be anything behind it."""
+    """A power failure: the last record is there in part, and there may be anything after it."""
     root = tmp_path_factory.mktemp("torn") / "store"
     paths = StorePaths(root)
     for directory in (paths.commit_log, paths.consume_queue, paths.staging):
@@ -416,7 +416,7 @@ def test_an_older_watermark_does_not_end_the_log_of_a_store_that_was_left_clean(
     make_watermark(hit.store.paths.watermark, mark)
     log = hit.store.log()
     found = hit.store.recover(hit.run)
-    if is_last:  # our own words: what is behind it nobody has written
+    if is_last:  # our own words: what is after it nobody has written
         assert found.log_end == hit.records[9] and found.torn_bytes
     else:
         assert hit.store.log() == log and found.log_end == hit.end
@@ -437,7 +437,7 @@ def test_what_a_queue_names_was_flushed_where_queues_follow_the_flush(
 
 
 def test_the_last_record_is_damage_and_no_torn_tail_where_it_was_flushed(hit: Bench) -> None:
-    """Nothing is behind it that would tell."""
+    """Nothing is after it that would tell."""
     log = bytearray(hit.log)
     log[hit.records[9] + 100] ^= 1
     log[hit.records[11] + 200] ^= 1
@@ -616,7 +616,7 @@ def test_what_rocketmq_left_behind_where_it_cut_the_log_is_not_damage(
     stopped_store: Callable[..., Any], twelve: list[Record]
 ) -> None:
     """It cuts queues, and of the log its own notion of the end: a torn record stays on disk, and
-    whole ones behind it."""
+    whole ones after it."""
     store = stopped_store(twelve)
     *records, end = store.starts()
     for queue_id in (0, 1):

@@ -35,7 +35,7 @@ QUEUES = 3
 def crashed(
     make_config: Callable[..., Config], tmp_path: Path
 ) -> Callable[[int], tuple[StorePaths, Config]]:
-    """A store of so many segments, whose checkpoint names its last record, and with `abort`."""
+    """A store of this many segments, whose checkpoint names its last record, and with `abort`."""
 
     def make(segments: int) -> tuple[StorePaths, Config]:
         root = tmp_path / str(segments)

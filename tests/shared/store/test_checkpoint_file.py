@@ -39,7 +39,7 @@ class Disk:
         self.keeper = CheckpointKeeper(file, self.positions, self.segments, Checkpoint())
 
     def wrote(self, count: int) -> None:
-        """The writer stored so many records: first `wrote`, then the time."""
+        """The writer stored this many records: first `wrote`, then the time."""
         self.positions.initialise("wrote", self.starts[count])
         self.positions.initialise("wrote_timestamp", count * 1000)
 

@@ -54,7 +54,7 @@ Maker = Callable[..., Record]
 
 
 class Killed(Exception):
-    """In the place of a kill: nothing behind it is done."""
+    """In the place of a kill: nothing after it is done."""
 
 
 def _index_file(path: Path, size: Geometry, hashes: list[int], gaps: list[int]) -> None:
@@ -100,7 +100,7 @@ def test_two_places_that_fit_by_chance_are_one_too_many_where_items_say_little(
     tmp_path: Path, count: int, used: int
 ) -> None:
     """Items of zeros only, as of one key whose hash is 0 at the log's begin: a row later they fit
-    as well, with the unused row behind them. Another slot in use belongs to none of them."""
+    as well, with the unused row after them. Another slot in use belongs to none of them."""
     size = Geometry(40, 60)
     raw = bytearray(size.file_bytes)
     raw[:40] = HEADER.pack(0, 0, 0, 0, used, count + 1)
@@ -343,14 +343,14 @@ def test_a_rebuild_may_give_the_index_another_size_and_a_kill_leaves_one_that_is
     }
     other = _config(store, **asked)
 
-    def anew() -> object:
+    def again() -> object:
         return rebuild_store(store, other, SystemClock(), queues=False, index=True)
 
-    _killed_at(monkeypatch, rebuild, point, anew)
+    _killed_at(monkeypatch, rebuild, point, again)
     had = TINY if point == "rebuild.before_swap" else Geometry(20, 30)
     assert index_sizes(store) == had
     assert verify_store(store.root).ok
-    anew()
+    again()
     assert _values(store) == [4096, 1000, 20, 30] and verify_store(store.root).ok
 
 

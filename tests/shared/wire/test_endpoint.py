@@ -1,4 +1,4 @@
-"""Endpoints as users write them: what they say, and what is said of those that are none."""
+"""Endpoints as users write them: what they say, and what is said of those that are not."""
 
 from __future__ import annotations
 

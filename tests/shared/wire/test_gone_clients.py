@@ -1,4 +1,4 @@
-"""Clients that have gone in the middle of something, and what that does to who serves them."""
+"""Clients that have gone in the middle of something, and what that does to whoever serves them."""
 
 from __future__ import annotations
 

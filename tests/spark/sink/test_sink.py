@@ -51,7 +51,7 @@ def broker(start_shared_broker: Callable[..., Any]) -> Any:
 
 
 def read(store: Path, topic: str, count: int) -> list[Any]:
-    """At least so many messages, and all that are there."""
+    """At least this many messages, and all that are there."""
     found: list[Any] = []
     with Consumer(store=store, topic=topic) as consumer:
         until = time.monotonic() + 150

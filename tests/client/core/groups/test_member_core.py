@@ -42,7 +42,7 @@ OPERATORS = (
 
 
 class Coordinator:
-    """Who is in the group, who has which queue, and how far each is done."""
+    """Which members are in the group, which has which queue, and how far each is done."""
 
     def __init__(self) -> None:
         self.members: dict[str, int] = {}

@@ -315,7 +315,7 @@ def test_what_no_request_has_room_for_is_said_in_several(monkeypatch: pytest.Mon
     topics = (wire.TopicQueues("orders", 5),)
     again = wire.Joined(join.request, "g", 1, ("a",), topics, 5000, "b", 16, 1, 900_000)
     membership.received([encode(again)], 10_000)
-    # one is its own still, one was given anew after its silence, one is another member's
+    # one is its own still, one was given again after its silence, one is another member's
     answers = {2: (2, 5, 12), 3: (3, 7, 99)}
     seen: set[int] = set()
     for now_ms in range(20_000, 60_000, 10_000):

@@ -169,7 +169,7 @@ def test_an_answer_that_comes_too_late_is_not_taken(scene: Scene) -> None:
 def test_a_broker_whose_ring_is_not_here_is_not_asked_again(
     scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is behind a tunnel, or in a container of its own."""
+    """It is at the other end of a tunnel, or in a container of its own."""
     monkeypatch.setattr(run_directory, "_MEMORY", tmp_path / "elsewhere")
     scene.ring.room(0, ENOUGH_BYTES)
     scene.answer(scene.asked(1000))

@@ -177,7 +177,7 @@ def test_any_history_through_a_ring_is_true_in_the_end(
 
 
 def one_history(random: Random, history: AnyHistory) -> None:
-    """The same rules without shrinking: cheaper, so many more, and fewer accidents in each."""
+    """The same rules without shrinking: cheaper, so there are more, with fewer accidents."""
     history.begin(random.random() < 0.2)
     accidents: list[Callable[[], None]] = [
         lambda: history.the_connection_breaks(random.choice((0, 1, 2, 100))),
@@ -300,7 +300,7 @@ def test_messages_of_all_queues_leave_together_and_a_batch_among_them(wire: Any)
 def test_a_wrong_run_fails_alone_and_the_others_keep_their_order(
     wire: Any, first_try_lost: bool
 ) -> None:
-    """A topic is gone that was there when it was asked for; what is behind waits for the rest."""
+    """A topic is gone that was there when it was asked for; what is after waits for the rest."""
     wire.send("c", None, 0, "", 1)
     wire.heal(3)
     wire.writer.gone = {"c"}
@@ -495,13 +495,13 @@ def test_a_message_that_is_late_does_not_stop_those_behind_it(wire: Any) -> None
     wire.pump(0)
     wire.now_ms += 900
     wire.pump(0)
-    behind = wire.send("a", None, 1, "", 1)
+    after = wire.send("a", None, 1, "", 1)
     wire.pump(0)
     wire.now_ms += 150
     wire.heal(8)
     with pytest.raises(ConnectError):
         late.result(0)
-    assert behind.result(0).queue_id == 1
+    assert after.result(0).queue_id == 1
 
 
 def test_a_message_that_is_too_late_is_busy_only_while_it_is_surely_not_stored(wire: Any) -> None:

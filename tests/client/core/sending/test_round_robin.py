@@ -1,4 +1,4 @@
-"""Turns: every queue has its share, and a frame has messages of few of them."""
+"""Round robin: every queue has its share, and a frame has messages of few of them."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_which_queue_is_the_first_is_left_to_chance_and_to_no_seed_of_the_progra
 def test_frames_have_few_queues_and_queues_have_the_same_share(
     queues: list[int], frames: list[int], kinds: tuple[bool, bool]
 ) -> None:
-    """Whatever they hold: so many messages of each topic, batches or not, others with keys."""
+    """Whatever they hold: this many messages of each topic, batches or not, others with keys."""
     batches, keyed = kinds
     topics = {f"t{number}": count for number, count in enumerate(queues)}
     sends = Sends(**topics)
@@ -181,8 +181,8 @@ def test_a_topic_that_has_more_queues_now_uses_them() -> None:
 def test_queues_that_rest_have_no_turns_and_the_others_share_alike(
     queues: int, frames: list[tuple[int, frozenset[int] | None]]
 ) -> None:
-    """Against a plain count. Between two changes of who rests, none has more than what one frame
-    gave beyond another; one that comes back catches up with nobody."""
+    """Against a plain count. While the same rest, none has more than what one frame gave beyond
+    another; one that comes back catches up with nobody."""
     sends = Sends(t=queues)
     everyone, resting = set(range(queues)), frozenset[int]()
     counts: Counter[int] = Counter()

@@ -3,7 +3,7 @@
 //     MakeStore clean|crashed|ipv6 DIR   makes DIR/store and DIR/manifest.jsonl
 //
 // `crashed` ends the process in the middle: no file is closed, nothing more is flushed, and
-// `abort` stays behind.
+// `abort` is left.
 package penstock.golden;
 
 import java.io.BufferedWriter;

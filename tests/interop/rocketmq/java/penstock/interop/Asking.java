@@ -65,7 +65,7 @@ final class Asking {
         DefaultMQProducer asker = producer("interop-asker");
         try {
             // as soon as the request is stored 5.3.3 gives up a reply that is waited for, and has the
-            // callback get a reply that is none
+            // callback get a reply that is not one
             CompletableFuture<Message> answered = new CompletableFuture<>();
             asker.request(new Message(topic, "is it?".getBytes()), new RequestCallback() {
                 @Override

@@ -78,7 +78,7 @@ final class Tools {
         }
         for (String name : OF_GROUPS) {
             ask(name, () -> admin.viewBrokerStatsData(address, name, topic + "@" + group));
-            ask(name + " of nobody", () -> admin.viewBrokerStatsData(address, name, topic + "@nobody"));
+            ask(name + " of no one", () -> admin.viewBrokerStatsData(address, name, topic + "@nobody"));
         }
         for (String name : OF_BROKERS) {
             ask(name, () -> admin.viewBrokerStatsData(address, name, order.getString("cluster")));
@@ -107,7 +107,7 @@ final class Tools {
         ask("queryTopicConsumeByWho", () -> admin.queryTopicConsumeByWho(topic).getGroupList());
         var members = admin.examineConsumerConnectionInfo(group);
         ask("examineConsumerConnectionInfo", () -> members);
-        ask("examineConsumerConnectionInfo of nobody", () -> admin.examineConsumerConnectionInfo("nobody"));
+        ask("examineConsumerConnectionInfo of no one", () -> admin.examineConsumerConnectionInfo("nobody"));
         String member = members.getConnectionSet().iterator().next().getClientId();
         ask("getConsumerRunningInfo",
             () -> admin.getConsumerRunningInfo(group, member, false).getSubscriptionSet());
