@@ -21,6 +21,7 @@ import pytest
 from forked_starts import Forks
 from hypothesis import HealthCheck, settings
 from hypothesis.internal.conjecture import providers
+from memory_files import MemoryFiles
 
 from penstock.shared.config import Config
 from penstock.shared.formats.checkpoint import Checkpoint, encode_checkpoint
@@ -69,6 +70,9 @@ def pytest_collection_finish() -> None:
 # measures, and where they are few, they start as a user's do.
 FORKED = ("actors", "chaos", "cli", "client", "dataframes", "golden", "maintenance", "shared")
 forks = Forks()
+# In these, files are in memory.
+IN_MEMORY = ("maintenance", "shared")
+memory_files = MemoryFiles()
 
 
 def pytest_configure() -> None:
@@ -87,6 +91,17 @@ def pytest_runtest_protocol(item: pytest.Item) -> None:
     forks.is_wanted = (
         folder in FORKED and not is_start and "COVERAGE_PROCESS_CONFIG" not in os.environ
     )
+    memory_files.use(_places_of(item.config), folder in IN_MEMORY)
+
+
+def _places_of(config: pytest.Config) -> pytest.TempPathFactory:
+    factory: pytest.TempPathFactory = vars(config)["_tmp_path_factory"]
+    return factory
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    memory_files.close(_places_of(session.config), failed=exitstatus != 0)
 
 
 # Spark starts in half the time, wherever a test has it started: tests/spark/class_archive.py.
