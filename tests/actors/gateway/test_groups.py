@@ -418,21 +418,36 @@ def test_questions_of_many_groups_at_once_all_have_answers(peer: Any, topic: str
         assert not is_zero or {each.fields["offset"] for each in answers} == {"0"}
 
 
-def test_whoever_joins_is_told_to_divide_after_its_answer_and_once(peer: Any, topic: str) -> None:
+def test_whoever_joins_is_told_to_divide_after_its_answer(peer: Any, topic: str) -> None:
     """As by RocketMQ: by nothing else does the lite pull consumer divide at once."""
     joined, body = peer(), heartbeat("me", f"g{topic}", topic)
     assert joined.ask(Request.HEART_BEAT, body=body).code == Response.SUCCESS
     pushed = joined.hear()
     assert pushed.code == Request.NOTIFY_CONSUMER_IDS_CHANGED and pushed.is_oneway
     assert pushed.fields == {"consumerGroup": f"g{topic}"}
-    assert joined.ask(Request.HEART_BEAT, body=body).code == Response.SUCCESS
-    # by another connection it is new again, and one that broadcasts has all queues anyhow
+    # by another connection it is new again
     again = peer()
     assert again.ask(Request.HEART_BEAT, body=body).code == Response.SUCCESS
     assert again.hear().code == Request.NOTIFY_CONSUMER_IDS_CHANGED
-    broadcasting = heartbeat("everywhere", f"b{topic}", topic, model="BROADCASTING")
-    for _ in range(2):
-        assert again.ask(Request.HEART_BEAT, body=broadcasting).code == Response.SUCCESS
+
+
+def test_whoever_is_known_or_has_all_queues_is_not_told_to_divide(peer: Any, topic: str) -> None:
+    """But that the group has changed, at any time: as the coordinator hears of a new topic."""
+    joined = peer()
+    for client, group, model in (
+        ("me", f"g{topic}", "CLUSTERING"),
+        ("everywhere", f"b{topic}", "BROADCASTING"),
+    ):
+        body = heartbeat(client, group, topic, model=model)
+        answer_of(joined, Request.HEART_BEAT, body=body)
+        told = []
+        for _ in range(5):
+            number = joined.send(Request.HEART_BEAT, body=body)
+            while not (heard := joined.hear()).is_response:
+                told.append(heard.fields["consumerGroup"])
+            assert heard.opaque == number and heard.code == Response.SUCCESS
+        # its own, and one of a change; each of five would tell otherwise
+        assert told.count(group) <= 2
 
 
 @pytest.mark.parametrize("queue", [("", QUEUES), ("", -1), ("no-such", 0), ("%DLQ%no-such", 0)])
