@@ -31,7 +31,8 @@ class Nats:
     def __init__(self) -> None:
         self._java = Java("nats", "Nats")
 
-    def _server(self) -> str:
+    def server(self) -> str:
+        """Its program. Raises MissingDependency."""
         path = f"{Path.home() / 'go' / 'bin'}{os.pathsep}{os.environ['PATH']}{os.pathsep}/usr/sbin"
         found = shutil.which("nats-server", path=path)
         if found is None:
@@ -40,28 +41,32 @@ class Nats:
             )
         return found
 
-    def version(self) -> str:
-        said = subprocess.run([self._server(), "--version"], capture_output=True, text=True).stdout
-        self._java.build()
+    def _server_version(self) -> str:
+        said = subprocess.run([self.server(), "--version"], capture_output=True, text=True).stdout
         return said.split()[-1].removeprefix("v")
+
+    def version(self) -> str:
+        self.server()
+        self._java.build()
+        return self._server_version()
 
     @contextmanager
     def serve(self, place: Path, ack: str) -> Iterator[Server]:
-        place.mkdir()
         (port,) = free_ports(1)
-        version = tuple(map(int, re.findall(r"\d+", self.version())[:2]))
+        version = tuple(map(int, re.findall(r"\d+", self._server_version())[:2]))
         if ack == DURABLE and version < SYNCS_SINCE:
             raise MissingDependency(
                 "this nats-server does not sync before it acknowledges",
                 ".".join(map(str, version)),
                 NEWER,
             )
+        place.mkdir()
         sync = f"sync_interval: {SYNC[ack]}" if version >= SYNCS_SINCE else ""
         file = place / "nats.conf"
         file.write_text(
             f'listen: "{HOST}:{port}"\njetstream {{ store_dir: "{place}/data"\n{sync}\n}}\n'
         )
-        with serving([self._server(), "-c", str(file)], place, port) as pid:
+        with serving([self.server(), "-c", str(file)], place, port) as pid:
             yield Server({"broker": pid}, {"endpoint": f"{HOST}:{port}"})
 
     def command(self, server: Server, load: Load | Read) -> list[str]:

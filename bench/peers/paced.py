@@ -1,7 +1,7 @@
 """From a producer to a consumer at a pace, Penstock beside other brokers; Python on both sides.
 
     python -m penstock.bench.peers.paced
-    python -m penstock.bench.peers.paced --rates 10,1000,10000 --busy 0,1,2 --acks written,durable
+    python -m penstock.bench.peers.paced --rates 10,1000,10000 --beside-busy 0,1,2
 
 A latency is from when a message was due at the producer until its consumer had it; the CPU is that
 of all processes of the broker, a message's share of it. Brokers take turns, so a slow minute of the
@@ -14,9 +14,8 @@ import os
 import signal
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple
@@ -29,23 +28,13 @@ from penstock.bench.accounts import ran
 from penstock.bench.busy import busy
 from penstock.bench.load import Receive, Seen, Send
 from penstock.bench.load_process import load_command, measured, started
-from penstock.bench.peers.kafka import Kafka
-from penstock.bench.peers.ours import Penstock
-from penstock.bench.peers.peer import DURABLE, WRITTEN, Peer, Server
-from penstock.bench.peers.python_clients import require
+from penstock.bench.peers.peer import DURABLE, WRITTEN, Server
 from penstock.bench.peers.python_load import Order
-from penstock.bench.peers.redis import Redis
+from penstock.bench.peers.python_peers import BROKERS, OURS, named, say, served
 from penstock.bench.percentile import percentile
-from penstock.client import Producer
 from penstock.shared.errors import PenstockError
 
-OURS, BESIDE = "penstock", "redis"
-# the broker, and which of the Python clients (python_clients.py) speaks to it
-PEERS: dict[str, tuple[Callable[[], Peer], str]] = {
-    OURS: (Penstock, ""),
-    BESIDE: (Redis, "redis"),
-    "kafka": (Kafka, "confluent-kafka"),
-}
+BESIDE = "redis"
 WARM_S = 0.5
 
 
@@ -69,9 +58,8 @@ class Paced(NamedTuple):
 
 def commands(name: str, server: Server, topic: str, pace: Pace) -> list[list[str]]:
     """The processes that send and that read."""
+    BROKERS[name].make_topic(server, topic)
     if name == OURS:
-        with Producer(server.told["produce"]) as producer:
-            producer.create_topic(topic, 4)
         send = Send(
             server.told["produce"], [topic], pace.size, pace.ack, 4096, pace.seconds, WARM_S,
             rate_per_s=pace.rate_per_s,
@@ -86,7 +74,7 @@ def commands(name: str, server: Server, topic: str, pace: Pace) -> list[list[str
         in_flight=1, warm_s=WARM_S,
     )  # fmt: skip
     orders = order, msgspec.structs.replace(order, reads=True)
-    load = [sys.executable, "-m", "penstock.bench.peers.python_load", PEERS[name][1]]
+    load = [sys.executable, "-m", "penstock.bench.peers.python_load", BROKERS[name].client]
     return [[*load, msgspec.json.encode(each).decode()] for each in orders]
 
 
@@ -146,23 +134,10 @@ def _numbers(ctx: click.Context, parameter: click.Parameter, value: str) -> list
         raise click.BadParameter("numbers with commas between them are wanted") from error
 
 
-def say(line: str) -> None:
-    print(f"{time.strftime('%H:%M:%S')} {line}", file=sys.stderr, flush=True)
-
-
 def _turns(peers: Sequence[str], paces: Sequence[Pace], runs: int, place: Path, ack: str,
            found: dict[tuple[str, Pace], list[Paced]]) -> None:  # fmt: skip
     """All rounds of one kind of acknowledgement."""
-    with ExitStack() as stack:
-        servers = {}
-        for name in peers:
-            peer, client = PEERS[name]
-            if client:
-                require(client)
-            made = peer()
-            if name == "kafka":
-                made.version()  # fetches it
-            servers[name] = stack.enter_context(made.serve(place / f"{name}-{ack}", ack))
+    with served(peers, BROKERS, place, ack) as servers:
         for run in range(runs):
             for pace in paces:
                 for name, server in servers.items():
@@ -178,23 +153,24 @@ def _turns(peers: Sequence[str], paces: Sequence[Pace], runs: int, place: Path, 
 
 
 @click.command()
-@click.option("--peers", default="penstock,redis", show_default=True, help=", ".join(PEERS))
+@click.option("--peers", default=f"{OURS},{BESIDE}", callback=named(BROKERS), show_default=True,
+              help=", ".join(BROKERS))  # fmt: skip
 @click.option("--acks", default=f"{WRITTEN},{DURABLE}", show_default=True)
 @click.option("--rates", callback=_numbers, default="1000", show_default=True, help="A second.")
-@click.option("--busy", "busies", callback=_numbers, default="0,1", show_default=True,
+@click.option("--beside-busy", "busies", callback=_numbers, default="0,1", show_default=True,
               help="Processes that keep a processor busy each.")  # fmt: skip
-@click.option("--size", type=click.IntRange(8), default=1024, show_default=True)
+@click.option("--size", type=click.IntRange(32), default=1024, show_default=True)
 @click.option("--seconds", type=click.FloatRange(min=0.2), default=3.0, show_default=True)
 @click.option("--runs", type=click.IntRange(min=1), default=5, show_default=True)
-def main(peers: str, acks: str, rates: list[int], busies: list[int], size: int, seconds: float,
-         runs: int) -> None:  # fmt: skip
+def main(peers: list[str], acks: str, rates: list[int], busies: list[int], size: int,
+         seconds: float, runs: int) -> None:  # fmt: skip
     """Measure how long a message takes that is sent when it is due."""
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     found: dict[tuple[str, Pace], list[Paced]] = {}
     for ack in acks.split(","):
         paces = [Pace(ack, size, rate, many, seconds) for rate in rates for many in busies]
         with tempfile.TemporaryDirectory(prefix="penstock-peers-") as place:
-            _turns(peers.split(","), paces, runs, Path(place), ack, found)
+            _turns(peers, paces, runs, Path(place), ack, found)
     print(f"{size} bytes, {seconds:g} s a run, load average {os.getloadavg()[0]:.1f}\n")
     print(markdown(HEADS, rows(found)))
 

@@ -1,7 +1,8 @@
 """Python clients of other brokers, each as its documentation says is fast.
 
 `pip install 'penstock[peers]'` brings them. A client is imported when it is made: most
-measurements want none.
+measurements want none. Those here block the loop that they are awaited on, which is theirs alone;
+those that are made for asyncio are in `python_streams.py`.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any, Protocol
 
+from penstock.bench.peers.python_rocketmq import RocketMQWheel
+from penstock.bench.peers.python_streams import NatsPy, RStream
 from penstock.shared.errors import MissingDependency, StoreUnavailable
 
 READ_AT_ONCE = 1000
@@ -22,19 +25,19 @@ BATCH_BYTES, LINGER_MS = 256 << 10, 5
 class Client(Protocol):
     """One connection of one client."""
 
-    def send(self, bodies: list[bytes]) -> None:
+    async def send(self, bodies: list[bytes]) -> None:
         """Have these sent; more than one are due at the same time."""
         ...
 
-    def settle(self) -> None:
+    async def settle(self) -> None:
         """Return when all that was sent is acknowledged. Raises where one is not."""
         ...
 
-    def start(self) -> None:
+    async def start(self) -> None:
         """Stand where the topic begins."""
         ...
 
-    def read(self, timeout_s: float) -> list[bytes]:
+    async def read(self, timeout_s: float) -> list[bytes]:
         """The next bodies; none where the time is over."""
         ...
 
@@ -47,7 +50,7 @@ class RedisStreams:
         self._redis: Any = import_module("redis").Redis(host=host, port=int(port))
         self._topic, self._last = topic, b"0"
 
-    def send(self, bodies: list[bytes]) -> None:
+    async def send(self, bodies: list[bytes]) -> None:
         if len(bodies) == 1:
             self._redis.xadd(self._topic, {"b": bodies[0]})
             return
@@ -56,13 +59,13 @@ class RedisStreams:
             pipeline.xadd(self._topic, {"b": body})
         pipeline.execute()
 
-    def settle(self) -> None:
+    async def settle(self) -> None:
         """Each `send` has heard the answer."""
 
-    def start(self) -> None:
+    async def start(self) -> None:
         self._last = b"0"
 
-    def read(self, timeout_s: float) -> list[bytes]:
+    async def read(self, timeout_s: float) -> list[bytes]:
         block_ms = round(timeout_s * 1000)
         found = self._redis.xread({self._topic: self._last}, count=READ_AT_ONCE, block=block_ms)
         if not found:
@@ -102,7 +105,7 @@ class ConfluentKafka:
         if error is not None:
             self._failed.append(error)
 
-    def send(self, bodies: list[bytes]) -> None:
+    async def send(self, bodies: list[bytes]) -> None:
         producer = self._connected()
         for body in bodies:
             producer.produce(self._topic, body, on_delivery=self._delivered)
@@ -111,12 +114,12 @@ class ConfluentKafka:
         while self._unanswered > self._in_flight:
             producer.poll(0.01)
 
-    def settle(self) -> None:
+    async def settle(self) -> None:
         self._connected().flush()
         if self._failed or self._unanswered:
             raise StoreUnavailable("messages were not taken", self._failed[:1] or self._unanswered)
 
-    def start(self) -> None:
+    async def start(self) -> None:
         if self._consumer is not None:
             self._consumer.close()
         settings = {
@@ -130,7 +133,7 @@ class ConfluentKafka:
         parts = [self._kafka.TopicPartition(self._topic, number, 0) for number in known]
         self._consumer.assign(parts)
 
-    def read(self, timeout_s: float) -> list[bytes]:
+    async def read(self, timeout_s: float) -> list[bytes]:
         found = self._consumer.consume(1, timeout_s)
         found += self._consumer.consume(READ_AT_ONCE, 0)
         return [message.value() for message in found if message.error() is None]
@@ -146,7 +149,7 @@ class KafkaPython:
         self._producer: Any = None
         self._consumer: Any = None
 
-    def send(self, bodies: list[bytes]) -> None:
+    async def send(self, bodies: list[bytes]) -> None:
         if self._producer is None:
             self._producer = self._kafka.KafkaProducer(
                 bootstrap_servers=self._endpoint,
@@ -158,11 +161,11 @@ class KafkaPython:
         while len(self._waiting) > self._in_flight:
             self._waiting.popleft().get(60)
 
-    def settle(self) -> None:
+    async def settle(self) -> None:
         while self._waiting:
             self._waiting.popleft().get(60)
 
-    def start(self) -> None:
+    async def start(self) -> None:
         if self._consumer is not None:
             self._consumer.close()
         self._consumer = self._kafka.KafkaConsumer(
@@ -172,7 +175,7 @@ class KafkaPython:
         self._consumer.assign([self._kafka.TopicPartition(self._topic, each) for each in known])
         self._consumer.seek_to_beginning()
 
-    def read(self, timeout_s: float) -> list[bytes]:
+    async def read(self, timeout_s: float) -> list[bytes]:
         found = self._consumer.poll(timeout_ms=round(timeout_s * 1000), max_records=READ_AT_ONCE)
         return [record.value for records in found.values() for record in records]
 
@@ -181,8 +184,18 @@ CLIENTS: dict[str, Callable[[str, str, int], Client]] = {
     "redis": RedisStreams,
     "confluent-kafka": ConfluentKafka,
     "kafka-python": KafkaPython,
+    "nats-py": NatsPy,
+    "rstream": RStream,
+    "rocketmq": RocketMQWheel,
 }
-_MODULES = {"redis": "redis", "confluent-kafka": "confluent_kafka", "kafka-python": "kafka"}
+_MODULES = {
+    "redis": "redis",
+    "confluent-kafka": "confluent_kafka",
+    "kafka-python": "kafka",
+    "nats-py": "nats",
+    "rstream": "rstream",
+    "rocketmq": "rocketmq",
+}
 
 
 def require(client: str) -> None:

@@ -3,21 +3,26 @@
     python -m penstock.bench.peers.python_load CLIENT ORDER      an order below, as JSON
 
 A client is what its documentation says is fast. It is imported here and nowhere else: who does not
-measure it needs none.
+measure it needs none. All are awaited, so that one load serves those made for asyncio and those
+that block; what is due is waited for with `time.sleep`, as asyncio rounds up to milliseconds.
 """
 
 from __future__ import annotations
 
+import asyncio
+import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator
 
 import msgspec
 
-from penstock.bench.load import ANSWER_TIMEOUT_S, Seen, await_go, body_of, thinned
+from penstock.bench.load import ANSWER_TIMEOUT_S, Seen, await_go, thinned
 from penstock.bench.peers.python_clients import CLIENTS, Client
 
-_STAMP_BYTES = 8
+# Stamps are digits, and no body has a zero: RocketMQ's client for Python ends one there.
+_STAMP_DIGITS = 20
+_LETTERS = bytes(range(1, 256))
 
 
 class Order(msgspec.Struct, frozen=True):
@@ -36,10 +41,14 @@ class Order(msgspec.Struct, frozen=True):
     warm_s: float = 0.5
 
 
-def _paced(client: Client, order: Order, seconds: float) -> int:
+def body_of(size: int) -> bytes:
+    return (_LETTERS * (size // len(_LETTERS) + 1))[:size]
+
+
+async def _paced(client: Client, order: Order, seconds: float) -> int:
     """Each message is sent when it is due, late ones at once and together."""
     count = round(seconds * order.rate_per_s)
-    rest = body_of(order.size)[_STAMP_BYTES:]
+    rest = body_of(order.size - _STAMP_DIGITS)
     began_ns = time.monotonic_ns()
     number = 0
     while number < count:
@@ -49,50 +58,50 @@ def _paced(client: Client, order: Order, seconds: float) -> int:
         bodies = []
         now_ns = time.monotonic_ns()
         while number < count and due_ns <= now_ns:
-            bodies.append(due_ns.to_bytes(_STAMP_BYTES, sys.byteorder) + rest)
+            bodies.append(b"%0*d" % (_STAMP_DIGITS, due_ns) + rest)
             number += 1
             due_ns = began_ns + number * 1_000_000_000 // order.rate_per_s
-        client.send(bodies)
-    client.settle()
+        await client.send(bodies)
+    await client.settle()
     return count
 
 
-def _full(client: Client, order: Order, seconds: float) -> int:
+async def _full(client: Client, order: Order, seconds: float) -> int:
     bodies = [body_of(order.size)] * 64
     sent, until = 0, time.perf_counter() + seconds
     while time.perf_counter() < until or sent < order.messages:
-        client.send(bodies)
+        await client.send(bodies)
         sent += len(bodies)
-    client.settle()
+    await client.settle()
     return sent
 
 
-def send(client: Client, order: Order) -> Seen:
+async def send(client: Client, order: Order) -> Seen:
     run = _paced if order.rate_per_s else _full
-    warm = run(client, msgspec.structs.replace(order, messages=0), order.warm_s)
+    warm = await run(client, msgspec.structs.replace(order, messages=0), order.warm_s)
     await_go()
     began, cpu_began = time.perf_counter(), time.process_time()
-    sent = run(client, order, order.seconds)
+    sent = await run(client, order, order.seconds)
     seconds, cpu_s = time.perf_counter() - began, time.process_time() - cpu_began
     return Seen(sent, warm, seconds, cpu_s, [])
 
 
-def _bodies(client: Client) -> Iterator[list[bytes]]:
-    while bodies := client.read(ANSWER_TIMEOUT_S):
+async def _bodies(client: Client) -> AsyncIterator[list[bytes]]:
+    while bodies := await client.read(ANSWER_TIMEOUT_S):
         yield bodies
 
 
-def read_paced(client: Client, order: Order) -> Seen:
+async def read_paced(client: Client, order: Order) -> Seen:
     """What a paced sender has sent while it warmed up, and then what counts."""
-    client.start()
+    await client.start()
     warm, count = (round(s * order.rate_per_s) for s in (order.warm_s, order.seconds))
     done, latencies_ms = 0, list[float]()
     began = cpu_began = 0.0
-    for bodies in _bodies(client):
+    async for bodies in _bodies(client):
         now_ns = time.monotonic_ns()
         done += len(bodies)
         if done > warm:
-            stamps = (int.from_bytes(body[:_STAMP_BYTES], sys.byteorder) for body in bodies)
+            stamps = (int(body[:_STAMP_DIGITS]) for body in bodies)
             latencies_ms.extend((now_ns - stamp) / 1e6 for stamp in stamps)
         elif done == warm:
             await_go()
@@ -105,7 +114,7 @@ def read_paced(client: Client, order: Order) -> Seen:
     return Seen(count, warm, seconds, cpu_s, thinned(latencies_ms))
 
 
-def read_backlog(client: Client, order: Order) -> Seen:
+async def read_backlog(client: Client, order: Order) -> Seen:
     """All of it again and again; of each body the length and the last byte are added up."""
     body = body_of(order.size)
     expected = order.messages * (len(body) + body[-1])
@@ -113,9 +122,9 @@ def read_backlog(client: Client, order: Order) -> Seen:
     began, cpu_began = time.perf_counter(), time.process_time()
     messages = 0
     while not messages or time.perf_counter() - began < order.seconds:
-        client.start()
+        await client.start()
         done = touched = 0
-        while done < order.messages and (bodies := client.read(ANSWER_TIMEOUT_S)):
+        while done < order.messages and (bodies := await client.read(ANSWER_TIMEOUT_S)):
             for each in bodies:
                 touched += len(each) + each[-1]
             done += len(bodies)
@@ -126,14 +135,18 @@ def read_backlog(client: Client, order: Order) -> Seen:
     return Seen(messages, 0, seconds, cpu_s, [])
 
 
-def main() -> None:
-    order = msgspec.json.decode(sys.argv[2], type=Order)
-    client = CLIENTS[sys.argv[1]](order.endpoint, order.topic, order.in_flight)
+async def _carry_out(name: str, order: Order) -> Seen:
+    client = CLIENTS[name](order.endpoint, order.topic, order.in_flight)
     if order.reads:
-        seen = (read_paced if order.rate_per_s else read_backlog)(client, order)
-    else:
-        seen = send(client, order)
+        return await (read_paced if order.rate_per_s else read_backlog)(client, order)
+    return await send(client, order)
+
+
+def main() -> None:
+    seen = asyncio.run(_carry_out(sys.argv[1], msgspec.json.decode(sys.argv[2], type=Order)))
     print(msgspec.json.encode(seen).decode(), flush=True)
+    # threads of a client's library may hold the process up, or abort it, on its way out
+    os._exit(0)
 
 
 if __name__ == "__main__":

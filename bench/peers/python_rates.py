@@ -13,8 +13,7 @@ import os
 import signal
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 
@@ -23,22 +22,12 @@ import msgspec
 
 from penstock.bench.load import Receive, Seen, Send
 from penstock.bench.load_process import load_command, measured, started
-from penstock.bench.peers.kafka import Kafka
-from penstock.bench.peers.ours import Penstock
-from penstock.bench.peers.paced import OURS, markdown, say
-from penstock.bench.peers.peer import WRITTEN, Peer, Server
-from penstock.bench.peers.python_clients import require
+from penstock.bench.peers.paced import markdown
+from penstock.bench.peers.peer import WRITTEN, Server
 from penstock.bench.peers.python_load import Order
-from penstock.bench.peers.redis import Redis
-from penstock.client import Producer
+from penstock.bench.peers.python_peers import CLIENTS, OURS, named, say, served
 from penstock.shared.errors import PenstockError
 
-SERVERS: dict[str, Callable[[], Peer]] = {
-    OURS: Penstock,
-    "redis": Redis,
-    "confluent-kafka": Kafka,
-    "kafka-python": Kafka,
-}
 WARM_S = 0.5
 # what is read is sent before, and not measured
 BACKLOG = 64 * 1000
@@ -48,6 +37,8 @@ Rates = dict[tuple[str, int, bool], list[float]]
 
 
 def command(client: str, server: Server, order: Order) -> list[str]:
+    if not order.reads:
+        CLIENTS[client].make_topic(server, order.topic)
     if client != OURS:
         load = [sys.executable, "-m", "penstock.bench.peers.python_load", client]
         return [*load, msgspec.json.encode(order).decode()]
@@ -56,8 +47,6 @@ def command(client: str, server: Server, order: Order) -> list[str]:
             order.endpoint, order.topic, order.messages, order.seconds, body_bytes=order.size
         )
         return load_command(read)
-    with Producer(server.told["produce"]) as producer:
-        producer.create_topic(order.topic, 4)
     send = Send(
         server.told["produce"], [order.topic], order.size, WRITTEN, order.in_flight,
         order.seconds, order.warm_s, order.messages,
@@ -108,22 +97,12 @@ def _measure(
     clients: Sequence[str], sizes: Sequence[int], seconds: float, runs: int, place: Path
 ) -> Rates:
     found: Rates = {}
-    with ExitStack() as stack:
-        servers: dict[Callable[[], Peer], Server] = {}
-        for client in clients:
-            made = SERVERS[client]
-            if client != OURS:
-                require(client)
-            if made not in servers:
-                peer = made()
-                if made is Kafka:
-                    peer.version()  # fetches it
-                servers[made] = stack.enter_context(peer.serve(place / made.__name__, WRITTEN))
+    with served(clients, CLIENTS, place, WRITTEN) as servers:
         for run in range(runs):
             for size in sizes:
-                for client in clients:
+                for client, server in servers.items():
                     try:
-                        once(client, servers[SERVERS[client]], size, seconds, run, found)
+                        once(client, server, size, seconds, run, found)
                     except PenstockError as error:
                         say(f"{client}, {size} bytes: {error}")
                     else:
@@ -133,16 +112,16 @@ def _measure(
 
 
 @click.command()
-@click.option("--clients", default=",".join(SERVERS), show_default=True)
+@click.option("--clients", default=",".join(CLIENTS), callback=named(CLIENTS), show_default=True)
 @click.option("--sizes", default="100,1024", show_default=True, help="Of bodies, in bytes.")
 @click.option("--seconds", type=click.FloatRange(min=0.2), default=1.5, show_default=True)
 @click.option("--runs", type=click.IntRange(min=1), default=5, show_default=True)
-def main(clients: str, sizes: str, seconds: float, runs: int) -> None:
+def main(clients: list[str], sizes: str, seconds: float, runs: int) -> None:
     """Measure Python clients at full rate."""
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     of_bodies = [int(size) for size in sizes.split(",")]
     with tempfile.TemporaryDirectory(prefix="penstock-peers-") as place:
-        found = _measure(clients.split(","), of_bodies, seconds, runs, Path(place))
+        found = _measure(clients, of_bodies, seconds, runs, Path(place))
     print(f"{seconds:g} s a run, {runs} runs, load average {os.getloadavg()[0]:.1f}\n")
     print(markdown(HEADS, rows(found)))
 

@@ -33,11 +33,16 @@ class RabbitMQ:
     def __init__(self) -> None:
         self._java = Java("rabbitmq", "RabbitMQ")
 
-    def version(self) -> str:
+    def server(self) -> str:
+        """Its program. Raises MissingDependency."""
         if not (SCRIPTS / "rabbitmq-server").exists() or shutil.which("epmd") is None:
             raise MissingDependency(
                 "rabbitmq-server is not installed", None, "apt-get install rabbitmq-server"
             )
+        return str(SCRIPTS / "rabbitmq-server")
+
+    def version(self) -> str:
+        self.server()
         self._java.build()
         (found,) = SCRIPTS.parent.glob("lib/rabbitmq_server-*")
         return found.name.removeprefix("rabbitmq_server-")
@@ -50,6 +55,7 @@ class RabbitMQ:
                 None,
                 "compare it with acks that are written, not durable",
             )
+        server = self.server()
         place.mkdir()
         port, names, distribution = free_ports(3)
         (place / "rabbitmq.conf").write_text(CONFIG.format(host=HOST, port=port))
@@ -69,7 +75,7 @@ class RabbitMQ:
         # its own would go on as a daemon
         with (
             serving(["epmd"], place / "names", names, environment),
-            serving([str(SCRIPTS / "rabbitmq-server")], place, port, environment) as pid,
+            serving([server], place, port, environment) as pid,
         ):
             yield Server({"broker": pid}, {"endpoint": f"{HOST}:{port}"})
 

@@ -27,13 +27,17 @@ class Redis:
     def __init__(self) -> None:
         self._java = Java("redis", "Redis")
 
-    def version(self) -> str:
+    def server(self) -> str:
+        """Its program. Raises MissingDependency."""
         found = shutil.which("redis-server")
         if found is None:
             raise MissingDependency(
                 "redis-server is not installed", None, "apt-get install redis-server"
             )
-        said = subprocess.run([found, "--version"], capture_output=True, text=True).stdout
+        return found
+
+    def version(self) -> str:
+        said = subprocess.run([self.server(), "--version"], capture_output=True, text=True).stdout
         self._java.build()
         return str(re.findall(r"v=(\S+)", said)[0])
 
@@ -49,7 +53,7 @@ class Redis:
             "save": "",
         }
         words = [word for key, value in flags.items() for word in (f"--{key}", value)]
-        with serving(["redis-server", *words], place, port) as pid:
+        with serving([self.server(), *words], place, port) as pid:
             yield Server({"broker": pid}, {"endpoint": f"{HOST}:{port}"})
 
     def command(self, server: Server, load: Load | Read) -> list[str]:

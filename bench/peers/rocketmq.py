@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import json
 import selectors
+import socket
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +19,8 @@ from typing import Any
 from penstock.bench.peers.java import HERE, Java
 from penstock.bench.peers.peer import DURABLE, SINGLE, WRITTEN, Load, Read, Server, Way
 from penstock.bench.peers.process import HOST, START_TIMEOUT_S, free_ports, stop
+from penstock.remoting.codes import Request, Response
+from penstock.remoting.command import Command, decode_command, encode_command
 from penstock.shared.errors import StoreUnavailable
 
 TESTS = HERE.parent.parent / "tests"
@@ -29,6 +33,7 @@ SERVER_FLAGS = (
     *("--add-opens", "java.base/sun.nio.ch=ALL-UNNAMED"),
     *("--add-opens", "java.base/jdk.internal.ref=ALL-UNNAMED"),
 )
+ROUTE_TIMEOUT_S = 30
 FLUSH = {DURABLE: "SYNC_FLUSH", WRITTEN: "ASYNC_FLUSH"}
 
 
@@ -110,3 +115,32 @@ def _await_ready(process: subprocess.Popen[Any], said: Path) -> None:
         raise StoreUnavailable(
             f"RocketMQ did not serve within {START_TIMEOUT_S} s", line, said.read_text()[-2000:]
         )
+
+
+def make_topic(server: Server, topic: str, queues: int) -> None:
+    """Make a topic as RocketMQ's tools do, and wait until the name server leads to it.
+
+    Raises StoreUnavailable.
+    """
+    count = str(queues)
+    fields = {"topic": topic, "readQueueNums": count, "writeQueueNums": count, "perm": "6"}
+    fields |= {"defaultTopic": "TBW102", "topicFilterType": "SINGLE_TAG"}
+    made = _ask(server.told["broker"], Request.UPDATE_AND_CREATE_TOPIC, fields)
+    if made.code != Response.SUCCESS:
+        raise StoreUnavailable("RocketMQ made no topic", topic, made.remark)
+    until = time.monotonic() + ROUTE_TIMEOUT_S
+    asked = server.told["endpoint"], Request.GET_ROUTEINFO_BY_TOPIC, {"topic": topic}
+    while (route := _ask(*asked)).code != Response.SUCCESS:
+        if time.monotonic() > until:
+            raise StoreUnavailable("RocketMQ's name server has no such topic", topic, route.remark)
+        time.sleep(0.05)
+
+
+def _ask(address: str, code: int, fields: dict[str, str]) -> Command:
+    host, _, port = address.rpartition(":")
+    with (
+        socket.create_connection((host, int(port)), ROUTE_TIMEOUT_S) as peer,
+        peer.makefile("rb") as stream,
+    ):
+        peer.sendall(encode_command(Command(code, 1, fields)))
+        return decode_command(stream.read(int.from_bytes(stream.read(4), "big")))

@@ -1,0 +1,93 @@
+"""The wheel `rocketmq` 0.4.4: Python on RocketMQ's client in C++. Knows its endpoint as the name
+server's.
+
+Its asynchronous sends keep two callbacks for every message that was ever sent, and look through
+them at each answer; its batches are not such to a broker of today. So threads send, each of which
+waits for its answer outside of the interpreter's lock.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from importlib import import_module
+from itertools import islice
+from queue import Empty, SimpleQueue
+from typing import Any
+
+THREADS = 64
+PULLED_AT_ONCE = 32  # a broker gives no more at once by default
+READ_AT_ONCE = 1000
+
+
+class RocketMQWheel:
+    """`send_sync` of some threads, and a consumer that pulls; one that is pushed to where messages
+    come at a pace, which is told by one message in flight."""
+
+    def __init__(self, endpoint: str, topic: str, in_flight: int) -> None:
+        self._client: Any = import_module("rocketmq.client")
+        self._endpoint, self._topic = endpoint, topic
+        self._is_paced = in_flight == 1
+        self._threads = ThreadPoolExecutor(THREADS)
+        self._room = threading.Semaphore(max(THREADS, in_flight))
+        self._sending: list[Future[None]] = []
+        self._producer: Any = None
+        self._consumer: Any = None
+        self._came: SimpleQueue[bytes] = SimpleQueue()
+        self._pulled: Iterator[Any] = iter(())
+
+    def _started(self, kind: Any) -> Any:
+        # a group of its own has no offsets yet
+        made = kind(f"bench-{os.getpid()}-{kind.__name__}")
+        made.set_namesrv_addr(self._endpoint)
+        return made
+
+    def _send(self, bodies: list[bytes]) -> None:
+        try:
+            for body in bodies:
+                message = self._client.Message(self._topic)
+                message.set_body(body)
+                self._producer.send_sync(message)
+        finally:
+            self._room.release(len(bodies))
+
+    async def send(self, bodies: list[bytes]) -> None:
+        if self._producer is None:
+            self._producer = self._started(self._client.Producer)
+            self._producer.start()
+        # what is due together at a pace is not to wait for each other
+        for each in [[body] for body in bodies] if self._is_paced else [bodies]:
+            for _ in each:
+                self._room.acquire()
+            self._sending.append(self._threads.submit(self._send, each))
+
+    async def settle(self) -> None:
+        for sending in self._sending:
+            sending.result()
+        self._sending.clear()
+
+    async def start(self) -> None:
+        if self._is_paced:
+            self._consumer = self._started(self._client.PushConsumer)
+            self._consumer.subscribe(self._topic, lambda message: self._came.put(message.body))
+            self._consumer.start()
+            return
+        if self._consumer is None:
+            self._consumer = self._started(self._client.PullConsumer)
+            self._consumer.start()
+        self._consumer.offset_table.clear()
+        self._pulled = self._consumer.pull(self._topic, max_num=PULLED_AT_ONCE)
+
+    async def read(self, timeout_s: float) -> list[bytes]:
+        if not self._is_paced:
+            # a message's memory is freed with the pull that it came in
+            return [message.body for message in islice(self._pulled, READ_AT_ONCE)]
+        bodies = []
+        with suppress(Empty):
+            bodies.append(self._came.get(timeout=timeout_s))
+            while True:
+                bodies.append(self._came.get_nowait())
+        return bodies
