@@ -6,6 +6,7 @@ its place, byte 20 x k, so putting it twice changes nothing. A queue goes throug
     no window     its next entry opens one; where the file is not there it is made, with that entry
     a window      entries are stored into it, by one loop for all queues
     moved on      an entry past the window, or before it, opens another one instead
+    crowded out   there are as many windows as may be: a few entries are written without one
 
 A new file gets its name together with its first entry: RocketMQ does not start on an empty one. It
 is whole on disk by then, and so are the names of those before it: there is never a gap. Its own is
@@ -21,14 +22,22 @@ from __future__ import annotations
 import mmap
 import os
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 
 from penstock.shared.config import Config
 from penstock.shared.errors import StoreDamaged
 from penstock.shared.faults import crash_point
-from penstock.shared.files.durable import FlushFailed, NewFile, make_files, opened, sync_directory
+from penstock.shared.files.durable import (
+    FlushFailed,
+    NewFile,
+    make_files,
+    opened,
+    sync_directory,
+    write_at,
+)
 from penstock.shared.files.mapped_area import MappedArea, most_pieces
 from penstock.shared.formats.queue_entry import BLANK_ENTRY
 from penstock.shared.layout import CQ_ENTRY_BYTES, StorePaths, segment_name
@@ -40,6 +49,10 @@ from penstock.shared.next_steps import rebuild
 WINDOW_BYTES = 5 * mmap.PAGESIZE
 # New files that are made together, all of them open.
 FILES_AT_ONCE = 64
+# Where all places are taken, this many entries of a queue, put together, are worth another's window.
+# To write fewer by a call takes a third of the time, and the others keep theirs. With more queues
+# than a process may map, each of which has a message now and then, no entry would find its window.
+WORTH_A_WINDOW = 8
 
 assert WINDOW_BYTES % CQ_ENTRY_BYTES == 0, "no entry lies across a window's end"
 
@@ -83,12 +96,41 @@ class QueueWindows:
         """
         self._words.extend([0] * (WINDOW_WORDS * len(self._queues.names) - len(self._words)))
         missed = put_entries(rows, self._words, self._area.view)
-        # Every turn opens a window for the first missed row at least, so this ends, however few
-        # windows there may be.
+        # Every turn opens a window for the first missed row at least, or writes some, so this ends,
+        # however few windows there may be.
         while missed:
             crash_point("reput.mid_cq")
-            self._open_for(missed)
-            missed = put_entries(missed, self._words, self._area.view)
+            rest = missed if self._free else self._write_few(missed)
+            if len(rest) == len(missed):
+                self._open_for(missed)
+            missed = put_entries(rest, self._words, self._area.view)
+
+    def _write_few(self, rows: bytes) -> bytes:
+        """Write the entries of each queue that has no window, a few rows here, and a file; the
+        other rows."""
+        found: dict[int, list[tuple[int, bytes]]] = {}
+        for queue, queue_offset, entry in ROW.iter_unpack(rows):
+            found.setdefault(queue, []).append((queue_offset, entry))
+        rest = b""
+        for queue, entries in found.items():
+            raw = b"".join([entry for _, entry in entries])
+            is_run = entries[-1][0] - entries[0][0] == len(entries) - 1
+            few = is_run and len(entries) < WORTH_A_WINDOW and queue not in self._places
+            if not (few and self._try_write(queue, entries[0][0], raw)):
+                rest += b"".join([ROW.pack(queue, *entry) for entry in entries])
+        return rest
+
+    def _try_write(self, queue: int, queue_offset: int, raw: bytes) -> bool:
+        """Write entries that one file has, if it is there. Raises OSError or StoreDamaged."""
+        directory, name, at = self._file_of(queue, queue_offset)
+        if at + len(raw) > self._segment_bytes:
+            return False
+        try:
+            with self._opened(f"{directory}/{name}") as handle:
+                write_at(handle, raw, at)
+        except FileNotFoundError:
+            return False
+        return True
 
     def _open_for(self, rows: bytes) -> None:
         """Open a window for the first row of each queue, of as many queues as may have one."""
@@ -108,7 +150,8 @@ class QueueWindows:
         for at in range(0, len(missing), FILES_AT_ONCE):
             group = missing[at : at + FILES_AT_ONCE]
             self._make([(queue, *chosen[queue]) for queue in group])
-            for queue in group:
+            # where places are scarce what it was made for is there, and it needs no window yet
+            for queue in group if self._free else ():
                 self._open(queue, chosen[queue][0])
 
     def _open(self, queue: int, queue_offset: int) -> None:
@@ -116,15 +159,7 @@ class QueueWindows:
         directory, name, at = self._file_of(queue, queue_offset)
         start = at - at % WINDOW_BYTES
         size = min(WINDOW_BYTES, self._segment_bytes - start)
-        with opened(f"{directory}/{name}", os.O_RDWR) as handle:
-            found = os.fstat(handle).st_size
-            # asked before it is mapped: a store past the end of a shorter file is a SIGBUS
-            if found != self._segment_bytes:
-                raise StoreDamaged(
-                    f"a segment is not {self._segment_bytes} bytes long",
-                    f"{directory}/{name} has {found}",
-                    rebuild(directory),
-                )
+        with self._opened(f"{directory}/{name}") as handle:
             os.posix_fallocate(handle, start, size)
             place = self._free_place(queue)
             try:
@@ -138,6 +173,20 @@ class QueueWindows:
         first = queue_offset - (at - start) // CQ_ENTRY_BYTES
         self._places[queue] = place
         self._describe(queue, first, first + size // CQ_ENTRY_BYTES, place * WINDOW_BYTES)
+
+    @contextmanager
+    def _opened(self, path: str) -> Iterator[int]:
+        """Raises FileNotFoundError, and StoreDamaged for a file of another length: asked before it
+        is mapped, as a store past the end of a shorter one is a SIGBUS."""
+        with opened(path, os.O_RDWR) as handle:
+            found = os.fstat(handle).st_size
+            if found != self._segment_bytes:
+                raise StoreDamaged(
+                    f"a segment is not {self._segment_bytes} bytes long",
+                    f"{path} has {found}",
+                    rebuild(Path(path).parent),
+                )
+            yield handle
 
     def _file_of(self, queue: int, queue_offset: int) -> tuple[str, str, int]:
         """Directory and name of an entry's file, and its place there."""

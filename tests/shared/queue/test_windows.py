@@ -23,7 +23,12 @@ from penstock.shared.layout import StorePaths, segment_name
 from penstock.shared.loops.active import QueueNumbers
 from penstock.shared.loops.forms import rows_of
 from penstock.shared.queue import windows as queue_windows
-from penstock.shared.queue.windows import WINDOW_BYTES, DirectorySyncFailed, QueueWindows
+from penstock.shared.queue.windows import (
+    WINDOW_BYTES,
+    WORTH_A_WINDOW,
+    DirectorySyncFailed,
+    QueueWindows,
+)
 
 SEGMENT = 100  # five entries
 NAMES = [(b"orders", 3), (b"orders", 4), (b"%RETRY%g", 0), (b"t" * 127, 5000)]
@@ -125,6 +130,31 @@ def test_a_segment_gets_its_name_together_with_its_first_entry(
         (segment_name(100), entries(5, 6).ljust(SEGMENT, b"\0")),
     ]
     windows.close()
+
+
+def test_where_places_are_scarce_a_few_entries_take_no_window_from_another_queue(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mapped, real = list[int](), mapped_area.MappedArea.map
+
+    def note(area: mapped_area.MappedArea, place: int, handle: int, at: int) -> None:
+        mapped.append(place)
+        real(area, place, handle, at)
+
+    monkeypatch.setattr(mapped_area.MappedArea, "map", note)
+    windows, stop = windows_in(tmp_path, 400, most=2), 0
+    for count in (1, 3, WORTH_A_WINDOW - 1):
+        rows = [rows_of(queue, stop, entries(stop, stop + count)) for queue in range(4)]
+        stop += count
+        windows.put(b"".join(rows))
+        assert mapped == [1, 0] or mapped == [0, 1]
+    many = stop + WORTH_A_WINDOW
+    windows.put(rows_of(3, stop, entries(stop, many)))
+    assert len(mapped) == 3
+    windows.close()
+    for queue, end in enumerate((stop, stop, stop, many)):
+        raw = b"".join(path.read_bytes() for path in files_of(tmp_path, queue))
+        assert raw == entries(0, end).ljust(400, b"\0")
 
 
 def test_no_file_stays_open(tmp_path: Path) -> None:
