@@ -49,7 +49,8 @@ from penstock.shared.next_steps import rebuild
 WINDOW_BYTES = 5 * mmap.PAGESIZE
 # New files that are made together, all of them open.
 FILES_AT_ONCE = 64
-# Where all places are taken, this many entries of a queue, put together, are worth another's window.
+# Where all places are taken, this many entries of a queue, put together, are worth the window of
+# another one.
 # To write fewer by a call takes a third of the time, and the others keep theirs. With more queues
 # than a process may map, each of which has a message now and then, no entry would find its window.
 WORTH_A_WINDOW = 8
