@@ -1,4 +1,4 @@
-"""`penstock bench produce`, `consume`, `latency`, `pipeline`, `topics`: the product under load."""
+"""`penstock bench produce`, `consume`, `latency`, `pipeline`, `producers`, `topics`: under load."""
 
 from __future__ import annotations
 
@@ -119,10 +119,21 @@ def _measure(
 
 def _print(results: list[Result]) -> None:
     print_table(
-        ("run", "queues", "messages", "messages/s", "MB/s", "p50 ms", "p99 ms", "CPU s/million"),
+        (
+            "run",
+            "producers",
+            "queues",
+            "messages",
+            "messages/s",
+            "MB/s",
+            "p50 ms",
+            "p99 ms",
+            "CPU s/million",
+        ),
         [
             (
                 r.run,
+                r.shape.producers,
                 r.shape.queues,
                 r.messages,
                 round(r.messages_per_s),
@@ -287,15 +298,42 @@ def topics(queues: tuple[int, ...], **options: Any) -> None:
     _measure(partial(_over, bench_topics, queues), **options)
 
 
+@click.command(
+    epilog="""\b
+Examples:
+  penstock bench producers
+  penstock bench producers --producers 4 --producers 1000 --size 100 --ack written
+"""
+)
+@_options("producers", "in_flight", "ring")
+@click.option(
+    "--producers",
+    multiple=True,
+    type=click.IntRange(1, 20_000),
+    default=(4, 1000),
+    show_default=True,
+    help="How many producers; may be given more than once.",
+)
+@_count("--in-flight", default=16_384, help="Unanswered messages of all producers at most.")
+def producers(producers: tuple[int, ...], **options: Any) -> None:
+    """What many producers cost: the same load of few and of a thousand of them.
+
+    They are in two processes, and send through sockets.
+    """
+    from penstock.bench.producers import bench_producers
+
+    _measure(partial(_over, bench_producers, producers), **options)
+
+
 def _over(
     measure: Callable[..., Iterable[Result]],
-    queues: tuple[int, ...],
+    numbers: tuple[int, ...],
     shape: Shape,
     where: Where,
     machine: Machine,
     moved: Moved,
 ) -> Iterable[Result]:
-    return measure(shape, queues, where, machine, moved)
+    return measure(shape, numbers, where, machine, moved)
 
 
-COMMANDS = (produce, consume, latency, pipeline, topics)
+COMMANDS = (produce, consume, latency, pipeline, producers, topics)

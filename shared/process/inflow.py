@@ -26,6 +26,7 @@ import ctypes
 import os
 import signal
 import socket as sockets
+import stat
 import struct
 import time
 from collections.abc import Callable, Iterator
@@ -72,6 +73,11 @@ def thread_ms() -> int:
     return time.thread_time_ns() // 1_000_000
 
 
+def process_ms() -> int:
+    """How long all threads of this process have worked."""
+    return time.process_time_ns() // 1_000_000
+
+
 class _Waiting(NamedTuple):
     """Bytes of a connection that nobody has taken. Sorted by its first field, the size."""
 
@@ -96,6 +102,8 @@ class Inflow:
         self._worked_ms = worked_ms
         self._closed = closed
         self._next_ms = 0
+        # After many connections were looked at: until the process has worked this long, or then.
+        self._rest_to = (0, 0)
         self._calm = in_use_bytes()  # what is in use and is no client's
         self._ask_ms = 0
         # what there was when it was looked at last, and found to be nobody's flood
@@ -130,6 +138,9 @@ class Inflow:
         if now_ms < self._next_ms:
             return self._grows  # a doorbell in between must not make the sleep long again
         self._next_ms = now_ms + LOOK_MS
+        rest_ms, rest_to_ms = self._rest_to
+        if now_ms < rest_to_ms and process_ms() < rest_ms:
+            return self._grows
         began_ms = self._worked_ms()
         own = own_bytes()
         self._seen = min(self._seen, own)
@@ -146,8 +157,10 @@ class Inflow:
         self._calm += min(0, grown)
         if grown < SPARE_BYTES or not self._close_one(grown, drained):
             self._seen, self._used = own, used
-        # many connections take long to look at: a tenth of the time at most goes into that
-        self._next_ms += 9 * (self._worked_ms() - began_ms)
+        # Many connections take long to look at: a tenth of what the process works goes into that,
+        # which on a busy machine is less than a tenth of the time. A flood is work, too.
+        took_ms = self._worked_ms() - began_ms
+        self._rest_to = process_ms() + 9 * took_ms, now_ms + 90 * took_ms
         return True
 
     def _close_one(self, grown: int, drained: bool) -> bool:
@@ -201,9 +214,9 @@ def _sockets() -> dict[int, int]:
     found: dict[int, int] = {}
     for name in os.listdir("/proc/self/fd"):
         with suppress(OSError):  # closed since
-            target = os.readlink(f"/proc/self/fd/{name}")
-            if target.startswith("socket:["):
-                found[int(target[len("socket:[") : -1])] = int(name)
+            status = os.fstat(int(name))
+            if stat.S_ISSOCK(status.st_mode):
+                found[status.st_ino] = int(name)
     return found
 
 

@@ -152,6 +152,14 @@ def test_topics_measures_each_number_of_queues() -> None:
     assert many["stored"] >= 100
 
 
+def test_producers_measures_each_number_of_producers() -> None:
+    shape = ("--seconds", "0.3", "--runs", "1", "--producers", "1", "--producers", "30")
+    few, many = _bench("producers", *shape, "--in-flight", "60", *SMALL)
+    _check(few)
+    _check(many)
+    assert (few["shape"]["producers"], many["shape"]["producers"]) == (1, 30)
+
+
 def test_a_store_that_holds_another_number_fails_the_measurement(stack: Stack) -> None:
     with opened(Where(stack.store), "durable") as target:
         topics = target.new_topics(2)

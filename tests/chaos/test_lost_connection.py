@@ -10,7 +10,7 @@ import pytest
 
 from penstock.chaos.broker import Broker
 from penstock.client import Producer
-from penstock.client.core.sending import producer_core
+from penstock.client.core.sending import probes
 
 WAIT_S = 20
 
@@ -19,11 +19,12 @@ def test_a_producer_asks_the_next_writer_at_once_what_the_last_one_took(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker = Broker(tmp_path, {"flush_disk_type": "sync", "actor_stopped_timeout_ms": 1000})
+    for pause in ("PROBE_MS", "MOST_MS"):
+        monkeypatch.setattr(probes, pause, 10 * WAIT_S * 1000)
     try:
         broker.start()
         with Producer(broker.produce) as producer:
             producer.send("orders", b"first", queue=0).result(WAIT_S)
-            monkeypatch.setattr(producer_core, "PROBE_MS", 10 * WAIT_S * 1000)
             # until the flusher is replaced the writer takes the message, and does not answer
             broker.strike("flusher", SIGSTOP)
             before = broker.status()["positions"]["wrote"]

@@ -2,8 +2,8 @@
 
     send, or park until the topic's route is known -> open frame -> in flight -> settled
 
-Frames carry numbers in a session (see shared/wire/messages.py). While anything is unanswered for
-PROBE_MS, a Hello asks the writer how far it got; when frames are missing, or the writer is a new
+Frames carry numbers in a session (see shared/wire/messages.py). When none was answered for a while
+(probes.py), a Hello asks the writer how far it got; when frames are missing, or the writer is a new
 one, the next session begins and everything unanswered goes out again, marked as a retry. When the
 broker is busy, what it has not taken goes out again after a pause, in its order, until it is too
 old. The sync and the asyncio producer both drive this class; every call passes the time.
@@ -23,25 +23,18 @@ from penstock.client.core.sending.frames import Frame, Sender, SendFuture, outco
 from penstock.client.core.sending.moves import OF_ONE_RUN, Moves
 from penstock.client.core.sending.outbox import Outbox
 from penstock.client.core.sending.packing import Packer, Parts
+from penstock.client.core.sending.probes import CONNECT_MS, PROBE_MS, Probes
 from penstock.client.core.sending.routes import Parked, Routes
 from penstock.client.core.sending.selectors import SelectedBy
 from penstock.client.core.timeouts import Timeouts
-from penstock.shared.errors import (
-    PUT_OK,
-    BrokerBusy,
-    PenstockError,
-    RingUnavailable,
-)
+from penstock.shared.errors import PUT_OK, BrokerBusy, PenstockError, RingUnavailable
 from penstock.shared.loops.active import Intake
 from penstock.shared.loops.forms import Plain
 from penstock.shared.wire import messages
 from penstock.shared.wire.messages import encode, error_from_refusal
 
-PROBE_MS = 100
 # After a pause this long a new session asks where the log ends, lest a retry search far back in it.
 PAUSE_MS = 1000
-# How soon a connection that failed is tried again.
-CONNECT_MS = 10
 
 _EVER_MS = 1 << 62
 
@@ -70,8 +63,7 @@ class ProducerCore:
         self.moves = Moves(self.routes, encoder.room)
         self._in_flight: dict[int, Frame] = {}
         self._resend: deque[Frame] = deque()
-        # what the next frame's number was when each unanswered probe left
-        self._probes: deque[int] = deque()
+        self._probes = Probes()
         self._busy = BusyBroker()
         self._untaken = 0  # while it is busy: the first frame that it has not taken
         self.failures = Failures()
@@ -168,7 +160,7 @@ class ProducerCore:
             if now_ms >= self._hello_at_ms:
                 if self._untaken:
                     self._begin_session(now_ms, self._untaken)
-                self._hello_at_ms = now_ms + PROBE_MS
+                self._hello_at_ms = now_ms + self._probes.ask()
                 yield (encode(self._hello()),)
             return
         yield from self.routes.outgoing(now_ms)
@@ -179,9 +171,9 @@ class ProducerCore:
             if len(self._in_flight) == 1:
                 self._answered_ms = now_ms
             yield frame
-        if self._in_flight and now_ms >= max(self._answered_ms, self._hello_at_ms) + PROBE_MS:
+        if self._in_flight and now_ms >= self._probe_at_ms():
             self._hello_at_ms = now_ms
-            self._probes.append(self._next_seq)
+            self._probes.sent(self._next_seq)
             yield (encode(self._hello()),)
 
     def packed(self, leaving: Iterable[Parts | Frame]) -> Iterator[Parts]:
@@ -206,18 +198,21 @@ class ProducerCore:
 
     def not_connected(self, now_ms: int) -> None:
         """What was to be sent could not: try again soon. The session finds what is missing."""
-        self._answered_ms = soon_ms = now_ms - PROBE_MS + CONNECT_MS
+        # their answers will not come
+        self._answered_ms = soon_ms = self._probes.lost(now_ms)
         self._hello_at_ms = min(self._hello_at_ms, soon_ms) if self._open else now_ms + CONNECT_MS
-        self._probes.clear()  # their answers will not come
         self.routes.not_connected()
         self.timeouts.connected = False
+
+    def _probe_at_ms(self) -> int:
+        return self._probes.due_ms(self._answered_ms, self._hello_at_ms)
 
     def wait_ms(self, now_ms: int) -> int:
         """How long nothing has to be sent, unless something comes in."""
         if not self._open:
             return max(0, self._hello_at_ms - now_ms)
         if self._in_flight:
-            return max(1, max(self._answered_ms, self._hello_at_ms) + PROBE_MS - now_ms)
+            return max(1, self._probe_at_ms() - now_ms)
         return PROBE_MS if self.intake.unsettled else 1000
 
     # --- answers in ---
@@ -231,6 +226,7 @@ class ProducerCore:
         elif isinstance(answer, messages.Appended):
             if answer.session == self._session:
                 self._answered_ms = now_ms
+                self._probes.frame_answered()
                 self._ring.answered(answer.seq)
                 self._appended(answer)
         elif isinstance(answer, messages.Welcome):
@@ -285,7 +281,7 @@ class ProducerCore:
                 self._floor = answer.wrote
             return
         # the answer to a probe: what the writer had not taken by then got lost on the way
-        if self._probes and answer.next_seq < self._probes.popleft() and self._in_flight:
+        if answer.next_seq < self._probes.heard() and self._in_flight:
             self._begin_session(now_ms)
 
     def _begin_session(
@@ -296,7 +292,7 @@ class ProducerCore:
         self._session += 1
         self._open = False
         self._hello_at_ms = now_ms
-        self._probes.clear()
+        self._probes.forget()
         # new numbers leave no gap: some frames in between may have been answered out of turn
         again, self._in_flight = again or list(self._in_flight.values()), {}
         for frame in again:
@@ -350,7 +346,7 @@ class ProducerCore:
         self._untaken = untaken
         self._hello_at_ms = now_ms + self._busy.pause_ms(busy)
         self._resend.clear()
-        self._probes.clear()
+        self._probes.forget()
 
     def _fail_parked(self, failed: Iterable[Parked], error: PenstockError) -> None:
         for parked in failed:

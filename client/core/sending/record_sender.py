@@ -24,6 +24,7 @@ from hashlib import blake2b
 from typing import Any, NamedTuple
 
 from penstock.client.core.sending.busy_broker import BusyBroker
+from penstock.client.core.sending.probes import CONNECT_MS, Probes
 from penstock.shared.errors import (
     BrokerBusy,
     PenstockError,
@@ -33,11 +34,8 @@ from penstock.shared.errors import (
 from penstock.shared.wire import messages
 from penstock.shared.wire.messages import Append, Appended, QueueRun, encode, error_from_refusal
 
-PROBE_MS = 100
 # After a pause this long a new session asks where the log ends, lest a retry search far back in it.
 PAUSE_MS = 1000
-# How soon a connection that failed is tried again.
-CONNECT_MS = 10
 # Frames on their way: enough for one to be stored while others wait for the disk.
 MAX_IN_FLIGHT = 16
 
@@ -97,8 +95,7 @@ class RecordSender:
         self._hello_at_ms = self._answered_ms = 0
         self._waiting: deque[_Frame] = deque()
         self._in_flight: dict[int, _Frame] = {}
-        # what the next frame's number was when each unanswered probe left
-        self._probes: deque[int] = deque()
+        self._probes = Probes()
         self._busy = BusyBroker()
         # while the writer is busy: the first frame that it has not taken
         self._untaken = 0
@@ -163,16 +160,16 @@ class RecordSender:
             if now_ms >= self._hello_at_ms:
                 if self._untaken:
                     self._begin_session(now_ms, self._untaken)
-                self._hello_at_ms = now_ms + PROBE_MS
+                self._hello_at_ms = now_ms + self._probes.ask()
                 yield (encode(self._hello()),)
             return
         while self._waiting and len(self._in_flight) < MAX_IN_FLIGHT:
             if self._waiting[0].floor >= 0 and self._waiting[0].floor < self._floor:
                 return  # its session is the next one, which begins when this is called again
             yield self._append(now_ms)
-        if self._in_flight and now_ms >= max(self._answered_ms, self._hello_at_ms) + PROBE_MS:
+        if self._in_flight and now_ms >= self._probe_at_ms():
             self._hello_at_ms = now_ms
-            self._probes.append(self._next_seq)
+            self._probes.sent(self._next_seq)
             yield (encode(self._hello()),)
 
     def _must_begin(self, now_ms: int) -> bool:
@@ -204,7 +201,7 @@ class RecordSender:
         self._session += 1
         self._open = False
         self._hello_at_ms = now_ms
-        self._probes.clear()
+        self._probes.forget()
         again = list(self._in_flight.values())
         self._in_flight.clear()
         for frame in again:
@@ -214,16 +211,19 @@ class RecordSender:
 
     def not_connected(self, now_ms: int) -> None:
         """What was to be sent could not: try again soon. The session finds what is missing."""
-        self._answered_ms = soon_ms = now_ms - PROBE_MS + CONNECT_MS
+        # their answers will not come
+        self._answered_ms = soon_ms = self._probes.lost(now_ms)
         self._hello_at_ms = min(self._hello_at_ms, soon_ms) if self._open else now_ms + CONNECT_MS
-        self._probes.clear()  # their answers will not come
+
+    def _probe_at_ms(self) -> int:
+        return self._probes.due_ms(self._answered_ms, self._hello_at_ms)
 
     def wait_ms(self, now_ms: int) -> int:
         """How long nothing has to be sent, unless something comes in or is put."""
         if not self._open:
             return max(0, self._hello_at_ms - now_ms)
         if self._in_flight:
-            return max(1, max(self._answered_ms, self._hello_at_ms) + PROBE_MS - now_ms)
+            return max(1, self._probe_at_ms() - now_ms)
         return 0 if self._waiting else PAUSE_MS
 
     # --- answers in ---
@@ -234,6 +234,7 @@ class RecordSender:
         if isinstance(answer, Appended):
             if answer.session == self._session:
                 self._answered_ms = now_ms
+                self._probes.frame_answered()
                 self._appended(answer)
         elif isinstance(answer, messages.Welcome):
             self._welcome(answer, now_ms)
@@ -269,7 +270,7 @@ class RecordSender:
             self._log_end = max(self._log_end, answer.wrote)
             return
         # the answer to a probe: what the writer had not taken by then got lost on the way
-        if self._probes and answer.next_seq < self._probes.popleft() and self._in_flight:
+        if answer.next_seq < self._probes.heard() and self._in_flight:
             self._begin_session(now_ms)
 
     def _refused(self, answer: messages.Refused, now_ms: int) -> None:
@@ -300,7 +301,7 @@ class RecordSender:
             for seq, frame in self._in_flight.items():
                 frame.retry |= seq > untaken  # the writer's session goes on after these
         self._hello_at_ms = now_ms + pause_ms
-        self._probes.clear()
+        self._probes.forget()
 
     def _fail_all(self, error: PenstockError) -> None:
         for frame in (*self._in_flight.values(), *self._waiting):

@@ -1,0 +1,79 @@
+"""Questions to a writer that does not answer: fewer and fewer, and soon again once it does."""
+
+from __future__ import annotations
+
+from threading import Condition
+
+from penstock.client.core.sending.encoding import BatchMessage, Encoder
+from penstock.client.core.sending.frame_ring import FrameRing
+from penstock.client.core.sending.packing import Packer
+from penstock.client.core.sending.probes import CONNECT_MS, MOST_MS, PROBE_MS, Probes
+from penstock.client.core.sending.producer_core import ProducerCore
+from penstock.shared.formats.message_id import key_origin
+from penstock.shared.wire import messages
+from penstock.shared.wire.messages import Appended, Hello, StoredRun, decode_produce_request, encode
+
+STEP_MS = 10
+HOST = bytes((127, 0, 0, 1, 0, 0, 0, 9))
+
+
+def _core() -> ProducerCore:
+    encoder = Encoder(HOST[:4], key_origin(HOST[:4], 0))
+    return ProducerCore("nowhere", Condition(), 60_000, "", Packer(encoder, FrameRing(False)))
+
+
+def _hellos(core: ProducerCore, first_ms: int, seconds: int) -> list[int]:
+    """When it asks, looked at all the time; nobody answers."""
+    asked = []
+    for now_ms in range(first_ms, first_ms + seconds * 1000, STEP_MS):
+        for parts in core.outgoing(now_ms):
+            if isinstance(decode_produce_request(bytes(parts[0])), Hello):
+                asked.append(now_ms)
+    return asked
+
+
+def _answered(core: ProducerCore, hello: Hello, now_ms: int) -> None:
+    welcome = messages.Welcome(
+        hello.producer, hello.session, hello.next_seq, 0, 1 << 20, 1 << 22, 1, 8, False, False
+    )
+    core.received([encode(welcome)], now_ms)
+
+
+def test_a_producer_that_waits_long_asks_less_and_less_until_a_frame_is_answered() -> None:
+    core = _core()
+    (parts,) = core.outgoing(0)
+    hello = decode_produce_request(bytes(parts[0]))
+    assert isinstance(hello, Hello)
+    _answered(core, hello, 0)
+    core.send("orders", BatchMessage(b"x"), None, None, "", True, 0)
+    (parts,) = core.outgoing(0)
+    route = decode_produce_request(bytes(parts[0]))
+    core.received([encode(messages.Routed(route.request, "orders", 1))], 0)  # type: ignore[union-attr]
+    asked = _hellos(core, 0, 8)
+    pauses = [after - before for before, after in zip([0, *asked], asked, strict=False)]
+    assert pauses == sorted(pauses) and pauses[-1] == MOST_MS
+    assert len(asked) < 10  # and not each PROBE_MS
+    seq = core._next_seq - 1
+    core.received(
+        [encode(Appended(hello.producer, hello.session, seq, (StoredRun(0, 0, 0),), 0, HOST))], 8000
+    )
+    assert core.intake.unsettled == 0
+
+
+def test_answers_to_frames_bring_the_next_question_nearer_and_a_lost_connection_does_at_once() -> (
+    None
+):
+    probes = Probes()
+    for number in range(9):
+        probes.sent(number + 1)
+    assert probes.pause_ms == MOST_MS
+    assert [probes.heard() for _ in range(3)] == [1, 2, 3]
+    probes.frame_answered()
+    assert probes.pause_ms == MOST_MS // 2
+    for _ in range(9):
+        probes.frame_answered()
+    assert probes.pause_ms == PROBE_MS
+    probes.sent(10)
+    answered_ms = probes.lost(5000)
+    assert probes.due_ms(answered_ms, 0) == 5000 + CONNECT_MS
+    assert probes.heard() == 0
