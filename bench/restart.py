@@ -1,7 +1,7 @@
 """How long does a broker take from its start, after it was killed, to its first acknowledgement?
 
-And does that depend on what it has stored? Stores of several sizes take turns, so that a machine
-that becomes slower is so for all of them.
+And then to a query by key, and how much memory does it have? Does that depend on what it has
+stored? Stores of several sizes take turns, so that a machine that becomes slower is so for all.
 """
 
 from __future__ import annotations
@@ -16,19 +16,29 @@ from pathlib import Path
 import msgspec
 import psutil
 
-from penstock.bench.sparse_store import make_sparse_store
+from penstock.bench.accounts import Accounts
+from penstock.bench.sparse_store import make_sparse_store, named
 from penstock.chaos.broker import SETTINGS, Broker, fixed_ports
+from penstock.client.query import MessageQuery
 from penstock.client.sending.producer import Producer
 from penstock.shared.config_sources import load_config
+from penstock.shared.errors import StoreUnavailable
 from penstock.shared.layout import StorePaths
 from penstock.shared.recovery.history import load_recoveries
 
+MEDIANS = (
+    *("acknowledged_s", "ready_s", "cpu_s", "recovery_s", "read_bytes"),
+    *("key_query_ms", "memory_mib"),
+)
 TOPIC, QUEUES, BODY = "bench", 4, bytes(1000)
 ANSWER_TIMEOUT_S = 60
+QUERIES = 20
 
 
 class Restart(msgspec.Struct, frozen=True):
-    """One start of a killed broker. What it read is of the log and of consume queues."""
+    """One start of a killed broker. What it read is of the log and of consume queues. A query is
+    by the unique key of a message of the store, the median of some; memory is the PSS of all its
+    processes after that, without pages of files."""
 
     gib: float
     queues: int
@@ -41,6 +51,8 @@ class Restart(msgspec.Struct, frozen=True):
     read_files: int
     read_bytes: int
     scanned_bytes: int
+    key_query_ms: float
+    memory_mib: float
     load_1m: float
 
 
@@ -105,6 +117,8 @@ def _restart(broker: Broker, gib: float, queues: int) -> Restart:
         cpu_s = _cpu_s(broker.process.pid)
         broker.wait_ready()
         ready = time.monotonic()
+    key_query_ms = _key_query_ms(broker, queues)
+    memory = Accounts({"broker": broker.process.pid}).memory()["broker"]
     found = load_recoveries(StorePaths(broker.store))[-1].found
     return Restart(
         gib=gib,
@@ -118,8 +132,23 @@ def _restart(broker: Broker, gib: float, queues: int) -> Restart:
         read_files=found.read_files,
         read_bytes=found.read_bytes,
         scanned_bytes=found.scanned_bytes,
+        key_query_ms=round(key_query_ms, 2),
+        memory_mib=memory.own_mib,
         load_1m=round(psutil.getloadavg()[0], 1),
     )
+
+
+def _key_query_ms(broker: Broker, queues: int) -> float:
+    """Of messages that the sparse store has in its first segments."""
+    took = []
+    with MessageQuery(broker.consume) as query:
+        for number in range(min(queues, QUERIES)):
+            topic, key = named(number, queues)
+            began = time.perf_counter()
+            if not query.by_unique_key(topic, key):
+                raise StoreUnavailable("a message of the store is not found by its key", key)
+            took.append((time.perf_counter() - began) * 1000)
+    return statistics.median(took)
 
 
 def _cpu_s(pid: int) -> float:
@@ -134,8 +163,7 @@ def medians(restarts: Sequence[Restart]) -> list[tuple[float, ...]]:
     for gib in dict.fromkeys(each.gib for each in restarts):
         chosen = [each for each in restarts if each.gib == gib]
         middle = [
-            round(statistics.median(getattr(each, name) for each in chosen), 3)
-            for name in ("acknowledged_s", "ready_s", "cpu_s", "recovery_s", "read_bytes")
+            round(statistics.median(getattr(each, name) for each in chosen), 3) for name in MEDIANS
         ]
         longest = max(each.acknowledged_s for each in chosen)
         rows.append((gib, len(chosen), middle[0], longest, *middle[1:]))

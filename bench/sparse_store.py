@@ -62,13 +62,18 @@ def make_sparse_store(
     index_is_rebuilt(paths)
 
 
+def named(number: int, queues: int) -> tuple[str, str]:
+    """Topic and unique key of the store's message with this number, from 0 on."""
+    return f"old-{number % queues // MAX_QUEUES_PER_TOPIC}", f"{number:032X}"
+
+
 def _record(number: int, queues: int, position: int, stored_ms: int) -> Record:
-    topic, queue_id = divmod(number % queues, MAX_QUEUES_PER_TOPIC)
+    topic, key = named(number, queues)
     return Record(
-        f"old-{topic}",
+        topic,
         BODY,
-        encode_properties({UNIQ_KEY: f"{number:032X}"}),
-        queue_id=queue_id,
+        encode_properties({UNIQ_KEY: key}),
+        queue_id=number % queues % MAX_QUEUES_PER_TOPIC,
         queue_offset=number // queues,
         physical_offset=position,
         born_timestamp_ms=stored_ms,

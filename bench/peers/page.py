@@ -127,10 +127,10 @@ def write_page(found: Comparison, to: Path) -> None:
 
 
 def printed(to: Path) -> str:
-    """What commands have printed on other days, from files beside the page, as it is there."""
-    said = [file.read_text() for file in sorted(to.glob("performance-*.txt"))]
-    blocks = "".join(f"\n```text\n{text.rstrip()}\n```\n" for text in said)
-    return f"\n## As commands have printed it\n{blocks}" if said else ""
+    """What commands have printed on other days, and what is said of it: a file beside the page, as
+    it is there."""
+    file = to / "performance-printed.txt"
+    return f"\n## As commands have printed it\n\n{file.read_text()}" if file.exists() else ""
 
 
 def _penstock_alone(found: Comparison) -> str:

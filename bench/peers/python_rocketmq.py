@@ -55,7 +55,8 @@ class RocketMQWheel:
             self._room.release(len(bodies))
 
     async def send(self, bodies: list[bytes]) -> None:
-        if self._producer is None:
+        is_first = self._producer is None
+        if is_first:
             self._producer = self._started(self._client.Producer)
             self._producer.start()
         # what is due together at a pace is not to wait for each other
@@ -63,6 +64,9 @@ class RocketMQWheel:
             for _ in each:
                 self._room.acquire()
             self._sending.append(self._threads.submit(self._send, each))
+            if is_first:  # it learns the topic's route, which several threads do not at once
+                self._sending.pop().result()
+                is_first = False
 
     async def settle(self) -> None:
         for sending in self._sending:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from penstock.cli.bench.bytes import bytes_
 from penstock.cli.bench.core import core
 from penstock.cli.bench.daily import export, page, waits
 from penstock.cli.bench.group import group
@@ -26,7 +27,7 @@ def bench(ctx: click.Context) -> None:
     end_in_order(ctx)
 
 
-for _command in (core, export, group, idle, page, rebuild, spark, waits, *COMMANDS):
+for _command in (bytes_, core, export, group, idle, page, rebuild, spark, waits, *COMMANDS):
     bench.add_command(_command)
 
 
@@ -111,7 +112,8 @@ def restart(
     settings: tuple[tuple[str, str], ...],
     output: str,
 ) -> None:
-    """From the start of a killed broker to its first acknowledgement, by size of its store.
+    """From the start of a killed broker to its first acknowledgement, by size of its store; then to
+    a query by key, and its memory.
 
     The stores are sparse: each takes some GiB of disk. The sizes take turns.
     """
@@ -127,7 +129,7 @@ def restart(
                 print_json(result)
     if output == "table":
         columns = ("GiB", "of", "acknowledged s", "most", "ready s", "CPU s", "recovery s", "read")
-        print_table(columns, medians(results))
+        print_table((*columns, "key query ms", "memory MiB"), medians(results))
 
 
 @bench.command(

@@ -177,13 +177,13 @@ def test_the_table_has_medians_and_their_ratio_to_penstock() -> None:
 def test_the_page_is_made_from_the_json_alone(tmp_path: Path) -> None:
     (tmp_path / "performance.json").write_bytes(msgspec.json.encode(_found()))
     again = msgspec.json.decode((tmp_path / "performance.json").read_bytes(), type=Comparison)
-    (tmp_path / "performance-rebuild.txt").write_text("$ penstock bench rebuild\n1.5\n")
+    (tmp_path / "performance-printed.txt").write_text("```text\n$ penstock bench rebuild\n```\n")
     write_page(again, tmp_path)
     page = (tmp_path / "performance.md").read_text()
     assert table(_found(), PACKED) in page and "the command" in page and "- Third: no" in page
     assert page.split("## What is asked")[1].strip().startswith(bars_table(_found()))
     assert "- not measured: 9 queues: there is / no room\n" in page
-    assert "\n```text\n$ penstock bench rebuild\n1.5\n```\n\n## What is asked" in page
+    assert "\n```text\n$ penstock bench rebuild\n```\n\n## What is asked" in page
     assert re.findall(r"!\[over in flight]\((.*)\)", page) == ["performance-in-flight.svg"]
     assert (tmp_path / "performance-in-flight.svg").read_text().startswith("<svg")
 
