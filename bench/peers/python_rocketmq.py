@@ -18,7 +18,7 @@ from itertools import islice
 from queue import Empty, SimpleQueue
 from typing import Any
 
-THREADS = 64
+THREADS, TRIES = 64, 5
 PULLED_AT_ONCE = 32  # a broker gives no more at once by default
 READ_AT_ONCE = 1000
 
@@ -29,6 +29,7 @@ class RocketMQWheel:
 
     def __init__(self, endpoint: str, topic: str, in_flight: int) -> None:
         self._client: Any = import_module("rocketmq.client")
+        self._failed: Any = import_module("rocketmq.exceptions").ProducerSendSyncFailed
         self._endpoint, self._topic = endpoint, topic
         self._is_paced = in_flight == 1
         self._threads = ThreadPoolExecutor(THREADS)
@@ -50,9 +51,18 @@ class RocketMQWheel:
             for body in bodies:
                 message = self._client.Message(self._topic)
                 message.set_body(body)
-                self._producer.send_sync(message)
+                self._send_one(message, TRIES)
         finally:
             self._room.release(len(bodies))
+
+    def _send_one(self, message: Any, tries: int) -> None:
+        """Where several threads send, the library now and then loses a route that it has."""
+        try:
+            self._producer.send_sync(message)
+        except self._failed:
+            if tries == 1:
+                raise
+            self._send_one(message, tries - 1)
 
     async def send(self, bodies: list[bytes]) -> None:
         is_first = self._producer is None
