@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
@@ -18,7 +19,8 @@ from itertools import islice
 from queue import Empty, SimpleQueue
 from typing import Any
 
-THREADS, TRIES = 64, 5
+THREADS = 64
+TRIES, AGAIN_S = 50, 0.1
 PULLED_AT_ONCE = 32  # a broker gives no more at once by default
 READ_AT_ONCE = 1000
 
@@ -62,6 +64,7 @@ class RocketMQWheel:
         except self._failed:
             if tries == 1:
                 raise
+            time.sleep(AGAIN_S)
             self._send_one(message, tries - 1)
 
     async def send(self, bodies: list[bytes]) -> None:

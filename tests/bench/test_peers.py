@@ -188,6 +188,18 @@ def test_the_page_is_made_from_the_json_alone(tmp_path: Path) -> None:
     assert (tmp_path / "performance-in-flight.svg").read_text().startswith("<svg")
 
 
+def test_the_page_is_what_its_sources_make_of_it(tmp_path: Path) -> None:
+    docs = Path(__file__).parents[2] / "docs"
+    for name in ("performance.json", "performance-printed.txt"):
+        (tmp_path / name).write_bytes((docs / name).read_bytes())
+    write_page(
+        msgspec.json.decode((docs / "performance.json").read_bytes(), type=Comparison), tmp_path
+    )
+    assert (tmp_path / "performance.md").read_text() == (docs / "performance.md").read_text(), (
+        "write it again: python -m penstock.bench.peers.page docs/performance.json"
+    )
+
+
 def test_a_part_of_a_sweep_that_fails_is_told_and_what_it_found_stays() -> None:
     def points() -> Iterator[Point]:
         yield Point("durable", 1, 1.0, 1.0)
