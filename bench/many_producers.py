@@ -23,7 +23,7 @@ from penstock.client.core.sending.frame_ring import FrameRing
 from penstock.client.core.sending.frames import SendFuture
 from penstock.client.core.sending.packing import Packer
 from penstock.client.core.sending.producer_core import ProducerCore
-from penstock.client.settled import Settled
+from penstock.client.sending.settled import Settled
 from penstock.shared.formats.message_id import key_origin
 from penstock.shared.loops.forms import NO_ROOM
 from penstock.shared.wire.sockets import PRODUCE_ANSWER_BYTES, dial

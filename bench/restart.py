@@ -19,7 +19,7 @@ import psutil
 from penstock.bench.accounts import Accounts
 from penstock.bench.sparse_store import make_sparse_store, named
 from penstock.chaos.broker import SETTINGS, Broker, fixed_ports
-from penstock.client.query import MessageQuery
+from penstock.client.reading.query import MessageQuery
 from penstock.client.sending.producer import Producer
 from penstock.shared.config_sources import load_config
 from penstock.shared.errors import StoreUnavailable

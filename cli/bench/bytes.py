@@ -6,9 +6,9 @@ from pathlib import Path
 
 import click
 
-from penstock.cli.option_types import COUNT, Finite
-from penstock.cli.output import output_option, print_json, print_table, progress
-from penstock.cli.settings import set_option
+from penstock.cli.options.option_types import COUNT, Finite
+from penstock.cli.options.settings import set_option
+from penstock.cli.printing.output import output_option, print_json, print_table, progress
 
 
 @click.command(
