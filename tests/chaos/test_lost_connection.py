@@ -10,7 +10,7 @@ import pytest
 
 from penstock.chaos.broker import Broker
 from penstock.client import Producer
-from penstock.client.core.sending import probes
+from penstock.client.core.sending import busy_broker
 
 WAIT_S = 20
 
@@ -20,7 +20,7 @@ def test_a_producer_asks_the_next_writer_at_once_what_the_last_one_took(
 ) -> None:
     broker = Broker(tmp_path, {"flush_disk_type": "sync", "actor_stopped_timeout_ms": 1000})
     for pause in ("PROBE_MS", "MOST_MS"):
-        monkeypatch.setattr(probes, pause, 10 * WAIT_S * 1000)
+        monkeypatch.setattr(busy_broker, pause, 10 * WAIT_S * 1000)
     try:
         broker.start()
         with Producer(broker.produce) as producer:

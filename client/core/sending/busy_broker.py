@@ -1,13 +1,21 @@
-"""A broker that has said it is busy: what it said, and how long it is left alone.
+"""How long a broker is left alone: one that has said that it is busy, and one that does not answer.
 
-Twice as long each time, and not by all producers together. Pure but for chance.
+Twice as long each time. After it was busy not all producers come back together. An answer that is
+late may be lost, or the writer has others before it: a thousand producers that each ask ten times a
+second how far it got would be most of what a busy one does. Pure but for chance; no clock is read.
 """
 
 from __future__ import annotations
 
+from collections import deque
+
 from penstock.shared.errors import BrokerBusy
 
 MAX_BACK_OFF_MS = 1000
+# How long nothing must have come before the first question, and before one after others.
+PROBE_MS, MOST_MS = 100, 1600
+# How soon a connection that failed is tried again.
+CONNECT_MS = 10
 
 
 class BusyBroker:
@@ -33,3 +41,46 @@ class BusyBroker:
     def end(self) -> None:
         """It takes messages again."""
         self.error, self._back_off_ms = None, 0
+
+
+class Probes:
+    """The questions of one producer. `pause_ms`: how long nothing must have come for the next."""
+
+    __slots__ = ("pause_ms", "_numbers")
+
+    def __init__(self) -> None:
+        self.pause_ms = PROBE_MS
+        # what the next frame's number was when each unanswered question left
+        self._numbers: deque[int] = deque()
+
+    def ask(self) -> int:
+        """One leaves, of a session that is not open yet; after how long the next may."""
+        pause_ms, self.pause_ms = self.pause_ms, min(2 * self.pause_ms, MOST_MS)
+        return pause_ms
+
+    def sent(self, next_seq: int) -> None:
+        """One leaves, in a session that is open."""
+        self._numbers.append(next_seq)
+        self.ask()
+
+    def heard(self) -> int:
+        """One is answered: the next frame's number when it left. 0: none was asked."""
+        return self._numbers.popleft() if self._numbers else 0
+
+    def frame_answered(self) -> None:
+        self.pause_ms = max(self.pause_ms // 2, PROBE_MS)
+
+    def due_ms(self, answered_ms: int, asked_ms: int) -> int:
+        """When the next is to leave, after the last answer and the last question."""
+        return max(answered_ms, asked_ms) + self.pause_ms
+
+    def forget(self) -> None:
+        """There is another session: no answer counts any more."""
+        self._numbers.clear()
+
+    def lost(self, now_ms: int) -> int:
+        """There is no connection: no answer will come. When one must have come last, so that the
+        next question leaves after CONNECT_MS."""
+        self._numbers.clear()
+        self.pause_ms = PROBE_MS
+        return now_ms - PROBE_MS + CONNECT_MS

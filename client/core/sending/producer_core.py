@@ -3,9 +3,9 @@
     send, or park until the topic's route is known -> open frame -> in flight -> settled
 
 Frames carry numbers in a session (see shared/wire/messages.py). When none was answered for a while
-(probes.py), a Hello asks the writer how far it got; when frames are missing, or the writer is a new
-one, the next session begins and everything unanswered goes out again, marked as a retry. When the
-broker is busy, what it has not taken goes out again after a pause, in its order, until it is too
+(busy_broker.py), a Hello asks the writer how far it got; when frames are missing, or the writer is
+a new one, the next session begins and everything unanswered goes out again, marked as a retry. When
+the broker is busy, what it has not taken goes out again after a pause, in its order, until it is too
 old. The sync and the asyncio producer both drive this class; every call passes the time.
 """
 
@@ -16,14 +16,13 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from threading import Condition
 
-from penstock.client.core.sending.busy_broker import BusyBroker
+from penstock.client.core.sending.busy_broker import CONNECT_MS, PROBE_MS, BusyBroker, Probes
 from penstock.client.core.sending.encoding import BatchMessage, Body, WaitingForm, check_common
 from penstock.client.core.sending.failures import Failures
 from penstock.client.core.sending.frames import Frame, Sender, SendFuture, outcome_of
 from penstock.client.core.sending.moves import OF_ONE_RUN, Moves
 from penstock.client.core.sending.outbox import Outbox
 from penstock.client.core.sending.packing import Packer, Parts
-from penstock.client.core.sending.probes import CONNECT_MS, PROBE_MS, Probes
 from penstock.client.core.sending.routes import Parked, Routes
 from penstock.client.core.sending.selectors import SelectedBy
 from penstock.client.core.timeouts import Timeouts

@@ -23,8 +23,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
-from penstock.client.core.sending.busy_broker import BusyBroker
-from penstock.client.core.sending.probes import CONNECT_MS, Probes
+from penstock.client.core.sending.busy_broker import CONNECT_MS, BusyBroker, Probes
 from penstock.shared.errors import (
     BrokerBusy,
     PenstockError,

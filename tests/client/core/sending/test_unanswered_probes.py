@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from threading import Condition
 
+from penstock.client.core.sending.busy_broker import CONNECT_MS, MOST_MS, PROBE_MS, Probes
 from penstock.client.core.sending.encoding import BatchMessage, Encoder
 from penstock.client.core.sending.frame_ring import FrameRing
 from penstock.client.core.sending.packing import Packer
-from penstock.client.core.sending.probes import CONNECT_MS, MOST_MS, PROBE_MS, Probes
 from penstock.client.core.sending.producer_core import ProducerCore
 from penstock.shared.formats.message_id import key_origin
 from penstock.shared.wire import messages
