@@ -5,8 +5,8 @@
 Frames carry numbers in a session (see shared/wire/messages.py). When none was answered for a while
 (busy_broker.py), a Hello asks the writer how far it got; when frames are missing, or the writer is
 a new one, the next session begins and everything unanswered goes out again, marked as a retry. When
-the broker is busy, what it has not taken goes out again after a pause, in its order, until it is too
-old. The sync and the asyncio producer both drive this class; every call passes the time.
+the broker is busy, what it has not taken goes out again after a pause, in its order, until it is
+too old. The sync and the asyncio producer both drive this class; every call passes the time.
 """
 
 from __future__ import annotations

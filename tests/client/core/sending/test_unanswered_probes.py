@@ -48,7 +48,8 @@ def test_a_producer_that_waits_long_asks_less_and_less_until_a_frame_is_answered
     core.send("orders", BatchMessage(b"x"), None, None, "", True, 0)
     (parts,) = core.outgoing(0)
     route = decode_produce_request(bytes(parts[0]))
-    core.received([encode(messages.Routed(route.request, "orders", 1))], 0)  # type: ignore[union-attr]
+    assert isinstance(route, messages.Route)
+    core.received([encode(messages.Routed(route.request, "orders", 1))], 0)
     asked = _hellos(core, 0, 8)
     pauses = [after - before for before, after in zip([0, *asked], asked, strict=False)]
     assert pauses == sorted(pauses) and pauses[-1] == MOST_MS
