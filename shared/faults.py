@@ -137,6 +137,7 @@ POINTS: dict[str, str] = {
     "schedule.answered": "the disk has what was due, and nothing says so",
     "schedule.saved": "how far it is stands in penstock/scheduler, delayOffset.json is older",
     "schedule.before_json": "both versions of delayOffset.json are named, the old one is there",
+    "schedule.before_wheel": "timercheck is written, the wheel that RocketMQ has left is there",
     # a start, which is the supervisor's, in order
     "geometry.written": "the sizes of a store's files are written down, none may be there",
     "recover.mid_pool": "a segment has what the pool had for it, the next one has not",

@@ -7,6 +7,8 @@
     ROOT/abort                                      pid; there while a broker runs, or after a crash
     ROOT/lock                                       "lock"; byte 0 is locked by the running broker
     ROOT/config/topics.json, consumerFilter.json, delayOffset.json    RocketMQ's JSON
+    ROOT/config/timercheck                          from where RocketMQ reads the wheel topic
+    ROOT/timerwheel, ROOT/timerlog/                 RocketMQ's wheel; gone once Penstock has run
     ROOT/config/consumerOffset.json                 how far each group has come in each queue
     ROOT/config/subscriptionGroup.json              the groups and their settings
     ROOT/penstock/deleted-topics.json               which records of the log are in no queue
@@ -106,6 +108,9 @@ class StorePaths:
     scheduler = _Place("penstock", "scheduler")
     timers = _Place("penstock", "timers")
     delay_offsets = _Place("config", "delayOffset.json")
+    timer_checkpoint = _Place("config", "timercheck")
+    timer_wheel = _Place("timerwheel")
+    timer_log = _Place("timerlog")
     quarantined = _Place("penstock", "quarantine.json")
     quarantine = _Place("penstock", "quarantine")
 

@@ -1,9 +1,10 @@
 """The scheduler: delivers messages that wait, by level or for any time, when their time has come.
 
 Owns:     `pending_delayed`, `delivered`, `undelivered`, `delay_floor`, `delay_sent`, `delay_over`;
-          config/delayOffset.json; penstock/scheduler; penstock/timers/.
-Reads:    `queued`, `wrote`, `wrote_timestamp`, `recalled`, `dispatched`, `log_start`, `run_began`;
-          the queues of SCHEDULE_TOPIC_XXXX and rmq_sys_wheel_timer, the log; config/topics.json.
+          config/delayOffset.json; config/timercheck; penstock/scheduler; penstock/timers/.
+Reads:    `queued`, `wrote`, `wrote_timestamp`, `recalled`, `dispatched`, `log_start`, `run_began`,
+          `flushed`; the queues of SCHEDULE_TOPIC_XXXX and rmq_sys_wheel_timer, the log;
+          config/topics.json.
 Hears:    answers of the writer, whose client it is; the reput's doorbell.
 Notifies: nobody.
 On crash: the next one goes on at what was saved last, and sends all that its predecessor may have

@@ -13,6 +13,7 @@ leaves all of it there, and it is split again. What then stands in a minute twic
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -169,6 +170,22 @@ class Calendar:
             found.append(entries[(entries["kind"] == RECALL) & (entries["due"] <= max(0, to_ms))])
             minute = span.last
         return np.concatenate(found)
+
+    def first_place(self, after_ms: int, waiting: Callable[[Entries], Entries]) -> int:
+        """The first log offset of what is due after this time, as far as it is `waiting`; -1 for
+        none."""
+        found = []
+        for minute in self._minutes[bisect_left(self._minutes, max(0, after_ms) // MINUTE_MS) :]:
+            entries = self._files.part(minute, 0, 1 << 62)
+            found.append(waiting(entries[entries["due"] > max(0, after_ms)])["at"])
+        for hour in self._hours:
+            # in their order, so the first part that has one that waits has the first one
+            for start in range(0, self._files.count(hour, True), SPLIT_AT_ONCE):
+                entries = waiting(self._files.part(hour, start, start + SPLIT_AT_ONCE, True))
+                if len(entries):
+                    found.append(entries["at"])
+                    break
+        return min((int(places.min()) for places in found if len(places)), default=-1)
 
     def tidy(self, before_ms: int, minute: int) -> None:
         """Remove the files of what was over by then, and before this minute. Raises OSError."""

@@ -3,7 +3,7 @@
 each 200 ms    penstock/scheduler, which survives any process
 each 5 s       config/delayOffset.json, on disk, for RocketMQ
 each 30 s      the timers' files, on disk: a thread waits for that
-each minute    whether what waits is about to expire
+each minute    config/timercheck, on disk, for RocketMQ; whether what waits is about to expire
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import msgspec
 
 from penstock.actors.scheduler.levels import Level
 from penstock.actors.scheduler.progress import Progress, ProgressFile
+from penstock.actors.scheduler.rocketmq_timers import RocketMQTimers
 from penstock.actors.scheduler.rolling import Rolling
 from penstock.actors.scheduler.timer_files import TimerFiles
 from penstock.actors.scheduler.timers import Timers
@@ -48,14 +49,17 @@ class Keeping:
         log offset; -1: there is none."""
         self._stage, self._file, self._files = stage, file, files
         self._positions, self._clock = stage.positions, stage.clock
-        self._commit_log = StorePaths(stage.config.store).commit_log
+        paths = StorePaths(stage.config.store)
+        self._commit_log = paths.commit_log
+        self._rocketmq = RocketMQTimers(paths)
         self._progress = progress
         self._saved: bytes = b""
         # until it is known what of the last life's work is stored
         self._floor_before = floor_before
         self._save_ms = now_ms - SAVE_MS
         self._document_ms = self._sync_ms = now_ms
-        self._look_ms = now_ms - LOOK_MS
+        # both are done soon after a start
+        self._look_ms = self._hand_ms = now_ms - LOOK_MS
         self._document: dict[int, int] = dict(progress.levels)
         self._sync: _Sync | None = None
         self._has_lost = False
@@ -89,6 +93,9 @@ class Keeping:
                     self._look_ms = now_ms
                     if timers.pending > 0:
                         self._begin_roll(timers, rolling, wall_ms)
+                if now_ms - self._hand_ms >= LOOK_MS and timers.caught_up:
+                    self._hand_ms = now_ms
+                    self._tell_rocketmq(timers)
                 self._save(now_ms, wall_ms)
             self._error = ""
         except OSError as error:
@@ -111,6 +118,7 @@ class Keeping:
             begun = len(sender) or timers.is_amid or rolling.put_after >= 0
             self._progress.clean = not begun and self._floor_before < 0
             self._file.save_document(self._progress, self._clock.now_ms())
+            self._tell_rocketmq(timers)
         except OSError as error:
             self._stage.report(f"what is delivered cannot be noted: {error}")
         self._show(levels, timers)
@@ -141,6 +149,10 @@ class Keeping:
         timers.rolls = [r for r in timers.rolls if r.below > self._positions["log_start"]]
         progress.rolls = timers.rolls
         progress.rolling, progress.rolled_minute = rolling.roll, rolling.minute
+
+    def _tell_rocketmq(self, timers: Timers) -> None:
+        offset = timers.queue_offset(self._positions["flushed"])
+        self._rocketmq.keep(offset, self._clock.now_ms())
 
     def _save(self, now_ms: int, wall_ms: int) -> None:
         raw = msgspec.json.encode(msgspec.structs.replace(self._progress, number=0))

@@ -351,6 +351,17 @@ class Timers:
         after = [roll.below for roll in self.rolls if roll.after_ms <= self._delivered_ms]
         return max(after, default=0)
 
+    def queue_offset(self, flushed: int) -> int:
+        """The first offset of the wheel queue that somebody else must begin at, to deliver all that
+        waits; -1 while that is not known. What lies past `flushed` may be gone tomorrow, and its
+        offset may be another's."""
+        if not self.caught_up or TIMER_TOPIC not in self._queues.topics:
+            return -1
+        place = self.calendar.first_place(self.delivered_ms(), self.not_rolled)
+        end = min(flushed, place) if place >= 0 else flushed
+        first = min(self._late.values(), default=[self.indexed])[0]
+        return min(first, self.indexed, self._around.end_before(TIMER_TOPIC, 0, end))
+
     # --- files ---
 
     def _load_recalls(self) -> None:
