@@ -16,11 +16,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from penstock.actors.coordinator.claim_spans import NONE, Span, followed
 from penstock.shared.progress.group_journal import Entry, Gone, Row, TopicGone
 from penstock.shared.wire.group_messages import HeldClaim
 
 Queue = tuple[str, int]  # of a group: topic, queue id
-NONE = -1
 # A claim of which nothing is known is not believed with an epoch this far past all: epochs are
 # counted up to 1 << 62 by clients and this process alike, and one word must not use them up.
 MOST_AHEAD = 1 << 40
@@ -30,16 +30,34 @@ class Seat:
     """A queue of a group. Its `epoch` is that of the last claim, and a later one than that once it
     was released.
 
-    `since_ms` is when its owner was given it, by the caller's monotonic clock; NONE where nobody
+    `since_ms` is when its owner was given it, by the caller's clock; NONE where nobody
     knows: no journal says it. `number` is that of the claim's last commit. No journal says that
-    either: an earlier commit was sent to the coordinator before, and ended with its sockets.
+    either: an earlier commit was sent to the coordinator before, and ended with its sockets. Nor
+    does one say `first`, the offset that the claim began at, and the `spans` of earlier claims.
     """
 
-    __slots__ = ("epoch", "number", "offset", "owner", "since_ms")
+    __slots__ = ("epoch", "first", "number", "offset", "owner", "since_ms", "spans")
 
     def __init__(self, offset: int = NONE, epoch: int = 0, owner: str = "") -> None:
         self.offset, self.epoch, self.owner, self.since_ms = offset, epoch, owner, NONE
         self.number = 0
+        self.first = NONE
+        self.spans: tuple[Span, ...] = ()
+
+    @property
+    def span(self) -> Span:
+        """The owner's claim as far as it has come."""
+        return Span(self.owner, self.first, self.offset, self.since_ms)
+
+    def move(self, offset: int) -> None:
+        self.offset = offset
+        if self.first == NONE:
+            self.first = offset
+
+    def end(self, now_ms: int) -> None:
+        """The owner's claim is over."""
+        self.spans = followed(self.spans, self.span._replace(until_ms=now_ms))
+        self.owner, self.since_ms = "", NONE
 
 
 class Given(NamedTuple):
@@ -74,12 +92,12 @@ class Claims:
             return None
         if not seat.owner:
             seat.owner, seat.epoch, seat.since_ms = client, self._next_epoch, now_ms
-            seat.number = 0
+            seat.number, seat.first = 0, seat.offset
             self._next_epoch += 1
             self._owned.setdefault((group, client), set()).add(queue)
             self._note(group, queue, seat)
         if seat.offset == NONE != offset:
-            seat.offset = offset
+            seat.move(offset)
             self._note(group, queue, seat)
         return Given(seat.offset, seat.epoch)
 
@@ -91,7 +109,7 @@ class Claims:
         if seat is None or held.epoch != seat.epoch or seat.owner not in ("", client):
             return False
         if not seat.owner:
-            seat.owner = client
+            seat.owner, seat.first = client, seat.offset
             self._owned.setdefault((group, client), set()).add(queue)
             self._note(group, queue, seat)
         return True
@@ -108,31 +126,36 @@ class Claims:
         seat = self._seat(group, queue)
         if seat.owner or seat.epoch:
             return False
-        seat.owner, seat.epoch = client, held.epoch
+        seat.owner, seat.epoch, seat.first = client, held.epoch, seat.offset
         self._next_epoch = max(self._next_epoch, held.epoch + 1)
         self._owned.setdefault((group, client), set()).add(queue)
         self._note(group, queue, seat)
         return True
 
-    def release(self, group: str, client: str, queue: Queue, epoch: int) -> bool:
+    def release(
+        self, group: str, client: str, queue: Queue, epoch: int, now_ms: int = NONE
+    ) -> bool:
         """Whether the claim was the client's; it is nobody's now."""
         seat = self._own(group, client, queue, epoch)
         if seat is None:
             return False
         # else an earlier word of the client, which comes once more, would give it the claim back
         seat.epoch, self._next_epoch = self._next_epoch, self._next_epoch + 1
-        self._free(group, client, queue, seat)
+        self._free(group, client, queue, seat, now_ms)
         return True
 
-    def release_all(self, group: str, client: str, but: Iterable[Queue] = ()) -> list[Queue]:
+    def release_all(
+        self, group: str, client: str, but: Iterable[Queue] = (), now_ms: int = NONE
+    ) -> list[Queue]:
         """Free what a client has, but for some; what that was."""
         freed = sorted(self._owned.get((group, client), set()) - set(but))
         for queue in freed:
-            self._free(group, client, queue, self._groups[group][queue[0]][queue[1]])
+            seat = self._groups[group][queue[0]][queue[1]]
+            self._free(group, client, queue, seat, now_ms)
         return freed
 
-    def _free(self, group: str, client: str, queue: Queue, seat: Seat) -> None:
-        seat.owner, seat.since_ms = "", NONE
+    def _free(self, group: str, client: str, queue: Queue, seat: Seat, now_ms: int) -> None:
+        seat.end(now_ms)
         self._drop(group, client, queue)
         self._note(group, queue, seat)
 
@@ -156,16 +179,18 @@ class Claims:
             return True
         seat.number = number
         if seat.offset != offset:
-            seat.offset = offset
+            seat.move(offset)
             self._note(group, queue, seat)
         return True
 
-    def reset(self, group: str, queue: Queue, offset: int) -> tuple[str, HeldClaim]:
+    def reset(
+        self, group: str, queue: Queue, offset: int, now_ms: int = NONE
+    ) -> tuple[str, HeldClaim]:
         """Set an offset, whoever has the queue. Its claim is gone: who had it, and which it was."""
         seat = self._seat(group, queue)
         owner, held = seat.owner, HeldClaim(*queue, seat.epoch)
         if owner:
-            self._free(group, owner, queue, seat)
+            self._free(group, owner, queue, seat, now_ms)
         seat.offset = offset
         # else the owner of just now could have the claim back
         seat.epoch, self._next_epoch = self._next_epoch, self._next_epoch + 1
@@ -176,7 +201,7 @@ class Claims:
         """Set an offset that the log says: who has the queue goes on having it."""
         seat = self._seat(group, queue)
         if seat.offset != offset:
-            seat.offset = offset
+            seat.move(offset)
             self._note(group, queue, seat)
 
     def forget(self, group: str) -> None:
@@ -262,7 +287,7 @@ class Claims:
         if seat.owner:
             self._drop(row.group, seat.owner, queue)
         seat.offset, seat.epoch, seat.owner = row.offset, row.epoch, row.owner
-        seat.since_ms = NONE
+        seat.since_ms, seat.first = NONE, row.offset
         if row.owner:
             self._owned.setdefault((row.group, row.owner), set()).add(queue)
         self.skip_epochs(row.epoch + 1)

@@ -75,7 +75,7 @@ class MemberRequests:
         log: LogOffsets,
         now_ms: Callable[[], int],
     ) -> None:
-        """`now_ms` is wall time: a group's version begins with it."""
+        """`now_ms` is wall time: a group's version begins with it, and claims are told by it."""
         self._config = config
         self._members, self._claims, self._files = members, claims, files
         self._topics, self._starts, self._tell, self._log = topics, starts, tell, log
@@ -217,7 +217,8 @@ class MemberRequests:
                 lost.append(held)
         if is_new and len(request.held) < MAX_CLAIMS:
             named = {(held.topic, held.queue_id) for held in request.held}
-            self._tell.freed(group, self._claims.release_all(group, client, but=named))
+            freed = self._claims.release_all(group, client, named, self._now_ms())
+            self._tell.freed(group, freed)
         return tuple(lost)
 
     def _take_over(self, group: str, client: str, held: HeldClaim) -> bool:
@@ -280,7 +281,7 @@ class MemberRequests:
             if seat is None and self._claims.count >= MAX_SEATS:
                 raise _too_many("queues of groups", MAX_SEATS)
             start = starts.get(queue_id, NONE)
-            found = self._claims.claim(group, client, queue, start, member.seen_ms)
+            found = self._claims.claim(group, client, queue, start, self._now_ms())
             if found is None:
                 taken.append(queue_id)
             else:
@@ -319,7 +320,7 @@ class MemberRequests:
             if each.offset >= 0:
                 number = request.request
                 self._claims.commit(group, client, queue, each.offset, each.epoch, number)
-            if self._claims.release(group, client, queue, each.epoch):
+            if self._claims.release(group, client, queue, each.epoch, self._now_ms()):
                 freed.append(queue)
             else:
                 lost.append(HeldClaim(*queue, each.epoch))
@@ -338,7 +339,8 @@ class MemberRequests:
 
     def free_all(self, group: str, client: str) -> None:
         """Nobody has what this member had."""
-        self._tell.freed(group, self._claims.release_all(group, client))
+        freed = self._claims.release_all(group, client, now_ms=self._now_ms())
+        self._tell.freed(group, freed)
 
     def member(self, request: Beat | Claim | Commit | Release) -> Member:
         """The member that asks. Raises UnknownMember."""

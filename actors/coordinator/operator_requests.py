@@ -20,6 +20,7 @@ from penstock.shared.names import check_group, check_topic
 from penstock.shared.next_steps import did_you_mean
 from penstock.shared.queue.lag import Lag
 from penstock.shared.wire.group_messages import (
+    ClaimSpan,
     DeleteGroup,
     DescribeGroup,
     GroupInfo,
@@ -79,7 +80,7 @@ class OperatorRequests:
             age_ms, size = -1, -1
             if seat.offset != NONE:
                 age_ms, size = self._lag.of(topic, queue_id, seat.offset, self._now_ms())
-            owned_ms = NONE if seat.since_ms == NONE else self._monotonic_ms() - seat.since_ms
+            owned_ms = NONE if seat.since_ms == NONE else max(0, self._now_ms() - seat.since_ms)
             queues.append(
                 QueueInfo(
                     topic,
@@ -92,6 +93,7 @@ class OperatorRequests:
                     age_ms,
                     size,
                     owned_ms,
+                    _spans(seat) if request.spans else (),
                 )  # fmt: skip
             )
             yield
@@ -169,7 +171,8 @@ class OperatorRequests:
             free = self._settable(request)
             found = {queue_id: each for queue_id, each in found.items() if queue_id in free}
             for queue_id, (_, offset) in found.items():
-                owner, held = self._claims.reset(group, (topic, queue_id), offset)
+                queue = topic, queue_id
+                owner, held = self._claims.reset(group, queue, offset, self._now_ms())
                 if owner:
                     self._tell.reset(group, owner, held)
         return OffsetsReset(request.request, group, topic, found)
@@ -231,3 +234,10 @@ class OperatorRequests:
         return GroupNotFound(
             "there is no consumer group of this name", group, did_you_mean(group, self._names())
         )
+
+
+def _spans(seat: Seat) -> tuple[ClaimSpan, ...]:
+    """Its claims in which the offset has moved; the last one may be the owner's."""
+    own = [seat.span] if seat.owner and seat.span.has_moved else []
+    over = [ClaimSpan(*each, lasts=False) for each in seat.spans]
+    return (*over, *(ClaimSpan(*each, lasts=True) for each in own))

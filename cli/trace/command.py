@@ -17,7 +17,7 @@ from penstock.shared.errors import MessageNotFound
 
 if TYPE_CHECKING:
     from penstock.cli.trace.sources import Source
-    from penstock.cli.trace.story import Reader, Stop, Story
+    from penstock.cli.trace.story import Had, Reader, Stop, Story
 
 UNKNOWN = "unknown"
 
@@ -32,7 +32,8 @@ Examples:
 \b
 What the groups say of a record:
   acknowledged    the group's offset is past it. So it is of a group that began later or was
-                  set past it: who had it in hand is not kept, except for a retry
+                  set past it. Who had the queue then is known of its last claims, while the
+                  coordinator runs
   filtered        likewise, and what the group's members subscribe to leaves it out
   with a member   the queue is that member's; it may have the message in hand
   waiting         nobody has the queue
@@ -189,6 +190,8 @@ def _of_delayed(stop: Stop) -> str:
 
 def _state(reader: Reader, has_members: bool) -> str:
     at = f", its offset is {reader.offset}" if reader.offset is not None else ""
+    if reader.state == "broadcasting":
+        return reader.state
     if reader.state == "unknown":
         return f"{UNKNOWN}, it has no offset of this queue"
     if reader.state == "with a member":
@@ -198,7 +201,19 @@ def _state(reader: Reader, has_members: bool) -> str:
     if reader.state == "waiting":
         who = "" if has_members else f"; its members are {UNKNOWN}"
         return f"waiting{_before(reader)}{at}{who}"
-    return f"{reader.state}{at}"
+    return f"{reader.state}{at}, {_had(reader)}"
+
+
+def _had(reader: Reader) -> str:
+    if not reader.had:
+        return f"who had it is {UNKNOWN}"
+    return ", then ".join(f"member {each.member} had it {_between(each)}" for each in reader.had)
+
+
+def _between(had: Had) -> str:
+    since = UNKNOWN if had.since_ms is None else shown_time(had.since_ms)
+    until = UNKNOWN if had.until_ms is None else shown_time(had.until_ms)
+    return f"between {since} and {'now' if had.lasts else until}"
 
 
 def _before(reader: Reader) -> str:

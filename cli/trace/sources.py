@@ -171,7 +171,7 @@ class Source:
         except ConnectError:  # this broker runs without a coordinator
             return self._stored_groups() if self._directory else Groups({}, False)
         with admin:
-            return Groups({name: admin.describe(name) for name in admin.list()}, True)
+            return Groups({name: admin.describe(name, spans=True) for name in admin.list()}, True)
 
     def _stored_groups(self) -> Groups:
         from penstock.shared.progress.group_rows import load_group_rows

@@ -2,8 +2,8 @@
 
     key or id -> records with it, in every topic -> by unique key, all records of each message
 
-A group's state is its offset compared with the message's. What a member has done with it nobody
-keeps, except for a retry: that is a record of its own.
+A group's state is its offset compared with the message's. Which member had it is known of a retry,
+which is a record of its own, and of the last claims of its queue, as long as the coordinator runs.
 """
 
 from __future__ import annotations
@@ -31,9 +31,25 @@ from penstock.shared.messaging.traced import (
     unique_key,
     way_of,
 )
-from penstock.shared.wire.group_messages import GroupInfo, QueueInfo, SubscriptionData
+from penstock.shared.wire.group_messages import (
+    ClaimSpan,
+    GroupInfo,
+    QueueInfo,
+    SubscriptionData,
+)
 
 _ENDED = {"commit": Outcome.COMMITTED, "rollback": Outcome.ROLLED_BACK}
+
+
+class Had(msgspec.Struct):
+    """A member that had the queue while the group's offset passed the message. Times are ms since
+    1970; None is unknown, and `until_ms` is also None of one that has the queue still, which
+    `lasts` says."""
+
+    member: str
+    since_ms: int | None
+    until_ms: int | None
+    lasts: bool
 
 
 class Reader(msgspec.Struct):
@@ -51,6 +67,8 @@ class Reader(msgspec.Struct):
     seen_ms_ago: int | None = None
     # the log offset of the record by which the group has given it back: so it had it in hand
     given_back_as: int | None = None
+    # of a message that the group's offset is past; empty where nobody knows
+    had: list[Had] = []
 
 
 class Stop(msgspec.Struct):
@@ -238,12 +256,19 @@ def _reader(
         found.seen_ms_ago = next(seen, None)
     if queue.offset > record.queue_offset:
         found.state = _past(record, wanted)
+        spans = [each for each in queue.spans if each.first <= record.queue_offset < each.next]
+        found.had = [_had(each) for each in spans]
         return found
     if queue.offset >= 0:
         found.before = record.queue_offset - max(queue.offset, queue.min_offset)
     if queue.owner:
         found.state = "with a member"
     return found
+
+
+def _had(span: ClaimSpan) -> Had:
+    since_ms, until_ms = (at if at >= 0 else None for at in (span.since_ms, span.until_ms))
+    return Had(span.owner, since_ms, until_ms, span.lasts)
 
 
 def _past(record: Record, wanted: Iterable[SubscriptionData]) -> str:

@@ -59,11 +59,12 @@ class GroupAdmin:
         """Group -> (members, lag in messages; -1 where it is not known)."""
         return self._asker.ask(words.ListGroups, words.GroupList).groups
 
-    def describe(self, group: str) -> words.GroupInfo:
-        """All that is known of a group; `exists` is false where there is none of this name."""
+    def describe(self, group: str, *, spans: bool = False) -> words.GroupInfo:
+        """All that is known of a group; `exists` is false where there is none of this name. With
+        `spans` also who had its queues before."""
         check_group(group)
         return self._asker.ask(
-            lambda number, run: words.DescribeGroup(number, group, run), words.GroupInfo
+            lambda number, run: words.DescribeGroup(number, group, run, spans), words.GroupInfo
         )
 
     def reset(

@@ -148,11 +148,12 @@ class Leave(WireMessage, frozen=True):
 
 
 class DescribeGroup(WireMessage, frozen=True):
-    """For operators: all that is known of a group."""
+    """For operators: all that is known of a group; with `spans` who had its queues before, too."""
 
     request: Number
     group: Name
     run: str = ""
+    spans: bool = False
 
 
 class ListGroups(WireMessage, frozen=True):
@@ -293,12 +294,28 @@ class MemberInfo(msgspec.Struct, frozen=True, array_like=True):
     subscriptions: tuple[SubscriptionData, ...]
 
 
+class ClaimSpan(msgspec.Struct, frozen=True, array_like=True):
+    """A claim in which a queue's offset went from `first` to `next`.
+
+    Its owner acknowledged, or left out, what lies between them. `lasts` says that it is not over.
+    Times are ms since 1970; -1 where that is not known.
+    """
+
+    owner: str
+    first: int
+    next: int
+    since_ms: int
+    until_ms: int
+    lasts: bool
+
+
 class QueueInfo(msgspec.Struct, frozen=True, array_like=True):
     """A queue of a group: its committed offset, or -1, and the owner of its claim, or "".
 
     `min_offset` and `max_offset` are the queue's own; `lag_ms` is how long ago the oldest
     message was stored that is not done: 0 when all are, -1 when it is not known. `lag_bytes`
     likewise. `owned_ms` is how long the owner has had its claim; -1 where that is not known.
+    `spans` are the last claims that this coordinator knows of, in order, if they were asked for.
     """
 
     topic: str
@@ -311,6 +328,7 @@ class QueueInfo(msgspec.Struct, frozen=True, array_like=True):
     lag_ms: int = -1
     lag_bytes: int = -1
     owned_ms: int = -1
+    spans: tuple[ClaimSpan, ...] = ()
 
 
 class GroupInfo(WireMessage, frozen=True):

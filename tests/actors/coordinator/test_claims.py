@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from penstock.actors.coordinator.claim_spans import MOST_SPANS, Span
 from penstock.actors.coordinator.claims import NONE, Claims
 from penstock.shared.progress.group_journal import (
     Entry,
@@ -293,3 +294,38 @@ def test_commits_of_another_claim_are_numbered_from_the_beginning() -> None:
         assert claims.commit("g", client, queue, offset, claim.epoch, number)
         assert claims.release("g", client, queue, claim.epoch)
         assert claims.offsets()["g"]["orders"][0] == offset
+
+
+def test_the_last_claims_that_got_on_are_remembered_with_their_times() -> None:
+    claims, queue = Claims(), ("orders", 0)
+    claims.load(Row("g", "orders", 0, 5, 1, "before"))
+    claims.commit("g", "before", queue, 7, 1, 1)
+    claims.release_all("g", "before", now_ms=100)
+    idle = claims.claim("g", "idle", queue, now_ms=100)
+    assert idle is not None and claims.release("g", "idle", queue, idle.epoch, 150)
+    first = claims.claim("g", "a", queue, now_ms=200)
+    assert first is not None
+    claims.commit("g", "a", queue, 9, first.epoch, 1)
+    claims.reset("g", queue, 2, 300)
+    claims.claim("g", "b", queue, now_ms=400)
+    seat = claims.seat("g", queue)
+    assert seat is not None
+    assert seat.spans == (Span("before", 5, 7, NONE, 100), Span("a", 7, 9, 200, 300))
+    assert seat.span == Span("b", 2, 2, 400) and not seat.span.has_moved
+    for number in range(20):
+        claims.move("g", queue, 3 + number)
+        claims.release_all("g", f"c{number - 1}" if number else "b", now_ms=500 + number)
+        claims.claim("g", f"c{number}", queue, now_ms=500 + number)
+    assert len(seat.spans) == MOST_SPANS and seat.spans[-1] == Span("c18", 21, 22, 518, 519)
+
+
+def test_a_claim_whose_start_its_member_decides_says_nothing_of_what_its_first_commit_passed() -> (
+    None
+):
+    claims, queue = Claims(), ("orders", 0)
+    claim = claims.claim("g", "a", queue)
+    assert claim is not None and claim.offset == NONE
+    claims.commit("g", "a", queue, 40, claim.epoch, 1)
+    claims.commit("g", "a", queue, 44, claim.epoch, 2)
+    seat = claims.seat("g", queue)
+    assert seat is not None and seat.span == Span("a", 40, 44, NONE)

@@ -124,6 +124,9 @@ def test_a_group_is_said_to_have_had_what_its_retries_prove(trace: Trace, shop: 
     billing, mailing = first["groups"]
     assert (billing["group"], billing["state"]) == ("billing", "acknowledged")
     assert billing["given_back_as"] == delayed["physical_offset"]
+    (had,) = billing["had"]
+    assert had["member"] == "till-1" and not had["lasts"]
+    assert first["stored_ms"] <= had["since_ms"] <= had["until_ms"]
     # its members, who would know what it leaves out, have gone
     assert (mailing["state"], mailing["given_back_as"]) == ("acknowledged or filtered", None)
     assert retry["groups"][0]["given_back_as"] == letter["physical_offset"]
@@ -199,6 +202,7 @@ def test_on_a_terminal_it_reads_as_a_story(command: Command, shop: Shop) -> None
     assert "given back once, the last time by till-1: no account" in said
     assert "given back 2 times, the last time by till-1: still none" in said
     assert "group billing: given back, as 2; acknowledged, its offset is " in said
+    assert ", member till-1 had it between 20" in said
 
 
 def test_what_is_not_there_is_no_message(command: Command, shop: Shop) -> None:
@@ -231,9 +235,11 @@ def test_the_files_that_a_broker_leaves_tell_the_same(
                 group.commit()
                 break
     running = [trace(key, "--store", store) for key in ("k0", "k2", "half")]
+    assert len(running[0]["records"][0]["groups"][0]["had"]) == 1
     broker.kill() if killed else broker.stop()
     k0, k2, half = (trace(key, "--store", store) for key in ("k0", "k2", "half"))
     assert _states(k0["records"][0]) == {"billing": "acknowledged or filtered"}
+    assert k0["records"][0]["groups"][0]["had"] == [], "no file says it"
     billing = k2["records"][0]["groups"][0]
     assert (billing["state"], billing["offset"], billing["before"]) == ("waiting", 1, 1)
     assert half["records"][0]["outcome"] == "committed"
