@@ -86,9 +86,11 @@ class Scene:
         return found
 
     def _tell(self, *parts: bytes) -> Any:
-        self.until(lambda: self._produce.poll(0, 2), "a connection")
+        """The clock stands still meanwhile: how long a socket takes is the machine's business, and
+        what was sent before must not come due by that."""
+        self.until(lambda: self._produce.poll(0, 2), "a connection", ms=0)
         self._produce.send_multipart(parts)
-        self.until(lambda: self._produce.poll(0), "an answer of the writer")
+        self.until(lambda: self._produce.poll(0), "an answer of the writer", ms=0)
         return decode_produced(self._produce.recv_multipart()[0])
 
     def put(self, *records: Record) -> Appended:
@@ -121,8 +123,11 @@ class Scene:
         return [each.body.decode() for each in self.queue(queue_id=queue_id)]
 
     def await_bodies(self, count: int, ms: int = 20) -> list[Record]:
-        """Wait until this many have come to queue 1, and some time more: nothing comes twice."""
+        """Wait until this many have come to queue 1, and the scheduler knows that; and some time
+        more: nothing comes twice."""
         self.until(lambda: len(self.queue()) >= count, f"message {count}", ms)
+        # a message stands in its queue before the scheduler hears so
+        self.until(lambda: not len(self.actor._sender), "the writer's answers")
         for _ in range(30):
             self.turn(ms)
         return self.queue()

@@ -126,10 +126,13 @@ def test_what_is_due_comes_however_many_recalls_there_are(scene: Maker) -> None:
     it = scene()
     key = it.send(Delay(out_ms=it.now_ms + 100))
     other = it.send(Delay(out_ms=it.now_ms + 900_000))
-    for _ in range(60):
+
+    def come() -> list[str]:
         it.send(Delay(out_ms=it.now_ms + 900_000, recalls=other))
-        it.turn(20)
-    assert it.bodies() == [key]
+        found: list[str] = it.bodies()
+        return found
+
+    assert it.until(come, "what was due, among recalls", ms=20) == [key]
 
 
 def test_a_recall_is_refused_once_its_message_may_be_taken(scene: Maker) -> None:
@@ -539,11 +542,11 @@ def test_the_cleaner_is_told_below_what_nothing_waits(scene: Maker) -> None:
     positions = it.broker.positions
     it.send(Delay(1))
     place = positions["wrote"]
-    kept = it.send(Delay(2))
-    it.until(lambda: positions["delay_floor"] == place, "the first is delivered", ms=20)
+    kept = it.send(Delay(5))  # a minute: more than all that comes before it takes
+    it.until(lambda: positions["delay_floor"] == place, "the first is delivered", ms=5)
     for _ in range(5):
         it.send(Delay(out_ms=it.now_ms - 1), queue=2)
-    it.until(lambda: len(it.queue(queue_id=2)) == 5, "the others", ms=20)
+    it.until(lambda: len(it.queue(queue_id=2)) == 5, "the others")
     assert positions["delay_floor"] == place, "one waits still"
     it.until(lambda: kept in it.bodies(), "the last", ms=50)
     it.until(lambda: positions["delay_floor"] > place and not positions["pending_delayed"], ms=50)
@@ -718,7 +721,8 @@ def test_what_the_queue_lacks_after_a_start_of_the_broker_comes_once(
     queue still to write again."""
     it = scene()
     keys = [it.send(Delay(out_ms=it.now_ms + 2000 + at)) for at in range(5)]
-    it.until(lambda: any(it.broker.paths.timers.iterdir()), "the file")
+    timers = it.broker.paths.timers
+    it.until(lambda: timers.is_dir() and any(timers.iterdir()), "the file")
     whole = QueueReader.range, QueueReader.queued
     monkeypatch.setattr(QueueReader, "range", lambda self, slot: (0, 0))
     monkeypatch.setattr(QueueReader, "queued", 0)
@@ -778,6 +782,8 @@ def test_what_a_death_leaves_in_doubt_goes_in_full_frames_and_comes_once(
     monkeypatch.setattr(RecordSender, "put", put_some)
     it.until(lambda: sum(frames) == 150, "all are on their way, or lost")
     it.until(lambda: not len(it.actor._sender), "their answers")
+    positions = it.broker.positions
+    it.until(lambda: positions["queued"] == positions["wrote"], "the queues")
     stored = len(it.queue())
     assert 20 < stored < 130
     monkeypatch.undo()

@@ -28,19 +28,13 @@ def _offset(it: Any) -> int:
     return own
 
 
-def _come(it: Any, count: int, ms: int = 20) -> None:
-    """So many have come, and the scheduler knows that."""
-    it.await_bodies(count, ms)
-    it.until(lambda: not it.actor._timers._on_way, "the answers")
-
-
 def test_after_a_stop_with_nothing_that_waits_rocketmq_begins_at_the_queues_end(
     scene: Maker,
 ) -> None:
     it = scene()
     for at in range(3):
         it.send(Delay(out_ms=it.now_ms + 300 + at))
-    _come(it, 3)
+    it.await_bodies(3)
     it.stop()
     assert _offset(it) == 3
 
@@ -51,7 +45,7 @@ def test_rocketmq_begins_at_the_first_that_waits(scene: Maker, wait_ms: int) -> 
     it.send(Delay(out_ms=it.now_ms + 300))
     it.send(Delay(out_ms=it.now_ms + wait_ms))
     it.send(Delay(out_ms=it.now_ms + 300))
-    _come(it, 2)
+    it.await_bodies(2)
     it.stop()
     assert _offset(it) == 1
 
@@ -59,11 +53,11 @@ def test_rocketmq_begins_at_the_first_that_waits(scene: Maker, wait_ms: int) -> 
 def test_what_is_found_too_late_and_has_no_answer_is_not_passed_over(scene: Maker) -> None:
     it = scene()
     it.send(Delay(out_ms=it.now_ms + 300))
-    _come(it, 1)
+    it.await_bodies(1)
     it.send(Delay(out_ms=it.now_ms - 10))
     it.until(lambda: it.actor._timers._on_way, "it is put")
     assert it.actor._timers.queue_offset(1 << 60) == 1
-    _come(it, 2)
+    it.await_bodies(2)
     assert it.actor._timers.queue_offset(1 << 60) == 2
 
 
@@ -72,7 +66,7 @@ def test_what_is_not_on_the_disk_counts_as_waiting(scene: Maker) -> None:
     it = scene()
     for at in range(3):
         it.send(Delay(out_ms=it.now_ms + 300 + at))
-    _come(it, 3)
+    it.await_bodies(3)
     second = it.queue("rmq_sys_wheel_timer", 0)[1].physical_offset
     assert it.actor._timers.queue_offset(second) == 1
 
@@ -88,11 +82,11 @@ def test_a_store_without_timers_has_no_such_file(scene: Maker) -> None:
 def test_it_is_written_while_the_broker_runs_and_each_time_counted(scene: Maker) -> None:
     it = scene()
     it.send(Delay(out_ms=it.now_ms + 300))
-    _come(it, 1)
+    it.await_bodies(1)
     it.until(lambda: it.broker.paths.timer_checkpoint.exists() and _offset(it) == 1, "one", ms=500)
     counted = _words(it)[-1]
     it.send(Delay(out_ms=it.now_ms + 300))
-    _come(it, 2)
+    it.await_bodies(2)
     it.broker.clock.advance(LOOK_MS)
     it.until(lambda: _offset(it) == 2, "the next")
     assert _words(it)[-1] == counted + 1

@@ -28,7 +28,8 @@ from penstock.shared.wire.transaction_messages import (
 )
 
 HOST = pack_host("127.0.0.1", 4711)
-WAIT_S = 20
+# only a hang takes this long, whatever else the machine does
+WAIT_S = 120
 
 
 class Half:

@@ -405,8 +405,9 @@ def test_an_op_record_that_names_no_half_message_yet_is_not_needed_for_ever(scen
     broker.put(Record(OP_TOPIC, b"1099511627776,", b"TAGS\x01d\x02", born_host=bytes(8)))
     assert broker.producer().end(broker.half(), "commit").outcome == "commit"
     broker.dispatched()
-    broker.until(lambda: broker.actor._follower.progress.half == 1)
-    assert broker.actor._follower.progress.op == len(broker.queue(OP_TOPIC)) == 2
+    progress = broker.actor._follower.progress
+    broker.until(lambda: (progress.half, progress.op) == (1, 2), "both are past what is over")
+    assert len(broker.queue(OP_TOPIC)) == 2
 
 
 def test_an_old_message_is_put_back_and_still_known_by_its_first_place(scene: Scenes) -> None:

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from penstock.client.group_consumer import GroupConsumer
-from penstock.client.producer import Producer
+from penstock.client.groups.consumer import GroupConsumer
+from penstock.client.sending.producer import Producer
 
 pytestmark = pytest.mark.takes(90)
 TOPIC, QUEUES, OUTPUTS, GROUP = "orders", 4, "bills", "billing"

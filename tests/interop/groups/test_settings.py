@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from penstock.client.group_admin import GroupAdmin
-from penstock.client.group_consumer import GroupConsumer
+from penstock.client.groups.admin import GroupAdmin
+from penstock.client.groups.consumer import GroupConsumer
 from penstock.dataframes import Store
 from penstock.errors import NoPermission
 
