@@ -19,7 +19,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator
 
-from penstock.actors.coordinator.claims import NONE, Claims
+from penstock.actors.coordinator.claim_spans import NONE
+from penstock.actors.coordinator.claims import Claims
 from penstock.actors.coordinator.move_records import MoveRecords, Moves
 from penstock.actors.coordinator.notifications import Notifications
 from penstock.shared.errors import InvalidMessage, OffsetsMoved, StoreDamaged

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 
-from penstock.actors.coordinator.claims import NONE, Claims
+from penstock.actors.coordinator.claim_spans import NONE
+from penstock.actors.coordinator.claims import Claims
 from penstock.actors.coordinator.group_files import GroupFiles
 from penstock.actors.coordinator.log_offsets import LogOffsets
 from penstock.actors.coordinator.membership import Member, Membership, size_of

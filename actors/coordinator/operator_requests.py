@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator
 
-from penstock.actors.coordinator.claims import NONE, Claims, Seat
+from penstock.actors.coordinator.claim_spans import NONE
+from penstock.actors.coordinator.claims import Claims, Seat
 from penstock.actors.coordinator.group_files import GroupFiles
 from penstock.actors.coordinator.log_offsets import LogOffsets
 from penstock.actors.coordinator.member_requests import MAX_GROUPS, MAX_SEATS

@@ -16,7 +16,7 @@ decide.
 
 from __future__ import annotations
 
-from penstock.actors.coordinator.claims import NONE
+from penstock.actors.coordinator.claim_spans import NONE
 from penstock.shared.memory.positions import Positions
 from penstock.shared.names import RETRY_PREFIX
 from penstock.shared.progress.group_journal import MemberRow

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from penstock.actors.coordinator.claim_spans import MOST_SPANS, Span
-from penstock.actors.coordinator.claims import NONE, Claims
+from penstock.actors.coordinator.claim_spans import MOST_SPANS, NONE, Span
+from penstock.actors.coordinator.claims import Claims
 from penstock.shared.progress.group_journal import (
     Entry,
     Gone,
