@@ -113,9 +113,7 @@ class Claim(WireMessage, frozen=True):
 
 class QueueCommit(msgspec.Struct, frozen=True, array_like=True):
     """All before `offset` is done. It counts if `epoch` is that of the queue's present claim.
-
-    In Release an offset of -1 says nothing of what is done.
-    """
+    In Release an offset of -1 says nothing of what is done."""
 
     topic: Name
     queue_id: QueueId
@@ -148,7 +146,7 @@ class Leave(WireMessage, frozen=True):
 
 
 class DescribeGroup(WireMessage, frozen=True):
-    """For operators: all that is known of a group; with `spans` who had its queues before, too."""
+    """For operators: all that is known of a group; with `spans` who had its queues, too."""
 
     request: Number
     group: Name
@@ -295,11 +293,8 @@ class MemberInfo(msgspec.Struct, frozen=True, array_like=True):
 
 
 class ClaimSpan(msgspec.Struct, frozen=True, array_like=True):
-    """A claim in which a queue's offset went from `first` to `next`.
-
-    Its owner acknowledged, or left out, what lies between them. `lasts` says that it is not over.
-    Times are ms since 1970; -1 where that is not known.
-    """
+    """A claim in which a queue's offset went from `first` to `next`: its owner has done what lies
+    between them. `lasts`: it is not over. Times are ms since 1970; -1 where that is not known."""
 
     owner: str
     first: int
@@ -312,10 +307,10 @@ class ClaimSpan(msgspec.Struct, frozen=True, array_like=True):
 class QueueInfo(msgspec.Struct, frozen=True, array_like=True):
     """A queue of a group: its committed offset, or -1, and the owner of its claim, or "".
 
-    `min_offset` and `max_offset` are the queue's own; `lag_ms` is how long ago the oldest
-    message was stored that is not done: 0 when all are, -1 when it is not known. `lag_bytes`
-    likewise. `owned_ms` is how long the owner has had its claim; -1 where that is not known.
-    `spans` are the last claims that this coordinator knows of, in order, if they were asked for.
+    `min_offset` and `max_offset` are the queue's own; `lag_ms` is how long ago the oldest message
+    was stored that is not done: 0 when all are, -1 when it is not known. `lag_bytes` likewise.
+    `owned_ms` is how long the owner has had its claim; -1 where that is not known. `spans` are
+    the last claims that this coordinator knows of, in order, if they were asked for.
     """
 
     topic: str
