@@ -10,6 +10,8 @@ from typing import NamedTuple
 
 NONE = -1
 MOST_SPANS = 8
+# With more queues of groups than this each keeps one: their claims alone are many MB.
+MANY_SEATS = 16_384
 
 
 class Span(NamedTuple):
@@ -29,6 +31,7 @@ class Span(NamedTuple):
         return NONE != self.first < self.next
 
 
-def followed(spans: tuple[Span, ...], span: Span) -> tuple[Span, ...]:
-    """The spans that are kept once this one has ended."""
-    return (*spans, span)[-MOST_SPANS:] if span.has_moved else spans
+def followed(spans: tuple[Span, ...], span: Span, seats: int) -> tuple[Span, ...]:
+    """The spans that are kept once this one has ended, with this many seats in all."""
+    most = MOST_SPANS if seats <= MANY_SEATS else 1
+    return (*spans, span)[-most:] if span.has_moved else spans

@@ -54,9 +54,9 @@ class Seat:
         if self.first == NONE:
             self.first = offset
 
-    def end(self, now_ms: int) -> None:
-        """The owner's claim is over."""
-        self.spans = followed(self.spans, self.span._replace(until_ms=now_ms))
+    def end(self, now_ms: int, seats: int) -> None:
+        """The owner's claim is over. `seats`: how many there are in all."""
+        self.spans = followed(self.spans, self.span._replace(until_ms=now_ms), seats)
         self.owner, self.since_ms = "", NONE
 
 
@@ -155,7 +155,7 @@ class Claims:
         return freed
 
     def _free(self, group: str, client: str, queue: Queue, seat: Seat, now_ms: int) -> None:
-        seat.end(now_ms)
+        seat.end(now_ms, self.count)
         self._drop(group, client, queue)
         self._note(group, queue, seat)
 

@@ -177,15 +177,17 @@ class Calendar:
         found = []
         for minute in self._minutes[bisect_left(self._minutes, max(0, after_ms) // MINUTE_MS) :]:
             entries = self._files.part(minute, 0, 1 << 62)
-            found.append(waiting(entries[entries["due"] > max(0, after_ms)])["at"])
+            entries = waiting(entries[entries["due"] > max(0, after_ms)])
+            # of each minute only the number stays: all of them may be hundreds of MB
+            found += [int(entries["at"].min())] if len(entries) else []
         for hour in self._hours:
             # in their order, so the first part that has one that waits has the first one
             for start in range(0, self._files.count(hour, True), SPLIT_AT_ONCE):
                 entries = waiting(self._files.part(hour, start, start + SPLIT_AT_ONCE, True))
                 if len(entries):
-                    found.append(entries["at"])
+                    found.append(int(entries["at"].min()))
                     break
-        return min((int(places.min()) for places in found if len(places)), default=-1)
+        return min(found, default=-1)
 
     def tidy(self, before_ms: int, minute: int) -> None:
         """Remove the files of what was over by then, and before this minute. Raises OSError."""

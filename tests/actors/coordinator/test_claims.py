@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from penstock.actors.coordinator.claim_spans import MOST_SPANS, NONE, Span
+from penstock.actors.coordinator.claim_spans import MANY_SEATS, MOST_SPANS, NONE, Span
 from penstock.actors.coordinator.claims import Claims
 from penstock.shared.progress.group_journal import (
     Entry,
@@ -317,6 +317,10 @@ def test_the_last_claims_that_got_on_are_remembered_with_their_times() -> None:
         claims.release_all("g", f"c{number - 1}" if number else "b", now_ms=500 + number)
         claims.claim("g", f"c{number}", queue, now_ms=500 + number)
     assert len(seat.spans) == MOST_SPANS and seat.spans[-1] == Span("c18", 21, 22, 518, 519)
+    claims.count = MANY_SEATS + 1
+    claims.move("g", queue, 30)
+    claims.release_all("g", "c19", now_ms=601)
+    assert [span.owner for span in seat.spans] == ["c19"], "as memory is bounded"
 
 
 def test_a_claim_whose_start_its_member_decides_says_nothing_of_what_its_first_commit_passed() -> (
