@@ -92,6 +92,23 @@ def test_it_is_written_while_the_broker_runs_and_each_time_counted(scene: Maker)
     assert _words(it)[-1] == counted + 1
 
 
+def test_what_waits_is_not_gone_through_while_it_runs_where_that_is_much(
+    scene: Maker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.actors.scheduler.keeping.MOST_LOOKED_AT", 1)
+    it = scene()
+    it.send(Delay(out_ms=it.now_ms + 300))
+    for at in range(2):
+        it.send(Delay(out_ms=it.now_ms + HOUR_MS + at))
+    it.await_bodies(1)
+    asked = it.actor._keeping._hand_ms
+    it.broker.clock.advance(LOOK_MS)
+    it.until(lambda: it.actor._keeping._hand_ms != asked, "a minute has passed")
+    assert not it.broker.paths.timer_checkpoint.exists() or _offset(it) == 0
+    it.stop()
+    assert _offset(it) == 1
+
+
 def _leave_a_wheel(it: Any) -> None:
     """As RocketMQ leaves them, with an offset past all that waits: its wheel has that."""
     paths = it.broker.paths
