@@ -1,7 +1,7 @@
 """What one query reads: options in, ranges of queue offsets out, fixed when the query is planned.
 
 A plan is made on the driver's side, from what queues tell of themselves, and the index of keys. No
-record is read but those that a start by time looks at.
+record is read but those that a bisection by time looks at.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from penstock.spark.reading.predicates import Predicate, holds, offset_range, wa
 from penstock.spark.reading.queues import Queue, topics_of
 from penstock.spark.reading.topics import named_topics, topic_filter
 from penstock.spark.reading.views import View
+from penstock.spark.times import span_of, within
 
 SMALLEST_SPLIT_BYTES, LARGEST_SPLIT_BYTES = 8 << 20, 128 << 20
 
@@ -31,6 +32,7 @@ def plan(view: View, options: Options, predicates: Sequence[Predicate] = ()) -> 
     ConfigError, GroupNotFound, OffsetOutOfRange."""
     queues = chosen(view, options)
     ranges = narrowed(bounds(queues, options, view.group_offsets), predicates)
+    ranges = within(ranges, queues, span_of(predicates))
     if (keys := wanted_texts(predicates, "keys")) is not None:
         ranges = view.ranges_by_keys(ranges, keys)
     return split(ranges, queues, options)

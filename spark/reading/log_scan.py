@@ -15,15 +15,17 @@ import pyarrow as pa
 
 from penstock.client.arrow.decode import Batch
 from penstock.maintenance.cuts import PART_BYTES, cuts_of
-from penstock.shared.errors import ConfigError, StoreDamaged
+from penstock.shared.errors import ConfigError, OffsetOutOfRange, StoreDamaged
 from penstock.shared.formats.record_check import Kind
 from penstock.shared.formats.record_outline import Outline, outline
 from penstock.shared.next_steps import rebuild, repair, verify
 from penstock.shared.store.directory import StoreDirectory
 from penstock.spark.reading.offsets import EARLIEST, LATEST, parse_assign, parse_json, parse_time
 from penstock.spark.reading.options import Mode, Options
+from penstock.spark.reading.predicates import Predicate
 from penstock.spark.reading.rows import How, Rows
 from penstock.spark.reading.topics import is_wanted, named_topics
+from penstock.spark.times import ANY_TIME, is_within, span_of
 
 BATCH_BYTES = 4 << 20
 
@@ -113,14 +115,31 @@ def _named(text: str, option: str, whole: str) -> Mapping[str, Mapping[str, int]
     return parse_json(text, option)
 
 
-def plan_log(store: StoreDirectory, options: Options, now_ms: int) -> list[tuple[LogRange, ...]]:
-    """Pieces of about splitBytes, cut where records begin. Never empty."""
+def plan_log(
+    store: StoreDirectory, options: Options, now_ms: int, predicates: Sequence[Predicate] = ()
+) -> list[tuple[LogRange, ...]]:
+    """Pieces of about splitBytes, cut where records begin, but those of other times than are read.
+    Never empty."""
     choice = log_choice(options, now_ms)
     size = sum(segment.size for segment in store.segments)
     step = options.split_bytes or min(PART_BYTES, max(size // max(options.min_partitions, 1), 1))
     starts = list(cuts_of(store, step))
     ends = [*starts[1:], 1 << 62]
-    return [(LogRange(at, end, choice),) for at, end in zip(starts, ends, strict=True)] or [()]
+    parts = [(LogRange(at, end, choice),) for at, end in zip(starts, ends, strict=True)]
+    span = span_of(predicates, choice.start_ms, choice.stop_ms)
+    if span != ANY_TIME:
+        times = [_stored_ms(store, at) for at in starts]
+        around = zip(times, [*times[1:], None], strict=True)
+        parts = [part for part, each in zip(parts, around, strict=True) if is_within(span, *each)]
+    return parts or [()]
+
+
+def _stored_ms(store: StoreDirectory, at: int) -> int | None:
+    """When the record that begins there was stored; None where none that is whole does."""
+    try:
+        return store.record_at(at).store_timestamp_ms
+    except (OffsetOutOfRange, StoreDamaged):
+        return None
 
 
 def read_log(

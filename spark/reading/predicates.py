@@ -50,19 +50,26 @@ def holds(predicates: Sequence[Predicate], row: Mapping[str, object]) -> bool:
     )
 
 
+def limits(predicates: Iterable[Predicate], column: str) -> tuple[Any, Any]:
+    """The least and the most that a column can be where all of them are fulfilled; None: any."""
+    least: list[Any] = []
+    most: list[Any] = []
+    for each in predicates:
+        values = each.value if each.function == "is_in" else (each.value,)
+        if each.column != column or each.negated or not values:
+            continue
+        if each.function in ("equal", "is_in", "greater", "greater_equal"):
+            least.append(min(values))
+        if each.function in ("equal", "is_in", "less", "less_equal"):
+            most.append(max(values))
+    return max(least, default=None), min(most, default=None)
+
+
 def offset_range(predicates: Iterable[Predicate], start: int, stop: int) -> tuple[int, int]:
     """The part of [start, stop) in which queue offsets can fulfil all of them."""
-    for each in predicates:
-        if each.column != "queue_offset" or each.negated:
-            continue
-        if each.function in ("equal", "greater_equal"):
-            start = max(start, each.value)
-        if each.function == "greater":
-            start = max(start, each.value + 1)
-        if each.function in ("equal", "less_equal"):
-            stop = min(stop, each.value + 1)
-        if each.function == "less":
-            stop = min(stop, each.value)
+    least, most = limits(predicates, "queue_offset")
+    start = start if least is None else max(start, least)
+    stop = stop if most is None else min(stop, most + 1)
     return start, max(start, stop)
 
 

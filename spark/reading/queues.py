@@ -8,10 +8,21 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
+from math import inf
 from typing import Protocol
 
-from penstock.shared.errors import GroupNotFound
-from penstock.shared.formats.record_layout import HEAD_BYTES, store_timestamp_ms
+from penstock.shared.errors import GroupNotFound, OffsetOutOfRange
+from penstock.shared.formats.record_layout import (
+    AT_MAGIC,
+    AT_PHYSICAL_OFFSET,
+    AT_QUEUE_ID,
+    AT_QUEUE_OFFSET,
+    HEAD_BYTES,
+    SMALLEST_RECORD_BYTES,
+    TOPIC_LENGTH_BYTES,
+    fields_at,
+    store_timestamp_ms,
+)
 from penstock.shared.names import LIGHT_QUEUE_PREFIX
 from penstock.shared.next_steps import did_you_mean
 from penstock.shared.progress.consumer_offsets import ConsumerOffsets
@@ -21,6 +32,9 @@ from penstock.shared.store.rocketmq_json import load_document
 from penstock.shared.store.topics import load_topics
 
 SAMPLE_ENTRIES = 512
+_HEAD = fields_at(
+    (AT_MAGIC, "I"), (AT_QUEUE_ID, "i"), (AT_QUEUE_OFFSET, "q"), (AT_PHYSICAL_OFFSET, "q")
+)
 # topic -> queue -> next offset
 GroupOffsets = dict[str, dict[int, int]]
 
@@ -81,14 +95,28 @@ class StoreQueue:
 
     def offset_at(self, time_ms: int) -> int:
         slots = range(self.min_offset, self.max_offset)
-        found = bisect_left(slots, True, key=lambda slot: self.stored_ms(slot) >= time_ms)
+        found = bisect_left(slots, True, key=lambda slot: self._stored_from(slot) >= time_ms)
         return self.min_offset + found
 
-    def stored_ms(self, slot: int) -> int:
+    def _stored_from(self, slot: int) -> float:
+        """When the first message from there on was stored of which that can be read."""
+        times = map(self.stored_ms, range(slot, self.max_offset))
+        return next((each for each in times if each is not None), inf)
+
+    def stored_ms(self, slot: int) -> int | None:
         position = self._files.log_offset(slot)
-        # the smallest records are shorter than what a head may take, and one may end its segment
-        left = self._store.segment_of(position).end - position
-        return store_timestamp_ms(self._store.read_log(position, min(HEAD_BYTES, left)), 0)
+        try:
+            # the smallest records are shorter than a head may be, and one may end its segment
+            left = self._store.segment_of(position).end - position
+            if left < SMALLEST_RECORD_BYTES:
+                return None
+            head = self._store.read_log(position, min(HEAD_BYTES, left))
+        except OffsetOutOfRange:
+            return None
+        magic, *place = _HEAD.unpack_from(head)
+        # other bytes, as of a damaged record, are no time
+        is_named = magic in TOPIC_LENGTH_BYTES and place == [self.queue_id, slot, position]
+        return store_timestamp_ms(head, 0) if is_named else None
 
     def position(self, slot: int) -> int:
         return self._files.log_offset(slot)

@@ -32,7 +32,7 @@ def plan_query(
     """The partitions; never none. Raises what `plan` and `plan_log` raise, ConnectError."""
     with open_view(options) as view:
         if isinstance(view, StoreView) and view.lacks_queues:
-            return plan_log(view.store, options, int(time.time() * 1000))
+            return plan_log(view.store, options, int(time.time() * 1000), predicates)
         return plan(view, options, predicates)
 
 
