@@ -34,6 +34,7 @@ from penstock.shared.loops.active import QueueNumbers, by_queue, dispatch
 from penstock.shared.memory.positions import Positions
 from penstock.shared.memory.queue_table import QueueKey, QueueTable
 from penstock.shared.memory.run_directory import Run
+from penstock.shared.messaging.ledger import Ledgers
 from penstock.shared.messaging.offsets_record import (
     ANY,
     NONE,
@@ -52,6 +53,8 @@ from penstock.shared.store.saved_offsets import Offsets, SavedOffsets, load_offs
 
 # Values in all: queues of topics of groups.
 MAX_VALUES = 200_000
+# And for how long a writer of Spark is remembered at least after its last batch.
+LEDGER_KEPT_MS = 24 * 3_600_000
 # They are saved after this many records, or this long after the first one: what a start reads.
 SAVE_RECORDS, SAVE_MS = 10_000, 60_000
 # When a frame may come again while the values are being found.
@@ -84,6 +87,7 @@ class ExactOffsets:
         self._disk = stage.disk
         self._report = stage.report
         self._offsets: Offsets = {}
+        self._ledgers = Ledgers()
         self._count = 0
         self._next = 0  # queue offset of the next record of the topic
         self._found = 0  # queue offset of the next one when this began
@@ -160,9 +164,9 @@ class ExactOffsets:
         group = self._offsets.get(move.group, {})
         for topic, queues in move.topics.items():
             present = group.get(topic, {})
-            for queue, (before, _) in queues.items():
+            for queue, (before, to) in queues.items():
                 value = present.get(queue, NONE)
-                new += value == NONE
+                new += value == NONE != to
                 if before not in (value, ANY) and length < _TOLD_CHARACTERS:
                     length += 0 if topic in told else len(topic) + 8
                     length += len(f'"{queue}":{value},')
@@ -173,12 +177,18 @@ class ExactOffsets:
                 msgspec.json.encode(told).decode(),
                 "the block's inputs are done, or come again: go on at the present offsets",
             )
+        if (missing := self._count + new - MAX_VALUES) > 0:
+            before_ms = self._clock.now_ms() - LEDGER_KEPT_MS
+            gone = self._ledgers.forget(self._offsets, missing, before_ms, move.group)
+            self._count -= len(gone)
+            self._records += bool(gone)  # or they come back with the file
         if self._count + new > MAX_VALUES:
             raise StoreUnavailable(
                 "groups that work exactly once have as many queues as are kept",
                 MAX_VALUES,
                 "delete groups that nobody uses, which penstock groups ls names: penstock groups "
-                "rm GROUP; it names no writers of Spark, which each keep one for ever",
+                "rm GROUP; it names no writers of Spark, each kept for a day after a batch: give "
+                "them one writeId, and each batch a batchId",
             )
 
     def will_move(self, position: int) -> None:
@@ -188,8 +198,8 @@ class ExactOffsets:
             self._unsaved, self._first_ms = max(position, 1), self._clock.monotonic_ms()
             self._publish()
 
-    def moved(self, move: OffsetsMove, queue_offset: int) -> None:
-        """The frame is stored; its last record has this offset in its queue."""
+    def moved(self, move: OffsetsMove, queue_offset: int, stored_ms: int) -> None:
+        """The frame is stored; its last record has this offset in its queue, and this time."""
         self._next = queue_offset + 1
         self._records += 1
         group = self._offsets.setdefault(move.group, {})
@@ -204,6 +214,7 @@ class ExactOffsets:
             self._count += len(present)
             if not present:
                 del group[topic]
+        self._ledgers.moved(move.group, group, stored_ms)
         if not group:
             del self._offsets[move.group]
 
@@ -231,13 +242,14 @@ class ExactOffsets:
             group: kept for group in saved.offsets if (kept := self._kept(saved, group))
         }
         is_older = self._offsets != saved.offsets
+        self._ledgers.load(self._offsets, saved.ledgers, self._clock.now_ms())
         self._records = 0
         self._count = sum(
             len(queues) for group in self._offsets.values() for queues in group.values()
         )
         if self._next < saved.queue_offset:
             # A log that was cut below what was saved gives these queue offsets again.
-            again = SavedOffsets(self._next, saved.log_offset, self._offsets)
+            again = self._saved(saved.log_offset)
             with self._disk:
                 save_offsets(self._file, msgspec.json.encode(again))
         # until the records after it are counted: the oldest may be the first thing after that
@@ -266,7 +278,8 @@ class ExactOffsets:
             topics = {
                 topic: each for topic, each in move.topics.items() if at >= ends.get(topic, 0)
             }
-            self.moved(OffsetsMove(move.group, topics), queue_offset)
+            move = OffsetsMove(move.group, topics)
+            self.moved(move, queue_offset, found.store_timestamp_ms)
 
     def _kept(self, saved: SavedOffsets, group: str) -> dict[str, dict[int, int]]:
         """A group's values but those of topics that were deleted after they were saved."""
@@ -278,10 +291,12 @@ class ExactOffsets:
 
     # --- saving ---
 
+    def _saved(self, log_offset: int) -> SavedOffsets:
+        return SavedOffsets(self._next, log_offset, self._offsets, self._ledgers.moved_ms)
+
     def prepare_to_save(self, wrote: int) -> None:
         """Have the values as they are saved once the disk has the log up to `wrote`, its end."""
-        saved = SavedOffsets(self._next, wrote, self._offsets)
-        self._saving = msgspec.json.encode(saved), wrote
+        self._saving = msgspec.json.encode(self._saved(wrote)), wrote
         # what moves from now on begins here, or later
         self._records, self._first_ms = 0, self._clock.monotonic_ms()
 

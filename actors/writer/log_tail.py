@@ -53,9 +53,9 @@ class LogEnd:
             self._appender.forget_beyond(self.wrote, positions["allocated"])
         self._segment = self.wrote // self._segment_bytes
         self._offsets = _next_offsets(run, positions, pieces, gone)
-        self._stored_ms = positions["wrote_timestamp"]
+        self.stored_ms = positions["wrote_timestamp"]
         if not positions["read_only"]:
-            self._stored_ms = max(self._stored_ms, _newest_ms(positions, pieces))
+            self.stored_ms = max(self.stored_ms, _newest_ms(positions, pieces))
 
     def place(self, runs: Sequence[QueueRun], starts: list[int]) -> int:
         """The log's end after these records; they and the blanks between need room up to there."""
@@ -94,7 +94,7 @@ class LogEnd:
         crash_point("write.before_reserve")
         offsets, ends = self._queue_offsets(runs)
         # times do not go back along the log, even when the clock does
-        stored_ms = max(self._clock.now_ms(), self._stored_ms)
+        stored_ms = max(self._clock.now_ms(), self.stored_ms)
         stamp = Stamp(stored_ms, host, self._prop_crc)
         placed = self._placed(runs, starts)
         for piece in placed:
@@ -110,7 +110,7 @@ class LogEnd:
         self._positions.publish("wrote", end)
         crash_point("write.publish")
         self._positions.publish("wrote_timestamp", stored_ms)
-        self._stored_ms = stored_ms
+        self.stored_ms = stored_ms
         self._offsets.update(ends)
         return _stored(runs, starts, offsets, placed)
 
@@ -240,7 +240,8 @@ class FrameStore:
             self._exact.will_move(self._end.wrote)
         appended = self._end.append(frame.runs, frame.data, frame.starts, self._host)
         if frame.move is not None:
-            self._exact.moved(frame.move, appended[-1].queue_offset)
+            stored_ms = self._end.stored_ms
+            self._exact.moved(frame.move, appended[-1].queue_offset, stored_ms)
         if recalls:
             self._recalls.stored(self._end.wrote)
         return appended

@@ -29,6 +29,8 @@ class SavedOffsets(msgspec.Struct, frozen=True):
     queue_offset: int = 0
     log_offset: int = 0
     offsets: Offsets = {}
+    # when those of Spark's writers have moved last, ms since 1970
+    ledgers: dict[str, int] = {}
 
 
 _DECODER = msgspec.json.Decoder(SavedOffsets)

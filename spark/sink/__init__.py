@@ -3,7 +3,6 @@
     columns   which columns there may be, and from a row to a message
     blocks    messages on their way: encoded by a task, published by a driver
     tasks     what a task attempt does: it stages its rows in the broker
-    ledger    what the broker knows of a writer: which batch is done, and how far
     publish   what the driver does: it decides on a batch, and publishes what was staged
     writers   Spark's four interfaces to that
 

@@ -9,9 +9,9 @@ import msgspec
 from penstock.client.connecting.where import Where
 from penstock.client.sending.block_producer import BlockProducer
 from penstock.shared.errors import ConfigError
+from penstock.shared.messaging.ledger import group_of
 from penstock.shared.names import check_group, check_topic
 from penstock.shared.next_steps import did_you_mean
-from penstock.spark.sink.ledger import group_of
 
 # what Spark itself is told along with a writer's own options
 _SPARKS = frozenset({"checkpointlocation", "queryname"})
@@ -24,6 +24,7 @@ class SinkOptions(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fi
     path: str = ""  # the directory of a store whose broker runs on this machine
     topic: str = ""  # of all rows; without it each row has its own, in the column topic
     write_id: str = ""  # of a batch: rows are stored once under this name, however often written
+    batch_id: int | None = None  # or once for each of these numbers, which grow
     timeout_ms: int = 30_000  # how long a broker may be away
 
     @property
@@ -66,6 +67,12 @@ def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
         )
     if options.timeout_ms < 1:
         raise ConfigError("timeoutMs is less than 1", options.timeout_ms)
+    if options.batch_id is not None and not (options.write_id and 0 <= options.batch_id < 1 << 62):
+        raise ConfigError(
+            "batchId is below 0, or too large" if options.write_id else "batchId has no writeId",
+            options.batch_id,
+            'they go together: .option("writeId", "alerts").option("batchId", batch_id)',
+        )
     if options.topic:
         check_topic(options.topic)
     if options.write_id:

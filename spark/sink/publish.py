@@ -33,9 +33,9 @@ from penstock.shared.errors import (
     StoreDamaged,
 )
 from penstock.shared.faults import crash_point
+from penstock.shared.messaging.ledger import NONE, State, group_of, moves, told
 from penstock.shared.messaging.system_topics import OFFSETS_TOPIC, STAGING_TOPIC
 from penstock.spark.sink.blocks import BLOCK_RECORDS, StoredBlock, decode_block, ids_of, stage
-from penstock.spark.sink.ledger import NONE, State, group_of, moves, told
 from penstock.spark.sink.options import SinkOptions
 
 # Of blocks, on their way at once; as many as a task stages.

@@ -58,7 +58,8 @@ class BatchWriter(DataSourceArrowWriter):
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         staged = [each for each in messages if isinstance(each, Staged)]
         if any(each.blocks for each in staged):
-            _publish(self._options, self._writer, 0, staged, self._keep)
+            number = self._options.batch_id or 0
+            _publish(self._options, self._writer, number, staged, self._keep)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Nothing is to be undone: what is staged and not committed is never seen."""

@@ -80,6 +80,21 @@ def test_a_frame_is_stored_once_under_its_name(spark: SparkSession, broker: Any)
     assert len({(each.shard, each.queue_id) for each in found}) == 5
 
 
+def test_the_batches_of_one_name_are_stored_once_each_by_their_growing_numbers(
+    spark: SparkSession, broker: Any
+) -> None:
+    """As foreachBatch writes them, where a batch may come again."""
+    with Producer(store=broker.store) as producer:
+        producer.create_topic("numbered", 1)
+    for number in (0, 0, 1, 5, 4, 5, 6):
+        frame = spark.sql(f"SELECT 'of {number}' AS body")
+        writer = frame.write.format("penstock").mode("append").option("path", str(broker.store))
+        writer = writer.option("topic", "numbered").option("writeId", "alerts")
+        writer.option("batchId", number).save()
+    found = [bytes(each.body).decode() for each in read(broker.store, "numbered", 4)]
+    assert found == ["of 0", "of 1", "of 5", "of 6"]
+
+
 @pytest.mark.parametrize(
     ("columns", "options", "said"),
     [
@@ -92,6 +107,8 @@ def test_a_frame_is_stored_once_under_its_name(spark: SparkSession, broker: Any)
         ("body", {"tpoic": "x"}, "no such option.*tpoic.*topic"),
         ("body", {"topic": "a/b"}, "characters that none may have"),
         ("body", {"timeoutMs": "soon"}, "value of an option"),
+        ("body", {"batchId": "7"}, "batchId has no writeId.*go together"),
+        ("body", {"batchId": "-1", "writeId": "w"}, "batchId is below 0"),
     ],
 )
 def test_what_cannot_be_written_is_refused_before_anything_is_sent(
