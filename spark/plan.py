@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator, Sequence
 
 from penstock.shared.errors import ConfigError, TopicNotFound
+from penstock.shared.layout import CQ_ENTRY_BYTES
 from penstock.shared.next_steps import other_topics
 from penstock.spark.ranges import QueueRange
 from penstock.spark.reading.offsets import OffsetsOf, ending, parse_assign, resolve, starting
@@ -27,7 +28,13 @@ SMALLEST_SPLIT_BYTES, LARGEST_SPLIT_BYTES = 8 << 20, 128 << 20
 Partitions = list[tuple[QueueRange, ...]]
 
 
-def plan(view: View, options: Options, predicates: Sequence[Predicate] = ()) -> Partitions:
+def plan(
+    view: View,
+    options: Options,
+    predicates: Sequence[Predicate] = (),
+    *,
+    by_entries: bool = False,
+) -> Partitions:
     """The partitions of what the options name in a store. Never empty. Raises TopicNotFound,
     ConfigError, GroupNotFound, OffsetOutOfRange."""
     queues = chosen(view, options)
@@ -35,7 +42,7 @@ def plan(view: View, options: Options, predicates: Sequence[Predicate] = ()) -> 
     ranges = within(ranges, queues, span_of(predicates))
     if (keys := wanted_texts(predicates, "keys")) is not None:
         ranges = view.ranges_by_keys(ranges, keys)
-    return split(ranges, queues, options)
+    return split(ranges, queues, options, by_entries=by_entries)
 
 
 def narrowed(ranges: Sequence[QueueRange], predicates: Sequence[Predicate]) -> list[QueueRange]:
@@ -61,12 +68,21 @@ def bounds(queues: Sequence[Queue], options: Options, offsets_of: OffsetsOf) -> 
     ]
 
 
-def split(ranges: Sequence[QueueRange], queues: Sequence[Queue], options: Options) -> Partitions:
-    """Large ranges are cut, small neighbours share a partition. Never empty."""
+def split(
+    ranges: Sequence[QueueRange],
+    queues: Sequence[Queue],
+    options: Options,
+    *,
+    by_entries: bool = False,
+) -> Partitions:
+    """Large ranges are cut, small neighbours share a partition. Never empty. `by_entries`: of the
+    messages only their queue entries are read."""
     by_name = {(queue.topic, queue.queue_id): queue for queue in queues}
     wanted = [piece for piece in ranges if piece.start < piece.stop]
     sizes_bytes = [
-        by_name[piece.topic, piece.queue_id].estimate_bytes(piece.start, piece.stop)
+        CQ_ENTRY_BYTES * (piece.stop - piece.start)
+        if by_entries
+        else by_name[piece.topic, piece.queue_id].estimate_bytes(piece.start, piece.stop)
         for piece in wanted
     ]
     total = sum(sizes_bytes)

@@ -109,7 +109,8 @@ class StoreReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         from penstock.spark.reading.task import plan_query
 
-        return [InputPartition(ranges) for ranges in plan_query(self.options, self.predicates)]
+        planned = plan_query(self.options, self.predicates, self.schema.fieldNames())
+        return [InputPartition(ranges) for ranges in planned]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         from penstock.spark.reading.rows import how_of

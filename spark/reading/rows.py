@@ -8,7 +8,7 @@ has sent. Knows nothing of files.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -22,7 +22,7 @@ from penstock.client.arrow.decode import (
     record_columns,
 )
 from penstock.shared.errors import PenstockError, UnreadableBody
-from penstock.shared.filters.message_filter import SQL92, TAG, TagFilter, parse_filter
+from penstock.shared.filters.message_filter import SQL92, TAG, Filter, TagFilter, parse_filter
 from penstock.shared.formats.delay_levels import SCHEDULE_TOPIC
 from penstock.spark.reading.options import Mode, Options
 from penstock.spark.reading.predicates import Predicate, wanted_texts
@@ -51,23 +51,40 @@ def how_of(options: Options, predicates: Sequence[Predicate] = ()) -> How:
     )
 
 
+def _filter_of(how: How) -> Filter | None:
+    return parse_filter(SQL92 if how.sql else TAG, how.sql or how.tags)
+
+
+def needs_records(columns: Collection[str], how: How) -> bool:
+    """Whether rows of these columns cannot be made of queue entries alone."""
+    # who drops or reports damage gets the same rows whichever columns are asked for
+    return (
+        how.mode is not Mode.FAILFAST
+        or _filter_of(how) is not None
+        or not _IN_ENTRIES.issuperset(columns)
+        or any(each.column not in _IN_ENTRIES for each in how.predicates)
+    )
+
+
+def is_by_entries(
+    options: Options, columns: Collection[str], predicates: Sequence[Predicate] = ()
+) -> bool:
+    """Whether a query reads nothing of messages but their queue entries."""
+    # a broker sends records, whatever is wanted of them
+    return not options.endpoint and not needs_records(columns, how_of(options, predicates))
+
+
 class Rows:
     """Makes the rows of one task: arrays in the order of `columns`, a batch at a time."""
 
     def __init__(self, columns: Sequence[str], how: How) -> None:
         self.columns = columns
         self.how = how
-        self._filter = parse_filter(SQL92 if how.sql else TAG, how.sql or how.tags)
+        self._filter = _filter_of(how)
         self._by_code = _by_code(how.predicates)
         self._by_entry = [each for each in how.predicates if each.column in _IN_ENTRIES]
         self._by_record = [each for each in how.predicates if each.column not in _IN_ENTRIES]
-        # who drops or reports damage gets the same rows whichever columns are asked for
-        self.needs_records = (
-            how.mode is not Mode.FAILFAST
-            or self._filter is not None
-            or bool(self._by_record)
-            or not _IN_ENTRIES.issuperset(columns)
-        )
+        self.needs_records = needs_records(columns, how)
 
     def candidates(self, named: Batch, codes: npt.NDArray[np.int64] | None = None) -> Batch:
         """The messages of which it cannot be said, without their records, that nobody wants them.

@@ -37,7 +37,7 @@ from penstock.spark.ranges import QueueRange
 from penstock.spark.reading.durable import Durable
 from penstock.spark.reading.options import Options, duration_ms
 from penstock.spark.reading.queues import Queue
-from penstock.spark.reading.rows import how_of
+from penstock.spark.reading.rows import how_of, is_by_entries
 from penstock.spark.reading.task import read_partition
 from penstock.spark.reading.views import StoreView, View, open_view
 from penstock.spark.shares import share
@@ -156,7 +156,8 @@ class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     self._lose(key, first, f"the oldest that is left is {queue.min_offset}")
                 first = min(queue.min_offset, stop)
             ranges.append(QueueRange(*key, first, stop))
-        parts = split(ranges, [*queues.values()], self.options)
+        by_entries = is_by_entries(self.options, self.schema.fieldNames())
+        parts = split(ranges, [*queues.values()], self.options, by_entries=by_entries)
         return [InputPartition(part) for part in parts]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -6,7 +6,7 @@ By the consume queues; where a store has none, by the commit log itself; or from
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -18,7 +18,7 @@ from penstock.spark.ranges import QueueRange
 from penstock.spark.reading.log_scan import LogRange, plan_log, read_log
 from penstock.spark.reading.options import Options
 from penstock.spark.reading.predicates import Predicate
-from penstock.spark.reading.rows import How
+from penstock.spark.reading.rows import How, is_by_entries
 from penstock.spark.reading.views import StoreView, open_view
 from penstock.spark.scan import read_range
 
@@ -27,13 +27,15 @@ _LOOK_AGAIN_S = 0.1
 
 
 def plan_query(
-    options: Options, predicates: Sequence[Predicate]
+    options: Options, predicates: Sequence[Predicate], columns: Collection[str]
 ) -> Sequence[tuple[QueueRange | LogRange, ...]]:
-    """The partitions; never none. Raises what `plan` and `plan_log` raise, ConnectError."""
+    """The partitions of a query of these columns; never none. Raises what `plan` and `plan_log`
+    raise, ConnectError."""
     with open_view(options) as view:
         if isinstance(view, StoreView) and view.lacks_queues:
             return plan_log(view.store, options, int(time.time() * 1000), predicates)
-        return plan(view, options, predicates)
+        by_entries = is_by_entries(options, columns, predicates)
+        return plan(view, options, predicates, by_entries=by_entries)
 
 
 def read_partition(

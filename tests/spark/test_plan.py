@@ -9,6 +9,7 @@ from penstock.shared.store.directory import StoreDirectory
 from penstock.spark.plan import plan
 from penstock.spark.ranges import QueueRange
 from penstock.spark.reading.options import parse_options
+from penstock.spark.reading.task import plan_query
 from penstock.spark.reading.views import StoreView
 
 from .conftest import StoreBuilder
@@ -67,6 +68,24 @@ def test_a_split_plan_names_every_offset_once_in_order(
     assert offsets(partitions) == offsets(planned(filled))
     most = int(limits.get("maxRecordsPerPartition", 1 << 30))
     assert all(len(offsets([pieces])) <= most for pieces in partitions)
+
+
+@pytest.mark.parametrize(
+    ("columns", "options", "parts"),
+    [
+        (["queue_offset"], {}, 1),
+        (["topic", "queue_id", "queue_offset", "physical_offset"], {}, 1),
+        (["queue_offset", "store_timestamp"], {}, 6),
+        (["queue_offset"], {"tags": "a"}, 6),
+        (["queue_offset"], {"mode": "DROPMALFORMED"}, 6),
+    ],
+)
+def test_a_query_of_queue_entries_alone_is_cut_by_their_bytes(
+    filled: StoreBuilder, columns: list[str], options: dict[str, str], parts: int
+) -> None:
+    """A task for each 128 MiB of a log that nobody reads costs more than the reading."""
+    given = parse_options({"path": filled.root, "splitBytes": "7000", **options})
+    assert len(plan_query(given, [], columns)) == parts
 
 
 def test_subscribe_chooses_topics(filled: StoreBuilder) -> None:

@@ -103,7 +103,7 @@ def test_fewer_partitions_are_planned_and_fewer_bytes_read(days: StoreBuilder) -
     predicates = [stored("greater_equal", STORED_MS + 95 * HOUR_MS)]
     read, parts = {}, {}
     for name, pushed in (("all", ()), ("few", predicates)):
-        parts[name] = plan_query(options, pushed)
+        parts[name] = plan_query(options, pushed, ["body"])
         with StoreDirectory(days.root) as store:
             for piece in (each for part in parts[name] for each in part):
                 list(read_range(store, piece, ["body"], How(predicates=tuple(predicates))))
@@ -154,7 +154,7 @@ def test_the_rows_are_those_of_a_scan_also_with_equal_and_decreasing_times(
 def rows(store: StoreBuilder, predicates: list[Predicate], *, push: bool) -> list[bytes]:
     options = parse_options({"path": store.root, "splitBytes": "600"})
     how, schema = How(predicates=tuple(predicates)), StructType([StructField("body", BinaryType())])
-    parts = plan_query(options, predicates if push else ())
+    parts = plan_query(options, predicates if push else (), ["body"])
     batches = (each for part in parts for each in read_partition(options, part, schema, how))
     return sorted(body for batch in batches for body in batch["body"].to_pylist())
 

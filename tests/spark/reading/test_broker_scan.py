@@ -58,7 +58,7 @@ def rows(given: dict[str, str]) -> list[tuple[Any, ...]]:
     return sorted(
         (
             row
-            for part in plan_query(options, [])
+            for part in plan_query(options, [], ["body"])
             for batch in read_partition(options, part, schema, how_of(options))
             for row in zip(*(column.to_pylist() for column in batch.columns), strict=True)
         ),

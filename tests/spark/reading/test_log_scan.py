@@ -27,7 +27,7 @@ def read(
 ) -> list[tuple[Any, ...]]:
     rows: list[tuple[Any, ...]] = []
     with StoreDirectory(store.root) as directory:
-        planned = plan_query(parse_options({"path": store.root, **options}), [])
+        planned = plan_query(parse_options({"path": store.root, **options}), [], ["body"])
         for piece in (piece for pieces in planned for piece in pieces):
             found = (
                 read_log(directory, piece, columns, how)
