@@ -31,6 +31,7 @@ from pyspark.sql.types import (
 )
 
 from penstock.shared.next_steps import did_you_mean
+from penstock.spark.plainly import plainly, rows_plainly
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -62,6 +63,7 @@ class PenstockSource(DataSource):
     def name(cls) -> str:
         return "penstock"
 
+    @plainly
     def schema(self) -> StructType:
         from penstock.shared.names import listed
         from penstock.spark.reading.options import Mode, parse_options
@@ -73,6 +75,7 @@ class PenstockSource(DataSource):
             fields.append(StructField(CORRUPT, type_of(CORRUPT)))
         return StructType(fields)
 
+    @plainly
     def reader(self, schema: StructType) -> StoreReader:
         from penstock.spark.reading.options import parse_options
 
@@ -80,6 +83,7 @@ class PenstockSource(DataSource):
         options = parse_options(self.options)
         return (PushingReader if options.push_filters else StoreReader)(options, schema)
 
+    @plainly
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         from penstock.spark.reading.options import parse_options
         from penstock.spark.reading.stream import StoreStreamReader
@@ -87,11 +91,13 @@ class PenstockSource(DataSource):
         check_schema(schema)
         return StoreStreamReader(parse_options(self.options), schema)
 
+    @plainly
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
         from penstock.spark.sink.writers import batch_writer
 
         return batch_writer(self.options, schema, overwrite)
 
+    @plainly
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802 - Spark's name
         from penstock.spark.sink.writers import stream_writer
 
@@ -106,12 +112,14 @@ class StoreReader(DataSourceReader):
         self.schema = schema
         self.predicates: list[Predicate] = []
 
+    @plainly
     def partitions(self) -> list[InputPartition]:
         from penstock.spark.reading.task import plan_query
 
         planned = plan_query(self.options, self.predicates, self.schema.fieldNames())
         return [InputPartition(ranges) for ranges in planned]
 
+    @rows_plainly
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         from penstock.spark.reading.rows import how_of
         from penstock.spark.reading.task import read_partition

@@ -32,6 +32,7 @@ from pyspark.sql.types import StructType
 from penstock.shared.errors import ConfigError, OffsetOutOfRange, StoreDamaged
 from penstock.shared.next_steps import rebuild
 from penstock.shared.store.directory import StoreDirectory
+from penstock.spark.plainly import plainly, rows_plainly
 from penstock.spark.plan import bounds, chosen, split
 from penstock.spark.ranges import QueueRange
 from penstock.spark.reading.durable import Durable
@@ -72,6 +73,7 @@ class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._short_ms = 0  # since when a queue has been shorter than what was read of it
         self._lag: Lag = {}, 0, 0.0
 
+    @plainly
     def initialOffset(self) -> Offset:
         if self._initial is None:  # Spark asks twice, and "latest" is not the same twice
             view = self._look()
@@ -93,6 +95,7 @@ class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return ReadMinRows(self.options.min_offsets_per_trigger)
         return ReadAllAvailable()
 
+    @plainly
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
         """The end of the next batch; `start` itself where there is nothing for one."""
         if time.monotonic_ns() // 1_000_000 < self._rests_until_ms:
@@ -129,10 +132,12 @@ class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         newest, messages, seconds = self._lag
         return {**_encoded(newest), "lagMessages": messages, "lagSeconds": seconds}
 
+    @plainly
     def prepareForTriggerAvailableNow(self) -> None:
         view = self._look()
         self._target = self._ends(self._queues(view)[0], view.durable())
 
+    @plainly
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         """The same ranges whenever it is asked. Raises OffsetOutOfRange where some have expired."""
         ended = _decoded(end)
@@ -160,6 +165,7 @@ class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         parts = split(ranges, [*queues.values()], self.options, by_entries=by_entries)
         return [InputPartition(part) for part in parts]
 
+    @rows_plainly
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         how = how_of(self.options)
         return read_partition(

@@ -45,6 +45,9 @@ STAGING = 16
 KEYS_IN_A_MS = 1 << 16
 # Of a frame, for the record that moves the ledger besides what a block counts itself.
 _LEDGER_BYTES = 1024
+# Of a block, for what it might still hold: records take a little less than was reckoned, and each
+# look for some that fit costs as much as many records.
+_FULL_BYTES = BLOCK_BYTES * 15 // 16
 
 
 def write_rows(options: SinkOptions, batches: Iterable[pa.RecordBatch]) -> list[StoredBlock]:
@@ -110,6 +113,8 @@ class _Task:
             last = max(last, first + 1)
             self._take(messages, first, last, int(ends[last - 1]) - before)
             first = last
+            if self._size >= _FULL_BYTES and first < len(ends):
+                self._stage()
 
     def _check_sizes(self, messages: Messages) -> None:
         limit = self._producer.encoder.terms.max_frame_bytes - AROUND_BYTES - _LEDGER_BYTES

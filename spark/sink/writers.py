@@ -20,6 +20,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from penstock.shared.errors import ConfigError
+from penstock.spark.plainly import plainly
 from penstock.spark.sink.blocks import StoredBlock
 from penstock.spark.sink.columns import check_columns
 from penstock.spark.sink.options import SinkOptions, parse_sink_options
@@ -52,9 +53,11 @@ class BatchWriter(DataSourceArrowWriter):
         self._keep = bool(options.write_id)
         self._writer = options.write_id or uuid.uuid4().hex
 
+    @plainly
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
         return Staged(write_rows(self._options, iterator))
 
+    @plainly
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         staged = [each for each in messages if isinstance(each, Staged)]
         if any(each.blocks for each in staged):
@@ -71,10 +74,12 @@ class StreamWriter(DataSourceStreamArrowWriter):
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
 
+    @plainly
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
         batch = _running_batch()
         return Staged(write_rows(self._options, iterator), batch)
 
+    @plainly
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         staged = [each for each in messages if isinstance(each, Staged)]
         # without rows, too: an attempt that had some may have been decided on, and not published
