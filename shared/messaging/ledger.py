@@ -72,8 +72,8 @@ class Ledgers:
     def forget(
         self, offsets: dict[str, Offsets], count: int, before_ms: int, but: str
     ) -> list[str]:
-        """Take up to so many writers out of `offsets` that have not moved since, and are publishing
-        nothing; which they were."""
+        """Take at most `count` writers out of `offsets`: those that have not moved since then, and
+        are publishing nothing. Their names."""
         gone: list[str] = []
         for group, moved_ms in self.moved_ms.items():
             if moved_ms >= before_ms or len(gone) >= count:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -19,6 +20,7 @@ from penstock.shared.errors import (
 )
 from penstock.shared.formats.record_layout import AT_QUEUE_OFFSET, AT_TOTAL_SIZE
 from penstock.spark.reading.options import Options, parse_options
+from penstock.spark.reading.predicates import Predicate
 from penstock.spark.reading.rows import how_of
 from penstock.spark.reading.stream import StoreStreamReader
 from penstock.spark.reading.task import plan_query, read_partition
@@ -58,7 +60,7 @@ def rows(given: dict[str, str]) -> list[tuple[Any, ...]]:
     return sorted(
         (
             row
-            for part in plan_query(options, [], ["body"])
+            for part in plan_query(options, [], schema.fieldNames())
             for batch in read_partition(options, part, schema, how_of(options))
             for row in zip(*(column.to_pylist() for column in batch.columns), strict=True)
         ),
@@ -83,6 +85,18 @@ def test_the_rows_of_a_broker_are_those_of_its_store(stack: Stack, options: dict
     expected = rows({"path": str(stack.store), **options})
     assert expected or "endingTimestamp" in options
     assert rows({"endpoint": stack.produce, **options}) == expected
+
+
+@pytest.mark.parametrize("where", ["path", "endpoint"])
+def test_a_filter_on_store_times_bounds_what_is_read_of_a_broker_as_of_its_store(
+    stack: Stack, where: str
+) -> None:
+    options = parse_options({where: str(stack.store) if where == "path" else stack.consume})
+    hour = dt.timedelta(hours=1)
+    for function, by, count in (("greater", hour, 0), ("less", -hour, 0), ("less", hour, 1500)):
+        pushed = [Predicate("store_timestamp", function, dt.datetime.now(dt.UTC) + by)]
+        parts = plan_query(options, pushed, ["body"])
+        assert sum(piece.stop - piece.start for part in parts for piece in part) == count
 
 
 def test_a_stream_from_a_broker_goes_on_where_it_stood(stack: Stack) -> None:
