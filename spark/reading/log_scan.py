@@ -125,7 +125,9 @@ def plan_log(
     step = options.split_bytes or min(PART_BYTES, max(size // max(options.min_partitions, 1), 1))
     starts = list(cuts_of(store, step))
     ends = [*starts[1:], 1 << 62]
-    parts = [(LogRange(at, end, choice),) for at, end in zip(starts, ends, strict=True)]
+    parts: list[tuple[LogRange, ...]] = [
+        (LogRange(at, end, choice),) for at, end in zip(starts, ends, strict=True)
+    ]
     span = span_of(predicates, choice.start_ms, choice.stop_ms)
     if span != ANY_TIME:
         times = [_stored_ms(store, at) for at in starts]
