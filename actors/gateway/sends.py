@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import islice
 from typing import Any
 
 import zmq
@@ -54,6 +53,7 @@ from penstock.shared.formats.message_id import (
 )
 from penstock.shared.formats.record import Record, encode_record, pack_host
 from penstock.shared.formats.record_layout import Shape
+from penstock.shared.loops.active import message_ids
 from penstock.shared.loops.forms import FRAME_BYTES
 from penstock.shared.messaging.delayed import delayed
 from penstock.shared.messaging.half import as_sent
@@ -367,22 +367,21 @@ class Sends:
         places = places_of(outcome, frame)
         # the answers of one connection go out as one piece
         answers: dict[Connection, list[bytes]] = {}
-        for each in frame:
-            offset, position = next(places)
-            message_id = f"{lead}{position:016X}"
+        for each, (offset, position, pieces) in zip(frame, places, strict=True):
             if isinstance(each, Plain):
                 if not each.is_oneway:
+                    message_id = f"{lead}{position:016X}"
                     answers.setdefault(each.connection, []).append(
                         encode_stored(
                             each.opaque, each.unique_key, each.queue_id, code, message_id, offset
                         )
                     )
                 continue
-            for _, position in islice(places, len(each.sizes) - 1):
-                message_id += f",{lead}{position:016X}"
             if each.told_queue < 0:
                 self._answer(each.call, Reply())
                 continue
+            found = pieces or ((position, each.sizes),)
+            message_id = ",".join([message_ids(lead, at, list(sizes)) for at, sizes in found])
             answer = SendAnswer(message_id, each.told_queue, offset, each.unique_key)
             self._answer(each.call, Reply(write_fields(answer) | _TRACED, code=code))
         for connection, parts in answers.items():

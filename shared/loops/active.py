@@ -35,6 +35,7 @@ __all__ = [
     "gather",
     "join_properties",
     "log_ranges",
+    "message_ids",
     "messages",
     "move_ends",
     "part_starts",
@@ -50,7 +51,7 @@ __all__ = [
 
 # Raised with every change of what the compiled module and its twin take, give or mean: an editable
 # install goes on with the module that it has compiled until somebody installs again.
-INTERFACE = 23
+INTERFACE = 24
 # "" and "0" are as if it were not set. It is read once, and inherited by the actors.
 VARIABLE = "PENSTOCK_PURE"
 
@@ -86,7 +87,7 @@ why_pure = _why_pure()
 # All or none: a loop of one form takes what a loop of the same form has made.
 if why_pure:
     from penstock.shared.loops.pure.answer import bodies, messages, part_starts
-    from penstock.shared.loops.pure.batches import batch_records
+    from penstock.shared.loops.pure.batches import batch_records, message_ids
     from penstock.shared.loops.pure.columns import copy_bodies, cut_properties
     from penstock.shared.loops.pure.encode import RecordMaker, join_properties, properties_of
     from penstock.shared.loops.pure.frame import check_frame, check_properties, put_stamped
@@ -127,6 +128,7 @@ else:
         gather,
         join_properties,
         log_ranges,
+        message_ids,
         messages,
         move_ends,
         part_starts,

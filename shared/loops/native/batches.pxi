@@ -1,5 +1,5 @@
-# The items of a batch of RocketMQ's clients to records. Part of `compiled`; the twin is
-# `pure.batches`, to which goes what is not in order, and an item that has a checksum.
+# The items of a batch of RocketMQ's clients to records, and their ids. Part of `compiled`; the twin
+# is `pure.batches`, to which goes what is not in order, and an item that has a checksum.
 
 from penstock.shared.formats.record_crc import PROP_CRC_ROOM
 
@@ -101,3 +101,32 @@ def batch_records(bytes raw, bytes common, bint prop_crc):
         sizes.append(size)
         item += i32(item)
     return made, sizes
+
+
+cdef const char *HEX_DIGITS = b"0123456789ABCDEF"
+
+
+def message_ids(str lead, int64_t position, list sizes):
+    cdef Py_ssize_t lead_bytes, count = len(sizes), number
+    cdef const char *name = PyUnicode_AsUTF8AndSize(lead, &lead_bytes)
+    cdef int64_t size
+    cdef int digit
+    cdef unsigned char *at
+    if not count or not lead.isascii():
+        return pure.batches.message_ids(lead, position, sizes)
+    made = PyBytes_FromStringAndSize(NULL, count * (lead_bytes + 17) - 1)
+    at = <unsigned char *> PyBytes_AS_STRING(made)
+    for number in range(count):
+        size = sizes[number]
+        if position < 0 or not 0 <= size < 1 << 31:
+            return pure.batches.message_ids(lead, position, sizes)
+        if number:
+            at[0] = 44
+            at += 1
+        memcpy(at, name, lead_bytes)
+        at += lead_bytes
+        for digit in range(16):
+            at[digit] = HEX_DIGITS[position >> 60 - 4 * digit & 15]
+        at += 16
+        position += size
+    return made.decode("ascii")

@@ -1,12 +1,15 @@
-"""The gateway's loop: the items of a batch of RocketMQ's clients to records. Pure Python.
+"""The gateway's loops: the items of a batch of RocketMQ's clients to records, and their ids. Pure
+Python.
 
-The twin of what `compiled` has under this name, and the reference for both; `active` chooses the
-one that a process uses. `remoting.batch` draws an item, and says what is wrong with one.
+The twins of what `compiled` has under these names, and the reference for both; `active` chooses the
+form that a process uses. `remoting.batch` draws an item, and says what is wrong with one.
 """
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
+from itertools import accumulate
 
 from penstock.shared.formats.record_crc import body_crc, with_prop_crc_room
 from penstock.shared.formats.record_layout import (
@@ -63,3 +66,10 @@ def batch_records(raw: bytes, common: bytes, prop_crc: bool) -> tuple[bytes, lis
         sizes.append(total)
         at += size
     return b"".join(parts), sizes
+
+
+def message_ids(lead: str, position: int, sizes: Sequence[int]) -> str:
+    """The ids of records that lie one after the other from `position` on, with commas: each the
+    `lead`, then the log offset in 16 hexadecimal digits."""
+    places = accumulate(sizes[:-1], initial=position)
+    return ",".join([f"{lead}{place:016X}" for place in places]) if sizes else ""
