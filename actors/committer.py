@@ -1,7 +1,7 @@
 """The committer: copies records from the transient store pool into the segment files.
 
 Owns:     `committed`, `commit_error`; the bytes of the segment files, where the pool is on.
-Reads:    `wrote`, `flush_wanted`; the pool.
+Reads:    `wrote`, `flush_wanted`; who waits for the queues; the pool.
 Hears:    the writer's doorbell.
 Notifies: the reput; the flusher where somebody waits for the disk.
 On crash: the next one goes on at `committed`; copying the same bytes twice changes nothing. The
@@ -24,7 +24,7 @@ from penstock.shared.files.mapped_file_queue import MappedFileQueue
 from penstock.shared.layout import PAGE_BYTES, StorePaths
 from penstock.shared.memory.transient_store_pool import TransientStorePool
 from penstock.shared.process.actor import QUIET_TICK_MS, Actor, Stage
-from penstock.shared.process.doorbells import Recently
+from penstock.shared.process.doorbells import LAZY_MS, Recently, queues_awaited
 from penstock.shared.process.retry import Retry
 
 # One call copies at most this; the heartbeat comes between.
@@ -102,19 +102,24 @@ class Committer(Actor):
         """At once when somebody waits for the disk or the pool is off, else as RocketMQ does.
 
         With a thorough interval of 1 ms a message that comes alone goes on at once, and of those
-        that come close together most wait for a page or two more.
+        that come close together most wait for a page or two more; see `_thorough_ms`.
         """
         if self._pool is None or self._positions["flush_wanted"] > self._committed:
             return True
-        config = self._config
         since_ms = self._stage.clock.monotonic_ms() - self._committed_at_ms
-        if since_ms >= config.commit_commit_log_thorough_interval_ms:
+        if since_ms >= self._thorough_ms():
             return True
         # half a pool is waiting: room counts more than few writes
         if wrote - self._committed > self._pool.size // 2:
             return True
         pages = wrote // PAGE_BYTES - self._committed // PAGE_BYTES
-        return pages >= config.commit_commit_log_least_pages
+        return pages >= self._config.commit_commit_log_least_pages
+
+    def _thorough_ms(self) -> int:
+        """How long less than a few pages waits. This actor and the reput would be awake for each of
+        some hundred messages a second, so some go together where nobody waits for the queues."""
+        thorough_ms = self._config.commit_commit_log_thorough_interval_ms
+        return thorough_ms if queues_awaited(self._positions) else max(thorough_ms, LAZY_MS)
 
     def _copy(self, pool: TransientStorePool, start: int, stop: int) -> None:
         crash_point("commit.before_copy")
@@ -135,8 +140,7 @@ class Committer(Actor):
         sleep_ms = self._recently.idle_ms(now_ms, QUIET_TICK_MS)
         if self._positions["wrote"] != self._committed:
             sleep_ms = min(sleep_ms, config.commit_interval_commit_log_ms)
-            thorough_ms = config.commit_commit_log_thorough_interval_ms
-            due_ms = max(self._committed_at_ms + thorough_ms, self._retry.due_ms)
+            due_ms = max(self._committed_at_ms + self._thorough_ms(), self._retry.due_ms)
             sleep_ms = min(sleep_ms, due_ms - now_ms)
         return max(1, sleep_ms)
 
@@ -146,7 +150,7 @@ class Committer(Actor):
     def drained(self) -> bool:
         if self._positions["commit_error"]:
             return True  # the pool has it for the next start
-        self._committed_at_ms = -self._config.commit_commit_log_thorough_interval_ms  # due now
+        self._committed_at_ms = -self._thorough_ms()  # due now
         return self._committed == self._positions["wrote"]
 
     def close(self) -> None:

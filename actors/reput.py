@@ -5,9 +5,10 @@ Owns:     `queued`, `dispatched`, `dispatched_record`, `dispatch_error`, `name_e
           `queue_count`, `forgotten_topics`, `deleted_queues`; the queue table; consumequeue/;
           index/.
 Reads:    `flushed` (sync) or `committed` (async), and the log up to there; `commit_error`,
-          `flush_error`; `deleted_topics`, and penstock/deleted-topics.json.
+          `flush_error`; `deleted_topics`, and penstock/deleted-topics.json; who waits.
 Hears:    doorbells of the flusher and the committer; the writer's, of topics.
-Notifies: the reader and the gateway; now and then coordinator, transactions and scheduler.
+Notifies: the reader and the gateway where pulls wait; now and then they, the coordinator,
+          transactions and the scheduler.
 On crash: the next one goes on at `dispatched`. An entry has one place, so writing it again changes
           nothing; a queue's max offset never goes back, nor does `queued`. The index forgets what
           lies past `dispatched` before it gets it again, so no key is in it twice.
@@ -60,8 +61,8 @@ from penstock.shared.queue.windows import DirectorySyncFailed, QueueWindows
 
 # What one cycle walks at most; the heartbeat comes between.
 CYCLE_BYTES = 4 << 20
-# They have queues of their own to follow, which may be a tick late.
-FOLLOWERS = ("coordinator", "transactions", "scheduler")
+# They follow queues for others, which may be a tick late, unless somebody waits there.
+FOLLOWERS = ("reader", "gateway", "coordinator", "transactions", "scheduler")
 
 
 class Reput(Actor):
@@ -163,12 +164,18 @@ class Reput(Actor):
             self._notify()
 
     def _notify(self) -> None:
-        """The followers look at each tick for a while, once they were notified; see `Ticks`."""
-        now_ms = self._stage.clock.monotonic_ms()
+        """The followers look at each tick for a while, once they were notified; see `Ticks`. Those
+        whose pulls wait hear of it at once: both say so before they look for the last time."""
+        now_ms, positions = self._stage.clock.monotonic_ms(), self._positions
         are_due = now_ms - self._told_ms >= TICK_MS
         self._told_ms = now_ms if are_due else self._told_ms
-        for target in ("reader", "gateway", *(FOLLOWERS if are_due else ())):
-            self._stage.bus.notify(target)
+        awaited = {
+            "reader": positions["waiting_pulls"] or positions["filtered_pulls"],
+            "gateway": positions["client_pulls"],
+        }
+        for target in FOLLOWERS:
+            if are_due or awaited.get(target):
+                self._stage.bus.notify(target)
 
     def _dispatch_next(self, bound: int) -> int:
         """Dispatch some records below `bound`, or pass a blank or damage; its length in bytes."""

@@ -171,13 +171,16 @@ class Gateway(Actor):
         for connection, frame in self._connections.frames(now_ms, may_read):
             self._take(connection, frame, now_ms)
             done += 1
+        # What most wait for, and its answers, come first: all else takes as long as a message by
+        # itself. But what a group gives back is sent, too.
+        done += self._groups.work(now_ms) + self._sends.work(now_ms)
+        self._connections.flush(now_ms)
         self._requests.work(now_ms)
         self._registrations.work(now_ms)
         self._early.work(now_ms)
         self._rates.work(now_ms, self._clock.now_ms())
         self._group_counts.work(now_ms)
-        done += self._groups.work(now_ms) + self._pulls.work(now_ms) + self._sends.work(now_ms)
-        done += self._producers.work(now_ms)
+        done += self._pulls.work(now_ms) + self._producers.work(now_ms)
         found = self._queries.work() + self._long_requests.work()
         # All else that is left over is with the kernel, or comes with an answer: a turn that looked
         # for more at once would find nothing, for each message.
@@ -194,6 +197,9 @@ class Gateway(Actor):
         self._stage.listen(self._stage.bus.bells, not self._pulls.is_empty)
         self._keep("client_count", len(self._connections))
         self._keep("client_pulls", self._pulls.awaited(now_ms))
+        # of what came just before a pull was counted the reput has notified nobody
+        if self._pulls.has_grown:
+            self._more, done = True, done + 1
         if not done:
             self._queues.rest(now_ms)
         return done

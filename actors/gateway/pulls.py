@@ -102,6 +102,11 @@ class Pulls:
         """Whether none is held."""
         return not self._held
 
+    @property
+    def has_grown(self) -> bool:
+        """Whether queues have grown since those that are held were looked at."""
+        return bool(self._held) and self._positions["queued"] != self._queued
+
     def take(self, call: Call, fields: PullFields, chosen: Filter | None) -> None:
         """Answer a pull, or hold it. Raises PenstockError."""
         self._pulled_ms = call.now_ms

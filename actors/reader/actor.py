@@ -25,7 +25,7 @@ from penstock.shared.errors import InvalidArgument, PenstockError, ProtocolError
 from penstock.shared.index.query_turns import QueryTurns
 from penstock.shared.layout import StorePaths
 from penstock.shared.names import MAX_QUEUES_PER_TOPIC, check_topic
-from penstock.shared.process.actor import QUIET_TICK_MS, TICK_MS, Actor, Stage
+from penstock.shared.process.actor import QUIET_TICK_MS, Actor, Stage
 from penstock.shared.process.reception import Reception
 from penstock.shared.queue.found_records import piece_of, places_of, ranges_of
 from penstock.shared.queue.reader import QueueReader, unreadable
@@ -75,6 +75,7 @@ class Reader(Actor):
         self._asked: dict[bytes, _Asked] = {}
         self._unread = UnreadAnswers()
         self._more = False
+        self._queued = -1
         # what producers have an answer for lies below this
         self._acknowledged = "flushed" if stage.config.sync_flush else "wrote"
 
@@ -133,23 +134,25 @@ class Reader(Actor):
         return done
 
     def _tell_waiting(self) -> None:
-        """Publish how many wait. The writer looks there, and may do so just before a pull is
-        counted: but then `has_more` sees what it put into the log."""
+        """Publish how many wait. The writer and the reput look there, and may do so just before a
+        pull is counted: but then `has_more` sees what came into the log or the queues."""
         positions = self._stage.positions
         for name, pulls in (("waiting_pulls", self._plain), ("filtered_pulls", self._filtered)):
             if positions[name] != len(pulls):
                 positions.publish(name, len(pulls))
 
     def has_more(self) -> bool:
-        # of a message that was written just before a pull was counted nobody was notified
-        return self._more or self._fresh.is_behind
+        # of a message that came just before a pull was counted nobody was notified
+        waits = len(self._plain) or len(self._filtered)
+        has_grown = waits and self._stage.positions["queued"] != self._queued
+        return self._more or self._fresh.is_behind or bool(has_grown)
 
     def idle_ms(self) -> int:
-        if self._queries.waiting:  # nobody is notified when the index has what it waits for
+        # nobody is notified when index and queues have what these wait for
+        if self._queries.waiting or self._asked:
             return SOON_MS
         due_ms = min(self._plain.due_ms, self._filtered.due_ms) - self._clock.monotonic_ms()
-        tick_ms = TICK_MS if self._asked else QUIET_TICK_MS
-        return max(0, min(tick_ms, due_ms, self._inlet.idle_ms))
+        return max(0, min(QUIET_TICK_MS, due_ms, self._inlet.idle_ms))
 
     def release_deleted(self) -> None:
         """Close deleted files. One that ZeroMQ has been sending for too long, it sends no more.
@@ -277,7 +280,7 @@ class Reader(Actor):
 
     def _look_again(self) -> int:
         """Answer held pulls that have something now, or have waited long enough."""
-        queued = self._stage.positions["queued"]
+        queued = self._queued = self._stage.positions["queued"]
         done = self._refuse_changed() + self._describe_asked()
         news = self._fresh.look(queued)
         for outcome in self._plain.turn(queued, news, self._clock.monotonic_ms()):

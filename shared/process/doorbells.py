@@ -141,6 +141,11 @@ class Bus:
             socket.close()
 
 
+def queues_awaited(positions: Positions) -> bool:
+    """Whether somebody waits for what is in the queues. Plain pulls do not: see the reader."""
+    return bool(positions["filtered_pulls"] or positions["client_pulls"])
+
+
 class LogBells:
     """Bells for what was stored in the log: who waits is woken at once, the others now and then."""
 
@@ -160,9 +165,8 @@ class LogBells:
 
     def stored(self, target: str, end: int, *, at_once: bool = False) -> None:
         """Wake who takes the log on to the queues; lazily, where nobody waits for these."""
-        positions = self._positions
         self.is_flood, self._end = end - self._end >= LAZY_BYTES, end
-        if at_once or positions["filtered_pulls"] or positions["client_pulls"]:
+        if at_once or queues_awaited(self._positions):
             self._bus.notify(target)
         else:
             self._bus.notify_lazily(target, end, self._clock.monotonic_ms())

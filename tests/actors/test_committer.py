@@ -31,6 +31,7 @@ def _pool(broker: Any, start: int, stop: int) -> bytes:
 def test_a_message_that_comes_alone_is_committed_at_once(pipeline: Callable[..., Any]) -> None:
     """And the next in the same millisecond in the next one, for which nobody need ring."""
     broker = pipeline()
+    broker.positions.initialise("client_pulls", 1)
     committer = broker.start(Committer)
     broker.clock.advance(1)
     for _ in range(3):
@@ -44,6 +45,27 @@ def test_a_message_that_comes_alone_is_committed_at_once(pipeline: Callable[...,
         broker.clock.advance(1)
     broker.clock.advance(3 * LAZY_MS)
     assert committer.idle_ms() == QUIET_TICK_MS, "it sleeps until a bell"
+
+
+def test_where_nobody_waits_for_the_queues_some_messages_go_together(
+    pipeline: Callable[..., Any],
+) -> None:
+    broker = pipeline()
+    committer = broker.start(Committer)
+    broker.clock.advance(LAZY_MS)
+    broker.append()
+    assert committer.work() == 1, "it comes alone"
+    for _ in range(LAZY_MS):
+        broker.append()
+        assert committer.work() == 0 and 1 <= committer.idle_ms() <= LAZY_MS
+        broker.clock.advance(1)
+    assert committer.work() == 1
+    assert broker.positions["committed"] == broker.positions["wrote"]
+    broker.append()
+    broker.clock.advance(1)
+    assert committer.work() == 0
+    broker.positions.initialise("filtered_pulls", 1)
+    assert committer.work() == 1
 
 
 def test_four_pages_are_committed_and_less_waits_as_long_as_is_set(
@@ -165,7 +187,7 @@ def test_who_says_after_the_commit_that_he_waits_for_the_disk_is_rung_for_once(
     flusher = broker.stage("flusher")
     committer = broker.start(Committer)
     stop = broker.append()
-    broker.clock.advance(1)
+    broker.clock.advance(LAZY_MS)
     assert committer.work() == 1
     broker.positions.initialise("flush_wanted", stop)
     assert committer.work() == committer.work() == 0

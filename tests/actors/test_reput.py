@@ -23,7 +23,7 @@ from penstock.shared.formats.record_layout import AT_QUEUE_OFFSET
 from penstock.shared.layout import segment_name
 from penstock.shared.log.scan import scan
 from penstock.shared.memory.queue_table import SLOT_BYTES, QueueKey, QueueTable
-from penstock.shared.process.actor import QUIET_AFTER_MS, QUIET_TICK_MS
+from penstock.shared.process.actor import QUIET_AFTER_MS, QUIET_TICK_MS, TICK_MS
 from penstock.shared.process.retry import RETRY_MS
 from penstock.shared.queue.deleted_topics import (
     DeletedTopic,
@@ -103,6 +103,36 @@ def test_every_record_has_its_entry_over_every_boundary(
         assert broker.queues()[key] == (0, len(places))
     assert broker.positions["dispatched"] == broker.positions["wrote"]
     assert bells(reader) > 0
+
+
+@pytest.mark.parametrize(
+    ("who", "waits"),
+    [("reader", "waiting_pulls"), ("reader", "filtered_pulls"), ("gateway", "client_pulls")],
+)
+def test_where_pulls_wait_a_message_wakes_and_elsewhere_it_is_told_of_now_and_then(
+    pipeline: Callable[..., Any],
+    work: Callable[..., None],
+    bells: Callable[..., int],
+    who: str,
+    waits: str,
+) -> None:
+    broker = pipeline(**MAPPED)
+    follower = broker.stage(who)
+    reput = broker.start(Reput)
+
+    def heard(timeout_ms: int) -> int:
+        _reach(broker, broker.append())
+        work(reput)
+        return bells(follower, timeout_ms)
+
+    assert heard(10_000) == 1, "the first for long"
+    assert heard(20) == 0
+    broker.positions.initialise(waits, 1)
+    assert heard(10_000) == 1
+    broker.positions.initialise(waits, 0)
+    assert heard(20) == 0
+    broker.clock.advance(TICK_MS)
+    assert heard(10_000) == 1
 
 
 @pytest.mark.parametrize("back", [0, 1, 40])

@@ -220,6 +220,27 @@ def test_how_many_wait_is_told_to_the_writer_at_once(
     assert broker.positions[kind] == 0
 
 
+def test_queues_that_grew_just_before_a_pull_was_counted_are_looked_at_again(
+    running: Callable[..., Any], work: Callable[..., None]
+) -> None:
+    """The reput has seen nobody wait, and notified nobody."""
+    broker, reader, client = running()
+    reput = broker.start(Reput)
+    _store(broker, reput, work)
+    reader.work()
+    assert not reader.has_more()
+    wanted = Subscription("TAG", "a", {}, "", 0)
+    client.ask(encode(Pull(7, "orders", {0: 1}, 1, 1 << 20, 1000, wanted)), answers=0)
+    deadline = time.monotonic() + HANG_S
+    while not broker.positions["filtered_pulls"]:
+        assert time.monotonic() < deadline
+        reader.work()
+    broker.positions.initialise("queued", broker.positions["queued"] + 1)
+    assert reader.has_more()
+    reader.work()
+    assert not reader.has_more()
+
+
 def test_a_pull_that_has_waited_long_enough_is_answered_empty(
     running: Callable[..., Any], work: Callable[..., None]
 ) -> None:
