@@ -6,15 +6,14 @@ are in reasons.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Iterable
 
+from penstock.bench.peers.bar import Bar, verdict
 from penstock.bench.peers.figures import (
     BATCHES,
     ROCKETMQ,
     ROCKETMQ_BATCHES,
     ROCKETMQ_THREADS,
-    Measured,
     against,
     against_best,
     idle_memory,
@@ -27,17 +26,6 @@ from penstock.bench.peers.figures import (
 from penstock.bench.peers.peer import CONSUME, DURABLE, PACKED, SINGLE, WRITTEN
 from penstock.bench.peers.reasons import REASONS
 from penstock.bench.peers.table import Comparison, one_line
-
-
-class Bar(NamedTuple):
-    """What is asked: at least this, or with `at_most` no more."""
-
-    key: str
-    what: str
-    asked: float
-    measure: Callable[[Comparison], Measured]
-    unit: str = "x"
-    at_most: bool = False
 
 
 def _produce_bars() -> list[Bar]:
@@ -112,25 +100,10 @@ BARS: tuple[Bar, ...] = (
 )
 
 
-def verdict(bar: Bar, measured: Measured) -> str:
-    """Reached, or by how much of what was asked it is missed."""
-    if measured.value is None:
-        return "not measured"
-    short = bar.asked - measured.value
-    if bar.at_most:
-        short = -short
-    if short <= 0:
-        return "reached"
-    if measured.enough:
-        return "reached: CPU-bound"
-    by = f"{short / bar.asked:.0%}" if bar.asked else f"{short:.2f} {bar.unit}"
-    return f"missed by {by}"
-
-
-def bars_table(found: Comparison) -> str:
+def bars_table(found: Comparison, bars: Iterable[Bar] = BARS) -> str:
     """The bars in Markdown; for what is missed, why."""
     lines = ["| what | asked | measured | | made of | why |", "|---|--:|--:|---|---|---|"]
-    for bar in BARS:
+    for bar in bars:
         measured = bar.measure(found)
         outcome = verdict(bar, measured)
         asked = f"{'at most' if bar.at_most else 'at least'} {bar.asked:g} {bar.unit}"

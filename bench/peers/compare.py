@@ -17,11 +17,12 @@ from pathlib import Path
 import click
 import msgspec
 
+from penstock.bench.peers import same_client
 from penstock.bench.peers.bars import bars_table
 from penstock.bench.peers.kafka import Kafka
 from penstock.bench.peers.nats import Nats
 from penstock.bench.peers.ours import Penstock
-from penstock.bench.peers.page import write_page
+from penstock.bench.peers.page import save
 from penstock.bench.peers.peer import CONSUME, PACKED, SINGLE, Peer
 from penstock.bench.peers.plan import Plan
 from penstock.bench.peers.rabbitmq import RabbitMQ
@@ -138,6 +139,9 @@ def main(
             f"--in-flight {in_flight}"
         )
         _write(compared, to)
+        if "rocketmq" in only:
+            compared.same_client = same_client.measure(plan, say)
+            _write(compared, to)
     if sweeps:
         compared.sweeps = sweep(min(seconds, SWEEP_S), long_seconds, say)
         _write(compared, to)
@@ -147,10 +151,7 @@ def main(
 
 def _write(compared: Comparison, to: Path) -> None:
     compared.finished = datetime.now(UTC).isoformat(timespec="minutes")
-    to.mkdir(parents=True, exist_ok=True)
-    pretty = msgspec.json.format(msgspec.json.encode(compared), indent=1)
-    (to / "performance.json").write_bytes(pretty + b"\n")
-    write_page(compared, to)
+    save(compared, to)
 
 
 if __name__ == "__main__":

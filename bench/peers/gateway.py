@@ -7,9 +7,22 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from penstock.bench.peers.ours import KIND
-from penstock.bench.peers.peer import CONSUME, DURABLE, SINGLE, WRITTEN, Load, Read, Server, Way
+from penstock.bench.peers.peer import (
+    CONSUME,
+    DURABLE,
+    PACED,
+    SINGLE,
+    WRITTEN,
+    Load,
+    Read,
+    Server,
+    Way,
+)
 from penstock.bench.peers.rocketmq import RocketMQ
 from penstock.bench.stack import running_stack
+
+RATE_PER_S = 1000
+PACE = f"{RATE_PER_S:,} a second, end to end"
 
 
 def ways(broker: str) -> tuple[Way, ...]:
@@ -23,6 +36,7 @@ def ways(broker: str) -> tuple[Way, ...]:
         Way(
             f"{broker}, 512 threads that wait", SINGLE, in_flight=512, threads=512, acks=(DURABLE,)
         ),
+        Way(f"{broker}, {PACE}", PACED, rate_per_s=RATE_PER_S),
         Way(f"{broker}, pull of a backlog", CONSUME),
     )
 

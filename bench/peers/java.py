@@ -19,14 +19,14 @@ SOURCES = HERE / "java" / "penstock" / "peers"
 TARGET = HERE / "target"
 GOAL = "org.apache.maven.plugins:maven-dependency-plugin:3.8.0:copy-dependencies"
 MAVEN_TIMEOUT_S = 600
-ALL_HAVE = ("Talk", "Load", "Peer", "Read", "Reader", "Touched")
+ALL_HAVE = ("Talk", "Load", "Peer", "Read", "Reader", "Touched", "Pace", "Pacer", "Samples")
 CLIENT_FLAGS = ("-Xms512m", "-Xmx512m")
 
 
 class Java:
     """One peer's libraries and classes; `profile` is its profile in pom.xml.
 
-    <peer>Peer.java sends and <peer>Reader.java reads.
+    <peer>Peer.java sends and <peer>Reader.java reads; some have <peer>Pacer.java, in `also`.
     """
 
     def __init__(
@@ -61,6 +61,8 @@ class Java:
 
     def command(self, load: Load | Read, told: Mapping[str, str]) -> list[str]:
         driver, kind = ("Load", "Peer") if isinstance(load, Load) else ("Read", "Reader")
+        if isinstance(load, Load) and load.rate_per_s:
+            driver, kind = "Pace", "Pacer"
         order = {name: getattr(load, name) for name in load.__struct_fields__} | dict(told)
         words = [f"{name}={value}" for name, value in order.items()]
         main = ["-cp", self.class_path, f"penstock.peers.{driver}", f"{self._peer}{kind}"]

@@ -13,7 +13,9 @@ from statistics import median
 import msgspec
 
 from penstock.bench.machine import Machine
+from penstock.bench.peers import both
 from penstock.bench.peers.bars import bars_table
+from penstock.bench.peers.client_bars import client_bars
 from penstock.bench.peers.figures import alone
 from penstock.bench.peers.peer import CONSUME, DURABLE, PACKED, SINGLE
 from penstock.bench.peers.table import Comparison, Known, one_line, table
@@ -68,7 +70,7 @@ started, and the broker held all of them. Of every body, here as there, the leng
 are added up; each pass must come to the number of messages and to the sum that were sent. Brokers
 are set up as for `written`, and nobody sends meanwhile. Penstock's consumer reads the log's files
 where the broker is on its machine; "by the socket" is one that may not.
-{alone}{plots}{printed}
+{same_client}{alone}{plots}{printed}
 ## What is asked
 
 {bars}
@@ -76,6 +78,25 @@ where the broker is on its machine; "by the socket" is one that may not.
 Ratios are those of medians over {runs} rounds; "one run" stands where there was only one. Batches
 are set beside batches, and messages that a client packs by itself beside those of clients that do
 so too.
+"""
+
+SAME_CLIENT = """
+## RocketMQ's client on both
+
+{rows}
+
+RocketMQ's Java client sends and reads the same on Penstock, through its gateway, and on RocketMQ,
+in turns; figures are medians of some rounds. A latency is from a send to its answer, and in the
+rows with a pace from when a message was due at the producer until a push consumer had it. CPU
+seconds are the broker's, for a million messages. Of all of it is asked:
+
+{bars}
+
+```text
+{command}
+```
+
+Finished {finished}; the load average was {load_average}.
 """
 
 ALONE = """
@@ -88,6 +109,14 @@ when its consumer had it. `pipeline` sends at full rate; "queues behind" is how 
 (`written`: in the log's files) waits for its place in the consume queues, and memory is the PSS of
 all processes of the broker at its highest. Figures are medians of some runs of each.
 {failed}"""
+
+
+def save(found: Comparison, to: Path) -> None:
+    """Write performance.json, and the page."""
+    to.mkdir(parents=True, exist_ok=True)
+    pretty = msgspec.json.format(msgspec.json.encode(found), indent=1)
+    (to / "performance.json").write_bytes(pretty + b"\n")
+    write_page(found, to)
 
 
 def write_page(found: Comparison, to: Path) -> None:
@@ -115,6 +144,7 @@ def write_page(found: Comparison, to: Path) -> None:
         queues=found.queues,
         runs=found.runs,
         peers="\n".join(_peer(each) for each in found.peers),
+        same_client=_same_client(found),
         alone=_penstock_alone(found),
         plots="\n## Over a range\n\n"
         + "\n".join(f"![{_over(name)}]({name})" for name in plots)
@@ -131,6 +161,20 @@ def printed(to: Path) -> str:
     it is there."""
     file = to / "performance-printed.txt"
     return f"\n## As commands have printed it\n\n{file.read_text()}" if file.exists() else ""
+
+
+def _same_client(found: Comparison) -> str:
+    same = found.same_client
+    if not same.rows:
+        return ""
+    loads = [machine.load_average for machine in same.machines]
+    return SAME_CLIENT.format(
+        rows=both.table(same.rows),
+        bars=bars_table(found, client_bars()),
+        command=same.command,
+        finished=same.finished,
+        load_average=_range(loads, 1),
+    )
 
 
 def _penstock_alone(found: Comparison) -> str:

@@ -10,15 +10,17 @@ from typing import Protocol
 import msgspec
 
 DURABLE, WRITTEN = "durable", "written"
-# what is measured: sends at full rate, sends one by one with few unanswered, reading a backlog
-PACKED, SINGLE, CONSUME = "packed", "single", "consume"
+# what is measured: sends at full rate, sends one by one with few unanswered, reading a backlog, and
+# sending at a pace while another reads
+PACKED, SINGLE, CONSUME, PACED = "packed", "single", "consume", "paced"
 
 
 class Load(msgspec.Struct, frozen=True):
     """One load: bodies of `size` bytes for `seconds`, into a new topic with `queues` queues.
 
     With `threads` each thread sends a message and waits for its answer, again and again. With
-    `messages` that number is sent before it is ready, and they stay: a backlog.
+    `messages` that number is sent before it is ready, and they stay: a backlog. With `rate_per_s`
+    each is sent when it is due, and read; a latency is from when it was due until it was read.
     """
 
     topic: str
@@ -31,6 +33,7 @@ class Load(msgspec.Struct, frozen=True):
     batch: int = 1
     threads: int = 0
     messages: int = 0
+    rate_per_s: int = 0
 
 
 class Read(msgspec.Struct, frozen=True):
@@ -68,6 +71,7 @@ class Way(msgspec.Struct, frozen=True):
     batch: int = 1
     in_flight: int = 0
     threads: int = 0
+    rate_per_s: int = 0
     acks: tuple[str, ...] = (DURABLE, WRITTEN)
     direct: bool = True
     # of messages nothing else

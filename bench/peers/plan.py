@@ -14,6 +14,7 @@ import msgspec
 from penstock.bench.peers.peer import (
     CONSUME,
     DURABLE,
+    PACED,
     SINGLE,
     WRITTEN,
     Load,
@@ -77,7 +78,7 @@ def ack_in(phase: str) -> str:
 
 def tasks_in(peer: Peer, server: Server, phase: str, plan: Plan) -> Iterator[Task]:
     for way in ways_in(peer, phase):
-        for size in plan.sizes[-1:] if way.kind == SINGLE else plan.sizes:
+        for size in plan.sizes[-1:] if way.kind in (SINGLE, PACED) else plan.sizes:
             in_flight = 0 if way.kind == CONSUME else way.in_flight or plan.in_flight
             yield Task(peer, server, way, ack_in(phase), size, in_flight)
 
@@ -104,6 +105,7 @@ def load_of(task: Task, run: int, plan: Plan) -> Load | Read:
         warm_s,
         way.batch,
         way.threads,
+        rate_per_s=way.rate_per_s,
     )
 
 

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from penstock.bench.peers.java import HERE, Java
+from penstock.bench.peers.java import HERE, SOURCES, Java
 from penstock.bench.peers.peer import DURABLE, SINGLE, WRITTEN, Load, Read, Server, Way
 from penstock.bench.peers.process import HOST, START_TIMEOUT_S, free_ports, stop
 from penstock.remoting.codes import Request, Response
@@ -52,7 +52,8 @@ class RocketMQ:
 
     def __init__(self) -> None:
         servers = SERVERS / "penstock" / "interop" / "Servers.java"
-        self._java = Java("rocketmq", "RocketMQ", [servers], [SERVERS, ENDING, *MAKERS])
+        also = [servers, SOURCES / "RocketMQPacer.java"]
+        self._java = Java("rocketmq", "RocketMQ", also, [SERVERS, ENDING, *MAKERS])
 
     def version(self) -> str:
         self._java.build()

@@ -17,7 +17,7 @@ from penstock.bench.accounts import Accounts, cpu_s_per_million
 from penstock.bench.load import Seen
 from penstock.bench.load_process import measured, started
 from penstock.bench.machine import Machine, measure_machine
-from penstock.bench.peers.peer import CONSUME, SINGLE, Load, Peer, Read
+from penstock.bench.peers.peer import CONSUME, PACKED, Load, Peer, Read
 from penstock.bench.peers.plan import (
     BACKLOG,
     Plan,
@@ -69,7 +69,7 @@ def in_turns(
             machines.append(measure_machine(place, LIMIT_BYTES))
             for task in tuple(tasks):
                 # the broker is warmed up by one kind of load; clients warm up each time
-                warms = task.way.kind != SINGLE and task.size == plan.sizes[-1]
+                warms = task.way.kind in (PACKED, CONSUME) and task.size == plan.sizes[-1]
                 if run < 0 and not warms:
                     continue
                 row = _measure(task, run, plan, say)

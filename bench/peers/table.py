@@ -50,6 +50,15 @@ class Row(msgspec.Struct, frozen=True):
     cpu_s_per_million: dict[str, float] = {}
 
 
+class SameClient(msgspec.Struct):
+    """RocketMQ's own client with the same loads on Penstock and on RocketMQ: see both.py."""
+
+    rows: list[Row] = []
+    machines: list[Machine] = []
+    command: str = ""
+    finished: str = ""
+
+
 class Comparison(msgspec.Struct):
     """All that was measured, and what it was measured with.
 
@@ -67,6 +76,7 @@ class Comparison(msgspec.Struct):
     command: str = ""
     finished: str = ""
     sweeps: Sweeps = msgspec.field(default_factory=Sweeps)
+    same_client: SameClient = msgspec.field(default_factory=SameClient)
 
 
 class Group(NamedTuple):

@@ -9,7 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.bench.machine import Machine
-from penstock.bench.peers.bars import BARS, Bar, bars_table, verdict
+from penstock.bench.peers.bar import Bar, verdict
+from penstock.bench.peers.bars import BARS, bars_table
+from penstock.bench.peers.client_bars import client_bars
 from penstock.bench.peers.compare import PEERS
 from penstock.bench.peers.figures import Measured
 from penstock.bench.peers.peer import CONSUME, DURABLE, PACKED, SINGLE, WRITTEN
@@ -187,5 +189,7 @@ def test_a_reason_stands_beside_what_is_missed_alone(monkeypatch: pytest.MonkeyP
 
 
 def test_every_reason_is_that_of_a_bar_and_no_two_bars_share_it() -> None:
-    assert len(BY_KEY) == len(BARS)
-    assert set(REASONS) <= set(BY_KEY)
+    bars = [*BARS, *client_bars()]
+    keys = {bar.key for bar in bars}
+    assert len(keys) == len(bars)
+    assert set(REASONS) <= keys

@@ -74,13 +74,53 @@ final class CountReader implements Reader {
 }
 """
 
+# what it is sent it has read, twice; its order's `lost` first ones it does not take
+PACER = """\
+package penstock.peers;
+
+import java.util.Map;
+
+final class CountPacer implements Pacer {
+    private final long lost;
+    private long stored;
+    private Heard heard;
+
+    CountPacer(Map<String, String> order) {
+        lost = Long.parseLong(order.get("lost"));
+    }
+
+    @Override
+    public void hear(Heard told) {
+        heard = told;
+    }
+
+    @Override
+    public void send(long dueNs, Peer.Done done) {
+        done.done(stored++ < lost ? new IllegalStateException("it is lost") : null);
+        heard.heard(dueNs);
+        heard.heard(dueNs);
+    }
+
+    @Override
+    public long stored(long expected) {
+        return stored;
+    }
+
+    @Override
+    public void close() {
+    }
+}
+"""
+
 
 @pytest.fixture(scope="module")
 def classes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("drivers")
     (place / "CountPeer.java").write_text(PEER)
     sources = [SOURCES / f"{name}.java" for name in ALL_HAVE]
-    command = ["javac", "-d", str(place), *map(str, sources), str(place / "CountPeer.java")]
+    (place / "CountPacer.java").write_text(PACER)
+    counting = [str(place / f"Count{kind}.java") for kind in ("Peer", "Pacer")]
+    command = ["javac", "-d", str(place), *map(str, sources), *counting]
     subprocess.run(command, check=True, timeout=120)
     return place
 
@@ -127,3 +167,16 @@ def test_a_backlog_with_other_messages_fails(
     order = {"has": has, "messages": 700, "size": 100, "damage": damage, "warm_s": 0}
     with pytest.raises(StoreUnavailable, match=said):
         _seen(classes, "Read", "CountReader", 0, **order)
+
+
+def test_what_is_sent_at_a_pace_is_sent_when_it_is_due_and_none_is_left_out(classes: Path) -> None:
+    order = {"rate_per_s": 500, "warm_s": 0.1, "lost": 0}
+    seen = _seen(classes, "Pace", "CountPacer", 0.4, **order)
+    assert (seen.messages, seen.warm_messages, seen.stored) == (200, 50, 250)
+    assert len(seen.latencies_ms) == 200 and min(seen.latencies_ms) >= 0
+    assert seen.seconds >= 0.398
+
+
+def test_a_message_at_a_pace_that_is_lost_fails_the_load(classes: Path) -> None:
+    with pytest.raises(StoreUnavailable, match="it is lost"):
+        _seen(classes, "Pace", "CountPacer", 0.1, rate_per_s=100, warm_s=0.1, lost=1)

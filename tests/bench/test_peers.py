@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from penstock.bench.machine import Machine
-from penstock.bench.peers import rabbitmq
+from penstock.bench.peers import java, rabbitmq
 from penstock.bench.peers.bars import bars_table
 from penstock.bench.peers.compare import PEERS, compare
 from penstock.bench.peers.java import Java
@@ -116,6 +116,8 @@ def test_every_peer_says_what_to_install(
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setattr(rabbitmq, "SCRIPTS", tmp_path)
+    # what a comparison has fetched into the checkout
+    monkeypatch.setattr(java, "TARGET", tmp_path)
     monkeypatch.setattr("shutil.which", lambda *_, **__: None)
     with pytest.raises(MissingDependency, match="apt-get install"):
         peer().version()

@@ -7,9 +7,7 @@
 package penstock.peers;
 
 import java.util.ArrayList;
-import java.util.Arrays;
 import java.util.List;
-import java.util.Locale;
 import java.util.Map;
 import java.util.concurrent.Semaphore;
 import java.util.concurrent.TimeUnit;
@@ -17,9 +15,8 @@ import java.util.concurrent.atomic.AtomicLong;
 import java.util.concurrent.atomic.AtomicReference;
 
 final class Load {
-    // the latency of one message of SAMPLE_EVERY is kept, and MAX_SAMPLES of them leave the process
+    // the latency of one message of SAMPLE_EVERY is kept
     private static final int SAMPLE_EVERY = 16;
-    private static final int MAX_SAMPLES = 4096;
     private static final long ANSWER_TIMEOUT_S = 60;
 
     private final Peer peer;
@@ -28,8 +25,7 @@ final class Load {
     private final int threads;
     private final Semaphore free;
     private final AtomicReference<Throwable> failed = new AtomicReference<>();
-    private double[] latencies = new double[1 << 16];
-    private int samples;
+    private final Samples latencies = new Samples();
     private long sent;
 
     private Load(Peer peer, Map<String, String> order) {
@@ -88,7 +84,7 @@ final class Load {
                 long since = System.nanoTime();
                 peer.sendAndWait();
                 if (units++ % SAMPLE_EVERY == 0) {
-                    sample((System.nanoTime() - since) / 1e6);
+                    latencies.add((System.nanoTime() - since) / 1e6);
                 }
             }
         } catch (Exception error) {
@@ -107,28 +103,9 @@ final class Load {
         if (error != null) {
             failed.compareAndSet(null, error);
         } else if (since != 0) {
-            sample((System.nanoTime() - since) / 1e6);
+            latencies.add((System.nanoTime() - since) / 1e6);
         }
         free.release();
-    }
-
-    private synchronized void sample(double ms) {
-        if (samples == latencies.length) {
-            latencies = Arrays.copyOf(latencies, 2 * samples);
-        }
-        latencies[samples++] = ms;
-    }
-
-    /** At most MAX_SAMPLES of the latencies, evenly spaced in their order of size. */
-    private synchronized String thinned() {
-        double[] ordered = Arrays.copyOf(latencies, samples);
-        Arrays.sort(ordered);
-        int step = Math.max(1, (samples + MAX_SAMPLES - 1) / MAX_SAMPLES);
-        StringBuilder text = new StringBuilder("[");
-        for (int at = step / 2; at < samples; at += step) {
-            text.append(at == step / 2 ? "" : ",").append(String.format(Locale.ROOT, "%.4f", ordered[at]));
-        }
-        return text.append("]").toString();
     }
 
     public static void main(String[] arguments) {
@@ -141,11 +118,11 @@ final class Load {
             long stay = Long.parseLong(order.get("messages"));
             load.run(Double.parseDouble(order.get("warm_s")), stay);
             long warm = load.sent;
-            load.samples = 0;
+            load.latencies.forget();
             talk.awaitGo();
             load.run(Double.parseDouble(order.get("seconds")), 0);
             talk.stopClock();
-            talk.tell(load.sent - warm, warm, peer.stored(load.sent), load.thinned());
+            talk.tell(load.sent - warm, warm, peer.stored(load.sent), load.latencies.thinned());
             if (stay == 0) {
                 peer.remove();
             }

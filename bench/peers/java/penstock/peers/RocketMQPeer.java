@@ -49,7 +49,24 @@ final class RocketMQPeer implements Peer {
 
     @Override
     public void send(Done done) throws Exception {
-        SendCallback callback = new SendCallback() {
+        if (batch == 1) {
+            send(body, done);
+            return;
+        }
+        List<Message> messages = new ArrayList<>(batch);
+        for (int number = 0; number < batch; number++) {
+            messages.add(new Message(topic, body));
+        }
+        producer.send(messages, told(done));
+    }
+
+    /** Sends a message with another body. Does not wait. */
+    void send(byte[] other, Done done) throws Exception {
+        producer.send(new Message(topic, other), told(done));
+    }
+
+    private static SendCallback told(Done done) {
+        return new SendCallback() {
             @Override
             public void onSuccess(SendResult result) {
                 boolean stored = result.getSendStatus() == SendStatus.SEND_OK;
@@ -61,15 +78,6 @@ final class RocketMQPeer implements Peer {
                 done.done(error);
             }
         };
-        if (batch == 1) {
-            producer.send(new Message(topic, body), callback);
-            return;
-        }
-        List<Message> messages = new ArrayList<>(batch);
-        for (int number = 0; number < batch; number++) {
-            messages.add(new Message(topic, body));
-        }
-        producer.send(messages, callback);
     }
 
     @Override
