@@ -1,5 +1,4 @@
-"""The reput: walks the log and writes each message's entry to its consume queue, and its keys to
-the index.
+"""The reput: walks the log, and writes messages' entries to consume queues and keys to the index.
 
 Owns:     `queued`, `dispatched`, `dispatched_record`, `dispatch_error`, `name_error`,
           `queue_count`, `forgotten_topics`, `deleted_queues`; the queue table; consumequeue/;
@@ -7,8 +6,7 @@ Owns:     `queued`, `dispatched`, `dispatched_record`, `dispatch_error`, `name_e
 Reads:    `flushed` (sync) or `committed` (async), and the log up to there; `commit_error`,
           `flush_error`; `deleted_topics`, and penstock/deleted-topics.json; who waits.
 Hears:    doorbells of the flusher and the committer; the writer's, of topics.
-Notifies: the reader and the gateway where pulls wait; now and then they, the coordinator,
-          transactions and the scheduler.
+Notifies: reader, gateway, coordinator, transactions and scheduler: where pulls wait, or seldom.
 On crash: the next one goes on at `dispatched`. An entry has one place, so writing it again changes
           nothing; a queue's max offset never goes back, nor does `queued`. The index forgets what
           lies past `dispatched` before it gets it again, so no key is in it twice.
@@ -47,7 +45,7 @@ from penstock.shared.loops.forms import ROW, Dispatched, rows_of
 from penstock.shared.memory.queue_table import QueueKey, QueueTable
 from penstock.shared.next_steps import verify
 from penstock.shared.process.actor import QUIET_TICK_MS, TICK_MS, Actor, Stage
-from penstock.shared.process.doorbells import Recently
+from penstock.shared.process.doorbells import Recently, pulls_wait
 from penstock.shared.process.retry import Retry
 from penstock.shared.queue.deleted_topics import load_deleted_topics, move_queues_away
 from penstock.shared.queue.earlier_entries import (
@@ -164,17 +162,12 @@ class Reput(Actor):
             self._notify()
 
     def _notify(self) -> None:
-        """The followers look at each tick for a while, once they were notified; see `Ticks`. Those
-        whose pulls wait hear of it at once: both say so before they look for the last time."""
-        now_ms, positions = self._stage.clock.monotonic_ms(), self._positions
+        """The followers look at each tick for a while, once they were notified; see `Ticks`."""
+        now_ms = self._stage.clock.monotonic_ms()
         are_due = now_ms - self._told_ms >= TICK_MS
         self._told_ms = now_ms if are_due else self._told_ms
-        awaited = {
-            "reader": positions["waiting_pulls"] or positions["filtered_pulls"],
-            "gateway": positions["client_pulls"],
-        }
         for target in FOLLOWERS:
-            if are_due or awaited.get(target):
+            if are_due or pulls_wait(self._positions, target):
                 self._stage.bus.notify(target)
 
     def _dispatch_next(self, bound: int) -> int:

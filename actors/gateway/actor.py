@@ -266,7 +266,8 @@ class Gateway(Actor):
         self._queries.release_deleted()
 
     def drained(self) -> bool:
-        return self._sends.is_idle and self._registrations.leave(self._clock.monotonic_ms())
+        is_idle = self._sends.is_idle and self._groups.is_idle
+        return is_idle and self._registrations.leave(self._clock.monotonic_ms())
 
     def close(self) -> None:
         now_ms = self._clock.monotonic_ms()

@@ -30,6 +30,8 @@ LAZY_MS = 5
 LAZY_BYTES = 64 << 10
 # Taken in one go: bells that come as fast as they are taken must not keep an actor from its work.
 _BELLS_AT_ONCE = 10_000
+# where an actor says that pulls wait
+_PULLS = {"reader": ("waiting_pulls", "filtered_pulls"), "gateway": ("client_pulls",)}
 # an int: an enum's `&` makes another enum
 _POLLIN = int(zmq.POLLIN)
 
@@ -139,6 +141,12 @@ class Bus:
         self.bells.close()
         for socket in self._push.values():
             socket.close()
+
+
+def pulls_wait(positions: Positions, actor: str) -> bool:
+    """Whether pulls wait at an actor. It says so before it looks at the queues for the last time,
+    so one that is not notified has missed nothing."""
+    return any(positions[name] for name in _PULLS.get(actor, ()))
 
 
 def queues_awaited(positions: Positions) -> bool:

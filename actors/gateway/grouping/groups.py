@@ -20,11 +20,11 @@ from collections.abc import Callable, Hashable
 from functools import partial
 from typing import Any, NamedTuple
 
-from penstock.actors.gateway.asking.link import Link
 from penstock.actors.gateway.asking.shared_questions import SharedQuestions
 from penstock.actors.gateway.calls import Call, Reply, refusal
 from penstock.actors.gateway.connecting.connection import Connection
 from penstock.actors.gateway.grouping.answers import HEARD, offset_reply, taken
+from penstock.actors.gateway.grouping.group_link import GroupLink
 from penstock.actors.gateway.grouping.members import Claim, Member, Members, Queue
 from penstock.actors.gateway.serving import Serving
 from penstock.remoting.bodies import Heartbeat
@@ -73,7 +73,7 @@ class Groups:
         self._run_id = stage.run.run_id
         self.members = Members()
         endpoint = stage.run.endpoints.group_ipc
-        self._link = Link(
+        self._link = GroupLink(
             stage, "coordinator", endpoint, words.decode_group_request, words.decode_group_answer,
             self._changed, serving.later,
         )  # fmt: skip
@@ -85,6 +85,10 @@ class Groups:
     @property
     def socket(self) -> Any:
         return self._link.socket
+
+    @property
+    def is_idle(self) -> bool:
+        return not self._link.waits
 
     def work(self, now_ms: int) -> int:
         self._now_ms = now_ms
@@ -346,10 +350,10 @@ class Groups:
             self._link.ask(make, done, self._now_ms, last_of=which)
 
     def commit(
-        self, member: Member, queue: Queue, offset: int, then: Callable[[Any], None]
+        self, member: Member, queue: Queue, offset: int, then: Callable[[Any], None] | None
     ) -> bool:
         """Commit, if the queue is the member's; whether it is. By now it may be another one's, or
-        an operator may have set its offset."""
+        an operator may have set its offset. Where nobody waits for `then` it is a little later."""
         claim = member.claims.get(queue)
         if claim is None or offset < 0:
             return False

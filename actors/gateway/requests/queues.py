@@ -85,7 +85,7 @@ def _pull_by(
             return
         services.groups.pulled(member, queue)
         if fields.sys_flag & PULL_COMMITS:
-            services.groups.commit(member, queue, fields.commit_offset, lambda answer: None)
+            services.groups.commit(member, queue, fields.commit_offset, None)
     services.pulls.take(call, fields, chosen)
 
 
