@@ -158,7 +158,7 @@ class Reput(Actor):
     def _tell_queued(self, end: int) -> None:
         """Queues hold everything below `end`; a predecessor may have told of more."""
         if end > self._positions["queued"]:
-            self._positions.publish("queued", end)
+            self._positions.publish_before_loads("queued", end)
             self._notify()
 
     def _notify(self) -> None:

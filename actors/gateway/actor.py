@@ -206,7 +206,7 @@ class Gateway(Actor):
 
     def _keep(self, name: str, value: int) -> None:
         if self._stage.positions[name] != value:
-            self._stage.positions.publish(name, value)
+            self._stage.positions.publish_before_loads(name, value)
 
     def _take(self, connection: Connection, frame: bytes, now_ms: int) -> None:
         """Nothing that a client sends ends more than its connection."""

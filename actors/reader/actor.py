@@ -139,7 +139,7 @@ class Reader(Actor):
         positions = self._stage.positions
         for name, pulls in (("waiting_pulls", self._plain), ("filtered_pulls", self._filtered)):
             if positions[name] != len(pulls):
-                positions.publish(name, len(pulls))
+                positions.publish_before_loads(name, len(pulls))
 
     def has_more(self) -> bool:
         # of a message that came just before a pull was counted nobody was notified
