@@ -89,6 +89,17 @@ def load_known_queues(file: Path) -> dict[str, QueueEnd]:
     return {name: end for name, end in _load(file).items() if name != WATERMARK}
 
 
+def lacks_lines(file: Path) -> bool:
+    """Whether the list has lost some: it is gone, or has something else between those that it has,
+    or has not the one that every list has."""
+    try:
+        content = file.read_bytes()
+    except (FileNotFoundError, IsADirectoryError):
+        return True
+    found = [name for _, name, _ in _lines(content)]
+    return len(found) < content.count(b"\n") or WATERMARK not in found
+
+
 def load_known_flush(file: Path) -> int:
     """The log was on disk up to here at least, and the watermark said so; 0 where nobody knows."""
     return _load(file).get(WATERMARK, QueueEnd()).end
@@ -125,18 +136,19 @@ def replace_known_queues(file: Path, ends: Mapping[str, QueueEnd]) -> None:
     """Write the list from scratch, if it says something else; durable on return. While no actor
     runs.
 
-    What is not in `ends` goes, the watermark's line included: a caller that is to keep it puts it
-    there.
+    What is not in `ends` goes, and what the watermark's line says: a caller that is to keep that
+    puts it there. The line stays, by which a list that was emptied or cut is known.
     """
+    ends = {WATERMARK: QueueEnd(), **ends}
     content = b"".join([_encode(name, ends[name]) for name in sorted(ends)])
     if not file.exists() or file.read_bytes() != content:
         replace_file(file, content)
 
 
 def make_known_queues(file: Path) -> None:
-    """Make an empty list where there is none. While no actor runs."""
+    """Make a list without a queue where there is none. While no actor runs."""
     if not file.exists():
-        replace_file(file, b"")
+        replace_known_queues(file, {})
 
 
 class KnownQueues:
@@ -153,7 +165,9 @@ class KnownQueues:
         self._end = content.rfind(b"\n") + 1
         # Where a queue's line begins. One without numbers has no room for them: its queue gets a
         # second line.
-        self._places = {name: at for at, name, end in _lines(content) if end != QueueEnd()}
+        self._places = {
+            name: at for at, name, end in _lines(content) if end != QueueEnd() or name == WATERMARK
+        }
         self._synced = False
         self._is_new = True
 

@@ -56,6 +56,7 @@ from penstock.shared.recovery.find_log_end import (
 from penstock.shared.recovery.restore_queues import (
     find_broken_queues,
     find_lost_queues,
+    find_unlisted_queues,
     restore_queues,
 )
 from penstock.shared.recovery.witness import Testimony, Witness, find_witness, hear
@@ -122,7 +123,7 @@ def recover_store(
     log_start = store.log_start
     known = [each for each in load_quarantine(paths) if each.position >= log_start]
     ends = _queue_ends(paths, last_run, deleted, from_memory=memory.is_known)
-    look = _look(store, heard, ends, memory, known)
+    look = _look(store, heard, ends, deleted, memory, known)
     read = store.files_read, store.bytes_read
     start, found = look.start, look.found
     crash_point("recover.after_scan")
@@ -174,6 +175,7 @@ def _look(
     store: StoreSurvey,
     heard: Testimony,
     queue_ends: dict[str, QueueEnd],
+    deleted: DeletedTopics,
     memory: _Memory,
     known: list[Damage],
 ) -> _Look:
@@ -208,6 +210,12 @@ def _look(
         good_to = found.end if found.quarantined else dispatch_from
         broken = find_broken_queues(store, queue_ends, good_to)
         restored += restore_queues(store, config, broken, found.end)
+    # The list has every queue since the last start began, if it is that run's, and as it was.
+    if heard.is_of_last_run and (heard.is_named if unclean else is_exact) and not memory.is_known:
+        good_to = found.end if found.quarantined else dispatch_from
+        gone, whole = deleted.ends(), heard.has_whole_list
+        unlisted = find_unlisted_queues(store, queue_ends, good_to, gone, whole=whole)
+        restored += restore_queues(store, config, unlisted, found.end)
     return _Look(vouched, start, found, dispatch_from, witness.checkpoint, restored)
 
 

@@ -6,14 +6,15 @@ ever: so it is compared with what penstock/queues says. A queue that is shorter,
 another record at the end that is known, or one that is longer in a store that was left clean, is
 made again from the whole log; so is one of which a file does not begin and end with entries in the
 log's order; the others stay as they are. Where the list says nothing of its end, the log does: the
-queue's last entries lead to its own messages. The list says it until then, so a start that dies is
-done again.
+queue's last entries lead to its own messages, and after the last of them it has none that the reput
+will not come to (`find_unlisted_queues`). The list says it until then, so a start that dies is done
+again.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from itertools import pairwise
 from pathlib import Path
 
@@ -21,14 +22,18 @@ from penstock.shared.config import Config
 from penstock.shared.errors import OffsetOutOfRange, StoreDamaged
 from penstock.shared.faults import crash_point
 from penstock.shared.files.durable import exchange, make_directory, sync_directory, sync_tree
+from penstock.shared.formats.delay_levels import parse_delay_levels
 from penstock.shared.formats.queue_entry import BLANK_SIZE
 from penstock.shared.layout import CQ_ENTRY_BYTES, StorePaths
+from penstock.shared.loops.active import QueueNumbers, by_queue
 from penstock.shared.names import LIGHT_QUEUE_PREFIX
 from penstock.shared.queue.deleted_topics import load_living_queues
 from penstock.shared.queue.known_queues import UNKNOWN, QueueEnd
 from penstock.shared.queue.snapshot import QueueFiles
-from penstock.shared.recovery.build_queues import Queue, QueueBuilder, remove_rebuild
+from penstock.shared.recovery.build_queues import Queue, QueueBuilder, log_runs, remove_rebuild
 from penstock.shared.store.directory import StoreDirectory
+from penstock.shared.store.survey import StoreSurvey
+from penstock.shared.store.topics import load_topics
 
 Lost = dict[Queue, tuple[QueueEnd, str]]  # where each ended, and what is wrong
 
@@ -108,6 +113,50 @@ def find_missed_queues(store: StoreDirectory) -> dict[str, str]:
     lost = find_lost_queues(store, known, is_exact=False)
     names = {f"{topic.decode()}/{number}": why for (topic, number), (_, why) in lost.items()}
     return {name: why for name, why in names.items() if name in known}
+
+
+def find_unlisted_queues(
+    store: StoreSurvey,
+    known: Collection[str],
+    good_to: int,
+    gone: Mapping[str, int],
+    *,
+    whole: bool,
+) -> Lost:
+    """Queues that the list does not have, and that end before their last message in the log.
+
+    The reput dispatches records from `good_to` on, and of topics that were deleted none before
+    their end in `gone`. Every start lists all queues, so an unlisted one is new, and little of the
+    log is read: from its last entry on. With a list that has lost lines, not `whole`, it is all of
+    the log, and for every queue that a topic has.
+    """
+    ends = {
+        (queue.topic.encode(), queue.queue_id): queue
+        for queue in store.queues()
+        if queue.segments and f"{queue.topic}/{queue.queue_id}" not in known
+    }
+    start = min([good_to, *(_last_message(store, each) for each in ends.values())])
+    numbers, lost = QueueNumbers(), Lost()
+    levels_ms = parse_delay_levels(store.config.message_delay_level)
+    topics = load_topics(store.paths.topics)
+    for run in log_runs(store, numbers, levels_ms, start if whole else store.log_start, good_to):
+        for (topic, queue_id), pieces in by_queue(run.rows, numbers).items():
+            name, queue = topic.decode(), ends.get((topic, queue_id))
+            # a bit of a record's topic, or number, may have flipped: that makes no queue
+            is_one = queue is not None or not whole and queue_id < topics.read_queues(name)
+            if not is_one or run.start < gone.get(name, 0) or f"{name}/{queue_id}" in known:
+                continue
+            end, slot, entries = 0 if queue is None else queue.max_offset, *pieces[-1]
+            if slot + len(entries) // CQ_ENTRY_BYTES > end:
+                lost[topic, queue_id] = QueueEnd(), f"ends at {end}, and the log has more of it"
+    return lost
+
+
+def _last_message(store: StoreDirectory, queue: QueueFiles) -> int:
+    """Where the message of a queue's last entry stands; the log's start where none is its own."""
+    at = queue.max_offset - 1
+    is_own = at >= queue.first_slot and _is_foreign(store, queue, at) is False
+    return queue.log_offset(at) if is_own else store.log_start
 
 
 def find_broken_queues(store: StoreDirectory, known: Mapping[str, QueueEnd], good_to: int) -> Lost:

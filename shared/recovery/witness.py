@@ -24,7 +24,7 @@ from penstock.shared.formats.checkpoint import Checkpoint
 from penstock.shared.formats.record_check import Kind, examine
 from penstock.shared.formats.record_layout import AT_MAGIC, store_timestamp_ms
 from penstock.shared.memory.run_directory import Run, boot_id
-from penstock.shared.queue.known_queues import load_known_flush
+from penstock.shared.queue.known_queues import lacks_lines, load_known_flush
 from penstock.shared.recovery.empty_pool import is_named_by
 from penstock.shared.store.directory import StoreDirectory
 from penstock.shared.store.watermark import Watermark, load_watermark
@@ -59,6 +59,7 @@ class Testimony(NamedTuple):
     checkpoint: Checkpoint
     mark: Watermark | None
     listed: int  # how far the log was flushed when penstock/queues was written
+    has_whole_list: bool  # penstock/queues has lost no line
     is_unclean: bool  # `abort` is there
     is_of_last_run: bool  # the watermark is the one of the run that run.json names
     is_named: bool  # and so does `abort`: no other broker has had the store since
@@ -77,6 +78,7 @@ def hear(store: StoreDirectory, last_run: Run | None) -> Testimony:
         store.checkpoint(),
         mark,
         load_known_flush(paths.known_queues),
+        not lacks_lines(paths.known_queues),
         paths.abort.exists(),
         last_run is not None and mark is not None and mark.run_id == last_run.run_id,
         last_run is not None and is_named_by(paths.abort, last_run),

@@ -8,19 +8,21 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from penstock.maintenance.repair import plan_repair, repair_store
 from penstock.maintenance.verify.check import verify_store
 from penstock.shared.clock import SystemClock
 from penstock.shared.config import Config
-from penstock.shared.formats.checkpoint import Checkpoint
+from penstock.shared.formats.checkpoint import Checkpoint, encode_checkpoint
 from penstock.shared.formats.record import Record
 from penstock.shared.formats.record_layout import AT_QUEUE_OFFSET
 from penstock.shared.layout import segment_name
 from penstock.shared.memory.queue_table import QueueTable, create_queue_table
 from penstock.shared.memory.run_directory import Run
 from penstock.shared.queue.known_queues import QueueEnd, load_known_queues, replace_known_queues
+from penstock.shared.store.topics import Topics, save_topics
 from penstock.shared.store.watermark import Watermark, make_watermark
 
 Contents = dict[str, bytes]
@@ -39,8 +41,6 @@ def known(stopped_store: Callable[..., Any], twelve: list[Record], tmp_path: Pat
 
 
 def _with_small_files(config: Config) -> Config:
-    import msgspec
-
     return msgspec.structs.replace(config, mapped_file_size_consume_queue_bytes=60)
 
 
@@ -143,8 +143,6 @@ def test_a_queue_that_is_longer_than_it_was_left_is_made_again_only_if_nobody_el
     mark = Watermark(run.run_id, True, end, words, is_last=True)
     make_watermark(known.paths.watermark, mark)
     assert known.recover(run).restored_queues == [], "the checkpoint is not as our stop has left it"
-    from penstock.shared.formats.checkpoint import encode_checkpoint
-
     known.paths.checkpoint.write_bytes(encode_checkpoint(words))
     assert len(known.recover(run).restored_queues) == 1
     replace_known_queues(known.paths.known_queues, ends)
@@ -152,6 +150,59 @@ def test_a_queue_that_is_longer_than_it_was_left_is_made_again_only_if_nobody_el
     raw = file.read_bytes()
     (file.parent / f"{120:020d}").write_bytes(raw[40:] + bytes(40))
     assert len(known.recover(run).restored_queues) == 1
+    assert _queues(known) == before
+
+
+def _bend_line(store: Any) -> None:
+    """Of queue 0, and nothing else."""
+    file = store.paths.known_queues
+    file.write_bytes(file.read_bytes().replace(b"orders/0 0", b"orders/0 1"))
+
+
+def _drop_line(store: Any) -> None:
+    """As an older list, or one that was cut between two lines."""
+    file = store.paths.known_queues
+    lines = file.read_bytes().splitlines(keepends=True)
+    file.write_bytes(b"".join(line for line in lines if not line.startswith(b"orders/0")))
+
+
+UNLISTED: dict[str, Callable[[Any], object]] = {
+    "its line is bent": _bend_line,
+    "its line is gone": _drop_line,
+    "the list is emptied": lambda store: store.paths.known_queues.write_bytes(b""),
+    "the list is deleted": lambda store: store.paths.known_queues.unlink(),
+}
+
+
+@pytest.mark.parametrize("unclean", [False, True])
+@pytest.mark.parametrize(
+    ("of_queue", "of_list"),
+    [
+        *(("its last file is deleted", of_list) for of_list in UNLISTED),
+        # a line that is gone with all of its queue leaves nothing that tells of either
+        *(("its directory is gone", each) for each in UNLISTED if each != "its line is gone"),
+    ],
+)
+def test_a_queue_that_has_lost_its_end_and_its_line_is_made_again_from_the_log(
+    known: Any, make_run: Callable[[Config], Run], of_queue: str, of_list: str, unclean: bool
+) -> None:
+    """Or the offsets of what is lost would be given again."""
+    run, words = make_run(known.config), Checkpoint(1 << 50, 1 << 50, 1 << 50, known.starts()[-2])
+    mark = Watermark(run.run_id, True, known.starts()[-1], words, is_last=True)
+    make_watermark(known.paths.watermark, mark)
+    known.paths.checkpoint.write_bytes(encode_checkpoint(words))
+    known.paths.topics.parent.mkdir(exist_ok=True)
+    topics = Topics()
+    topics.put("orders", 2, 0)
+    save_topics(known.paths.topics, topics)
+    if unclean:
+        known.paths.abort.write_text(str(run.supervisor_pid))
+        run = msgspec.structs.replace(run, boot_id="another")
+    before = _queues(known)
+    HARM[of_queue](known)
+    UNLISTED[of_list](known)
+    found = known.recover(run)
+    assert any("queue orders/0 " in each for each in found.restored_queues), found
     assert _queues(known) == before
 
 
