@@ -351,7 +351,7 @@ class ConsumerCore:
             try:
                 found = read(part)
             except StoreDamaged as error:
-                self._put_aside(part.queue_id, error)
+                self._put_aside(part, error)
                 continue
             except PenstockError:
                 if not taken:
@@ -373,10 +373,15 @@ class ConsumerCore:
         if self._follow or self._all_asked:
             self._aside.raise_next()
 
-    def _put_aside(self, queue_id: int, error: StoreDamaged) -> None:
-        self._go_back(queue_id)
+    def _put_aside(self, part: Part, error: StoreDamaged) -> None:
+        """The first part cannot be read: its queue waits at the message that is named. What stands
+        in the part before that is whole, and comes first."""
+        if error.queue_offset is not None and error.queue_offset > part.start:
+            self._at_hand.split_first(*part.split(self.max_body_bytes))
+            return
+        self._go_back(part.queue_id)
         words = error.what, error.value, error.hint
-        self._aside.put(queue_id, self._now_ms, words, error.queue_offset)
+        self._aside.put(part.queue_id, self._now_ms, words, error.queue_offset)
 
     def _messages(self, part: Part) -> list[Message]:
         found, marked = part.messages(self.max_body_bytes)

@@ -82,6 +82,19 @@ class Part(NamedTuple):
         of_queue = self.queue_id, within, max_body_bytes, self.of
         return read_records(self.payload, self.place, *of_queue)
 
+    def split(self, max_body_bytes: int) -> tuple[Part, Part]:
+        """Where `messages` raises StoreDamaged at a later offset than the first: what can be read
+        before that, and the rest."""
+        within = self.start, self.stop
+        made, at, _ = messages(
+            self.payload, self.place, self.queue_id, within, max_body_bytes, LOST_MARK
+        )
+        offset = made[-1].queue_offset + 1
+        return (
+            self._replace(stop=offset, place=(self.place[0], at)),
+            self._replace(start=offset, place=(at, self.place[1])),
+        )
+
     def bodies(self, max_body_bytes: int) -> tuple[list[bytes | Message], bool]:
         """The same, of each message only its body; of one that is compressed or damaged all."""
         within = self.start, self.stop

@@ -153,7 +153,7 @@ class AssignedCore(ConsumerCore):
             try:
                 found = self._messages(part)
             except StoreDamaged as error:
-                self._put_aside(part.queue_id, error)
+                self._put_aside(part, error)
                 continue
             except PenstockError:
                 self._go_back()

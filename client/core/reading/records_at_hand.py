@@ -52,6 +52,11 @@ class RecordsAtHand:
         """The first part is taken."""
         self.size_bytes -= self._parts.popleft().size
 
+    def split_first(self, *pieces: Part) -> None:
+        """The first part is these, which have all of its bytes."""
+        self._parts.popleft()
+        self._parts.extendleft(reversed(pieces))
+
     def drop(self, queue_id: int | None = None) -> dict[int, int]:
         """Forget all, or what is of one queue; where each queue had its first, as in `starts`."""
         gone = [part for part in self._parts if queue_id in (None, part.queue_id)]

@@ -80,3 +80,29 @@ def test_after_an_error_all_that_was_at_hand_is_forgotten_and_asked_for_again(
     assert isinstance(asked, messages.Pull) and asked.cursors == {0: 0}
     offsets = [offset for _, offset, _ in wire.run(200)]
     assert offsets == list(range(count))
+
+
+@pytest.mark.parametrize("take", ["take", "take_bodies"])
+def test_what_stands_in_an_answer_before_a_message_that_cannot_be_read_is_taken(
+    make_reader: WireMaker, make_consumer: WireMaker, take: str
+) -> None:
+    """The queue waits at that message, and not at the first of the answer, which is whole."""
+    wire = make_consumer(make_reader(), queues=[0])
+    wire.reader.append(0, 12)
+    arrive(wire, answers=1, at_most=1)
+    wire.now_ms += REPEAT_MS
+    wire.ask()
+    wire.read(7)
+    ((header, payload),) = wire.answers
+    at = payload.index(b"0/3") - AT_BODY_V4 + AT_QUEUE_ID
+    wire.answers = [[header, payload[:at] + (7).to_bytes(4, "big") + payload[at + 4 :]]]
+    wire.arrive()
+    arrive(wire, answers=1, at_most=5)
+    taken = getattr(wire.core, take)()
+    assert [bytes(getattr(each, "body", each)) for each in taken] == [b"0/0", b"0/1", b"0/2"]
+    with pytest.raises(StoreDamaged, match="queue 0, offset 3") as raised:
+        wire.core.take()
+    assert raised.value.queue_offset == 3
+    assert wire.core.positions == {0: 3} and not wire.core.ready
+    wire.now_ms += ASIDE_MS
+    assert [offset for _, offset, _ in wire.run()] == list(range(3, 12))
