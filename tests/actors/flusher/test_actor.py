@@ -201,20 +201,21 @@ def test_a_stop_leaves_a_checkpoint_of_the_last_message(
     assert found.confirm_offset == broker.positions["dispatched_record"]
 
 
-def test_the_checkpoint_of_a_damaged_log_stays_as_it_was(
+def test_checkpoint_and_watermark_of_a_damaged_log_stay_as_they_were(
     pipeline: Callable[..., Any], work: Callable[..., None]
 ) -> None:
-    """A start would take it for a witness that everything below it is whole."""
+    """A start would take them for witnesses that everything below them is whole."""
     broker = pipeline(transient_store_pool_enable=False)
     committer, reput, flusher = (broker.start(kind) for kind in (Committer, Reput, Flusher))
     broker.append(10)
     work(committer, flusher, reput)
-    before = broker.paths.checkpoint.read_bytes()
+    files = (broker.paths.checkpoint, broker.paths.watermark)
+    before = [file.read_bytes() for file in files]
     broker.positions.initialise("read_only", QUARANTINE)
     broker.clock.advance(5000)
     work(flusher)
     broker.stop(flusher)
-    assert broker.paths.checkpoint.read_bytes() == before
+    assert [file.read_bytes() for file in files] == before
 
 
 def test_many_queues_do_not_hold_up_the_log(

@@ -384,10 +384,31 @@ def test_the_list_of_queues_vouches_for_the_log_s_end_where_the_watermark_is_los
     assert hit.store.recover(hit.run).log_end == at, "nobody vouches for it"
 
 
-def test_a_watermark_that_is_older_than_the_checkpoint_is_no_witness(hit: Bench) -> None:
+@pytest.mark.parametrize("flushed", [7, 8])
+def test_a_watermark_that_is_older_than_the_checkpoint_is_no_witness(
+    hit: Bench, flushed: int
+) -> None:
+    """It has to end after the record that the checkpoint names, which was on disk."""
     words = Checkpoint(90_000, 90_000, confirm_offset=hit.records[8])
     hit.store.paths.checkpoint.write_bytes(encode_checkpoint(words))
-    hit.mark(hit.records[7])
+    hit.mark(hit.records[flushed])
+    assert hit.stays(hit.run)
+
+
+def test_a_watermark_that_says_less_than_the_list_is_no_witness(hit: Bench) -> None:
+    hit.mark(hit.records[8])
+    known = hit.store.paths.known_queues
+    replace_known_queues(known, {WATERMARK: QueueEnd(hit.records[8] + 1)})
+    assert hit.stays(hit.run)
+    replace_known_queues(known, {WATERMARK: QueueEnd(hit.records[8])})
+    assert not hit.stays(hit.run)
+
+
+def test_damage_that_a_start_has_named_is_no_torn_tail_for_the_next_one(hit: Bench) -> None:
+    """The start died after it had named it, and the power failed: the watermark is as it was."""
+    paths, (start, stop) = hit.store.paths, hit.records[9:11]
+    hit.mark(hit.records[8])
+    save_quarantine(paths, damage_between(paths, SEGMENT, start, stop, "bad"), 77)
     assert hit.stays(hit.run)
 
 
