@@ -374,14 +374,11 @@ class ConsumerCore:
             self._aside.raise_next()
 
     def _put_aside(self, part: Part, error: StoreDamaged) -> None:
-        """The first part cannot be read: its queue waits at the message that is named. What stands
-        in the part before that is whole, and comes first."""
-        if error.queue_offset is not None and error.queue_offset > part.start:
-            self._at_hand.split_first(*part.split(self.max_body_bytes))
-            return
+        """Its queue waits at the message that is named; what is before that in it comes first."""
+        if (error.queue_offset or 0) > part.start:
+            return self._at_hand.split_first(*part.split(self.max_body_bytes))
         self._go_back(part.queue_id)
-        words = error.what, error.value, error.hint
-        self._aside.put(part.queue_id, self._now_ms, words, error.queue_offset)
+        self._aside.put_error(part.queue_id, self._now_ms, error)
 
     def _messages(self, part: Part) -> list[Message]:
         found, marked = part.messages(self.max_body_bytes)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 from penstock.client.core import log
-from penstock.shared.errors import QueueUnreadable
+from penstock.shared.errors import QueueUnreadable, StoreDamaged
 
 # A loop that goes on at each error must not do so at full speed, and a file that is put back should
 # be found.
@@ -39,6 +39,11 @@ class QueuesAside:
         log().warning("queue %d of %s waits, the others go on: %s", queue_id, self._topic, error)
         self._until_ms[queue_id] = now_ms + ASIDE_MS
         self._why[queue_id] = error
+
+    def put_error(self, queue_id: int, now_ms: int, error: StoreDamaged) -> None:
+        """The same, by an error that the consumer has met itself."""
+        words = error.what, error.value, error.hint
+        self.put(queue_id, now_ms, words, error.queue_offset)
 
     def forget(self, queue_id: int) -> None:
         """It is read no more, or from elsewhere."""
