@@ -15,9 +15,12 @@ from pathlib import Path
 
 from penstock.chaos.broker import Broker
 from penstock.chaos.interposed.preload import build_library
+from penstock.chaos.load import TOPIC
 from penstock.chaos.machine.workers import Result, Task, Workers
 from penstock.chaos.report import Report
 from penstock.chaos.under_load import one_load
+from penstock.client.groups.consumer import GroupConsumer
+from penstock.client.sending.producer import Producer
 from penstock.shared.config import Config
 from penstock.shared.layout import StorePaths
 
@@ -116,8 +119,8 @@ def growing_store(
     """A store that a broker has filled, a copy of it on the way there, and its configuration.
 
     It is `left` "stopped", "killed", or without the memory of its run. All of it is on disk, and
-    its own files say so. Of every other store the oldest segments have expired, some before the
-    copy was made and some after that.
+    its own files say so. It has a group with offsets, delayed messages and a half one. Of every
+    other store the oldest segments have expired, some before the copy was made and some after that.
     """
     broker = Broker(room, any_settings(dice) | _SMALL)
     earlier = room / "earlier"
@@ -126,14 +129,19 @@ def growing_store(
         time.sleep(dice.uniform(0.2, 0.7))
         if expires:
             _expire(broker)
+        else:  # a delayed message keeps what comes after it from expiring
+            _leave_waiting(broker)
         shutil.copytree(broker.store, earlier, ignore=shutil.ignore_patterns("half-made", "*.tmp"))
         time.sleep(dice.uniform(0.2, 0.7))
         load.finish()
-        broker.await_dispatched()
-        if left != "stopped" or expires:
-            broker.await_checkpoint()
         if expires:
+            broker.await_dispatched()
+            broker.await_checkpoint()
             _expire(broker)
+        _leave_waiting(broker)
+        broker.await_dispatched()
+        if left != "stopped":
+            broker.await_checkpoint()
         if left == "stopped":
             broker.stop()
         else:
@@ -142,6 +150,20 @@ def growing_store(
         if left not in ("stopped", "killed"):
             broker.forget_memory()
         yield broker.store, earlier, broker.config
+
+
+def _leave_waiting(broker: Broker) -> None:
+    """A group that has come some way, messages that wait for their time, and a half message."""
+    with Producer(store=broker.store, group="sellers", on_check=lambda _: "unknown") as producer:
+        producer.send(TOPIC, b"waits/0/0/", queue=0, delay_level=18).result(30)
+        producer.send(TOPIC, b"waits/1/0/", queue=1, delay=3600).result(30)
+        producer.begin(TOPIC).send(b"half/0/0/")
+    with GroupConsumer(
+        store=broker.store, group="readers", topics=TOPIC, start="first"
+    ) as consumer:
+        while not consumer.poll():
+            pass
+        consumer.commit()
 
 
 def _expire(broker: Broker) -> None:

@@ -121,6 +121,11 @@ class Listeners:
         for other in ACTORS:
             if other != actor:
                 self.close_for(other)
+        return self.handles
+
+    @property
+    def handles(self) -> dict[str, int]:
+        """endpoint -> descriptor."""
         return {each.endpoint: each.socket.fileno() for each in self._listeners.values()}
 
     def close_for(self, actor: str) -> None:

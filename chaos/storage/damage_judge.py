@@ -1,0 +1,284 @@
+"""What is wrong with a start on a damaged store, and with its repair.
+
+A store is read twice: by consumers, from a broker whose actors all run in this process, and by its
+directory after that; and what the two say must agree.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from penstock.chaos.history import Sent, digest, lost
+from penstock.chaos.load import TOPIC
+from penstock.chaos.stepped.whole_broker import Reading, whole_broker
+from penstock.chaos.storage.harm import Hit
+from penstock.maintenance.repair import repair_store
+from penstock.maintenance.verify.check import verify_store
+from penstock.shared.clock import SystemClock
+from penstock.shared.config import Config
+from penstock.shared.errors import ConfigError, PenstockError
+from penstock.shared.formats.properties import decode_properties, is_tombstone
+from penstock.shared.layout import StorePaths
+from penstock.shared.recovery.recover_log import Recovered
+from penstock.shared.store.deletions import load_deletions
+from penstock.shared.store.directory import StoreDirectory
+from penstock.shared.store.geometry import KEYS, settled_sizes
+from penstock.shared.store.lock import stopped_store
+
+# what a start does without
+_HISTORY = frozenset(("deletions.json", "deletions.json.broken", "recovery.json", "retention.json"))
+
+Queue = tuple[str, int]
+Key = tuple[str, int, int]  # topic, queue, offset
+
+
+class Seen(NamedTuple):
+    """A start that was not refused: what it says, and what consumers have met of each queue."""
+
+    recovered: Recovered
+    readings: dict[int, Reading]
+    refused: list[str]  # whole queues, in words
+
+
+class Placed(NamedTuple):
+    """A message of the original store, and the log bytes it stands in."""
+
+    topic: str
+    sent: Sent
+    position: int
+    end: int
+
+    @property
+    def is_load(self) -> bool:
+        return self.topic == TOPIC
+
+    @property
+    def key(self) -> Key:
+        return self.topic, self.sent.queue_id, self.sent.queue_offset
+
+
+def read_placed(root: Path) -> list[Placed]:
+    """Every message that a whole store holds, those that wait for their time included."""
+    found = []
+    with StoreDirectory(root) as store:
+        for queue in store.queues():
+            entries = queue.entries(queue.min_offset, queue.max_offset)
+            for number, entry in enumerate(entries, queue.min_offset):
+                at, size = int(entry["offset"]), int(entry["size"])
+                sent = Sent(queue.queue_id, number, digest(bytes(store.record_at(at).body)), 0)
+                found.append(Placed(queue.topic, sent, at, at + size))
+    return found
+
+
+class Judge:
+    """Starts and repairs one damaged store, and says what is wrong with what they do."""
+
+    def __init__(self, root: Path, config: Config, original: list[Placed], hits: list[Hit]) -> None:
+        self._root = root
+        self._config = msgspec.structs.replace(
+            # what was made old so that it goes is not to go now
+            config,
+            store_path_root_dir=str(root),
+            file_reserved_time_h=24 * 365,
+        )
+        self._original = original
+        self._files = {hit.file for hit in hits}
+        self._bent = [
+            (int(hit.file.name) + hit.start, int(hit.file.name) + max(hit.end, hit.start + 1))
+            for hit in hits
+            if hit.file.parent.name == "commitlog"
+        ]
+
+    def judge(self) -> list[str]:
+        log = self._log()
+        wrong = []
+        try:
+            found = self._start()
+        except PenstockError as error:
+            if self._log() != log:
+                wrong.append("a start that was refused has changed the log")
+            if all(file.name in _HISTORY for file in self._files):
+                wrong.append(f"refused over a file that nobody needs: {error}")
+            if not self._is_named(error):
+                wrong.append(f"the error names no file: {error}")
+            geometry = StorePaths(self._root).geometry
+            if f"rm {geometry}" in str(error):
+                geometry.unlink()
+                return wrong + self.judge()
+        else:
+            wrong += self._look(found) + self._look_back(found)
+        return wrong + [f"after a repair: {each}" for each in self._repair()]
+
+    def _start(self) -> Seen:
+        readings: dict[int, Reading] = {}
+        refused = []
+        with whole_broker(self._settled()) as broker:
+            for queue in sorted({each.sent.queue_id for each in self._original if each.is_load}):
+                try:
+                    readings[queue] = broker.read(TOPIC, queue)
+                except PenstockError as error:
+                    refused.append(f"queue {queue} is refused to consumers: {error}")
+        return Seen(broker.store.recovered, readings, refused)
+
+    def _settled(self) -> Config:
+        """The configuration, by the sizes that the store says; what it asks for it is given."""
+        given: dict[str, int] = {}
+        while True:
+            try:
+                sizes = settled_sizes(self._root, given, dict.fromkeys(given, "flag"))
+            except ConfigError as error:
+                asked = [key for key in KEYS if f"{key} is not known" in error.what]
+                if not asked or asked[0] in given:
+                    raise
+                given[asked[0]] = getattr(self._config, asked[0])
+            else:
+                return msgspec.structs.replace(self._config, **sizes)
+
+    def _repair(self) -> list[str]:
+        try:
+            with stopped_store(self._root) as (paths, last_run):
+                repair_store(paths, self._settled(), SystemClock(), last_run)
+            found = self._start()
+        except PenstockError as error:
+            # it is about a file that only a user can put right
+            is_known = any(file.name in str(error) for file in self._files)
+            return [] if is_known else [f"refused: {error}"]
+        damage = found.recovered.quarantined
+        wrong = [f"the store is read-only: {damage[0]}"] if damage else []
+        return wrong + self._look(found, repaired=True) + self._look_back(found)
+
+    def _is_named(self, error: PenstockError) -> bool:
+        """Whether a refusal is about a file that was hit, or one beside it."""
+        paths = StorePaths(self._root)
+        beside = {str(file.parent) for file in self._files if file.parent != self._root}
+        if paths.geometry in self._files:
+            # sizes that its files have not: it says which, and is made again in any
+            beside.add(str(paths.index))
+        names = beside | {file.name for file in self._files}
+        return any(name in str(error) for name in names)
+
+    def _look_back(self, seen: Seen) -> list[str]:
+        """What is wrong with the list of deletions, which the cleaner has put right."""
+        last, found = load_deletions(StorePaths(self._root))[-1:], seen.recovered
+        if last and last[0].log_end > found.log_start and not found.quarantined:
+            return [f"{last[0].log_end} is the end of a deletion, and the log still has it"]
+        return []
+
+    def _look(self, seen: Seen, *, repaired: bool = False) -> list[str]:
+        """What is wrong with a store that has been started on."""
+        named = {problem.file for problem in verify_store(self._root).problems}
+        stored, ranges = self._read()
+        wrong, missing = self._compare(seen, stored, ranges, repaired=repaired), list[str]()
+        for each in self._original:
+            topic, queue, offset = each.key
+            got = stored.get(each.key)
+            if got is not None and digest(got) != each.sent.digest and not self._is_hit(each):
+                wrong.append(f"{topic}/{queue}:{offset} has other bytes")
+            if got is None and not self._is_hit(each):
+                is_named = any(f"/{topic}/{queue}" in file for file in named)
+                if repaired or not is_named:
+                    missing.append(f"{topic}/{queue}:{offset}")
+        if missing and not self._are_hit("consumequeue", "queues"):
+            wrong.append(lost(len(missing), "which were not hit", missing))
+        return (wrong + self._ends(seen.recovered, ranges))[:4]
+
+    def _ends(self, found: Recovered, ranges: dict[Queue, range]) -> list[str]:
+        """What would be given to a message for the second time."""
+        # the witness of where the log ends, or a queue, was hit together with it
+        unheard_of = self._are_hit("consumequeue", "queues") or self._are_hit(
+            "commitlog", "watermark"
+        )
+        if found.quarantined or unheard_of:
+            return []
+        newest = {each.key[:2]: each.sent.queue_offset for each in self._original}
+        wrong = [
+            f"{topic}/{queue} goes on at {end}, and has had {last}"
+            for (topic, queue), last in newest.items()
+            if (end := ranges.get((topic, queue), range(0)).stop) <= last
+        ]
+        if found.log_end < max(each.end for each in self._original):
+            wrong.append(f"the log goes on at {found.log_end}, in the midst of what was told")
+        return wrong
+
+    def _compare(
+        self,
+        seen: Seen,
+        stored: dict[Key, bytes],
+        ranges: dict[Queue, range],
+        *,
+        repaired: bool,
+    ) -> list[str]:
+        """How what consumers have met differs from what the directory has."""
+        wrong = list(seen.refused)
+        for queue, reading in seen.readings.items():
+            offsets = ranges.get((TOPIC, queue), range(0))
+            here = {at: stored.get((TOPIC, queue, at)) for at in range(offsets.start, reading.end)}
+            found = self._unlike(queue, reading, here)
+            counted = len(reading.messages) + reading.passed_over + len(reading.unreadable)
+            if counted != len(here):
+                found.append(f"{counted} of {len(here)} offsets are met")
+            if repaired and (bad := [*reading.unreadable.values(), reading.why_stopped][0]):
+                found.append(f"it cannot be read: {bad}")
+            if not reading.why_stopped and reading.end != offsets.stop:
+                found.append(f"it ends at {reading.end}, of {offsets}")
+            wrong += [f"to a consumer of queue {queue}: {each}" for each in found]
+        return wrong
+
+    def _unlike(self, queue: int, reading: Reading, here: dict[int, bytes | None]) -> list[str]:
+        """Which messages are not the ones that were sent, or not those of the directory."""
+        sent = {
+            each.sent.queue_offset: each
+            for each in self._original
+            if each.key[:2] == (TOPIC, queue)
+        }
+        given = reading.messages
+        other = [at for at in given.keys() & sent if digest(given[at]) != sent[at].sent.digest]
+        # of one that was hit it is open whether it can be told from others
+        unsure = {at for at, each in sent.items() if self._is_hit(each)} | reading.unreadable.keys()
+        differing = [
+            at
+            for at in here.keys() | given.keys()
+            if at not in unsure and here.get(at) != given.get(at)
+        ]
+        wrong = [f"{sorted(other)[:3]} have other bytes"] if other else []
+        return wrong + (
+            [f"{sorted(differing)[:3]} differ from the directory's"] if differing else []
+        )
+
+    def _are_hit(self, *names: str) -> bool:
+        """Whether a file of each of these was hit."""
+        parts = {part for file in self._files for part in file.relative_to(self._root).parts[:2]}
+        return set(names) <= parts
+
+    def _is_hit(self, each: Placed) -> bool:
+        return any(each.position < end and start < each.end for start, end in self._bent)
+
+    def _read(self) -> tuple[dict[Key, bytes], dict[Queue, range]]:
+        """The body of each message, as the directory has it, and the offsets of each queue.
+
+        Passed over are damaged records, and entries that lead to another queue's: readers say so.
+        """
+        stored: dict[Key, bytes] = {}
+        ranges: dict[Queue, range] = {}
+        with StoreDirectory(self._root) as store:
+            for queue in store.queues():
+                name = queue.topic, queue.queue_id
+                ranges[name] = range(queue.min_offset, queue.max_offset)
+                entries = queue.entries(queue.min_offset, queue.max_offset)
+                for number, entry in enumerate(entries, queue.min_offset):
+                    if entry["size"] <= 0:
+                        continue  # readers say that it leads nowhere
+                    try:
+                        record = store.record_at(int(entry["offset"]))
+                    except PenstockError:
+                        continue
+                    own = (record.topic, record.queue_id, record.queue_offset) == (*name, number)
+                    if own and not is_tombstone(decode_properties(record.properties)):
+                        stored[*name, number] = bytes(record.body)
+        return stored, ranges
+
+    def _log(self) -> dict[str, int]:
+        return {path.name: hash(path.read_bytes()) for path in (self._root / "commitlog").iterdir()}
