@@ -85,6 +85,7 @@ class Judge:
             file_reserved_time_h=24 * 365,
         )
         self._original = original
+        self._hits = hits
         self._files = {hit.file for hit in hits}
         self._bent = [
             (int(hit.file.name) + hit.start, int(hit.file.name) + max(hit.end, hit.start + 1))
@@ -181,17 +182,14 @@ class Judge:
                 is_named = any(f"/{topic}/{queue}" in file for file in named)
                 if repaired or not is_named:
                     missing.append(f"{topic}/{queue}:{offset}")
-        if missing and not self._are_hit("consumequeue", "queues"):
+        if missing and not self._is_unlisted:
             wrong.append(lost(len(missing), "which were not hit", missing))
         return (wrong + self._ends(seen.recovered, ranges))[:4]
 
     def _ends(self, found: Recovered, ranges: dict[Queue, range]) -> list[str]:
         """What would be given to a message for the second time."""
         # the witness of where the log ends, or a queue, was hit together with it
-        unheard_of = self._are_hit("consumequeue", "queues") or self._are_hit(
-            "commitlog", "watermark"
-        )
-        if found.quarantined or unheard_of:
+        if found.quarantined or self._is_unlisted or self._are_hit("commitlog", "watermark"):
             return []
         newest = {each.key[:2]: each.sent.queue_offset for each in self._original}
         wrong = [
@@ -252,6 +250,16 @@ class Judge:
         """Whether a file of each of these was hit."""
         parts = {part for file in self._files for part in file.relative_to(self._root).parts[:2]}
         return set(names) <= parts
+
+    @property
+    def _is_unlisted(self) -> bool:
+        """Whether a queue has lost its end, and nothing is left that says so: the list is an older
+        one, or what tells whose list it is was hit as well."""
+        older = {hit.file for hit in self._hits if hit.what == "an older copy"}
+        whose = ("watermark", "run.json", "abort", "checkpoint")
+        is_older = StorePaths(self._root).known_queues in older
+        is_doubted = is_older or any(self._are_hit(each) for each in whose)
+        return self._are_hit("consumequeue", "queues") and is_doubted
 
     def _is_hit(self, each: Placed) -> bool:
         return any(each.position < end and start < each.end for start, end in self._bent)

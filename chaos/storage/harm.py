@@ -242,6 +242,26 @@ def _shorten(scene: Scene, dice: random.Random) -> list[Hit]:
     return [Hit("zeroed", file, 0, size)]
 
 
+def _forget(scene: Scene, dice: random.Random) -> list[Hit]:
+    """The end of a queue is gone, and what the list says of it, or of all queues."""
+    queues = sorted(
+        path for path in StorePaths(scene.root).consume_queue.glob("*/*") if path.is_dir()
+    )
+    known = StorePaths(scene.root).known_queues
+    if not queues or not known.is_file():
+        return []
+    queue = dice.choice(queues)
+    name = str(queue.relative_to(queue.parent.parent)).encode()
+    content, files = known.read_bytes(), sorted(queue.iterdir())
+    gone = files[-1:] if dice.random() < 0.7 else files
+    hits = [Hit("deleted", each, 0, each.stat().st_size) for each in gone]
+    for each in gone:
+        each.unlink()
+    bent = content.replace(name + b" 0", name + b" 1")
+    known.write_bytes(dice.choice((bent, bent, b"", content[: len(content) // 2])))
+    return [*hits, Hit("forgotten", known, 0, len(content))]
+
+
 def _misplace(scene: Scene, dice: random.Random) -> list[Hit]:
     """A bit of a record's queue offset, queue id or topic, so that it may name another message's
     slot. As often as not no witness is left, so that all of the log is dispatched again."""
@@ -288,6 +308,7 @@ HARM: dict[str, tuple[Callable[[Scene, random.Random], list[Hit]], int]] = {
     "sizes": (_bend_sizes, 4),
     "silence": (_silence, 8),
     "shorten": (_shorten, 8),
+    "forget": (_forget, 6),
     "misplace": (_misplace, 6),
     "abort": (_make_abort, 3),
 }

@@ -90,14 +90,14 @@ def load_known_queues(file: Path) -> dict[str, QueueEnd]:
 
 
 def lacks_lines(file: Path) -> bool:
-    """Whether the list has lost some: it is gone, or has something else between those that it has,
-    or has not the one that every list has."""
+    """Whether the list has lost some: it is gone, or has something else between those that it has
+    or after them, or has not the one that every list has."""
     try:
         content = file.read_bytes()
     except (FileNotFoundError, IsADirectoryError):
         return True
     found = [name for _, name, _ in _lines(content)]
-    return len(found) < content.count(b"\n") or WATERMARK not in found
+    return len(found) <= content.count(b"\n", 0, -1) or WATERMARK not in found
 
 
 def load_known_flush(file: Path) -> int:

@@ -26,6 +26,7 @@ from penstock.shared.formats.delay_levels import parse_delay_levels
 from penstock.shared.formats.queue_entry import BLANK_SIZE
 from penstock.shared.layout import CQ_ENTRY_BYTES, StorePaths
 from penstock.shared.loops.active import QueueNumbers, by_queue
+from penstock.shared.messaging.system_topics import QUEUES
 from penstock.shared.names import LIGHT_QUEUE_PREFIX
 from penstock.shared.queue.deleted_topics import load_living_queues
 from penstock.shared.queue.known_queues import UNKNOWN, QueueEnd
@@ -143,7 +144,8 @@ def find_unlisted_queues(
         for (topic, queue_id), pieces in by_queue(run.rows, numbers).items():
             name, queue = topic.decode(), ends.get((topic, queue_id))
             # a bit of a record's topic, or number, may have flipped: that makes no queue
-            is_one = queue is not None or not whole and queue_id < topics.read_queues(name)
+            count = max(topics.read_queues(name), QUEUES.get(name, 0))
+            is_one = queue is not None or not whole and queue_id < count
             if not is_one or run.start < gone.get(name, 0) or f"{name}/{queue_id}" in known:
                 continue
             end, slot, entries = 0 if queue is None else queue.max_offset, *pieces[-1]

@@ -46,6 +46,7 @@ def test_each_kind_of_harm_says_what_it_has_changed(tmp_path: Path, kind: str) -
         (tmp_path / name / "checkpoint").write_bytes(bytes(4096))
         (tmp_path / name / "penstock").mkdir()
         (tmp_path / name / "penstock" / "watermark").write_bytes(f"{name}".encode())
+        (tmp_path / name / "penstock" / "queues").write_bytes(b"t/0 00 00 crc\n")
         sizes = {"max_hash_slot_num": 200, "max_index_num": 500}
         (tmp_path / name / "penstock" / "geometry.json").write_bytes(msgspec.json.encode(sizes))
     root = tmp_path / "now"

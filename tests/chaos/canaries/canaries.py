@@ -370,6 +370,29 @@ def queue_ends_not_compared(recovery: Any) -> None:
     recovery.find_lost_queues = lambda store, known, is_exact: {}
 
 
+@canary("shared.recovery.recover_log", "damage")
+def forgotten_queues_not_sought(recovery: Any) -> None:
+    """A start believes the list of queues in what it does not say, too."""
+    recovery.find_unlisted_queues = lambda *args, **options: {}
+
+
+@canary("shared.recovery.check_files", "damage")
+def files_of_actors_not_looked_at(check_files: Any) -> None:
+    """A file that only an actor reads is left to that actor, which dies of it."""
+    check_files.load_document = lambda path, decode: None
+
+
+@canary("client.core.consumer_core", "damage")
+def whole_messages_left_with_a_damaged_one(core: Any) -> None:
+    """A consumer waits at the first message of an answer that has one that cannot be read."""
+    put_aside = core.ConsumerCore._put_aside
+
+    def at_the_first(self: Any, part: Any, error: Any) -> None:
+        return put_aside(self, part._replace(start=1 << 62), error)
+
+    core.ConsumerCore._put_aside = at_the_first
+
+
 @canary("shared.store.geometry", "damage")
 def sizes_not_held_against_files(geometry: Any) -> None:
     """What geometry.json says is believed, though no file has that length."""

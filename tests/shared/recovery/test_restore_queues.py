@@ -21,6 +21,7 @@ from penstock.shared.formats.record_layout import AT_QUEUE_OFFSET
 from penstock.shared.layout import segment_name
 from penstock.shared.memory.queue_table import QueueTable, create_queue_table
 from penstock.shared.memory.run_directory import Run
+from penstock.shared.messaging.system_topics import TIMER_TOPIC
 from penstock.shared.queue.known_queues import QueueEnd, load_known_queues, replace_known_queues
 from penstock.shared.store.topics import Topics, save_topics
 from penstock.shared.store.watermark import Watermark, make_watermark
@@ -174,6 +175,30 @@ UNLISTED: dict[str, Callable[[Any], object]] = {
 }
 
 
+def _left(store: Any, run: Run) -> Run:
+    """All of the store is on disk, and this run's own files say so."""
+    words = Checkpoint(1 << 50, 1 << 50, 1 << 50, confirm_offset=store.starts()[-2])
+    mark = Watermark(run.run_id, True, store.starts()[-1], words, is_last=True)
+    make_watermark(store.paths.watermark, mark)
+    store.paths.checkpoint.write_bytes(encode_checkpoint(words))
+    return run
+
+
+def test_a_queue_of_messages_that_wait_is_made_again_though_no_topic_is_listed(
+    stopped_store: Callable[..., Any],
+    make_record: Callable[..., Record],
+    make_run: Callable[[Config], Run],
+) -> None:
+    waiting = [make_record(topic=TIMER_TOPIC, queue_id=0, body=b"waits") for _ in range(3)]
+    # the newest message is another queue's, or all would be dispatched again
+    store = stopped_store([*waiting, make_record()], queue_segment_bytes=60)
+    store = store._replace(config=_with_small_files(store.config))
+    run, before = _left(store, make_run(store.config)), _queues(store)
+    shutil.rmtree(store.paths.queue(TIMER_TOPIC, 0))
+    store.paths.known_queues.unlink(missing_ok=True)
+    assert len(store.recover(run).restored_queues) == 1 and _queues(store) == before
+
+
 @pytest.mark.parametrize("unclean", [False, True])
 @pytest.mark.parametrize(
     ("of_queue", "of_list"),
@@ -187,10 +212,7 @@ def test_a_queue_that_has_lost_its_end_and_its_line_is_made_again_from_the_log(
     known: Any, make_run: Callable[[Config], Run], of_queue: str, of_list: str, unclean: bool
 ) -> None:
     """Or the offsets of what is lost would be given again."""
-    run, words = make_run(known.config), Checkpoint(1 << 50, 1 << 50, 1 << 50, known.starts()[-2])
-    mark = Watermark(run.run_id, True, known.starts()[-1], words, is_last=True)
-    make_watermark(known.paths.watermark, mark)
-    known.paths.checkpoint.write_bytes(encode_checkpoint(words))
+    run = _left(known, make_run(known.config))
     known.paths.topics.parent.mkdir(exist_ok=True)
     topics = Topics()
     topics.put("orders", 2, 0)
