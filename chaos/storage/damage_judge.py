@@ -14,7 +14,7 @@ import msgspec
 from penstock.chaos.history import Sent, digest, lost
 from penstock.chaos.load import TOPIC
 from penstock.chaos.stepped.whole_broker import Reading, whole_broker
-from penstock.chaos.storage.harm import Hit
+from penstock.chaos.storage.harm import Hit, others_directory
 from penstock.maintenance.repair import repair_store
 from penstock.maintenance.verify.check import verify_store
 from penstock.shared.clock import SystemClock
@@ -28,6 +28,7 @@ from penstock.shared.store.directory import StoreDirectory
 from penstock.shared.store.geometry import KEYS, settled_sizes
 from penstock.shared.store.lock import stopped_store
 
+_OTHERS_FILES = 2
 # what a start does without
 _HISTORY = frozenset(("deletions.json", "deletions.json.broken", "recovery.json", "retention.json"))
 
@@ -111,7 +112,11 @@ class Judge:
                 return wrong + self.judge()
         else:
             wrong += self._look(found) + self._look_back(found)
-        return wrong + [f"after a repair: {each}" for each in self._repair()]
+        wrong += [f"after a repair: {each}" for each in self._repair()]
+        others = others_directory(self._root)
+        if others.is_dir() and len(list(others.iterdir())) != _OTHERS_FILES:
+            wrong.append("files of others are gone")
+        return wrong
 
     def _start(self) -> Seen:
         readings: dict[int, Reading] = {}
@@ -191,7 +196,13 @@ class Judge:
         # the witness of where the log ends, or a queue, was hit together with it
         if found.quarantined or self._is_unlisted or self._are_hit("commitlog", "watermark"):
             return []
-        newest = {each.key[:2]: each.sent.queue_offset for each in self._original}
+        # of a message that was hit, together with its queue and the list, nothing is left
+        is_forgotten = self._are_hit("consumequeue", "queues")
+        newest = {
+            each.key[:2]: each.sent.queue_offset
+            for each in self._original
+            if not (is_forgotten and self._is_hit(each))
+        }
         wrong = [
             f"{topic}/{queue} goes on at {end}, and has had {last}"
             for (topic, queue), last in newest.items()

@@ -21,6 +21,7 @@ from penstock.shared.formats.record import decode_record
 from penstock.shared.formats.record_check import Kind
 from penstock.shared.formats.record_layout import AT_QUEUE_ID, AT_QUEUE_OFFSET, body_span
 from penstock.shared.layout import StorePaths
+from penstock.shared.memory.run_directory import read_run, write_run
 from penstock.shared.store.directory import StoreDirectory
 from penstock.shared.store.geometry import load_sizes
 
@@ -288,6 +289,28 @@ def _misplace(scene: Scene, dice: random.Random) -> list[Hit]:
     return [hit, *(_unwitness(scene, dice) if dice.random() < 0.5 else [])]
 
 
+def _lead_elsewhere(scene: Scene, dice: random.Random) -> list[Hit]:
+    """run.json names a directory that is none of the store's, or a link to one that looks so."""
+    run = read_run(StorePaths(scene.root))
+    if run is None:
+        return []
+    others = others_directory(scene.root)
+    others.mkdir(exist_ok=True)
+    (others / "kept").write_bytes(b"somebody's")
+    (others / "store").write_bytes(bytes(scene.root.resolve()))
+    link = others.with_name("penstock-0123456789abcdef")
+    if not link.is_symlink():
+        link.symlink_to(others)
+    elsewhere = dice.choice((others, link))
+    write_run(StorePaths(scene.root), msgspec.structs.replace(run, directory=str(elsewhere)))
+    return [Hit("led elsewhere", StorePaths(scene.root).run, 0, 0)]
+
+
+def others_directory(root: Path) -> Path:
+    """A directory that no broker of the store may touch."""
+    return root.with_name("of-others")
+
+
 def _make_abort(scene: Scene, dice: random.Random) -> list[Hit]:
     file = StorePaths(scene.root).abort
     file.write_bytes(dice.choice((b"", b"0", b"4711", b"x" * 30)))
@@ -310,6 +333,7 @@ HARM: dict[str, tuple[Callable[[Scene, random.Random], list[Hit]], int]] = {
     "shorten": (_shorten, 8),
     "forget": (_forget, 6),
     "misplace": (_misplace, 6),
+    "elsewhere": (_lead_elsewhere, 3),
     "abort": (_make_abort, 3),
 }
 

@@ -12,7 +12,8 @@ from penstock.chaos.arena import growing_store
 from penstock.chaos.storage.damage import Task, check_copies
 from penstock.chaos.storage.harm import HARM, Scene, do_harm
 from penstock.shared.formats.record import Record, encode_record
-from penstock.shared.layout import segment_name
+from penstock.shared.layout import StorePaths, segment_name
+from penstock.shared.memory.run_directory import Endpoints, Run, write_run
 
 pytestmark = pytest.mark.takes(35)
 
@@ -49,6 +50,8 @@ def test_each_kind_of_harm_says_what_it_has_changed(tmp_path: Path, kind: str) -
         (tmp_path / name / "penstock" / "queues").write_bytes(b"t/0 00 00 crc\n")
         sizes = {"max_hash_slot_num": 200, "max_index_num": 500}
         (tmp_path / name / "penstock" / "geometry.json").write_bytes(msgspec.json.encode(sizes))
+        run = Run("0" * 16, "boot", "/nowhere", 1, 0, Endpoints("a", "b", "c", "d"), True)
+        write_run(StorePaths(tmp_path / name), run)
     root = tmp_path / "now"
 
     def contents() -> dict[str, bytes]:

@@ -382,6 +382,18 @@ def files_of_actors_not_looked_at(check_files: Any) -> None:
     check_files.load_document = lambda path, decode: None
 
 
+@canary("shared.memory.run_directory", "damage")
+def any_run_directory_believed(run_directory: Any) -> None:
+    """Whatever directory run.json names is taken for the last run's, and removed."""
+    run_directory._is_of = lambda paths, run: True
+
+
+@canary("shared.formats.record_check", "damage")
+def records_of_no_queue_taken(record_check: Any) -> None:
+    """A record whose topic can be no queue's, or whose offset none can have, is a whole one."""
+    record_check.names_queue = lambda topic, queue_id, queue_offset: True
+
+
 @canary("client.core.consumer_core", "damage")
 def whole_messages_left_with_a_damaged_one(core: Any) -> None:
     """A consumer waits at the first message of an answer that has one that cannot be read."""
