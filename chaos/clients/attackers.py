@@ -27,6 +27,8 @@ from penstock.chaos.load import TOPIC
 from penstock.shared.formats.properties import encode_properties
 from penstock.shared.formats.record import Record, encode_record
 from penstock.shared.formats.record_layout import AT_BODY_V4, AT_PHYSICAL_OFFSET, AT_SYS_FLAG
+from penstock.shared.layout import StorePaths
+from penstock.shared.memory.run_directory import read_run
 from penstock.shared.wire import messages
 from penstock.shared.wire.messages import (
     Append,
@@ -172,10 +174,18 @@ def key_dense(broker: Broker, dice: random.Random) -> list[str]:
     return [f"a retry is answered by {wrong[0]}"] if wrong else []
 
 
+def endpoints(broker: Broker) -> tuple[str, ...]:
+    """Of all actors that clients of ZeroMQ talk to."""
+    run = read_run(StorePaths(broker.store))
+    assert run is not None, "the broker runs"
+    found = run.endpoints
+    return found.produce, found.consume, found.group, found.transaction
+
+
 def many_parts(broker: Broker, dice: random.Random) -> list[str]:
     """Messages of a million parts and more without a byte in them."""
     flood = b"\x01\0" * (PARTS - 1) + b"\0\0"
-    for endpoint in (broker.produce, broker.consume):
+    for endpoint in endpoints(broker):
         for _ in range(3):
             with suppress(ConnectionError), _greeted(endpoint) as peer:
                 peer.sendall(flood)
@@ -223,7 +233,7 @@ def _is_closed(peer: socket.socket) -> bool:
 def endless_message(broker: Broker, dice: random.Random) -> list[str]:
     """A message of many long parts without an end: its connection is closed."""
     part = b"\x03" + struct.pack(">Q", 64 << 10) + bytes(64 << 10)
-    for endpoint in (broker.produce, broker.consume):
+    for endpoint in endpoints(broker):
         with _greeted(endpoint) as peer, suppress(ConnectionError):
             for _ in range(ENDLESS_BYTES // len(part)):
                 peer.sendall(part)
@@ -243,7 +253,7 @@ def greetings(broker: Broker, dice: random.Random) -> list[str]:
                 raw[dice.randrange(len(raw))] ^= 1 << dice.randrange(8)
         garbage = dice.randbytes(dice.randrange(GREETING_BYTES))
         raw += dice.choice((b"", garbage, zlib.compress(bytes(1 << 20)), b"\x06" + garbage))
-        with suppress(OSError), _connect(dice.choice((broker.produce, broker.consume))) as peer:
+        with suppress(OSError), _connect(dice.choice(endpoints(broker))) as peer:
             peer.sendall(raw)
     return []
 
@@ -329,7 +339,7 @@ def names_to_come(broker: Broker, dice: random.Random) -> list[str]:
     library.srand(1)
     # two make a number of 32 bits
     starts = [library.rand() | (library.rand() & 1) << 31 for _ in range(16)]
-    for endpoint in (broker.produce, broker.consume):
+    for endpoint in endpoints(broker):
         context: zmq.Context[Any] = zmq.Context()
         for start in starts:
             for number in range(24):
