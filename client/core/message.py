@@ -8,6 +8,7 @@ from typing import NamedTuple, TypeAlias, TypeVar
 from penstock.shared.errors import StoreDamaged
 from penstock.shared.formats.compression import MAX_BODY_BYTES
 from penstock.shared.formats.properties import LOST_MARK, is_tombstone
+from penstock.shared.formats.record_layout import AT_QUEUE_ID, AT_QUEUE_OFFSET
 from penstock.shared.loops.active import Message, bodies, messages
 
 __all__ = ["Message", "Part", "longest_answer_bytes", "read_records", "split_records"]
@@ -43,7 +44,7 @@ def read_records(
     StoreDamaged where they are not: a queue entry that has changed on disk leads anywhere.
     """
     within = offsets.start, offsets.stop
-    made, end, marked = messages(payload, place, queue_id, within, max_body_bytes, LOST_MARK)
+    made, end, marked = _whole(payload, place, queue_id, within, max_body_bytes)
     if end != place[1]:
         from penstock.shared.next_steps import verify
 
@@ -56,6 +57,30 @@ def read_records(
         error.queue_offset = least
         raise error
     return made, marked
+
+
+def _whole(
+    payload: bytes | memoryview,
+    place: tuple[int, int],
+    queue_id: int | None,
+    within: tuple[int, int],
+    max_body_bytes: int,
+) -> tuple[list[Message], int, bool]:
+    """The messages up to the first one that cannot be right, where that begins, and the mark.
+
+    No checksum covers a queue offset. Where one goes back, and the record is of the queue all the
+    same, it is the one before that named an offset which is too high.
+    """
+    found = messages(payload, place, queue_id, within, max_body_bytes, LOST_MARK)
+    made, end, _ = found
+    if made and queue_id is not None and place[1] - end > AT_QUEUE_OFFSET + 8:
+        raw = bytes(payload[end : end + AT_QUEUE_OFFSET + 8])
+        is_of_queue = int.from_bytes(raw[AT_QUEUE_ID : AT_QUEUE_ID + 4], "big") == queue_id
+        offset = int.from_bytes(raw[AT_QUEUE_OFFSET:], "big")
+        if is_of_queue and within[0] < offset <= made[-1].queue_offset:
+            below = within[0], offset
+            return messages(payload, place, queue_id, below, max_body_bytes, LOST_MARK)
+    return found
 
 
 class Part(NamedTuple):
@@ -86,9 +111,7 @@ class Part(NamedTuple):
         """Where `messages` raises StoreDamaged at a later offset than the first: what can be read
         before that, and the rest."""
         within = self.start, self.stop
-        made, at, _ = messages(
-            self.payload, self.place, self.queue_id, within, max_body_bytes, LOST_MARK
-        )
+        made, at, _ = _whole(self.payload, self.place, self.queue_id, within, max_body_bytes)
         offset = made[-1].queue_offset + 1
         return (
             self._replace(stop=offset, place=(self.place[0], at)),

@@ -11,7 +11,7 @@ from penstock.client.core.reading.queues_aside import ASIDE_MS
 from penstock.client.core.reading.records_at_hand import AHEAD_BYTES
 from penstock.client.core.timeouts import REPEAT_MS
 from penstock.shared.errors import StoreDamaged
-from penstock.shared.formats.record_layout import AT_BODY_V4, AT_QUEUE_ID
+from penstock.shared.formats.record_layout import AT_BODY_V4, AT_QUEUE_ID, AT_QUEUE_OFFSET
 from penstock.shared.wire import messages
 
 WireMaker = Callable[..., Any]
@@ -106,3 +106,23 @@ def test_what_stands_in_an_answer_before_a_message_that_cannot_be_read_is_taken(
     assert wire.core.positions == {0: 3} and not wire.core.ready
     wire.now_ms += ASIDE_MS
     assert [offset for _, offset, _ in wire.run()] == list(range(3, 12))
+
+
+def test_a_message_that_names_too_high_an_offset_is_the_one_that_cannot_be_read(
+    make_reader: WireMaker, make_consumer: WireMaker
+) -> None:
+    """No checksum covers the number: what comes after it is whole, and begins where it was."""
+    wire = make_consumer(make_reader(), queues=[0])
+    wire.reader.append(0, 12)
+    arrive(wire, answers=1, at_most=1)
+    wire.now_ms += REPEAT_MS
+    wire.ask()
+    wire.read(9)
+    ((header, payload),) = wire.answers
+    at = payload.index(b"0/3") - AT_BODY_V4 + AT_QUEUE_OFFSET
+    wire.answers = [[header, payload[:at] + (7).to_bytes(8, "big") + payload[at + 8 :]]]
+    wire.arrive()
+    assert [each.queue_offset for each in wire.core.take()] == [0, 1, 2]
+    with pytest.raises(StoreDamaged, match="queue 0, offset 3") as raised:
+        wire.core.take()
+    assert raised.value.queue_offset == 3 and wire.core.positions == {0: 3}
