@@ -141,6 +141,7 @@ class SteppedProducer:
     def __init__(self, name: str, topic: str, queues: int, ack: str) -> None:
         self.name = name
         self.acked: list[Sent] = []
+        self.failed: list[PenstockError] = []
         self._topic, self._queues, self._ack = topic, queues, ack
         self._number = self._begun = 0
         self._waiting: list[tuple[SendFuture, int, bytes]] = []
@@ -158,6 +159,10 @@ class SteppedProducer:
         """What has no answer will have none: the broker is gone."""
         self._waiting.clear()
         self._begin()
+
+    def outlive(self, now_ms: int) -> None:
+        """The broker is gone, and another one comes: what has no answer is sent to that one."""
+        self._core.not_connected(now_ms)
 
     def send(self, size: int, now_ms: int) -> None:
         """One more message, with as many bytes after its number."""
@@ -184,7 +189,10 @@ class SteppedProducer:
 
     def _note(self, stamp: int) -> None:
         for future, queue, body in [each for each in self._waiting if each[0].done()]:
-            if future.exception(0) is None:
+            error = future.exception(0)
+            if isinstance(error, PenstockError):
+                self.failed.append(error)
+            elif error is None:
                 offset = future.result(0).queue_offset
                 self.acked.append(Sent(queue, offset, digest(body), stamp))
         self._waiting = [each for each in self._waiting if not each[0].done()]

@@ -131,6 +131,8 @@ class Tap(SeenFiles):
 
     def _open_file(self, file: Any, mode: str = "r", *given: Any, **named: Any) -> Any:
         """Python's buffered files: what they write, and when, is seen by looking."""
+        if isinstance(file, int) and file in self._handles:
+            self._watch(self._numbers[os.fstat(file).st_ino], f"/proc/self/fd/{file}")
         full = None if isinstance(file, int) else self._full(file, None)
         if not full or not set(mode) & set("wax+"):
             return _REAL_OPEN(file, mode, *given, **named)
