@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from penstock.chaos.history import Sent
 from penstock.chaos.load import TOPIC
+from penstock.chaos.stepped.placed import read_placed
 from penstock.chaos.stepped.replay import in_another_boot
 from penstock.chaos.stepped.seen_files import Killed
 from penstock.chaos.stepped.stepped import (
@@ -25,7 +26,6 @@ from penstock.chaos.stepped.stepped import (
 )
 from penstock.chaos.stepped.tap import Tap
 from penstock.chaos.stepped.uncertain_disk import Event
-from penstock.chaos.storage.damage_judge import read_placed
 from penstock.maintenance.repair import repair_store
 from penstock.shared.clock import ManualClock
 from penstock.shared.config import Config

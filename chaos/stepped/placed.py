@@ -9,24 +9,34 @@ from penstock.chaos.history import Sent, digest
 from penstock.chaos.load import TOPIC
 from penstock.shared.store.directory import StoreDirectory
 
+Key = tuple[str, int, int]  # topic, queue, offset
+
 
 class Placed(NamedTuple):
     """A message of the original store, and the log bytes it stands in."""
 
+    topic: str
     sent: Sent
     position: int
     end: int
 
+    @property
+    def is_load(self) -> bool:
+        return self.topic == TOPIC
+
+    @property
+    def key(self) -> Key:
+        return self.topic, self.sent.queue_id, self.sent.queue_offset
+
 
 def read_placed(root: Path) -> list[Placed]:
-    """Every message of the load that a whole store holds."""
+    """Every message that a whole store holds, those that wait for their time included."""
     found = []
     with StoreDirectory(root) as store:
         for queue in store.queues():
-            if queue.topic == TOPIC:
-                entries = queue.entries(queue.min_offset, queue.max_offset)
-                for number, entry in enumerate(entries, queue.min_offset):
-                    at, size = int(entry["offset"]), int(entry["size"])
-                    sent = Sent(queue.queue_id, number, digest(bytes(store.record_at(at).body)), 0)
-                    found.append(Placed(sent, at, at + size))
+            entries = queue.entries(queue.min_offset, queue.max_offset)
+            for number, entry in enumerate(entries, queue.min_offset):
+                at, size = int(entry["offset"]), int(entry["size"])
+                sent = Sent(queue.queue_id, number, digest(bytes(store.record_at(at).body)), 0)
+                found.append(Placed(queue.topic, sent, at, at + size))
     return found

@@ -26,8 +26,9 @@ import msgspec
 
 from penstock.chaos.arena import Arena, growing_store
 from penstock.chaos.machine.workers import batched
+from penstock.chaos.stepped.placed import read_placed
 from penstock.chaos.stepped.replay import in_memory, reboot
-from penstock.chaos.storage.damage_judge import Judge, read_placed
+from penstock.chaos.storage.damage_judge import Judge
 from penstock.chaos.storage.harm import Scene, do_harm
 from penstock.shared.config import Config
 from penstock.shared.layout import StorePaths

@@ -11,8 +11,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from penstock.chaos.history import Sent, digest, lost
+from penstock.chaos.history import digest, lost
 from penstock.chaos.load import TOPIC
+from penstock.chaos.stepped.placed import Key, Placed
 from penstock.chaos.stepped.whole_broker import Reading, whole_broker
 from penstock.chaos.storage.harm import Hit, others_directory
 from penstock.maintenance.repair import repair_store
@@ -33,7 +34,6 @@ _OTHERS_FILES = 2
 _HISTORY = frozenset(("deletions.json", "deletions.json.broken", "recovery.json", "retention.json"))
 
 Queue = tuple[str, int]
-Key = tuple[str, int, int]  # topic, queue, offset
 
 
 class Seen(NamedTuple):
@@ -42,36 +42,6 @@ class Seen(NamedTuple):
     recovered: Recovered
     readings: dict[int, Reading]
     refused: list[str]  # whole queues, in words
-
-
-class Placed(NamedTuple):
-    """A message of the original store, and the log bytes it stands in."""
-
-    topic: str
-    sent: Sent
-    position: int
-    end: int
-
-    @property
-    def is_load(self) -> bool:
-        return self.topic == TOPIC
-
-    @property
-    def key(self) -> Key:
-        return self.topic, self.sent.queue_id, self.sent.queue_offset
-
-
-def read_placed(root: Path) -> list[Placed]:
-    """Every message that a whole store holds, those that wait for their time included."""
-    found = []
-    with StoreDirectory(root) as store:
-        for queue in store.queues():
-            entries = queue.entries(queue.min_offset, queue.max_offset)
-            for number, entry in enumerate(entries, queue.min_offset):
-                at, size = int(entry["offset"]), int(entry["size"])
-                sent = Sent(queue.queue_id, number, digest(bytes(store.record_at(at).body)), 0)
-                found.append(Placed(queue.topic, sent, at, at + size))
-    return found
 
 
 class Judge:
