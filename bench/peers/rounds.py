@@ -64,7 +64,9 @@ def in_turns(
             if why := _fill(task, plan, say):
                 tasks.remove(task)
                 yield task.row(0, why)
-        tasks.sort(key=lambda task: (task.way.kind, task.size))
+        # Brokers take turns in each load, and not one after the other in all of a kind: what the
+        # machine does besides may have grown, or ended, until the second one has its turn.
+        tasks.sort(key=what)
         for run in range(-1, plan.runs):
             machines.append(measure_machine(place, LIMIT_BYTES))
             for task in tuple(tasks):
@@ -78,6 +80,12 @@ def in_turns(
                 if run >= 0 or row.why:
                     yield row
         machines.append(measure_machine(place, LIMIT_BYTES))
+
+
+def what(task: Task) -> tuple[str, int, int, int, int]:
+    """What is measured, whichever broker it is."""
+    way = task.way
+    return way.kind, task.size, way.batch, task.in_flight, way.threads
 
 
 def _fill(task: Task, plan: Plan, say: Say) -> str:

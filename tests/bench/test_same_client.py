@@ -19,8 +19,9 @@ from penstock.bench.peers.both import table
 from penstock.bench.peers.client_bars import client_bars
 from penstock.bench.peers.gateway import Gateway, Real
 from penstock.bench.peers.page import save
-from penstock.bench.peers.peer import CONSUME, DURABLE, PACED, SINGLE, WRITTEN
-from penstock.bench.peers.plan import PHASES, Plan, ack_in, ways_in
+from penstock.bench.peers.peer import CONSUME, DURABLE, PACED, SINGLE, WRITTEN, Server
+from penstock.bench.peers.plan import PHASES, Plan, ack_in, tasks_in, ways_in
+from penstock.bench.peers.rounds import what
 from penstock.bench.peers.table import Comparison, Row, SameClient
 
 BARS = {bar.key: bar for bar in client_bars()}
@@ -102,3 +103,16 @@ def test_the_page_has_table_and_bars_once_there_are_some(tmp_path: Path) -> None
 
 def test_what_rocketmqs_driver_is_compiled_from_is_there() -> None:
     assert [source for source in Real()._java._sources if not source.is_file()] == []
+
+
+def test_both_brokers_take_turns_in_each_load() -> None:
+    plan = Plan()
+    for phase in PHASES:
+        tasks = [
+            task
+            for peer in (Gateway(), Real())
+            for task in tasks_in(peer, Server({}, {}), phase, plan)
+        ]
+        tasks.sort(key=what)
+        assert [task.peer.name for task in tasks] == ["Penstock", "RocketMQ"] * (len(tasks) // 2)
+        assert [what(task) for task in tasks[::2]] == [what(task) for task in tasks[1::2]]
