@@ -1,7 +1,8 @@
-"""Who had a queue of a group before: the last claims in which its offset moved, in memory alone.
+"""The owners that a queue of a group had before: the last claims in which its offset moved.
 
-A message between the first and the next offset of one was acknowledged, or filtered, by its owner.
-One that says nothing of messages is not kept: members that come and go would displace the others.
+They are in memory alone. A message between the first and the next offset of one was acknowledged,
+or filtered, by its owner. One that says nothing of messages is not kept: members that come and go
+would displace the others.
 """
 
 from __future__ import annotations

@@ -290,7 +290,7 @@ def _misplace(scene: Scene, dice: random.Random) -> list[Hit]:
 
 
 def _lead_elsewhere(scene: Scene, dice: random.Random) -> list[Hit]:
-    """run.json names a directory that is none of the store's, or a link to one that looks so."""
+    """run.json names a directory of another store, or a link to one that looks like its own."""
     run = read_run(StorePaths(scene.root))
     if run is None:
         return []

@@ -46,7 +46,7 @@ def script() -> None:
       penstock spark script
       spark-submit --master spark://10.0.0.1:7077 "$(penstock spark script)" audit ./store
     """
-    click.echo(Path(__file__).with_name("spark_script.py"))
+    click.echo(Path(__file__).with_name("script.py"))
 
 
 @spark.command()

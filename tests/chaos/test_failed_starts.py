@@ -141,7 +141,9 @@ def test_behind_a_start_that_succeeds_nothing_is_only_in_memory_whichever_sync_f
             tap.sync_fails = lambda path: False
             _start(config)
             tap.close_handles()
-        if different := _different(tap):
+        # a copy of a torn tail that failed stays as it is, and the next start makes another one
+        left = {met[-1]} if "/quarantine/torn-" in met[-1] else set()
+        if different := [path for path in _different(tap) if path not in left]:
             wrong.append(f"sync {nth}, {met[-1]}: {different}")
         if not failed:
             break

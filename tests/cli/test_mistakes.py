@@ -123,8 +123,10 @@ def _http_port(scene: Scene) -> None:
 
 
 def _nobodys_port(scene: Scene) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        scene.words["NOBODY"] = str(listener.getsockname()[1])
+    """It is kept, or another one's broker would have it in a moment; and nobody listens there."""
+    bound = scene.undo.enter_context(socket.socket())
+    bound.bind(("127.0.0.1", 0))
+    scene.words["NOBODY"] = str(bound.getsockname()[1])
 
 
 def _broken_topics(scene: Scene) -> None:

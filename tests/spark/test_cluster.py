@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from penstock.chaos.machine.spark_cluster import EXECUTORS, Cluster, running_cluster
-from penstock.cli.spark.command import script as spark_script
+from penstock.cli.spark import script as spark_script
 from penstock.client import Consumer, MessageQuery, Producer
 from penstock.maintenance.verify.check import verify_store
 from penstock.spark.java import java_home

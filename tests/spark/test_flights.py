@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from pyspark.sql import SparkSession
 
-from penstock.cli.demo.command import flights_csv
+from penstock.cli.demo import flights_csv
 from penstock.cli.demo.flights_csv import Row, read_flights
 from penstock.shared.errors import MissingDependency
 from penstock.spark.flights import CarrierRow, carrier_report, csv_report, same_report
