@@ -11,7 +11,8 @@ the same byte for byte however the log was cut.
 
 from __future__ import annotations
 
-import uuid
+import os
+import socket
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -141,8 +142,8 @@ def walk_part(raw: bytes) -> bytes:
             keys = list(index_entries(store, task.start, task.stop))
     part.names = list(numbers.names)
     part.keys = [(e.hashes.tobytes(), e.offsets.tobytes(), e.stored_ms.tobytes()) for e in keys]
-    # whole or not at all: a task may be tried twice
-    written = Path(f"{task.file}.{uuid.uuid4().hex}")
+    # whole or not at all: a task may be tried twice, at once, and by another machine of a cluster
+    written = Path(f"{task.file}.{socket.gethostname()}.{os.getpid()}")
     written.write_bytes(msgspec.msgpack.encode(part))
     written.replace(task.file)
     return end.to_bytes(8)

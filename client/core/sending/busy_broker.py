@@ -75,8 +75,10 @@ class Probes:
         return max(answered_ms, asked_ms) + self.pause_ms
 
     def forget(self) -> None:
-        """There is another session: no answer counts any more."""
+        """There is another session: no answer counts any more. One to the last may have been why,
+        and where frames are refused each needs a session: so the first question comes soon."""
         self._numbers.clear()
+        self.pause_ms = PROBE_MS
 
     def lost(self, now_ms: int) -> int:
         """There is no connection: no answer will come. When one must have come last, so that the

@@ -61,9 +61,7 @@ def test_a_producer_that_waits_long_asks_less_and_less_until_a_frame_is_answered
     assert core.intake.unsettled == 0
 
 
-def test_answers_to_frames_bring_the_next_question_nearer_and_a_lost_connection_does_at_once() -> (
-    None
-):
+def test_the_next_question_comes_sooner_after_answers_in_a_new_session_and_once_connected() -> None:
     probes = Probes()
     for number in range(9):
         probes.sent(number + 1)
@@ -74,6 +72,9 @@ def test_answers_to_frames_bring_the_next_question_nearer_and_a_lost_connection_
     for _ in range(9):
         probes.frame_answered()
     assert probes.pause_ms == PROBE_MS
+    probes.sent(10)
+    probes.forget()
+    assert (probes.pause_ms, probes.heard()) == (PROBE_MS, 0)
     probes.sent(10)
     answered_ms = probes.lost(5000)
     assert probes.due_ms(answered_ms, 0) == 5000 + CONNECT_MS
