@@ -15,7 +15,7 @@ from penstock.shared.formats.record import Record, encode_record
 from penstock.shared.layout import StorePaths, segment_name
 from penstock.shared.memory.run_directory import Endpoints, Run, write_run
 
-pytestmark = pytest.mark.takes(35)
+pytestmark = pytest.mark.takes(60)
 
 LEFT = ("stopped", "killed", "killed, its memory gone", "without power")
 SEEDS = range(8)
