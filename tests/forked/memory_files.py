@@ -1,7 +1,7 @@
 """Files of tests that are kept in memory: what is synced there is done at once.
 
-Thousands of small stores are made and synced; on a disk their tests wait for it two thirds of the
-time that they take, and they look at nothing that a disk does otherwise. What failed is on the disk
+Thousands of small stores are made and synced, and on a disk their tests wait for that; they look at
+nothing that a disk does otherwise. What failed is on the disk
 when tests have ended.
 """
 

@@ -51,8 +51,8 @@ class GroupLink(Link):
         if self.waits:
             self._late_ms = 0
             for last_of, make in self._late.items():
-                super().ask(make, _nobody, now_ms, last_of)
+                super().ask(make, nobody, now_ms, last_of)
 
 
-def _nobody(answer: object) -> None:
+def nobody(answer: object) -> None:
     """It is repeated until there is an answer."""

@@ -24,7 +24,7 @@ from penstock.actors.gateway.asking.shared_questions import SharedQuestions
 from penstock.actors.gateway.calls import Call, Reply, refusal
 from penstock.actors.gateway.connecting.connection import Connection
 from penstock.actors.gateway.grouping.answers import HEARD, offset_reply, taken
-from penstock.actors.gateway.grouping.group_link import GroupLink
+from penstock.actors.gateway.grouping.group_link import GroupLink, nobody
 from penstock.actors.gateway.grouping.members import Claim, Member, Members, Queue
 from penstock.actors.gateway.serving import Serving
 from penstock.remoting.bodies import Heartbeat
@@ -113,7 +113,7 @@ class Groups:
             if is_forgotten or member.leave_ms and now_ms >= member.leave_ms:
                 self.leave(member)
             elif now_ms >= member.join_ms:
-                self._join(member, _nobody)
+                self._join(member, nobody)
 
     # --- members ---
 
@@ -168,7 +168,7 @@ class Groups:
         member.locks(self._now_ms)
         if not member.orderly:
             member.orderly = True
-            self._join(member, _nobody)
+            self._join(member, nobody)
 
     def part(self, member: Member) -> None:
         """A member says that it leaves. Java's client sends its last commits at the same time, and
@@ -178,7 +178,7 @@ class Groups:
     def leave(self, member: Member) -> None:
         self.members.remove(member)
         make = partial(words.Leave, group=member.group, client_id=member.client_id)
-        self._link.ask(make, _nobody, self._now_ms, last_of=member.name)
+        self._link.ask(make, nobody, self._now_ms, last_of=member.name)
 
     def gone(self, connection: Connection) -> None:
         """A connection has ended, and with it the memberships that it has; locks last longer."""
@@ -276,7 +276,7 @@ class Groups:
                 words.Release,
                 group=member.group, client_id=member.client_id, commits=tuple(commits),
             )  # fmt: skip
-            self._link.ask(make, _nobody, self._now_ms)
+            self._link.ask(make, nobody, self._now_ms)
 
     # --- offsets ---
 
@@ -390,11 +390,7 @@ class Groups:
         elif member.model == "clustering" and queue not in member.moved:
             # the gateway before had the claim, or the client does not ask where its group is; where
             # another member has the queue, this is in vain
-            self.claim(member, queue[0], [queue[1]], _nobody, chosen=True)
+            self.claim(member, queue[0], [queue[1]], nobody, chosen=True)
 
     def close(self) -> None:
         self._link.close()
-
-
-def _nobody(answer: Any) -> None:
-    """Nobody waits for this answer: what is asked is repeated until there is one."""

@@ -1,8 +1,8 @@
 """How long a broker is left alone: one that has said that it is busy, and one that does not answer.
 
 Twice as long each time. After it was busy not all producers come back together. An answer that is
-late may be lost, or the writer has others before it: a thousand producers that each ask ten times a
-second how far it got would be most of what a busy one does. Pure but for chance; no clock is read.
+late may be lost, or the writer has others before it, and then a thousand producers that each ask
+ten times a second how far it got are in its way. Pure but for chance; no clock is read.
 """
 
 from __future__ import annotations

@@ -79,7 +79,9 @@ def test_words_of_different_owners_share_no_cache_line(page: Path) -> None:
 def test_of_two_owners_that_store_and_then_load_one_sees_what_the_other_has_stored(
     page: Path,
 ) -> None:
-    """Two processes at once, many times over; each waits for the other before the next time."""
+    """Two processes at once, many times over; each waits for the other before the next time. That
+    both had missed it was not seen here without the lock either, as much Python lies between a
+    store and a load. What is held is that a word is there when the other one is loaded."""
     fork = multiprocessing.get_context("fork")
     (mine, yours), (back, forth) = fork.Pipe(), fork.Pipe()
 
