@@ -13,7 +13,7 @@ import subprocess
 import sys
 import termios
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,8 @@ from penstock.shared.memory.roster import ROSTER
 
 WAIT_S = 120
 ANSI = re.compile(rb"\x1b\[[?0-9;]*[A-Za-z]")
+# from the corner to what is cleared below the last line
+FRAME = re.compile(rb"\x1b\[H((?:(?!\x1b\[H).)*?)\x1b\[J", re.DOTALL)
 
 
 def command(*arguments: str | Path) -> list[str]:
@@ -53,15 +55,30 @@ class Terminal:
         self.readable.register(self.ours, select.POLLIN)
 
     def until(self, text: bytes) -> None:
+        self._read_until(lambda: text in self.came)
+
+    def frame_of(self, columns: int, lines: int) -> list[bytes]:
+        """The lines of the first whole frame to come that is no larger than this."""
+        fits: list[list[bytes]] = []
+
+        def came() -> bool:
+            frames = [lines_of(frame) for frame in FRAME.findall(self.came)]
+            fits[:] = [f for f in frames if len(f) <= lines and max(map(len, f)) <= columns]
+            return bool(fits)
+
+        self._read_until(came)
+        return fits[0]
+
+    def _read_until(self, done: Callable[[], bool]) -> None:
         deadline = time.monotonic() + WAIT_S
-        while text not in self.came:
+        while not done():
             if self.readable.poll(1000):
                 try:
                     self.came += os.read(self.ours, 65536)
                 except OSError:  # nobody has the other end any more
                     break
             assert time.monotonic() < deadline, self.came
-        assert text in self.came, self.came
+        assert done(), self.came
 
     def press(self, keys: bytes, text: bytes) -> None:
         """Until this is shown; what was shown before does not count."""
@@ -97,10 +114,7 @@ def test_a_frame_is_no_larger_than_its_terminal(
     terminal: Terminal, request: pytest.FixtureRequest
 ) -> None:
     columns, height = request.node.callspec.params["terminal"]
-    terminal.until(b"\x1b[J")
-    frame = terminal.came.split(b"\x1b[H")[1].partition(b"\x1b[J")[0]
-    lines = lines_of(frame)
-    assert len(lines) <= height and max(map(len, lines)) <= columns
+    lines = terminal.frame_of(columns, height)
     assert columns < 80 or len(lines[0]) == columns and lines[0].endswith(b"q ends")
 
 

@@ -20,7 +20,7 @@ import pytest
 from penstock.cli.broker.top_browsing import VIEWS, Browsing, keys_of, words_of
 from penstock.cli.broker.top_views import Place, Row, Shown, history, place, wrapped
 from penstock.client import GroupConsumer, Producer
-from tests.cli.broker.test_top import WAIT_S, Terminal, command, lines_of
+from tests.cli.broker.test_top import WAIT_S, Terminal, command
 
 
 @pytest.fixture(scope="module")
@@ -179,10 +179,7 @@ def test_another_size_is_seen_at_once_and_ctrl_c_ends_a_view(busy: Any) -> None:
         terminal.press(b"2", b"Topics: 1 in all")
         terminal.came = b""
         fcntl.ioctl(terminal.ours, termios.TIOCSWINSZ, struct.pack("HHHH", 12, 41, 0, 0))
-        terminal.until(b"\x1b[J")
-        frame = terminal.came.split(b"\x1b[H")[1].partition(b"\x1b[J")[0]
-        lines = lines_of(frame)
-        assert (len(lines), max(map(len, lines))) <= (12, 41)
+        terminal.frame_of(columns=41, lines=12)
         os.write(terminal.ours, b"\x03")
         terminal.until(b"\x1b[?1049l")
         assert terminal.process.wait(WAIT_S) == 0
