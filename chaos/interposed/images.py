@@ -1,6 +1,6 @@
 """Disks after a power failure, as values: what is durable, what may be, and as a directory again.
 
-A `Disk` holds files by inode and names by directory. Flushes move it on: only pages that were
+A `Disk` holds files by id and names by directory. Flushes move it on: only pages that were
 flushed are there, and only names whose directory was synced. `mixed` puts in what was written and
 not flushed, as a disk may: page by page, whole, torn at 512 bytes, or not; and names likewise.
 
@@ -9,8 +9,10 @@ This file knows files, pages and names, and nothing of what a store has in them.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import random
+import struct
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,6 +22,9 @@ SECTOR_BYTES = 512
 # Of the unflushed pages that reached the disk, this share did only in part.
 TORN_SHARE = 0.3
 _ZERO_PAGE = bytes(PAGE_BYTES)
+# statx(2): its arguments, and the size of what it fills in
+_AT_FDCWD, _NO_FOLLOW, _INODE, _MADE, _STATX_BYTES = -100, 0x100, 0x100, 0x800, 256
+_libc = ctypes.CDLL(None, use_errno=True)
 
 
 class FileState(NamedTuple):
@@ -30,7 +35,7 @@ class FileState(NamedTuple):
 
 
 class Disk:
-    """Contents below one root. Names map to inodes, those of directories to 0."""
+    """Contents below one root. Names map to ids of files, those of directories to 0."""
 
     def __init__(self, root: Path) -> None:
         self.root = str(root.resolve())
@@ -42,9 +47,9 @@ class Disk:
         if flush.path:
             self.names[flush.path] = flush.names
             return
-        known = self.files.get(flush.inode)
+        known = self.files.get(flush.file)
         pages = {**known.pages, **flush.pages} if known else flush.pages
-        self.files[flush.inode] = FileState(flush.size, pages)
+        self.files[flush.file] = FileState(flush.size, pages)
 
     def copy(self) -> Disk:
         other = Disk(Path(self.root))
@@ -57,13 +62,13 @@ class Disk:
 
     def _write(self, path: str, target: Path) -> None:
         target.mkdir(parents=True)
-        for name, inode in self.names.get(path, {}).items():
+        for name, file in self.names.get(path, {}).items():
             child = f"{path}/{name}"
-            if not inode:
+            if not file:
                 self._write(child, target / name)
                 continue
             # a name may be durable before anything of its file is
-            size, pages = self.files.get(inode, FileState(0, {}))
+            size, pages = self.files.get(file, FileState(0, {}))
             handle = os.open(target / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
             os.ftruncate(handle, size)
             for page, content in pages.items():
@@ -73,16 +78,30 @@ class Disk:
             os.close(handle)
 
 
+def file_id(path: str) -> int:
+    """A number that no other file has or had: id_of() of recorder.c, which says why the inode is
+    none. Python does not tell when a file was made. Raises OSError."""
+    state = ctypes.create_string_buffer(_STATX_BYTES)
+    if _libc.statx(_AT_FDCWD, os.fsencode(path), _NO_FOLLOW, _INODE | _MADE, state):
+        error = ctypes.get_errno()
+        raise OSError(error, os.strerror(error), path)
+    (mask,), (inode,) = struct.unpack_from("=I", state), struct.unpack_from("=Q", state, 32)
+    seconds, ns = struct.unpack_from("=qI", state, 80)
+    made = seconds * 1_000_000_000 + ns if mask & _MADE else 0
+    return int((inode * 0x9E3779B97F4A7C15 ^ made) & 0xFFFFFFFFFFFFFFFF)
+
+
 def read_disk(root: Path) -> Disk:
     """What a directory holds now: what every process would read."""
     disk = Disk(root)
     for directory, _, files in os.walk(disk.root):
         disk.names[directory] = {
-            entry.name: 0 if entry.is_dir() else entry.inode() for entry in os.scandir(directory)
+            entry.name: 0 if entry.is_dir() else file_id(entry.path)
+            for entry in os.scandir(directory)
         }
         for name in files:
             path = os.path.join(directory, name)
-            disk.files[os.stat(path).st_ino] = _read_file(path)
+            disk.files[file_id(path)] = _read_file(path)
     return disk
 
 
@@ -111,9 +130,9 @@ def mixed(durable: Disk, live: Disk, share: float, dice: random.Random) -> Disk:
     disk = durable.copy()
     for path, names in live.names.items():
         disk.names[path] = _mixed_names(durable.names.get(path, {}), names, share, dice)
-    for inode, state in live.files.items():
-        disk.files[inode] = _mixed_file(
-            durable.files.get(inode, FileState(0, {})), state, share, dice
+    for file, state in live.files.items():
+        disk.files[file] = _mixed_file(
+            durable.files.get(file, FileState(0, {})), state, share, dice
         )
     return disk
 

@@ -9,9 +9,11 @@
  *                               shadow/ a file for each inode, as the disk holds it
  *
  * A record of the log, native-endian 64-bit words:
- *   file       1, sequence, inode, size, pages n, then n times: page number, 4096 bytes
- *   directory  2, sequence, length of path, entries n, path, then n times: inode (0 for a directory),
+ *   file       1, sequence, id, size, pages n, then n times: page number, 4096 bytes
+ *   directory  2, sequence, length of path, entries n, path, then n times: id (0 for a directory),
  *              length, name
+ * A file's id is made of its inode and of when it was made: a file system gives the inode of a removed
+ * file to another, while the name of the first may still be what the disk has.
  * The pages are those that differ from the shadow. They are read before the call, so the disk holds
  * at least them; the sequence number is taken, and the record written, after it has succeeded.
  */
@@ -90,25 +92,33 @@ static int counts(int fd, char *path, struct stat *state) {
     return fstat(fd, state) == 0 && (S_ISREG(state->st_mode) || S_ISDIR(state->st_mode));
 }
 
-static int open_shadow(ino_t inode) {
+/* As file_id() of images.py; 0 for what is not there. */
+static uint64_t id_of(int at, const char *path, int flags) {
+    struct statx state;
+    if (statx(at, path, flags | AT_SYMLINK_NOFOLLOW, STATX_INO | STATX_BTIME, &state)) return 0;
+    uint64_t made = (uint64_t)state.stx_btime.tv_sec * 1000000000 + state.stx_btime.tv_nsec;
+    return state.stx_ino * 0x9E3779B97F4A7C15 ^ (state.stx_mask & STATX_BTIME ? made : 0);
+}
+
+static int open_shadow(uint64_t id) {
     char name[64];
-    snprintf(name, sizeof name, "shadow/%llu", (unsigned long long)inode);
+    snprintf(name, sizeof name, "shadow/%llu", (unsigned long long)id);
     return open_in(name, O_RDWR | O_CREAT);
 }
 
 /* The pages of a range that differ from the shadow. Holes of the file are skipped where the shadow
  * has none. */
-static void take_pages(int asked, const struct stat *state, off_t from, off_t to,
+static void take_pages(int asked, uint64_t id, const struct stat *state, off_t from, off_t to,
                        struct bytes *out) {
     static __thread char now[PAGE], then[PAGE];
     char link[64];
     snprintf(link, sizeof link, "/proc/self/fd/%d", asked);
     int fd = open(link, O_RDONLY | O_CLOEXEC); /* the one asked for may be for writing only */
     if (fd < 0) abort();
-    int shadow = open_shadow(state->st_ino);
+    int shadow = open_shadow(id);
     struct stat before;
     fstat(shadow, &before);
-    put_word(out, state->st_ino);
+    put_word(out, id);
     put_word(out, state->st_size);
     size_t count_at = out->size;
     uint64_t count = 0;
@@ -144,7 +154,9 @@ static int take_names(const char *path, struct bytes *out) {
     put(out, path, strlen(path));
     for (struct dirent *entry; (entry = readdir(directory));) {
         if (!strcmp(entry->d_name, ".") || !strcmp(entry->d_name, "..")) continue;
-        put_word(out, entry->d_type == DT_DIR ? 0 : entry->d_ino);
+        uint64_t id = entry->d_type == DT_DIR ? 0 : id_of(dirfd(directory), entry->d_name, 0);
+        if (entry->d_type != DT_DIR && !id) continue; /* it has gone meanwhile */
+        put_word(out, id);
         put_word(out, strlen(entry->d_name));
         put(out, entry->d_name, strlen(entry->d_name));
         count++;
@@ -155,8 +167,8 @@ static int take_names(const char *path, struct bytes *out) {
 }
 
 /* Bring the shadow to what the record says. */
-static void follow(const struct bytes *record, ino_t inode, off_t size) {
-    int shadow = open_shadow(inode);
+static void follow(const struct bytes *record, uint64_t id, off_t size) {
+    int shadow = open_shadow(id);
     if (ftruncate(shadow, size)) abort();
     const char *at = record->data + 5 * sizeof(uint64_t), *end = record->data + record->size;
     for (; at < end; at += sizeof(uint64_t) + PAGE) {
@@ -179,8 +191,9 @@ static int record_range(int fd, int (*sync)(int), off_t from, off_t to) {
     put_word(&taken, S_ISDIR(state.st_mode) ? 2 : 1);
     put_word(&taken, 0);
     int there = 1;
+    uint64_t id = id_of(fd, "", AT_EMPTY_PATH);
     if (S_ISDIR(state.st_mode)) there = take_names(path, &taken);
-    else take_pages(fd, &state, from, to, &taken);
+    else take_pages(fd, id, &state, from, to, &taken);
     int result = sync(fd), error = errno;
     if (result == 0 && there) {
         uint64_t sequence = the.clock[0] + 1;
@@ -191,7 +204,7 @@ static int record_range(int fd, int (*sync)(int), off_t from, off_t to) {
         if (pwrite(log, taken.data, taken.size, end) != (ssize_t)taken.size) abort();
         __atomic_store_n(&the.clock[1], end + taken.size, __ATOMIC_SEQ_CST);
         __atomic_store_n(&the.clock[0], sequence, __ATOMIC_SEQ_CST);
-        if (!S_ISDIR(state.st_mode)) follow(&taken, state.st_ino, state.st_size);
+        if (!S_ISDIR(state.st_mode)) follow(&taken, id, state.st_size);
     }
     free(taken.data);
     close(log);

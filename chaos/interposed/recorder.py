@@ -21,10 +21,11 @@ SOURCE = Path(__file__).with_suffix(".c")
 
 
 class Flush(NamedTuple):
-    """One thing made durable: pages of a file, or the names in a directory."""
+    """One thing made durable: pages of a file, or the names in a directory. Files go by the ids
+    that `file_id` in images.py gives them."""
 
     sequence: int
-    inode: int
+    file: int
     size: int
     pages: dict[int, bytes]
     path: str
@@ -68,16 +69,16 @@ def read_flushes(place: Path) -> Iterator[Flush]:
                 path = os.fsdecode(file.read(length))
                 names = {}
                 for _ in range(count):
-                    inode, size = _words(file.read(16))
-                    names[os.fsdecode(file.read(size))] = inode
+                    id_, size = _words(file.read(16))
+                    names[os.fsdecode(file.read(size))] = id_
                 yield Flush(sequence, 0, 0, {}, path, names)
             else:
-                inode, size, count = _words(file.read(24))
+                id_, size, count = _words(file.read(24))
                 pages = {}
                 for _ in range(count):
                     (page,) = _words(file.read(8))
                     pages[page] = file.read(PAGE_BYTES)
-                yield Flush(sequence, inode, size, pages, "", {})
+                yield Flush(sequence, id_, size, pages, "", {})
 
 
 def _words(raw: bytes) -> tuple[int, ...]:

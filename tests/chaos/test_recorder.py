@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from penstock.chaos.interposed.images import FileState, read_disk
 from penstock.chaos.interposed.preload import build_library
 from penstock.chaos.interposed.recorder import SOURCE, Flush, Recorder, read_flushes
 
@@ -39,7 +40,7 @@ def test_pages_and_names_are_recorded_in_the_order_of_their_flushes(tmp_path: Pa
     """
     file, names = record(tmp_path, code)
     assert file.size == 5000 and sorted(file.pages) == [0, 1]
-    assert names.path == str(tmp_path / "store") and names.names == {"file": file.inode}
+    assert names.path == str(tmp_path / "store") and names.names == {"file": file.file}
 
 
 def test_a_directory_that_is_removed_while_it_is_synced_is_not_recorded(tmp_path: Path) -> None:
@@ -53,3 +54,24 @@ def test_a_directory_that_is_removed_while_it_is_synced_is_not_recorded(tmp_path
     """
     (names,) = record(tmp_path, code)
     assert names.path == str(tmp_path / "store") and names.names == {}
+
+
+def test_a_file_with_the_inode_of_one_that_was_removed_is_another_file(tmp_path: Path) -> None:
+    code = """if True:
+        import os
+        for name in ["first", "second"]:
+            file = os.open(name, os.O_RDWR | os.O_CREAT)
+            os.write(file, name.encode())
+            os.fsync(file)
+            os.fsync(os.open(".", os.O_RDONLY))
+            if name == "first":
+                os.unlink(name)
+            os.close(file)
+    """
+    first, before, second, after = record(tmp_path, code)
+    assert before.names == {"first": first.file} and after.names == {"second": second.file}
+    assert first.file != second.file
+    assert first.pages[0].startswith(b"first") and second.pages[0].startswith(b"second")
+    live = read_disk(tmp_path / "store")
+    assert live.names[str(tmp_path / "store")] == after.names
+    assert live.files[second.file] == FileState(second.size, second.pages)
