@@ -20,7 +20,7 @@ import pytest
 
 from penstock.actors.gateway.processors import PROCESSORS
 from penstock.actors.monitor.overview import PIPELINE
-from penstock.bench.stack import Stack, running_stack
+from penstock.bench.loads.stack import Stack, running_stack
 from penstock.cli.demo.command import FLIGHTS
 from penstock.cli.main import penstock
 from penstock.client import GroupConsumer

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from penstock.bench.peers.bar import Bar, verdict
+from penstock.bench.peers.brokers.peer import CONSUME, DURABLE, PACKED, SINGLE, WRITTEN
 from penstock.bench.peers.figures import (
     BATCHES,
     ROCKETMQ,
@@ -23,7 +24,6 @@ from penstock.bench.peers.figures import (
     of_the_disk,
     queues_behind,
 )
-from penstock.bench.peers.peer import CONSUME, DURABLE, PACKED, SINGLE, WRITTEN
 from penstock.bench.peers.reasons import REASONS
 from penstock.bench.peers.table import Comparison, one_line
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from statistics import median
 from typing import NamedTuple
 
-from penstock.bench.peers.peer import CONSUME, SINGLE
+from penstock.bench.peers.brokers.peer import CONSUME, SINGLE
 from penstock.bench.peers.table import OURS, Row, one_line
 
 _HEADS = (

@@ -10,9 +10,9 @@ from operator import attrgetter
 
 from penstock.bench.peers.bar import Bar
 from penstock.bench.peers.both import Both, in_pairs
+from penstock.bench.peers.brokers.gateway import PACE, RATE_PER_S
+from penstock.bench.peers.brokers.peer import DURABLE, WRITTEN
 from penstock.bench.peers.figures import Measured
-from penstock.bench.peers.gateway import PACE, RATE_PER_S
-from penstock.bench.peers.peer import DURABLE, WRITTEN
 from penstock.bench.peers.table import Comparison
 
 _MOST_CPU = 0.5

@@ -17,20 +17,20 @@ from pathlib import Path
 import click
 import msgspec
 
+from penstock.bench.log.sweeps import sweep
 from penstock.bench.peers import same_client
 from penstock.bench.peers.bars import bars_table
-from penstock.bench.peers.kafka import Kafka
-from penstock.bench.peers.nats import Nats
-from penstock.bench.peers.ours import Penstock
+from penstock.bench.peers.brokers.kafka import Kafka
+from penstock.bench.peers.brokers.nats import Nats
+from penstock.bench.peers.brokers.ours import Penstock
+from penstock.bench.peers.brokers.peer import CONSUME, PACKED, SINGLE, Peer
+from penstock.bench.peers.brokers.rabbitmq import RabbitMQ
+from penstock.bench.peers.brokers.redis import Redis
+from penstock.bench.peers.brokers.rocketmq import RocketMQ
 from penstock.bench.peers.page import save
-from penstock.bench.peers.peer import CONSUME, PACKED, SINGLE, Peer
 from penstock.bench.peers.plan import Plan
-from penstock.bench.peers.rabbitmq import RabbitMQ
-from penstock.bench.peers.redis import Redis
-from penstock.bench.peers.rocketmq import RocketMQ
 from penstock.bench.peers.rounds import in_turns, not_measured
 from penstock.bench.peers.table import Comparison, Known, table
-from penstock.bench.sweeps import sweep
 from penstock.shared.errors import MissingDependency
 
 PEERS: dict[str, Callable[[], Peer]] = {

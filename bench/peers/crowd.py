@@ -16,7 +16,7 @@ import time
 
 import click
 
-from penstock.bench.stack import Stack, running_stack
+from penstock.bench.loads.stack import Stack, running_stack
 from penstock.chaos.machine.usage import cpu_seconds
 from penstock.remoting.codes import Request
 from penstock.remoting.command import Command, encode_command

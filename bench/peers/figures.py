@@ -10,10 +10,10 @@ from collections.abc import Callable
 from statistics import median
 from typing import NamedTuple
 
-from penstock.bench.peers.peer import DURABLE, PACKED
+from penstock.bench.log.sweeps import FEW_QUEUES, MANY_QUEUES
+from penstock.bench.peers.brokers.peer import DURABLE, PACKED
 from penstock.bench.peers.table import OURS, Comparison, Group, groups
-from penstock.bench.report import Result
-from penstock.bench.sweeps import FEW_QUEUES, MANY_QUEUES
+from penstock.bench.reports.report import Result
 
 BATCHES = "Penstock, batches of 64"
 ROCKETMQ = "RocketMQ"

@@ -24,14 +24,14 @@ import click
 import msgspec
 import psutil
 
-from penstock.bench.accounts import ran
-from penstock.bench.busy import busy
-from penstock.bench.load import Receive, Seen, Send
-from penstock.bench.load_process import load_command, measured, started
-from penstock.bench.peers.peer import DURABLE, WRITTEN, Server
-from penstock.bench.peers.python_load import Order
-from penstock.bench.peers.python_peers import BROKERS, OURS, named, say, served
-from penstock.bench.percentile import percentile
+from penstock.bench.loads.accounts import ran
+from penstock.bench.loads.busy import busy
+from penstock.bench.loads.load import Receive, Seen, Send
+from penstock.bench.loads.load_process import load_command, measured, started
+from penstock.bench.loads.percentile import percentile
+from penstock.bench.peers.brokers.peer import DURABLE, WRITTEN, Server
+from penstock.bench.peers.python.python_load import Order
+from penstock.bench.peers.python.python_peers import BROKERS, OURS, named, say, served
 from penstock.shared.errors import PenstockError
 
 BESIDE = "redis"
@@ -74,7 +74,7 @@ def commands(name: str, server: Server, topic: str, pace: Pace) -> list[list[str
         in_flight=1, warm_s=WARM_S,
     )  # fmt: skip
     orders = order, msgspec.structs.replace(order, reads=True)
-    load = [sys.executable, "-m", "penstock.bench.peers.python_load", BROKERS[name].client]
+    load = [sys.executable, "-m", "penstock.bench.peers.python.python_load", BROKERS[name].client]
     return [[*load, msgspec.json.encode(each).decode()] for each in orders]
 
 

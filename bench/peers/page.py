@@ -12,15 +12,15 @@ from statistics import median
 
 import msgspec
 
-from penstock.bench.machine import Machine
 from penstock.bench.peers import both
 from penstock.bench.peers.bars import bars_table
+from penstock.bench.peers.brokers.peer import CONSUME, DURABLE, PACKED, SINGLE
 from penstock.bench.peers.client_bars import client_bars
 from penstock.bench.peers.figures import alone
-from penstock.bench.peers.peer import CONSUME, DURABLE, PACKED, SINGLE
 from penstock.bench.peers.table import Comparison, Known, one_line, table
-from penstock.bench.plot import write_plots
-from penstock.bench.report import Result
+from penstock.bench.reports.machine import Machine
+from penstock.bench.reports.plot import write_plots
+from penstock.bench.reports.report import Result
 
 PAGE = """\
 # Performance

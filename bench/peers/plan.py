@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from penstock.bench.peers.peer import (
+from penstock.bench.peers.brokers.peer import (
     CONSUME,
     DURABLE,
     PACED,

@@ -20,12 +20,12 @@ from statistics import median
 import click
 import msgspec
 
-from penstock.bench.load import Receive, Seen, Send
-from penstock.bench.load_process import load_command, measured, started
+from penstock.bench.loads.load import Receive, Seen, Send
+from penstock.bench.loads.load_process import load_command, measured, started
+from penstock.bench.peers.brokers.peer import WRITTEN, Server
 from penstock.bench.peers.paced import markdown
-from penstock.bench.peers.peer import WRITTEN, Server
-from penstock.bench.peers.python_load import Order
-from penstock.bench.peers.python_peers import CLIENTS, OURS, named, say, served
+from penstock.bench.peers.python.python_load import Order
+from penstock.bench.peers.python.python_peers import CLIENTS, OURS, named, say, served
 from penstock.shared.errors import PenstockError
 
 WARM_S = 0.5
@@ -40,7 +40,7 @@ def command(client: str, server: Server, order: Order) -> list[str]:
     if not order.reads:
         CLIENTS[client].make_topic(server, order.topic)
     if client != OURS:
-        load = [sys.executable, "-m", "penstock.bench.peers.python_load", client]
+        load = [sys.executable, "-m", "penstock.bench.peers.python.python_load", client]
         return [*load, msgspec.json.encode(order).decode()]
     if order.reads:
         read = Receive(

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import msgspec
 
-from penstock.bench.accounts import Accounts, cpu_s_per_million
-from penstock.bench.load import Seen
-from penstock.bench.load_process import measured, started
-from penstock.bench.machine import Machine, measure_machine
-from penstock.bench.peers.peer import CONSUME, PACKED, Load, Peer, Read
+from penstock.bench.loads.accounts import Accounts, cpu_s_per_million
+from penstock.bench.loads.load import Seen
+from penstock.bench.loads.load_process import measured, started
+from penstock.bench.loads.percentile import percentile
+from penstock.bench.peers.brokers.peer import CONSUME, PACKED, Load, Peer, Read
 from penstock.bench.peers.plan import (
     BACKLOG,
     Plan,
@@ -29,7 +29,7 @@ from penstock.bench.peers.plan import (
     ways_in,
 )
 from penstock.bench.peers.table import Row
-from penstock.bench.percentile import percentile
+from penstock.bench.reports.machine import Machine, measure_machine
 from penstock.shared.errors import PenstockError, StoreUnavailable
 
 Say = Callable[[str], None]

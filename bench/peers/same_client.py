@@ -22,9 +22,9 @@ import msgspec
 
 from penstock.bench.peers import both
 from penstock.bench.peers.bars import bars_table
+from penstock.bench.peers.brokers.gateway import Gateway, Real
+from penstock.bench.peers.brokers.ours import Penstock
 from penstock.bench.peers.client_bars import client_bars
-from penstock.bench.peers.gateway import Gateway, Real
-from penstock.bench.peers.ours import Penstock
 from penstock.bench.peers.page import save
 from penstock.bench.peers.plan import PHASES, Plan
 from penstock.bench.peers.rounds import in_turns

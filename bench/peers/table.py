@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from penstock.bench.machine import Machine
-from penstock.bench.peers.peer import CONSUME, PACKED, SINGLE
-from penstock.bench.sweeps import Sweeps
+from penstock.bench.log.sweeps import Sweeps
+from penstock.bench.peers.brokers.peer import CONSUME, PACKED, SINGLE
+from penstock.bench.reports.machine import Machine
 
 OURS = "Penstock"
 

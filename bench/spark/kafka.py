@@ -11,9 +11,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from penstock.bench.peers.java import libraries
-from penstock.bench.peers.kafka import PARTITIONS, Kafka
-from penstock.bench.peers.peer import WRITTEN
+from penstock.bench.peers.brokers.java import libraries
+from penstock.bench.peers.brokers.kafka import PARTITIONS, Kafka
+from penstock.bench.peers.brokers.peer import WRITTEN
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from penstock.bench.loads.stack import running_stack
 from penstock.bench.spark.kafka import (
     connector,
     kafka_endpoint,
@@ -26,7 +27,6 @@ from penstock.bench.spark.kafka import (
     make_durable_topic,
     write_kafka,
 )
-from penstock.bench.stack import running_stack
 from penstock.client.sending.producer import Producer
 from penstock.shared.errors import StoreDamaged
 

@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from penstock.bench.accounts import ran
-from penstock.bench.load import Send
-from penstock.bench.load_process import Moved, load_command, measured, started
-from penstock.bench.percentile import percentile
-from penstock.bench.target import Target, Where, opened
+from penstock.bench.loads.accounts import ran
+from penstock.bench.loads.load import Send
+from penstock.bench.loads.load_process import Moved, load_command, measured, started
+from penstock.bench.loads.percentile import percentile
+from penstock.bench.loads.target import Target, Where, opened
 from penstock.client import Producer
 from penstock.shared.errors import BrokerTimeout, StoreDamaged
 

@@ -79,8 +79,8 @@ class Disk:
 
 
 def file_id(path: str) -> int:
-    """A number that no other file has or had: id_of() of recorder.c, which says why the inode is
-    none. Python does not tell when a file was made. Raises OSError."""
+    """A number that no other file has or had: id_of() of recorder.c, which says why the inode
+    does not do. Python does not tell when a file was made. Raises OSError."""
     state = ctypes.create_string_buffer(_STATX_BYTES)
     if _libc.statx(_AT_FDCWD, os.fsencode(path), _NO_FOLLOW, _INODE | _MADE, state):
         error = ctypes.get_errno()

@@ -47,10 +47,10 @@ def bytes_(
     """
     import tempfile
 
-    from penstock.bench.bytes import HANDLED, bench_bytes, measure_segments
-    from penstock.bench.machine import measure_machine
-    from penstock.bench.report import Shape
-    from penstock.bench.target import Where
+    from penstock.bench.loads.target import Where
+    from penstock.bench.log.bytes import HANDLED, bench_bytes, measure_segments
+    from penstock.bench.reports.machine import measure_machine
+    from penstock.bench.reports.report import Shape
 
     place = Path(tempfile.gettempdir())
     shape, where = Shape(size=size, ack=ack, seconds=seconds), Where(settings=settings)

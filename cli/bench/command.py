@@ -50,7 +50,7 @@ def index(keys: int, batch: int, runs: int, output: str) -> None:
 
     The batch is what the reput walks at once of messages of 1 KiB.
     """
-    from penstock.bench.index import bench_index
+    from penstock.bench.log.index import bench_index
     from penstock.shared.config import Config
     from penstock.shared.index.directory import index_geometry
 
@@ -117,7 +117,7 @@ def restart(
 
     The stores are sparse: each takes some GiB of disk. The sizes take turns.
     """
-    from penstock.bench.restart import bench_restart, medians
+    from penstock.bench.stores.restart import bench_restart, medians
 
     results = []
     with progress("killing") as moved:
@@ -170,7 +170,7 @@ def delay(messages: int, seconds: float, pending: int, kills: int, size: int, ou
     None may come early, none may be missing, none may come twice. With --pending the broker is
     killed once they wait, and its start is measured too, against one without them.
     """
-    from penstock.bench.delay import bench_delay
+    from penstock.bench.groups.delay import bench_delay
 
     with progress("delaying") as moved:
         result = bench_delay(messages, seconds, pending, kills, size, moved)
@@ -208,7 +208,7 @@ def exactly(messages: int, batch: int, size: int, runs: int, output: str) -> Non
     Both wait for each batch, and then both have some batches on their way; the four take turns. In
     the end each way must have made as many outputs as there are inputs.
     """
-    from penstock.bench.exactly import bench_exactly
+    from penstock.bench.groups.exactly import bench_exactly
 
     with progress("copying") as moved:
         results = bench_exactly(messages, batch, size, runs, moved)

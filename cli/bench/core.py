@@ -30,7 +30,7 @@ def core(sizes: tuple[int, ...], runs: int, output: str) -> None:
 
     CPU time of one thread on frames of 256 KiB, the median of the runs.
     """
-    from penstock.bench.core import bench_core
+    from penstock.bench.log.core import bench_core
 
     costs = []
     for size in sizes or (100, 1024, 10240):

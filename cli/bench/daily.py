@@ -26,7 +26,7 @@ def waits(runs: int, output: str) -> None:
     Each in a process of its own, on this machine; beside it what it is to stay below. The ways take
     turns. A test's broker is what the fixtures of pytest need: a broker, a topic, both clients.
     """
-    from penstock.bench.waits import bench_waits
+    from penstock.bench.seen.waits import bench_waits
 
     with progress("waiting") as moved:
         found = bench_waits(runs, moved)
@@ -69,7 +69,7 @@ def page(topics: int, runs: int, seconds: float, output: str) -> None:
     paint, and what the monitor takes of a core while the page is open. Beside each is what it is to
     stay below.
     """
-    from penstock.bench.page import bench_page
+    from penstock.bench.seen.page import bench_page
 
     with progress("looking") as moved:
         found = bench_page(topics, runs, seconds, moved)
@@ -100,7 +100,7 @@ def export(store: Path | None, gib: float, size: int, runs: int, sends: bool, ou
 
     Both take turns, write the same kind of file, and sync it.
     """
-    from penstock.bench.export import bench_export
+    from penstock.bench.stores.export import bench_export
 
     with progress("exporting") as moved:
         found = bench_export(store, gib, size, runs, sends, moved)

@@ -11,8 +11,8 @@ from penstock.cli.options.settings import set_option
 from penstock.cli.printing.output import output_option, print_json, print_table, progress
 
 if TYPE_CHECKING:
-    from penstock.bench.crowd import Rebalance
-    from penstock.bench.group import Speed
+    from penstock.bench.groups.crowd import Rebalance
+    from penstock.bench.groups.group import Speed
 
 _ANY = click.IntRange(min=0)
 
@@ -80,9 +80,9 @@ def group(
     handler that does nothing. Then all members of many groups join at once, are left alone, and
     lose one of each group by a kill.
     """
-    from penstock.bench.crowd import bench_rebalance
-    from penstock.bench.group import bench_speed
-    from penstock.bench.target import Where
+    from penstock.bench.groups.crowd import bench_rebalance
+    from penstock.bench.groups.group import bench_speed
+    from penstock.bench.loads.target import Where
 
     if not messages and not groups:
         raise click.UsageError("nothing to measure: both --messages and --groups are 0")
@@ -107,7 +107,7 @@ def _print(result: Any, output: str) -> None:
 
 
 def _print_tables(speeds: list[Speed], rebalance: Rebalance | None) -> None:
-    from penstock.bench.group import medians
+    from penstock.bench.groups.group import medians
 
     if speeds:
         plain, batches, handler, never, share, cost = medians(speeds)

@@ -52,8 +52,8 @@ def idle(
     Percent of one processor, of each process, and how often it wakes up; then one message is sent,
     and every consumer must get it. All actors run that run by default.
     """
-    from penstock.bench.idle import bench_idle
-    from penstock.bench.target import Where
+    from penstock.bench.loads.target import Where
+    from penstock.bench.log.idle import bench_idle
 
     with progress("waiting") as moved:
         found = bench_idle(consumers, seconds, Where(store, None, settings), moved)

@@ -14,10 +14,10 @@ from penstock.cli.options.settings import set_option
 from penstock.cli.printing.output import output_option, print_json, print_table, progress
 
 if TYPE_CHECKING:
-    from penstock.bench.load_process import Moved
-    from penstock.bench.machine import Machine
-    from penstock.bench.report import Result, Shape
-    from penstock.bench.target import Where
+    from penstock.bench.loads.load_process import Moved
+    from penstock.bench.loads.target import Where
+    from penstock.bench.reports.machine import Machine
+    from penstock.bench.reports.report import Result, Shape
 
 Command = Callable[..., Any]
 _count = partial(click.option, type=COUNT, show_default=True)
@@ -97,9 +97,9 @@ def _measure(
     """Measure the machine once and the kind `runs` times, and print what was found."""
     import tempfile
 
-    from penstock.bench.machine import measure_machine
-    from penstock.bench.report import Result, Shape
-    from penstock.bench.target import Where
+    from penstock.bench.loads.target import Where
+    from penstock.bench.reports.machine import measure_machine
+    from penstock.bench.reports.report import Result, Shape
 
     place = Path(tempfile.gettempdir()) if store is None else store
     place.mkdir(parents=True, exist_ok=True)
@@ -189,7 +189,7 @@ def produce(**options: Any) -> None:
     Every run starts a broker of its own, unless one is named. In the end as many messages must be
     stored as were acknowledged.
     """
-    from penstock.bench.produce import bench_produce
+    from penstock.bench.log.produce import bench_produce
 
     _measure(bench_produce, **options)
 
@@ -222,7 +222,7 @@ def consume(**options: Any) -> None:
     """
     if options["bodies"] and options["arrow"]:
         raise click.UsageError("--bodies and --arrow are two ways to read: give one of them")
-    from penstock.bench.consume import bench_consume
+    from penstock.bench.log.consume import bench_consume
 
     _measure(bench_consume, **options)
 
@@ -252,7 +252,7 @@ Examples:
 )
 def latency(explain: bool, beside_busy: int, **options: Any) -> None:
     """How long messages take from a producer to a consumer, at a given rate."""
-    from penstock.bench.latency import bench_latency
+    from penstock.bench.log.latency import bench_latency
 
     _measure(partial(bench_latency, explain=explain, beside_busy=beside_busy), **options)
 
@@ -269,7 +269,7 @@ def pipeline(**options: Any) -> None:
 
     The table shows what `produce` does; with -o json the lags and the memory are in `details`.
     """
-    from penstock.bench.pipeline import bench_pipeline
+    from penstock.bench.log.pipeline import bench_pipeline
 
     _measure(bench_pipeline, **options)
 
@@ -293,7 +293,7 @@ Examples:
 )
 def topics(queues: tuple[int, ...], **options: Any) -> None:
     """What many queues cost: the same load over few and over thousands of them."""
-    from penstock.bench.topics import bench_topics
+    from penstock.bench.log.topics import bench_topics
 
     _measure(partial(_over, bench_topics, queues), **options)
 
@@ -320,7 +320,7 @@ def producers(producers: tuple[int, ...], **options: Any) -> None:
 
     They are in two processes, and send through sockets.
     """
-    from penstock.bench.producers import bench_producers
+    from penstock.bench.log.producers import bench_producers
 
     _measure(partial(_over, bench_producers, producers), **options)
 

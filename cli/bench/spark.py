@@ -167,7 +167,7 @@ def rebuild(
     `penstock store rebuild`, pinned to one core, and `penstock spark rebuild`, by turns. The files
     that each makes are compared, byte by byte, with those of the broker.
     """
-    from penstock.bench.rebuild import bench_rebuild
+    from penstock.bench.stores.rebuild import bench_rebuild
 
     with progress("rebuilding") as moved:
         found = bench_rebuild(store, gib, size, cores, runs, moved)

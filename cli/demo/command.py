@@ -65,7 +65,7 @@ def demo(
 
 def _run(store: Path, place: Path, page: Path | None, output: str) -> Path:
     """Run it and say what came of it; where the page is."""
-    from penstock.bench.stack import running_stack
+    from penstock.bench.loads.stack import running_stack
     from penstock.cli.demo.flights import create_topics, publish_and_consume
     from penstock.cli.demo.flights_csv import flights_archive, read_flights
     from penstock.cli.demo.pipeline import read_alerts, running_pipeline

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from penstock.bench.stack import Stack
+from penstock.bench.loads.stack import Stack
 from penstock.cli.demo.flights_csv import read_flights
 from penstock.cli.demo.member import SEEN, TOPIC, Figures, Seen
 from penstock.cli.printing.output import progress

@@ -13,7 +13,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from penstock.bench.stack import Stack
+from penstock.bench.loads.stack import Stack
 from penstock.chaos.machine.spark_program import SparkProgram
 from penstock.client.reading.consumer import Consumer
 from penstock.spark.delays import ALERTS, Result, batches

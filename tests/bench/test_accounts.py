@@ -9,8 +9,8 @@ import time
 
 import psutil
 
-from penstock.bench.accounts import Accounts, ran
-from penstock.bench.busy import busy
+from penstock.bench.loads.accounts import Accounts, ran
+from penstock.bench.loads.busy import busy
 
 # a process that has a child use the processor, waits for it, and then stays until stdin ends
 PARENT = """\

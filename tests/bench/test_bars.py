@@ -8,18 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.bench.machine import Machine
+from penstock.bench.log.sweeps import Point, Sweeps
 from penstock.bench.peers.bar import Bar, verdict
 from penstock.bench.peers.bars import BARS, bars_table
+from penstock.bench.peers.brokers.peer import CONSUME, DURABLE, PACKED, SINGLE, WRITTEN
 from penstock.bench.peers.client_bars import client_bars
 from penstock.bench.peers.compare import PEERS
 from penstock.bench.peers.figures import Measured
-from penstock.bench.peers.peer import CONSUME, DURABLE, PACKED, SINGLE, WRITTEN
 from penstock.bench.peers.plan import BACKLOG, PHASES, Plan, ack_in, ways_in
 from penstock.bench.peers.reasons import REASONS
 from penstock.bench.peers.table import Comparison, Row
-from penstock.bench.report import Result, Shape
-from penstock.bench.sweeps import Point, Sweeps
+from penstock.bench.reports.machine import Machine
+from penstock.bench.reports.report import Result, Shape
 
 PLAN = Plan()
 BY_KEY = {bar.key: bar for bar in BARS}

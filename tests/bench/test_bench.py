@@ -13,14 +13,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.bench.exactly import bench_exactly
-from penstock.bench.load import Receive, Send
-from penstock.bench.load_process import load_command, measured, started
-from penstock.bench.machine import measure_machine
-from penstock.bench.percentile import percentile
-from penstock.bench.pipeline import MOST_TOLD, Lag, growth_mib
-from penstock.bench.stack import Stack, running_stack
-from penstock.bench.target import Where, opened
+from penstock.bench.groups.exactly import bench_exactly
+from penstock.bench.loads.load import Receive, Send
+from penstock.bench.loads.load_process import load_command, measured, started
+from penstock.bench.loads.percentile import percentile
+from penstock.bench.loads.stack import Stack, running_stack
+from penstock.bench.loads.target import Where, opened
+from penstock.bench.log.pipeline import MOST_TOLD, Lag, growth_mib
+from penstock.bench.reports.machine import measure_machine
 from penstock.cli.main import main
 from penstock.maintenance.verify.check import verify_store
 from penstock.shared.errors import StoreUnavailable

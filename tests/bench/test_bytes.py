@@ -9,7 +9,7 @@ from importlib import import_module
 
 import pytest
 
-from penstock.bench.bytes import HANDLED
+from penstock.bench.log.bytes import HANDLED
 
 pytestmark = pytest.mark.takes(20)
 

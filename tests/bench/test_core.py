@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from penstock.bench.core import bench_core
+from penstock.bench.log.core import bench_core
 from penstock.cli.main import main
 from penstock.shared.loops.active import why_pure
 

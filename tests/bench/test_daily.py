@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from penstock.bench import page
-from penstock.bench.page import bench_page
-from penstock.bench.rebuild import fill
-from penstock.bench.waits import bench_waits
+from penstock.bench.seen import page
+from penstock.bench.seen.page import bench_page
+from penstock.bench.seen.waits import bench_waits
+from penstock.bench.stores.rebuild import fill
 from penstock.cli.main import main
 
 

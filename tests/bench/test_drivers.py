@@ -1,4 +1,4 @@
-"""The drivers in Java, without any broker: they count, check and speak as bench/load.py does."""
+"""The drivers in Java, without a broker: they count, check and speak as bench/loads/load.py."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from penstock.bench.load import Seen
-from penstock.bench.load_process import measured, started
-from penstock.bench.peers.java import ALL_HAVE, SOURCES
+from penstock.bench.loads.load import Seen
+from penstock.bench.loads.load_process import measured, started
+from penstock.bench.peers.brokers.java import ALL_HAVE, SOURCES
 from penstock.shared.errors import StoreUnavailable
 
 pytestmark = pytest.mark.skipif(not shutil.which("javac"), reason="needs a Java compiler")

@@ -6,8 +6,8 @@ import os
 
 import pytest
 
-from penstock.bench import idle
-from penstock.bench.target import Where
+from penstock.bench.loads.target import Where
+from penstock.bench.log import idle
 from penstock.shared.memory.roster import ACTORS
 
 

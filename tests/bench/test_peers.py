@@ -10,14 +10,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from penstock.bench.machine import Machine
-from penstock.bench.peers import java, rabbitmq
+from penstock.bench.log.sweeps import Point, Sweeps, told
 from penstock.bench.peers.bars import bars_table
-from penstock.bench.peers.compare import PEERS, compare
-from penstock.bench.peers.java import Java
-from penstock.bench.peers.ours import Penstock
-from penstock.bench.peers.page import write_page
-from penstock.bench.peers.peer import (
+from penstock.bench.peers.brokers import java, rabbitmq
+from penstock.bench.peers.brokers.java import Java
+from penstock.bench.peers.brokers.ours import Penstock
+from penstock.bench.peers.brokers.peer import (
     CONSUME,
     DURABLE,
     PACKED,
@@ -28,12 +26,14 @@ from penstock.bench.peers.peer import (
     Read,
     Server,
 )
+from penstock.bench.peers.brokers.rabbitmq import RabbitMQ
+from penstock.bench.peers.brokers.redis import Redis
+from penstock.bench.peers.compare import PEERS, compare
+from penstock.bench.peers.page import write_page
 from penstock.bench.peers.plan import BACKLOG, Plan
-from penstock.bench.peers.rabbitmq import RabbitMQ
-from penstock.bench.peers.redis import Redis
 from penstock.bench.peers.table import Comparison, Known, Row, table
-from penstock.bench.plot import line_plot
-from penstock.bench.sweeps import Point, Sweeps, told
+from penstock.bench.reports.machine import Machine
+from penstock.bench.reports.plot import line_plot
 from penstock.shared.errors import MissingDependency, StoreUnavailable
 
 pytestmark = pytest.mark.takes(30)

@@ -12,18 +12,18 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
-from penstock.bench.load import Seen
-from penstock.bench.load_process import measured, started
+from penstock.bench.loads.load import Seen
+from penstock.bench.loads.load_process import measured, started
 from penstock.bench.peers import paced, python_rates
-from penstock.bench.peers.nats import Nats
+from penstock.bench.peers.brokers.nats import Nats
+from penstock.bench.peers.brokers.peer import DURABLE, WRITTEN
+from penstock.bench.peers.brokers.rabbitmq import RabbitMQ
+from penstock.bench.peers.brokers.redis import Redis
 from penstock.bench.peers.paced import Pace, Paced
-from penstock.bench.peers.peer import DURABLE, WRITTEN
-from penstock.bench.peers.python_clients import require
-from penstock.bench.peers.python_load import Order
-from penstock.bench.peers.python_peers import BROKERS, OURS, served
-from penstock.bench.peers.python_streams import _Came, _Unanswered
-from penstock.bench.peers.rabbitmq import RabbitMQ
-from penstock.bench.peers.redis import Redis
+from penstock.bench.peers.python.python_clients import require
+from penstock.bench.peers.python.python_load import Order
+from penstock.bench.peers.python.python_peers import BROKERS, OURS, served
+from penstock.bench.peers.python.python_streams import _Came, _Unanswered
 from penstock.shared.errors import MissingDependency, StoreUnavailable
 
 PACE = Pace(WRITTEN, 100, 500, 0, 0.4)

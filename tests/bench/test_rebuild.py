@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.bench.rebuild import fill
+from penstock.bench.stores.rebuild import fill
 from penstock.cli.main import main
 from penstock.shared.layout import StorePaths
 from penstock.shared.store.watermark import load_watermark
@@ -48,7 +48,7 @@ def test_a_rebuild_is_measured_and_what_differs_is_said(
 def test_it_can_be_imported_without_what_spark_needs() -> None:
     hidden = "import sys; sys.modules.update(pyarrow=None, pyspark=None, numpy=None)"
     ran = subprocess.run(
-        [sys.executable, "-c", f"{hidden}; import penstock.bench.rebuild"],
+        [sys.executable, "-c", f"{hidden}; import penstock.bench.stores.rebuild"],
         capture_output=True,
         text=True,
         timeout=60,

@@ -12,17 +12,17 @@ from typing import Any
 import msgspec
 import pytest
 
-from penstock.bench.machine import Machine
 from penstock.bench.peers.bar import verdict
 from penstock.bench.peers.bars import bars_table
 from penstock.bench.peers.both import table
+from penstock.bench.peers.brokers.gateway import Gateway, Real
+from penstock.bench.peers.brokers.peer import CONSUME, DURABLE, PACED, SINGLE, WRITTEN, Server
 from penstock.bench.peers.client_bars import client_bars
-from penstock.bench.peers.gateway import Gateway, Real
 from penstock.bench.peers.page import save
-from penstock.bench.peers.peer import CONSUME, DURABLE, PACED, SINGLE, WRITTEN, Server
 from penstock.bench.peers.plan import PHASES, Plan, ack_in, tasks_in, ways_in
 from penstock.bench.peers.rounds import what
 from penstock.bench.peers.table import Comparison, Row, SameClient
+from penstock.bench.reports.machine import Machine
 
 BARS = {bar.key: bar for bar in client_bars()}
 

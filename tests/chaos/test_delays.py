@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.bench.delay import bench_delay
+from penstock.bench.groups.delay import bench_delay
 from penstock.chaos.running.delay_load import judge
 from penstock.chaos.running.delays import run_delays
 from penstock.client.core.message import Message

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.bench.browser import Browser
+from penstock.bench.seen.browser import Browser
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ import time
 from contextlib import closing
 from pathlib import Path
 
-from penstock.bench.browser import Browser
+from penstock.bench.seen.browser import Browser
 from penstock.client import GroupConsumer, Producer
 from penstock.embedded import Broker
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from penstock.bench.stack import running_stack
+from penstock.bench.loads.stack import running_stack
 from penstock.cli.main import main
 from penstock.client.aio import MessageQuery as AsyncMessageQuery
 from penstock.client.reading.query import MessageQuery

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from penstock.bench.sparse_store import make_sparse_store
+from penstock.bench.stores.sparse_store import make_sparse_store
 from penstock.maintenance.verify.check import verify_store
 from penstock.shared.config import Config
 from penstock.shared.formats.checkpoint import Checkpoint, encode_checkpoint

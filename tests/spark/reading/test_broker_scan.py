@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from penstock.bench.stack import Stack, running_stack
+from penstock.bench.loads.stack import Stack, running_stack
 from penstock.client.connecting.asker import Asker
 from penstock.client.sending.producer import Producer
 from penstock.shared.errors import (

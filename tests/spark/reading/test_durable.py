@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from penstock.bench.stack import running_stack
+from penstock.bench.loads.stack import running_stack
 from penstock.client.sending.producer import Producer
 from penstock.shared.layout import StorePaths
 from penstock.shared.memory.positions import Positions

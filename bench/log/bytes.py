@@ -1,0 +1,155 @@
+"""How often is each byte of a message copied, checksummed and written on its way?
+
+What the loops do once for each byte is counted where it is done (HANDLED), and what the kernel does
+for the broker's processes is measured: it counts what each has read and written by calls, and the
+pages that each has made dirty, which go to the disk. Mapped memory is in no count of calls.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from penstock.bench.loads.load_process import Moved
+from penstock.bench.loads.target import Target, Where, opened
+from penstock.bench.log.produce import produce
+from penstock.bench.reports.machine import Machine
+from penstock.bench.reports.report import Shape
+from penstock.shared.errors import StoreUnavailable
+
+SETTLED_TIMEOUT_S = 60
+# As the committer and the flusher: one copies, the other syncs what has come together.
+CHUNK_BYTES, SYNC_BYTES = 1 << 20, 16 << 20
+
+
+class Step(NamedTuple):
+    """What is done to each byte of a body in one place. `where` is a name that a test looks up."""
+
+    who: str
+    does: str
+    where: str
+    copied: int
+    checksummed: int
+    written: int
+
+
+HANDLED = (
+    Step("producer", "makes the record, in its ring or in memory for a frame",
+         "shared.loops.pure.encode.RecordMaker", 1, 1, 0),
+    Step("writer", "copies a frame out of the ring, or the kernel one through a socket, twice",
+         "actors.writer.producer_rings.ProducerRings.read", 1, 0, 0),
+    Step("writer", "checks the frame", "shared.loops.pure.frame.check_frame", 0, 1, 0),
+    Step("writer", "copies it into the pool, stamped",
+         "shared.loops.pure.frame.put_stamped", 1, 0, 0),
+    Step("committer", "copies it into the page cache of the segment",
+         "actors.committer.Committer", 1, 0, 0),
+    Step("flusher", "has the kernel write it out", "actors.flusher.actor.Flusher", 0, 0, 1),
+    Step("reput", "walks the heads, not the bodies", "shared.loops.pure.walk.dispatch", 0, 0, 0),
+    Step("reader", "sends ranges of the page cache; the kernel copies them twice",
+         "actors.reader.actor.Reader", 2, 0, 0),
+    Step("consumer", "reads ranges of the files instead, where it may",
+         "client.core.log_files.LogFiles.read", 1, 0, 0),
+    Step("consumer", "checks a body, and copies it out, when it is looked at",
+         "shared.loops.pure.message.Message", 1, 1, 0),
+)  # fmt: skip
+
+
+class Counts(NamedTuple):
+    """Bytes of one process, as the kernel counts them."""
+
+    read: int
+    written: int
+    dirtied: int
+
+
+class Row(msgspec.Struct, frozen=True):
+    """Of one process, for each byte of the bodies that were sent."""
+
+    process: str
+    read_by_calls: float
+    written_by_calls: float
+    to_the_disk: float
+
+
+class Bytes(msgspec.Struct, frozen=True):
+    """One load."""
+
+    ack: str
+    size: int
+    messages: int
+    rows: list[Row]
+
+
+class Segments(msgspec.Struct, frozen=True):
+    """MB/s of a first write of an allocated file, and of the next one to the same place."""
+
+    gib: float
+    first_mb_per_s: float
+    again_mb_per_s: float
+    load_1m: float
+
+
+def bench_bytes(shape: Shape, where: Where, machine: Machine, moved: Moved) -> Bytes:
+    """Send at full rate, wait until all is on the disk, and say what each process moved for it."""
+    with opened(where, shape.ack) as target:
+        before = _moved(target)
+        result = produce(target, shape, machine, moved, "bytes")
+        _await_settled(target)
+        after = _moved(target)
+    body_bytes = result.stored * shape.size
+    rows = []
+    for name, ended in after.items():
+        began = before.get(name, Counts(0, 0, 0))
+        parts = [round((b - a) / body_bytes, 3) for a, b in zip(began, ended, strict=True)]
+        rows.append(Row(name, *parts))
+    return Bytes(shape.ack, shape.size, result.stored, rows)
+
+
+def _moved(target: Target) -> dict[str, Counts]:
+    found = {}
+    for name, pid in target.pids().items():
+        lines = Path(f"/proc/{pid}/io").read_text().splitlines()
+        count = {key: int(value) for key, _, value in (line.partition(": ") for line in lines)}
+        found[name] = Counts(count["rchar"], count["wchar"], count["write_bytes"])
+    return found
+
+
+def _await_settled(target: Target) -> None:
+    """Until the log is on the disk; queues and index are dirty by then, which is what counts."""
+    positions = target.positions
+    if positions is None:
+        raise StoreUnavailable(
+            "the processes of a broker elsewhere cannot be looked at", None, "name its store"
+        )
+    target.await_caught_up()
+    until = time.monotonic() + SETTLED_TIMEOUT_S
+    while positions["flushed"] < positions["wrote"]:
+        if time.monotonic() > until:
+            raise StoreUnavailable("the log is not on the disk", f"{SETTLED_TIMEOUT_S} s")
+        time.sleep(0.01)
+
+
+def measure_segments(place: Path, gib: float) -> Segments:
+    """Write a segment that was allocated just now, and then the same file again."""
+    size = round(gib * (1 << 30))
+    with tempfile.TemporaryFile(dir=place, buffering=0) as file:
+        os.posix_fallocate(file.fileno(), 0, size)
+        os.fsync(file.fileno())
+        first, again = _write(file.fileno(), size), _write(file.fileno(), size)
+    return Segments(gib, round(first, 1), round(again, 1), round(os.getloadavg()[0], 1))
+
+
+def _write(handle: int, size: int) -> float:
+    chunk = os.urandom(CHUNK_BYTES)
+    began = time.perf_counter()
+    for at in range(0, size, CHUNK_BYTES):
+        os.pwrite(handle, chunk[: size - at], at)
+        if (at + CHUNK_BYTES) % SYNC_BYTES == 0:
+            os.fdatasync(handle)
+    os.fdatasync(handle)
+    return size / (time.perf_counter() - began) / 1e6

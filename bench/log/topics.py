@@ -1,0 +1,32 @@
+"""What do many queues cost? The same load over a few of them, and over thousands.
+
+Each number of queues gets a broker of its own, whose queue files are small ones: as many of the
+default size would take more disk than the messages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from penstock.bench.loads.load_process import Moved
+from penstock.bench.loads.target import Where, opened
+from penstock.bench.log.produce import produce
+from penstock.bench.reports.machine import Machine
+from penstock.bench.reports.report import Result, Shape
+from penstock.shared.layout import CQ_ENTRY_BYTES
+
+SMALL_QUEUE_FILES = {"mapped_file_size_consume_queue_bytes": str(2000 * CQ_ENTRY_BYTES)}
+
+
+def bench_topics(
+    shape: Shape, queues: Sequence[int], where: Where, machine: Machine, moved: Moved
+) -> Iterator[Result]:
+    """Send at full rate to each of these numbers of queues."""
+    for number in queues:
+        # besides those of the load a broker has a few of its own
+        settings = {**SMALL_QUEUE_FILES, "max_queues": str(max(1 << 16, number + 1024))}
+        with opened(where, shape.ack, settings) as target:
+            of_these = msgspec.structs.replace(shape, queues=number)
+            yield produce(target, of_these, machine, moved, "topics")

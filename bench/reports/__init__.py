@@ -1,0 +1,4 @@
+"""What was measured, put into words, tables and plots, beside what the machine can do.
+
+May import `bench/loads`, and what that may. Nothing is measured of the product here.
+"""
