@@ -131,7 +131,10 @@ def test_a_stream_of_rabbitmq_is_never_counted_as_durable(tmp_path: Path) -> Non
         pass
 
 
-def test_a_driver_that_cannot_be_built_says_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_driver_that_cannot_be_built_says_what_it_needs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.bench.peers.brokers.java.TARGET", tmp_path)  # nothing fetched yet
     monkeypatch.setattr("shutil.which", lambda *_, **__: None)
     with pytest.raises(MissingDependency, match="mvn is not installed.*apt-get install maven"):
         Java("kafka", "Kafka").build()

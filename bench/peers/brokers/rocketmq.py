@@ -23,7 +23,7 @@ from penstock.remoting.codes import Request, Response
 from penstock.remoting.command import Command, decode_command, encode_command
 from penstock.shared.errors import StoreUnavailable
 
-TESTS = HERE.parent.parent / "tests"
+TESTS = HERE.parents[2] / "tests"
 SERVERS = TESTS / "interop" / "rocketmq" / "java-5.3"
 ENDING = TESTS / "interop" / "rocketmq" / "java"
 MAKERS = (TESTS / "golden" / "maker" / "java", TESTS / "golden" / "maker" / "java-5.3")
