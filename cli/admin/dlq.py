@@ -23,7 +23,7 @@ from penstock.cli.printing.output import (
     shown_time,
 )
 from penstock.cli.printing.suggestions import Group
-from penstock.shared.errors import MessageNotFound, UnreadableBody
+from penstock.shared.errors import MessageNotFound, TopicNotFound, UnreadableBody
 
 if TYPE_CHECKING:
     from penstock.client.core.message import Message
@@ -202,7 +202,7 @@ def export(
 def _letters(
     group: str, start: str, most: int | None, where: dict[str, Any], timeout: float
 ) -> Iterator[Message]:
-    """Dead letters, oldest first. Raises TopicNotFound where the group never had one."""
+    """Dead letters, oldest first. Raises MessageNotFound where the group never had one."""
     from penstock.client.connection import Connection
     from penstock.shared.messaging.system_topics import dlq_topic
     from penstock.shared.names import check_group
@@ -214,7 +214,15 @@ def _letters(
             topic, start=start, follow=False, timeout_ms=int(timeout * 1000)
         ) as consumer,
     ):
-        while count != most and (batch := consumer.poll(None)):
+        while count != most:
+            try:
+                batch = consumer.poll(None)
+            except TopicNotFound:
+                # the topic is made by the first one, and not by whoever looks for it
+                hint = "see which groups have some: penstock dlq ls"
+                raise MessageNotFound("the group has no dead letters", group, hint) from None
+            if not batch:
+                return
             for message in batch[: None if most is None else most - count]:
                 count += 1
                 yield message

@@ -177,7 +177,8 @@ def reset(
             found = admin.reset(group, topic, wanted, dry_run=True)
         if output != "json":
             _print_reset(found)
-        if not dry_run and (yes or _agreed(f"set these offsets of group {group}")):
+        question = f"set these offsets of group {group}"
+        if not dry_run and (yes or _agreed(question, "add --yes, or --dry-run to look first")):
             with progress("setting"):
                 admin.reset(group, topic, wanted)
             if output != "json":
@@ -202,19 +203,17 @@ Examples:
 @broker_options
 def rm(group: str, yes: bool, timeout: float, store: Path | None, endpoint: str | None) -> None:
     """Forget GROUP and its offsets. Refused while it has members; no message is deleted."""
-    if not yes and not _agreed(f"forget group {group} and its offsets"):
+    if not yes and not _agreed(f"forget group {group} and its offsets", "add --yes"):
         return
     with progress("removing"), _admin(store, endpoint, timeout) as admin:
         admin.delete(group)
     click.echo(f"group {group} is gone")
 
 
-def _agreed(question: str) -> bool:
+def _agreed(question: str, hint: str) -> bool:
     """Whether whoever is at the terminal agrees. Raises InvalidArgument where nobody is there."""
     if not sys.stdin.isatty():
-        raise InvalidArgument(
-            "nobody is at a terminal to be asked", question, "add --yes, or --dry-run to look first"
-        )
+        raise InvalidArgument("nobody is at a terminal to be asked", question, hint)
     return click.confirm(f"{question}?", default=False, err=True)
 
 

@@ -81,7 +81,10 @@ def test_a_dead_letter_is_given_to_its_group_once_more(command: Command, letters
 
 def test_a_group_without_dead_letters_is_told_so(command: Command, store: Path) -> None:
     assert command("dlq", "ls", "--store", store).stdout.split() == ["group", "messages", "ever"]
-    assert command("dlq", "show", "billing", "--store", store).returncode == 1
+    for verb in ("show", "export", "resend"):
+        done = command("dlq", verb, "billing", "--store", store)
+        assert done.returncode == 1 and "the group has no dead letters" in done.stderr
+        assert "topics create" not in done.stderr
 
 
 def test_consume_as_a_member_goes_on_where_the_group_is(command: Command, store: Path) -> None:

@@ -97,6 +97,7 @@ def test_nothing_is_set_or_removed_where_nobody_can_agree(command: Command, stor
     for said in (("reset", "billing", "orders", "--to", "latest"), ("rm", "billing")):
         done = command("groups", *said, "--store", store, stdin=subprocess.DEVNULL)
         assert done.returncode == 2 and "--yes" in done.stderr
+        assert ("--dry-run" in done.stderr) == (said[0] == "reset"), "what there is to be added"
     with GroupAdmin(store=store) as admin:
         assert [queue.offset for queue in admin.describe("billing").queues] == [4]
 
