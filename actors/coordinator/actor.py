@@ -250,7 +250,7 @@ class Coordinator(Actor):
                 self._heard(request, peer, now_ms)
                 member = request.group, request.client_id
                 key: tuple[object, ...] = ("claim", *member, request.topic, request.queue_ids)
-                work = self._requests.claim(request, self._catches_up(now_ms))
+                work = self._requests.claim(request, peer, self._catches_up(now_ms))
                 self._long.add(key, peer, request.request, work)
                 return
             case words.Commit():

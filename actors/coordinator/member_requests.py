@@ -26,6 +26,7 @@ from penstock.shared.errors import (
     StoreDamaged,
     UnknownMember,
 )
+from penstock.shared.messaging.system_topics import SYSTEM_GROUP_PREFIX
 from penstock.shared.names import check_group, check_topic
 from penstock.shared.next_steps import did_you_mean, verify
 from penstock.shared.progress.group_journal import MemberRow
@@ -123,7 +124,7 @@ class MemberRequests:
             self._config.broker_name,
             settings["retryMaxTimes"],
             settings["retryQueueNums"],
-            settings["consumeTimeoutMinute"] * 60_000,
+            self._files.groups.consume_timeout_ms(group.name),
             joining.lost,
         )
 
@@ -152,7 +153,10 @@ class MemberRequests:
         return max(LEAST_HEARTBEAT_MS, self._members.count * 1000 // MOST_HEARTBEATS_PER_S)
 
     def _check(self, request: Join) -> None:
-        check_group(request.group)
+        if check_group(request.group).startswith(SYSTEM_GROUP_PREFIX):
+            # its offsets say how far half messages and deletions are
+            what = "this group is the broker's own"
+            raise InvalidArgument(what, request.group, "choose another name")
         for each in request.subscriptions:
             check_topic(each.topic)
         if size_of(request.subscriptions) > MAX_SUBSCRIPTION_CHARACTERS:
@@ -229,13 +233,15 @@ class MemberRequests:
     # --- queues ---
 
     def claim(
-        self, request: Claim, is_queued: Callable[[], bool]
+        self, request: Claim, peer: bytes, is_queued: Callable[[], bool]
     ) -> Generator[bool, None, Claimed]:
         """Find out where queues without an offset begin, one at a step, then give what is free.
 
         For `is_queued` see LogOffsets.agree. Raises PenstockError.
         """
         member = self.member(request)
+        if member.is_anothers(peer):
+            raise _unknown(request)  # or one that has its name would have its claims
         if member.row.model == "broadcasting":
             raise InvalidArgument(
                 "a member that broadcasts has all queues, and claims none",
@@ -347,12 +353,16 @@ class MemberRequests:
         """The member that asks. Raises UnknownMember."""
         found = self._members.member(request.group, request.client_id)
         if found is None:
-            raise UnknownMember(
-                "the group has no such member, or has it no longer",
-                f"{request.client_id} of {request.group}",
-                "join again",
-            )
+            raise _unknown(request)
         return found
+
+
+def _unknown(request: Beat | Claim | Commit | Release) -> UnknownMember:
+    return UnknownMember(
+        "the group has no such member, or has it no longer",
+        f"{request.client_id} of {request.group}",
+        "join again",
+    )
 
 
 def _too_many(what: str, most: int) -> BrokerBusy:

@@ -18,10 +18,12 @@ It is not believed of one that is carried: the connection is the gateway's, and 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator
 
 from msgspec.structs import replace
 
+from penstock.shared.errors import InvalidArgument
 from penstock.shared.progress.group_journal import Entry, Gone, MemberRow
 from penstock.shared.wire.group_messages import Join, Model, SubscriptionData
 
@@ -36,13 +38,14 @@ HEARTBEATS_TO_RETURN = 2
 ORDERLY_KEEP_MS = 60_000
 # Between two looks at who is silent.
 LOOK_MS = 250
+_log = logging.getLogger(__name__)
 
 
 class Member:
     """One member as it joined, and when it was heard."""
 
     __slots__ = (
-        "address", "client_id", "connection", "gone_ms", "group", "is_parting", "peer",
+        "address", "client_id", "connection", "gone_ms", "group", "instance", "is_parting", "peer",
         "row", "seen_ms", "silent_after_ms", "told_unheard", "told_version", "waits_for",
     )  # fmt: skip
 
@@ -52,6 +55,7 @@ class Member:
         self.peer = b""
         self.address = ""
         self.is_parting = False
+        self.instance = ""  # of whom nobody has heard yet, or who says none
         self.connection = -1
         self.seen_ms = now_ms
         self.silent_after_ms = row.session_timeout_ms
@@ -63,11 +67,20 @@ class Member:
         # topics of which it did not get a queue that it asked for
         self.waits_for: set[str] = set()
 
+    def is_anothers(self, peer: bytes) -> bool:
+        """Whether its process is there, by another connection than this."""
+        return self.instance != "" and self.connection >= 0 and self.peer != peer
+
+    @property
+    def wants(self) -> list[str]:
+        """What it subscribes to, in words."""
+        return sorted(f"{each.topic} ({each.expression})" for each in self.row.subscriptions)
+
 
 class Group:
     """The members of a group."""
 
-    __slots__ = ("ids", "members", "name", "tell_ms", "version")
+    __slots__ = ("ids", "is_warned", "members", "name", "tell_ms", "version")
 
     def __init__(self, name: str, version: int) -> None:
         self.name = name
@@ -78,6 +91,8 @@ class Group:
         self.ids: tuple[str, ...] = ()
         # before then it is not told of another change
         self.tell_ms = 0
+        # its members subscribe to different things, and the broker's log says so
+        self.is_warned = False
 
 
 class Membership:
@@ -102,12 +117,21 @@ class Membership:
     def join(self, join: Join, peer: bytes, connection: int, now_ms: int, version: int) -> Member:
         """A new member, or one that is heard again. `version` is for a group that is not there.
 
-        `connection` is -1 where it is not known, or has ended already.
+        `connection` is -1 where it is not known, or has ended already. Raises InvalidArgument where
+        another process has the name and is there: both would read the member's queues.
         """
+        known = self.member(join.group, join.client_id)
+        if known is not None and known.connection >= 0 and _differ(known.instance, join.instance):
+            raise InvalidArgument(
+                "another process is this member of the group",
+                f"{join.client_id} of {join.group}" + (known.address and f", {known.address}"),
+                "give each its own client_id; one that has died is forgotten after its session",
+            )
         row = MemberRow(
             join.group, join.client_id, join.subscriptions, join.session_timeout_ms,
             join.model, join.start, join.start_timestamp_ms, join.orderly, carried=join.carried,
         )  # fmt: skip
+        wants_other = known is None or known.row.subscriptions != row.subscriptions
         member = self._add(row, now_ms, version)
         if member.is_parting != join.parting:
             member.is_parting = join.parting
@@ -117,7 +141,10 @@ class Membership:
                 self.change(member.group)
             member.row = row
             self._changes.append(row)
+        if wants_other:
+            _compare(member)
         self.heard(member, now_ms, peer)
+        member.instance = join.instance
         member.silent_after_ms = row.session_timeout_ms
         if member.peer != peer or member.connection != connection:
             self._connect(member, peer, connection)
@@ -289,6 +316,28 @@ def return_ms(row: MemberRow, heartbeat_ms: int) -> int:
     # of one that is carried the gateway may have died too
     least_ms = CARRIED_GRACE_MS if row.carried else 0
     return min(row.session_timeout_ms, max(least_ms, HEARTBEATS_TO_RETURN * heartbeat_ms))
+
+
+def _differ(instance: str, other: str) -> bool:
+    """Whether these are two processes. One that a gateway speaks for says none."""
+    return "" not in (instance, other) and instance != other
+
+
+def _compare(member: Member) -> None:
+    """Warn, once in its group's life, where members want different things: each queue is divided
+    among all of them, as RocketMQ's clients do it."""
+    group = member.group
+    # one is enough: the others want what it wants, or it was said
+    other = next((each for each in group.members.values() if each is not member), member)
+    if group.is_warned or other.wants == member.wants:
+        return
+    group.is_warned = True
+    _log.warning(
+        "group %s: its members subscribe to different things, %s to %.200s and %s to %.200s; what "
+        "is in a queue whose member does not want it reaches nobody",
+        *(group.name, other.client_id, ", ".join(other.wants)),
+        *(member.client_id, ", ".join(member.wants)),
+    )
 
 
 def _grace_ms(member: Member) -> int:

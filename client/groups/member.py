@@ -219,7 +219,9 @@ class GroupMember:
             own = f"{os.getpid()}#{time.time_ns()}"
             is_shared = self._options.member.model == "broadcasting"
             client_id = f"{ip}@{'DEFAULT' if is_shared else own}"
-        return self._options._replace(member=self._options.member._replace(client_id=client_id))
+        instance = os.urandom(8).hex()
+        member = self._options.member._replace(client_id=client_id, instance=instance)
+        return self._options._replace(member=member)
 
     def _keep_offsets(self, options: GroupOptions, readers: dict[str, AssignedCore]) -> Save:
         # most groups have their offsets with the broker

@@ -73,6 +73,12 @@ class SubscriptionGroups:
             }
         return found
 
+    def consume_timeout_ms(self, group: str) -> int:
+        """How long its members may have a message in hand. RocketMQ's broker asks nobody for it, so
+        the file may say a time that no member can keep."""
+        minutes = self.settings(group)["consumeTimeoutMinute"]
+        return 60_000 * (minutes if minutes > 0 else DEFAULTS["consumeTimeoutMinute"])
+
     def switched_off(self, group: str, model: str) -> NoPermission | None:
         """Why the group's members may not consume in this way now; None where they may."""
         settings, what = self.settings(group), ""

@@ -67,8 +67,8 @@ class Join(WireMessage, frozen=True):
     retries is made at once, as RocketMQ's clients expect; else whoever has a message come again has
     it made, and most groups need none. One that is `parting` does not divide the queues with the
     others any more, and keeps its claims until it gives them up. Of one that is `carried` somebody
-    else speaks: that connection's end says nothing of the member's.
-    """
+    else speaks: that connection's end says nothing of the member's. Each process has another
+    `instance`: one that takes a living member's name is refused."""
 
     request: Number
     group: Name
@@ -84,6 +84,7 @@ class Join(WireMessage, frozen=True):
     retry_topic: bool = False
     parting: bool = False
     carried: bool = False
+    instance: Annotated[str, msgspec.Meta(max_length=64)] = ""
 
 
 class Beat(WireMessage, frozen=True):

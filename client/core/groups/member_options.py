@@ -20,3 +20,5 @@ class MemberOptions(NamedTuple):
     start: StartRule = "last"
     start_timestamp_ms: int = 0
     orderly: bool = False
+    # another one in each process: two of one client id are told apart by it
+    instance: str = ""

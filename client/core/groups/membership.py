@@ -228,7 +228,7 @@ class Membership:
         self._asked.ask(
             Join, *self._own, options.subscriptions, options.session_timeout_ms, options.model,
             options.start, options.start_timestamp_ms, options.orderly, held[:MAX_CLAIMS],
-            self.aim.run, parting=self._parting,
+            self.aim.run, parting=self._parting, instance=options.instance,
         )  # fmt: skip
 
     @property

@@ -502,6 +502,55 @@ def test_a_late_word_of_leaving_does_not_end_who_has_the_name_now(
     assert other.claim(0).queues[0].offset == 1
 
 
+def test_a_second_process_of_one_id_is_refused_while_the_first_is_there(
+    coordinator: Callable[..., Started],
+) -> None:
+    broker, actor, member = coordinator()
+    first, again, second = member("a"), member("a"), member("a")
+    got = first.own(instance="x")
+    refused = second.join(instance="y")
+    assert (refused.status, refused.what) == (
+        "INVALID_ARGUMENT",
+        "another process is this member of the group",
+    )
+    assert second.claim(0).status == "UNKNOWN_MEMBER"
+    assert first.commit((0, 1, got.epoch)).lost == ()
+    held = (words.HeldClaim(TOPIC, 0, got.epoch),)
+    assert again.join(instance="x", held=held).lost == (), "it has come by another connection"
+    assert second.join(instance="y").status == "INVALID_ARGUMENT"
+    broker.clock.advance(SESSION_MS + 1000)
+    actor.work()
+    assert second.join(instance="y").members == ("a",), "a silent one is there no more"
+    assert again.join(instance="x", held=held).status == "INVALID_ARGUMENT"
+    assert second.claim(0).queues[0].offset == 1
+
+
+def test_members_that_want_different_things_are_named_in_the_log_once(
+    coordinator: Callable[..., Started], caplog: pytest.LogCaptureFixture
+) -> None:
+    broker, _, member = coordinator()
+    for name, topics in (("a", ("orders", "bills")), ("b", ("bills", "orders"))):
+        member(name).join(*topics)
+        broker.clock.advance(GATHER_MS)
+    assert not caplog.records
+    third = member("c")
+    for topic in ("orders", "bills"):
+        third.join(topic)
+    (said,) = caplog.messages
+    assert "a to bills (*), orders (*) and c to orders (*)" in said
+
+
+def test_a_timeout_in_hand_that_nobody_can_keep_is_rocketmqs(
+    coordinator: Callable[..., Started],
+) -> None:
+    """Its broker asks nobody for this setting, so a file may say anything."""
+    _, _, member = coordinator()
+    first = member("a")
+    for minutes, timeout_ms in ((0, 900_000), (-1, 900_000), (2, 120_000)):
+        first.ask(words.SetGroup, {"consumeTimeoutMinute": minutes})
+        assert first.join().consume_timeout_ms == timeout_ms
+
+
 def test_one_that_is_parting_keeps_its_queues_and_the_others_divide_them(
     coordinator: Callable[..., Started],
 ) -> None:
@@ -827,6 +876,8 @@ def test_bad_requests_are_refused_with_the_reason_and_hurt_nobody(
     assert first.claim(99).taken == (99,)
     assert member("b").join(model="broadcasting").status == "INVALID_ARGUMENT"
     assert member("c", group="a group").join().status == "INVALID_ARGUMENT"
+    own = member("c", group="CID_RMQ_SYS_TRANS").join("RMQ_SYS_TRANS_HALF_TOPIC")
+    assert (own.status, own.what) == ("INVALID_ARGUMENT", "this group is the broker's own")
     assert first.ask(words.SetGroup, {"consumeEnable": False}).settings["consumeEnable"] is False
     assert member("d").join().status == "NO_PERMISSION"
 
