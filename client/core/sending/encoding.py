@@ -351,9 +351,9 @@ def _extra(properties: Mapping[str, str] | None, wait: bool, where: str) -> byte
         raise wrong_type(InvalidMessage, where + "properties", properties, expected)
     if not TIMER_PROPERTIES.isdisjoint(properties) or DELAY in properties:
         raise InvalidMessage(
-            f"a message of a batch asks for a delay{', ' + where if where else ''}",
+            f"a message of a batch or transaction asks for a delay{where and ', ' + where}",
             min(properties.keys() & {*TIMER_PROPERTIES, DELAY}),
-            "a batch is delivered at once, as in RocketMQ: send the message by itself",
+            "neither is delayed, as in RocketMQ: send the message by itself",
         )
     if not RESERVED.isdisjoint(properties):
         raise InvalidMessage(

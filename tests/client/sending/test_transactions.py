@@ -17,7 +17,12 @@ import pytest
 
 from penstock.chaos.broker import Broker
 from penstock.client import Consumer, Producer, aio
-from penstock.shared.errors import InvalidArgument, PenstockError, TransactionEnded
+from penstock.shared.errors import (
+    InvalidArgument,
+    InvalidMessage,
+    PenstockError,
+    TransactionEnded,
+)
 
 WAIT_S = 30
 SETTINGS = {"transaction_check_interval_ms": 300, "transaction_time_out_ms": 100}
@@ -57,6 +62,8 @@ def test_a_block_commits_at_its_end_and_rolls_back_on_an_exception(broker: Broke
             assert seen(broker, "block") == []
         with pytest.raises(ZeroDivisionError), producer.transaction("block") as transaction:
             transaction.send(b"never")
+            with pytest.raises(InvalidMessage, match="of a batch or transaction asks for a delay"):
+                transaction.send(b"later", properties={"DELAY": "3"})
             raise ZeroDivisionError
         assert seen(broker, "block") == [b"first", b"second"]
     with Consumer(store=broker.store, topic="block", follow=False) as consumer:
