@@ -24,7 +24,7 @@ from penstock.client.groups.control import GroupControl, not_committed
 from penstock.client.groups.member import GroupMember
 from penstock.client.groups.message import Batch, GroupMessage
 from penstock.client.groups.stop_signals import stop_signals
-from penstock.client.groups.workers import judge_into, report
+from penstock.client.groups.workers import STILL_BUSY, judge_into, report
 from penstock.shared.errors import QueueUnreadable
 
 if TYPE_CHECKING:
@@ -170,8 +170,10 @@ class GroupConsumer(GroupMember, GroupControl):
         finally:
             self.stop()
             try:
-                await asyncio.wait(crew, timeout=CLOSE_S)
-                await self.close()
+                _, busy = await asyncio.wait(crew, timeout=CLOSE_S)
+                if busy:
+                    log().warning(STILL_BUSY, self.loop, len(busy))
+                await self.close(0 if busy else CLOSE_S)
             finally:
                 # where the task is cancelled once more: others are to have its queues all the same
                 if self._loop is not None:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from penstock.client.connecting.asker import Asker
 from penstock.client.connecting.broker_address import Store
 from penstock.client.connecting.where import Where
-from penstock.client.core.start import StartAt
+from penstock.client.core.start import StartAt, check_given
 from penstock.shared.errors import QueueNotFound
 from penstock.shared.names import check_group, check_topic
 from penstock.shared.next_steps import no_such_topic
@@ -76,7 +76,7 @@ class GroupAdmin:
         QueueNotFound, and InvalidArgument for an offset past a queue's end.
         """
         check_group(group)
-        wanted = dict(offsets)
+        wanted = check_given(offsets)
         return self._asker.ask(
             lambda number, run: words.ResetOffsets(number, group, topic, wanted, dry_run, run),
             words.OffsetsReset,

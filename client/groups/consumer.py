@@ -129,8 +129,7 @@ class GroupConsumer(GroupMember, GroupControl):
         finally:
             self.stop()
             try:
-                crew.join(CLOSE_S)
-                self.close()
+                self.close(CLOSE_S if crew.join(CLOSE_S) else 0)
             finally:
                 # a second Ctrl-C leaves at once; what handlers still do is handled again by others
                 self.loop.begin_to_leave()

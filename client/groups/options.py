@@ -19,6 +19,18 @@ from penstock.shared.names import check_group, check_topic
 from penstock.shared.wire.group_messages import StartRule, SubscriptionData
 
 MIN_SESSION_MS = 1000
+# What a member's settings are at least, where they are given.
+_LEAST = {
+    "max_messages": 1,
+    "max_bytes": 1,
+    "max_span": 1,
+    "commit_ms": 1,
+    "suspend_ms": 0,
+    "max_times": 0,
+    "consume_timeout_ms": 1,
+}
+# Those that are None where the group's settings count.
+_OF_GROUP = ("max_times", "consume_timeout_ms")
 
 
 class Sql(NamedTuple):
@@ -98,11 +110,13 @@ def group_options(
 ) -> GroupOptions:
     """All of it, checked. Raises InvalidArgument and FilterError."""
     check_group(check_text("group", group))
-    for name in ("max_messages", "max_bytes", "max_span", "commit_ms"):
-        check_at_least(name, getattr(settings, name), 1)
+    for name, least in _LEAST.items():
+        if (value := getattr(settings, name)) is not None or name not in _OF_GROUP:
+            check_at_least(name, value, least)
     chosen = check_topics(topics, tags, sql)
     if not check_bool("broadcasting", broadcasting):
-        chosen.setdefault(retry_topic(group), "*")
+        # whatever the program says of it: what is left out there was given back, and is lost
+        chosen[retry_topic(group)] = "*"
     subscriptions, selections = [], {}
     for topic, wanted in chosen.items():
         kind, text = (SQL92, wanted.condition) if isinstance(wanted, Sql) else (TAG, wanted)

@@ -22,6 +22,7 @@ from penstock.shared.errors import QueueUnreadable
 BUSY_S = 0.002
 MAX_HANDFUL = 512
 Handler = Callable[[Any], Any]
+STILL_BUSY = "%r ends, and %d of its handlers have not: what they handle is handled again by others"
 
 
 class Pace:
@@ -75,7 +76,9 @@ class Workers:
             if thread.ident is None:
                 return not self.is_alive  # this one and those after it could not be started
             thread.join(None if until is None else max(0.0, until - time.monotonic()))
-        return not self.is_alive
+        if busy := sum(thread.is_alive() for thread in self._threads):
+            log().warning(STILL_BUSY, self._source.loop, busy)
+        return not busy
 
     @property
     def is_alive(self) -> bool:

@@ -4,6 +4,9 @@ It begins without any queue and asks nobody what there is: offsets come from the
 queues a pull names is decided when it leaves, so a pull that the reader holds for some queues does
 not see one that is added, or goes on. After `STALE_MS` it is replaced: by then it is known to be
 held, and what an answer brings is not thrown away.
+
+A topic that may not be read at the moment, or is gone, is waited for, as a group is that is
+switched off: an operator may take a right away under members that run, and give it back.
 """
 
 from __future__ import annotations
@@ -11,15 +14,25 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from penstock.client.core import log
 from penstock.client.core.consumer_core import ConsumerCore
 from penstock.client.core.message import Message, Part
 from penstock.client.core.reading.records_at_hand import DIRECT_PULL_BYTES
 from penstock.client.core.selection import Selection
 from penstock.client.core.start import StartAt
 from penstock.client.core.timeouts import REPEAT_MS
-from penstock.shared.errors import PenstockError, QueueNotFound, StoreDamaged
+from penstock.shared.errors import (
+    NoPermission,
+    PenstockError,
+    QueueNotFound,
+    StoreDamaged,
+    TopicNotFound,
+)
+from penstock.shared.wire.messages import Pulled
 
 STALE_MS = 20
+# After a refusal that is waited for, nothing is asked for this long.
+REFUSED_MS = 500
 # A pull that follows the last one within this time, and that was answered with much, asks for more,
 # up to the second number: the reader gives no more.
 SOON_MS, MAX_PULL_BYTES = 50, 8 << 20
@@ -66,6 +79,8 @@ class AssignedCore(ConsumerCore):
         # what the pull that is on its way names
         self._named_queues: set[int] = set()
         self._stale_since_ms = -1
+        # after a refusal; and whether the log says that it waits
+        self._rests_until_ms, self._is_told = 0, False
         # what one pull asks for, when it left, and what has come since
         self._pull_bytes, self._pulled_ms, self._came_bytes = DIRECT_PULL_BYTES, 0, 0
 
@@ -104,6 +119,7 @@ class AssignedCore(ConsumerCore):
         """Forget a queue, and what has come of it."""
         if self.cursors.pop(queue_id, None) is None:
             return
+        self._rests_until_ms = 0  # the others were not meant
         self._paused.discard(queue_id)
         self._aside.forget(queue_id)
         self._at_hand.drop(queue_id)
@@ -127,6 +143,8 @@ class AssignedCore(ConsumerCore):
 
     def outgoing(self, now_ms: int) -> list[tuple[bytes, ...]]:
         self._now_ms = now_ms
+        if now_ms < self._rests_until_ms:
+            return []
         if self._pending is not None and not self._active <= self._named_queues:
             if self._stale_since_ms < 0:
                 self._stale_since_ms = now_ms
@@ -135,6 +153,8 @@ class AssignedCore(ConsumerCore):
         return super().outgoing(now_ms)
 
     def wait_ms(self, now_ms: int) -> int:
+        if now_ms < self._rests_until_ms:
+            return self._rests_until_ms - now_ms
         if self._pending is None:
             idle = self._all_asked or self._at_hand.size_bytes > 0 or self.has_unread
             return REPEAT_MS if idle else 0
@@ -161,11 +181,25 @@ class AssignedCore(ConsumerCore):
             self._at_hand.pop()
             self._came_bytes += part.size
             return Taken(part.queue_id, found, part.size, part.stop)
-        if isinstance(self._refused, QueueNotFound):
-            # the topic has fewer queues by now, and the coordinator is about to say so
-            self._refused = None
+        self._wait_where_refused()
         self._raise_errors()
         return None
+
+    def _wait_where_refused(self) -> None:
+        # that the topic is gone, or has fewer queues, the coordinator is about to say as well; of
+        # one that broadcasts it says nothing
+        gone = () if self._queues is None else (QueueNotFound, TopicNotFound)
+        error = self._refused
+        if not isinstance(error, (NoPermission, *gone)):
+            return
+        self._refused, self._rests_until_ms = None, self._now_ms + REFUSED_MS
+        if isinstance(error, NoPermission) and not self._is_told:
+            self._is_told = True
+            log().warning("topic %s is waited for: %s", self.topic, error)
+
+    def _pulled(self, answer: Pulled, payload: bytes | memoryview) -> None:
+        self._is_told = False
+        super()._pulled(answer, payload)
 
     def _skip(self, queue_id: int, cursor: int, min_offset: int) -> None:
         super()._skip(queue_id, cursor, min_offset)

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from penstock.client import Consumer, Producer
+from penstock.client.groups import consumer as consumer_module
 from penstock.client.groups.admin import GroupAdmin
 from penstock.client.groups.consumer import GroupConsumer
 from penstock.client.groups.local_offsets import HOME_VARIABLE, decode_offsets
@@ -350,6 +351,100 @@ def test_a_broadcasting_member_commits_into_its_file(
         assert sum(decode_offsets(file.read_bytes()).values()) == 3
 
 
+def test_retries_come_whatever_a_program_says_of_their_topic(broker: Any, topic: str) -> None:
+    named = {topic: "*", f"%RETRY%{topic}": "nothing"}
+    with GroupConsumer(store=broker.store, group=topic, topics=named, start="first") as consumer:
+        (message, *_) = consumer.poll(WAIT_S, 1)
+        message.retry(delay=0)
+        again: list[bytes] = []
+        until = time.monotonic() + WAIT_S
+        while not again and time.monotonic() < until:
+            again += [each.body for each in consumer.poll(1) if each.reconsume_times]
+        assert again == [message.body]
+
+
+def test_members_wait_for_a_topic_that_may_not_be_read_or_is_deleted(
+    broker: Any, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    other = topic + "x"
+    consumer = GroupConsumer(store=broker.store, group=topic, topics=[topic, other], start="first")
+    handled: list[bytes] = []
+    running = threading.Thread(
+        target=consumer.run, args=(lambda message: handled.append(message.body),), daemon=True
+    )
+    with Producer(store=broker.store) as producer:
+
+        def add(to: str, count: int, body: bytes) -> None:
+            for number in range(count):
+                producer.send(to, body, queue=number % 4).result(WAIT_S)
+
+        producer.create_topic(other, 4)
+        running.start()
+        wait_for(lambda: len(handled) == 20)
+        producer.update_topic(topic, perm=2)
+        wait_for(lambda: any("is waited for" in said for said in caplog.messages))
+        add(topic, 8, b"late")
+        add(other, 8, b"other")
+        wait_for(lambda: handled[20:] == [b"other"] * 8)
+        producer.update_topic(topic, perm=6)
+        wait_for(lambda: handled[28:] == [b"late"] * 8)
+        producer.delete_topic(topic)
+        add(other, 8, b"goes on")
+        wait_for(lambda: handled[36:] == [b"goes on"] * 8)
+        producer.create_topic(topic, 4)
+        add(topic, 8, b"again")
+        wait_for(lambda: handled[44:].count(b"again") >= 8)
+        assert running.is_alive()
+        consumer.stop()
+        running.join(WAIT_S)
+    said = [each for each in caplog.messages if "is waited for" in each]
+    assert len(said) == 1 and "has permission 2" in said[0]
+
+
+def test_a_handler_that_never_ends_is_waited_for_once(
+    broker: Any, topic: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(consumer_module, "CLOSE_S", 0.2)
+    consumer = GroupConsumer(store=broker.store, group=topic, topics=topic, start="first")
+    began, may_end = threading.Event(), threading.Event()
+
+    def handle(message: GroupMessage) -> None:
+        began.set()
+        may_end.wait()
+
+    running = threading.Thread(target=consumer.run, args=(handle, 1), daemon=True)
+    running.start()
+    assert began.wait(WAIT_S)
+    consumer.stop()
+    running.join(20)  # `close` by itself would wait for 30 s more
+    assert not running.is_alive()
+    assert "1 of its handlers have not" in caplog.text
+    with GroupConsumer(store=broker.store, group=topic, topics=topic) as after:
+        assert sorted(take(after, 20), key=int) == numbers()
+    may_end.set()
+
+
+@pytest.mark.parametrize("broadcasting", [False, True])
+def test_a_second_member_of_one_client_id_is_refused(
+    broker: Any, topic: str, broadcasting: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(HOME_VARIABLE, str(tmp_path))
+    same: dict[str, Any] = {
+        "store": broker.store, "group": topic, "topics": topic, "start": "first",
+        "client_id": "worker", "broadcasting": broadcasting,
+    }  # fmt: skip
+    with GroupConsumer(**same) as first:
+        (one, *_) = first.poll(WAIT_S, 1)
+        one.ack()
+        refused = pytest.raises(InvalidArgument, match="another process is this member")
+        with GroupConsumer(**same) as second, refused:
+            second.poll(WAIT_S)
+        found = [one.body, *take(first, 19)]
+    assert sorted(found, key=int) == numbers()
+    with GroupConsumer(**same) as after:
+        assert not after.poll(0.5), "who comes later goes on"
+
+
 @pytest.mark.parametrize("model", ["clustering", "broadcasting"])
 def test_a_running_member_waits_while_its_group_is_switched_off(
     broker: Any, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: str
@@ -387,6 +482,10 @@ def test_what_is_wrong_is_told_before_anybody_is_asked(broker: Any) -> None:
         {"session_timeout_ms": 5},
         {"topics": {"orders": 5}},
         {"client_id": 7},
+        {"max_times": -1},
+        {"max_times": "3"},
+        {"suspend_ms": -1},
+        {"consume_timeout_ms": 0},
     )
     for wrong in mistakes:
         usual: dict[str, Any] = {"group": "g", "topics": "orders", "store": broker.store}
@@ -394,6 +493,11 @@ def test_what_is_wrong_is_told_before_anybody_is_asked(broker: Any) -> None:
             GroupConsumer(**(usual | wrong))
     with pytest.raises(FilterError):
         GroupConsumer(store=broker.store, group="g", topics="orders", sql="a >")
+    with (
+        GroupAdmin(store=broker.store) as admin,
+        pytest.raises(InvalidArgument, match="no queue can"),
+    ):
+        admin.reset("g", "orders", {0: -1})
     closed = GroupConsumer(store=broker.store, group="g", topics="orders")
     closed.close()
     with pytest.raises(StoreUnavailable, match="closed"):
