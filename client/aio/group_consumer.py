@@ -10,6 +10,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, suppress
+from inspect import isawaitable
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
@@ -24,7 +25,7 @@ from penstock.client.groups.control import GroupControl, not_committed
 from penstock.client.groups.member import GroupMember
 from penstock.client.groups.message import Batch, GroupMessage
 from penstock.client.groups.stop_signals import stop_signals
-from penstock.client.groups.workers import STILL_BUSY, judge_into, report
+from penstock.client.groups.workers import STILL_BUSY, check_handler, judge_into, report
 from penstock.shared.errors import QueueUnreadable
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
     from penstock.client.groups.blocks import Holder
 
-Handler = Callable[[Any], Awaitable[Any]]
+Handler = Callable[[Any], Awaitable[Any] | Any]
 
 
 class GroupConsumer(GroupMember, GroupControl):
@@ -144,8 +145,10 @@ class GroupConsumer(GroupMember, GroupControl):
     ) -> None:
         """Await `handler(message)` for each message, up to `workers` at once, until `stop` is
         called or the task is cancelled; then handlers that run end first. The consumer is closed
-        by that. For the arguments see the synchronous one; `orderly` is said before the block,
-        which joins: GroupConsumer(..., orderly=True)."""
+        by that. An ordinary function is called in the event loop, which it holds up. For the
+        arguments see the synchronous one; `orderly` is said before the block, which joins:
+        GroupConsumer(..., orderly=True)."""
+        check_handler(handler)
         check_at_least("workers", workers, 1)
         check_at_least("batch", batch, 1)
         if orderly is not None:
@@ -188,7 +191,9 @@ class GroupConsumer(GroupMember, GroupControl):
         try:
             if not self.loop.may_go_on(handful.queue):
                 return
-            await handler(given if batch > 1 else given[0])
+            returned = handler(given if batch > 1 else given[0])
+            if isawaitable(returned):
+                await returned
             place = handful.stop
         except (Exception, asyncio.CancelledError) as error:
             task = asyncio.current_task()

@@ -24,7 +24,7 @@ from penstock.client.groups.member import GroupMember
 from penstock.client.groups.message import GroupMessage
 from penstock.client.groups.replies import Replies
 from penstock.client.groups.stop_signals import stop_signals
-from penstock.client.groups.workers import Handler, Workers
+from penstock.client.groups.workers import Handler, Workers, check_handler
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -116,6 +116,7 @@ class GroupConsumer(GroupMember, GroupControl):
         Ctrl-C and SIGTERM stop it, when it runs in the main thread: handlers end, offsets are
         committed, and the queues go to the other members. The consumer is closed then.
         """
+        check_handler(handler)
         check_at_least("workers", workers, 1)
         check_at_least("batch", batch, 1)
         if orderly is not None:

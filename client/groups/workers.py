@@ -6,17 +6,19 @@ handler takes long, hundreds where it does nothing, so that locks and threads co
 
 from __future__ import annotations
 
+import inspect
 import threading
 import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
 from penstock.client.core import log
+from penstock.client.core.arguments import wrong_type
 from penstock.client.core.groups.member_core import Back, MemberCore
 from penstock.client.core.groups.process_queue import Handful
 from penstock.client.groups.member_loop import MemberLoop
 from penstock.client.groups.message import Batch, GroupMessage, Judge
-from penstock.shared.errors import QueueUnreadable
+from penstock.shared.errors import InvalidArgument, QueueUnreadable
 
 # What a handful is to take, and how large it may be.
 BUSY_S = 0.002
@@ -115,9 +117,12 @@ class Workers:
                 if not may_go_on(queue):
                     break
                 try:
-                    handler(GroupMessage(message, handful, place, judge))
+                    returned = handler(GroupMessage(message, handful, place, judge))
                 except Exception as error:
                     verdicts[place] = self._raised(error, message)
+                else:
+                    if returned is not None:
+                        _check_done(returned)
                 if orderly and place in verdicts:
                     break
                 place += 1
@@ -131,11 +136,15 @@ class Workers:
         place = handful.start
         try:
             if self._source.loop.may_go_on(handful.queue):
+                returned = None
                 try:
-                    self._handler(Batch(handful, judge_into(verdicts, self._source._judge)))
+                    returned = self._handler(
+                        Batch(handful, judge_into(verdicts, self._source._judge))
+                    )
                 except Exception as error:
                     raised = self._raised(error, handful.messages[0])
                     verdicts = {at: raised._replace(place=at) for at in handful.unfinished}
+                _check_done(returned)
                 place = handful.stop
         finally:
             report(self._source.loop, handful, place, verdicts)
@@ -143,6 +152,25 @@ class Workers:
     def _raised(self, error: Exception, message: Any) -> Back:
         log().warning("the handler of %r has failed", message, exc_info=error)
         return Back(-1, 0, f"{type(error).__name__}: {error}")
+
+
+def check_handler(handler: object) -> None:
+    """Raises InvalidArgument for what cannot be called."""
+    if not callable(handler):
+        raise wrong_type(InvalidArgument, "handler", handler, "something that can be called")
+
+
+def _check_done(returned: object) -> None:
+    """Raises InvalidArgument where a handler's work has not even begun: nobody awaits it here, and
+    to return is to acknowledge."""
+    if inspect.isawaitable(returned):
+        if inspect.iscoroutine(returned):
+            returned.close()
+        raise InvalidArgument(
+            "the handler is a coroutine function, which nobody awaits here",
+            type(returned).__name__,
+            "use the asyncio consumer: penstock.client.aio.GroupConsumer",
+        )
 
 
 def judge_into(verdicts: dict[int, Back], judge: Judge) -> Judge:

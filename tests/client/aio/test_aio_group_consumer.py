@@ -17,6 +17,7 @@ import pytest
 from penstock.client import Producer
 from penstock.client.aio import GroupConsumer
 from penstock.client.aio.connection import Connection
+from penstock.shared.errors import InvalidArgument
 
 WAIT_S = 30
 # Members in coroutines, of which each is in the middle of a message until standard input ends.
@@ -110,6 +111,31 @@ def test_handlers_are_coroutines_that_run_beside_each_other(broker: Any, topic: 
     asyncio.run(main())
     assert sorted(found, key=int) == numbers()
     assert 1 < most <= 8
+
+
+def test_an_ordinary_function_is_a_handler_too_and_what_cannot_be_called_is_none(
+    broker: Any, topic: str
+) -> None:
+    found: list[bytes] = []
+
+    async def main() -> None:
+        async with GroupConsumer(
+            store=broker.store, group=topic, topics=topic, start="first", max_times=0
+        ) as consumer:
+            with pytest.raises(InvalidArgument, match="handler"):
+                await consumer.run(None)  # type: ignore[arg-type]
+
+            def handle(message: Any) -> None:
+                found.append(message.body)
+                if len(found) == 20:
+                    consumer.stop()
+
+            await consumer.run(handle)
+        with Producer(store=broker.store) as producer:
+            assert f"%DLQ%{topic}" not in producer.topics()
+
+    asyncio.run(main())
+    assert sorted(found, key=int) == numbers()
 
 
 @pytest.mark.parametrize("how", ["iterate", "again", "run"])

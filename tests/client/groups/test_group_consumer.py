@@ -351,6 +351,25 @@ def test_a_broadcasting_member_commits_into_its_file(
         assert sum(decode_offsets(file.read_bytes()).values()) == 3
 
 
+@pytest.mark.parametrize("batch", [1, 5])
+def test_a_handler_whose_coroutine_nobody_awaits_acknowledges_nothing(
+    broker: Any, topic: str, batch: int
+) -> None:
+    async def handle(message: GroupMessage) -> None:
+        pass
+
+    for handler in (handle, lambda message: handle(message), None):
+        consumer = GroupConsumer(store=broker.store, group=topic, topics=topic, start="first")
+        # what hangs ends: it has acknowledged everything then
+        ending = threading.Timer(WAIT_S, consumer.stop)
+        ending.start()
+        with pytest.raises(InvalidArgument, match="handler"):
+            consumer.run(handler, workers=2, batch=batch)  # type: ignore[arg-type]
+        ending.cancel()
+    with GroupConsumer(store=broker.store, group=topic, topics=topic) as after:
+        assert sorted(take(after, 20), key=int) == numbers()
+
+
 def test_retries_come_whatever_a_program_says_of_their_topic(broker: Any, topic: str) -> None:
     named = {topic: "*", f"%RETRY%{topic}": "nothing"}
     with GroupConsumer(store=broker.store, group=topic, topics=named, start="first") as consumer:
