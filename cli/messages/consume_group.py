@@ -35,6 +35,8 @@ def print_as_member(
     from penstock.client.groups.admin import GroupAdmin
     from penstock.client.groups.consumer import GroupConsumer
 
+    if not follow:
+        _check_topic(where, topic)
     unreadable = shown = 0
     named = {key: where[key] for key in ("endpoint", "store") if key in where}
     with (
@@ -60,6 +62,14 @@ def print_as_member(
             if batch:
                 member.commit()
     return unreadable
+
+
+def _check_topic(where: dict[str, Any], topic: str) -> None:
+    """Raise where there is no such topic, or it may not be read: a member would wait for it."""
+    from penstock.client.reading.consumer import Consumer
+
+    with Consumer(**where, topic=topic, follow=False) as consumer:
+        consumer.poll(None)
 
 
 def _is_done(admin: GroupAdmin, group: str, topic: str) -> bool:

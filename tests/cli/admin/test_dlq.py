@@ -98,6 +98,15 @@ def test_consume_as_a_member_goes_on_where_the_group_is(command: Command, store:
         assert {queue.offset for queue in admin.describe("printing").queues} >= {10}
 
 
+def test_a_member_that_does_not_follow_waits_for_no_topic(command: Command, store: Path) -> None:
+    said = ("--group", "printing", "--store", store)
+    done = command("consume", "order", *said)
+    assert done.returncode == 1 and "TOPIC_NOT_EXIST" in done.stderr
+    assert command("topics", "update", "orders", "--perm", "w", "--store", store).returncode == 0
+    done = command("consume", "orders", *said)
+    assert done.returncode == 1 and "NO_PERMISSION" in done.stderr
+
+
 def test_a_member_chooses_no_queue_and_no_end(command: Command, store: Path) -> None:
     for more in (("--queue", "0"), ("--to", "5")):
         done = command("consume", "orders", "--group", "printing", *more, "--store", store)
