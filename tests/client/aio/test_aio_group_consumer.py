@@ -123,7 +123,7 @@ def test_an_ordinary_function_is_a_handler_too_and_what_cannot_be_called_is_none
             store=broker.store, group=topic, topics=topic, start="first", max_times=0
         ) as consumer:
             with pytest.raises(InvalidArgument, match="handler"):
-                await consumer.run(None)  # type: ignore[arg-type]
+                await consumer.run(None)  # type: ignore[arg-type]  # it is wrong
 
             def handle(message: Any) -> None:
                 found.append(message.body)

@@ -364,7 +364,7 @@ def test_a_handler_whose_coroutine_nobody_awaits_acknowledges_nothing(
         ending = threading.Timer(WAIT_S, consumer.stop)
         ending.start()
         with pytest.raises(InvalidArgument, match="handler"):
-            consumer.run(handler, workers=2, batch=batch)  # type: ignore[arg-type]
+            consumer.run(handler, workers=2, batch=batch)  # type: ignore[arg-type]  # None is wrong
         ending.cancel()
     with GroupConsumer(store=broker.store, group=topic, topics=topic) as after:
         assert sorted(take(after, 20), key=int) == numbers()
