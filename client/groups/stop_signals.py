@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,7 +18,8 @@ _DEFAULTS: dict[signal.Signals, Any] = {
 # Whatever works in the main thread at the moment: coroutines may be several, and an iteration that
 # was broken off ends only after the next one has begun.
 _stops: list[Callable[[], None]] = []
-_taken: list[signal.Signals] = []
+# with the handlers that they had
+_taken: dict[signal.Signals, Any] = {}
 
 
 @contextmanager
@@ -38,16 +41,26 @@ def stop_signals(stop: Callable[[], None]) -> Iterator[None]:
 
 
 def _take() -> None:
-    for number, usual in _DEFAULTS.items():
-        if signal.getsignal(number) is usual:
+    for number in _DEFAULTS:
+        handler = signal.getsignal(number)
+        if _is_nobodys(number, handler):
             signal.signal(number, _handle)
-            _taken.append(number)
+            _taken[number] = handler
+
+
+def _is_nobodys(number: signal.Signals, handler: Any) -> bool:
+    """Whether the program has not said what is to happen. It has not by `asyncio.run`, which takes
+    Ctrl-C for itself and cancels the task at once, in the middle of a message."""
+    if isinstance(handler, functools.partial):
+        runner = getattr(sys.modules.get("asyncio"), "Runner", None)
+        method = getattr(handler.func, "__func__", None)
+        return method is not None and method is getattr(runner, "_on_sigint", None)
+    return handler is _DEFAULTS[number]
 
 
 def _give_back() -> None:
     while _taken:
-        number = _taken.pop()
-        signal.signal(number, _DEFAULTS[number])
+        signal.signal(*_taken.popitem())
 
 
 def _handle(number: int, frame: FrameType | None) -> None:

@@ -138,9 +138,10 @@ def test_an_ordinary_function_is_a_handler_too_and_what_cannot_be_called_is_none
     assert sorted(found, key=int) == numbers()
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 @pytest.mark.parametrize("how", ["iterate", "again", "run"])
-def test_sigterm_ends_all_members_of_a_program_after_the_message_in_hand(
-    broker: Any, topic: str, how: str
+def test_a_signal_ends_all_members_of_a_program_after_the_message_in_hand(
+    broker: Any, topic: str, how: str, number: signal.Signals
 ) -> None:
     arguments = [str(broker.store), topic, how, topic + "-1", topic + "-2"]
     program = subprocess.Popen(
@@ -152,7 +153,7 @@ def test_sigterm_ends_all_members_of_a_program_after_the_message_in_hand(
     try:
         assert program.stdout is not None
         assert [program.stdout.readline() for _ in range(2)] == ["begin\n"] * 2
-        program.send_signal(signal.SIGTERM)
+        program.send_signal(number)
         said, _ = program.communicate(timeout=WAIT_S)
     finally:
         program.kill()
