@@ -25,6 +25,8 @@ from penstock.client.app_handlers import handler_of
 from penstock.shared.errors import BrokerTimeout, ConnectError, InvalidArgument, PenstockError
 from penstock.testing import AppClient, Broker
 
+pytestmark = pytest.mark.takes(15)
+
 WAIT_S = 120.0
 
 

@@ -30,7 +30,7 @@ from penstock.shared.wire.messages import (
     encode,
 )
 
-WAIT_S = 15
+WAIT_S = 60
 PRODUCERS = count(4711)
 Peer = Callable[[str], "RawPeer"]
 

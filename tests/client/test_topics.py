@@ -17,7 +17,7 @@ from penstock.maintenance.verify.check import verify_store
 from penstock.shared.layout import StorePaths
 from penstock.shared.queue.deleted_topics import load_deleted_topics
 
-WAIT_S = 20
+WAIT_S = 60
 
 
 def bodies(consume: str, topic: str) -> list[tuple[int, int, bytes]]:

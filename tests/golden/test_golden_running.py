@@ -28,7 +28,7 @@ SIZES = {
     "max_index_num": 200,
 }
 APPENDED = 120
-DUE_S = 30
+DUE_S = 120
 # Python 3.11.2, as Debian 12 has it, does not know the filter; later ones warn without it
 SAFELY: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
 

@@ -19,7 +19,7 @@ from penstock.client.aio import GroupConsumer
 from penstock.client.aio.connection import Connection
 from penstock.shared.errors import InvalidArgument
 
-WAIT_S = 30
+WAIT_S = 60
 # Members in coroutines, of which each is in the middle of a message until standard input ends.
 PROGRAM = """
 import asyncio, sys

@@ -21,7 +21,7 @@ from penstock.shared.formats.compression import MAX_BODY_BYTES
 from penstock.shared.formats.properties import LOST, encode_properties
 from penstock.shared.formats.record import Record, encode_record, pack_host
 
-WAIT_S = 30
+WAIT_S = 60
 
 texts = st.text(st.characters(codec="utf-8", exclude_characters="\x01\x02"), min_size=1, max_size=9)
 properties = st.dictionaries(st.sampled_from(["TAGS", "KEYS", "UNIQ_KEY", "a", "b"]), texts)

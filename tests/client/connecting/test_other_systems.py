@@ -11,6 +11,8 @@ import pytest
 
 from penstock.client.connecting.waker import Waker
 
+pytestmark = pytest.mark.takes(10)
+
 # what is taken away, before anything of Penstock is imported
 ELSEWHERE = """
 import os, socket, sys, signal

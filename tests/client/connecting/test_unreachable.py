@@ -12,8 +12,6 @@ import pytest
 from penstock.client import Consumer, MessageQuery, Producer, aio
 from penstock.shared.errors import BrokerTimeout, ConnectError
 
-WAIT_S = 30
-
 
 @pytest.fixture
 def gone(broker_in: Any, tmp_path: Any) -> Any:

@@ -211,9 +211,9 @@ def test_what_stands_for_a_whole_number_is_one(told: dict[str, Any]) -> None:
 
 def test_a_list_of_keys_finds_the_message_by_each(broker: Any) -> None:
     with Producer(broker.produce) as producer, MessageQuery(broker.consume) as query:
-        producer.send("keyed", b"one", keys=["a", "b"]).result(10)
+        producer.send("keyed", b"one", keys=["a", "b"]).result(60)
         batch = [BatchMessage(b"two", keys=("b", "c")), BatchMessage(b"three", keys={"c"})]
-        producer.send_batch("keyed", batch).result(10)
+        producer.send_batch("keyed", batch).result(60)
         found = {key: [each.body for each in query.by_key("keyed", key)] for key in "abc"}
     assert found == {"a": [b"one"], "b": [b"one", b"two"], "c": [b"two", b"three"]}
 

@@ -16,6 +16,8 @@ from penstock.client.groups.admin import GroupAdmin
 from penstock.client.groups.consumer import GroupConsumer
 from penstock.errors import InvalidArgument
 
+pytestmark = pytest.mark.takes(15)
+
 
 @pytest.fixture
 def topic(broker: Any, request: pytest.FixtureRequest) -> str:
@@ -298,7 +300,7 @@ def test_threads_that_wait_for_the_same_blocks_are_each_told_once(
             threads = [Thread(target=wait, args=(each,)) for each in begun]
             for each in threads:
                 each.start()
-            assert all(each.wait(30) for each in begun)
+            assert all(each.wait(60) for each in begun)
         joined(threads)
         assert errors == []
         consumer.commit()
@@ -370,9 +372,9 @@ def test_what_two_threads_have_asked_for_is_in_no_block_and_comes_again(
     with member(broker, topic) as consumer:
 
         def work() -> None:
-            batch = consumer.poll(30.0, most=5)
+            batch = consumer.poll(60.0, most=5)
             has_polled.set()
-            may_end.wait(30)
+            may_end.wait(60)
             with consumer.exactly_once() as out:
                 for each in batch:
                     out.send(topic + "-out", each.body)
@@ -380,8 +382,8 @@ def test_what_two_threads_have_asked_for_is_in_no_block_and_comes_again(
 
         other = Thread(target=work)
         other.start()
-        assert has_polled.wait(30)
-        batch = consumer.poll(30.0, most=5)
+        assert has_polled.wait(60)
+        batch = consumer.poll(60.0, most=5)
         several = pytest.raises(InvalidArgument, match="several threads or tasks")
         with several, consumer.exactly_once() as out:
             for each in batch:

@@ -15,6 +15,8 @@ import pytest
 
 from penstock.client import Consumer, GroupConsumer, Producer
 
+pytestmark = pytest.mark.takes(15)
+
 WAIT_S = 60
 QUEUES, EACH = 4, 150
 # What a program of the test's does: it says when it began and ended a message, and which offsets

@@ -18,6 +18,8 @@ from penstock.client.reading.one_message import pull_one
 from penstock.shared.errors import QueueUnreadable
 from penstock.shared.wire.messages import decode_consume_answer
 
+pytestmark = pytest.mark.takes(90)
+
 COUNT, QUEUES, BAD = 400, 3, 1
 FILE_ENTRIES = 100
 BODIES = {queue: [b"%d:%d" % (queue, n) for n in range(COUNT)] for queue in range(QUEUES)}

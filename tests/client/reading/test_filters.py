@@ -14,7 +14,7 @@ from penstock.client import Consumer, Message, Producer, aio
 from penstock.shared.errors import FilterError, InvalidArgument
 from penstock.shared.store.directory import StoreDirectory
 
-WAIT_S = 15
+WAIT_S = 60
 MESSAGES = 3000
 QUEUES = 3
 # Aa and BB share their hash, and so do AaAa, BBBB, AaBB

@@ -14,7 +14,7 @@ from penstock.shared.errors import InvalidMessage
 from penstock.shared.formats.message_id import parse_message_id
 from penstock.shared.formats.record_crc import Checksum
 
-WAIT_S = 15
+WAIT_S = 60
 
 
 def consume(broker: Any, topic: str) -> list[Any]:

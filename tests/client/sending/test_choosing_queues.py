@@ -13,7 +13,7 @@ from penstock.client import Consumer, Producer, aio, at_random, by_hash
 from penstock.shared.errors import InvalidMessage
 from penstock.shared.formats.java_hash import shard_queue
 
-WAIT_S = 20
+WAIT_S = 60
 
 
 @pytest.fixture

@@ -152,7 +152,7 @@ process.join()
 """,
     "by a fork": """
 before = Producer(endpoint)
-before.send(topic, b"0").result(30)
+before.send(topic, b"0").result(60)
 child = os.fork()
 if not child:
     producer = Producer(endpoint)

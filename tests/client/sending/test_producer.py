@@ -23,7 +23,7 @@ from penstock.shared.errors import (
 from penstock.shared.formats.java_hash import shard_queue
 from penstock.shared.formats.message_id import parse_message_id
 
-WAIT_S = 15
+WAIT_S = 60
 
 
 @pytest.fixture
@@ -332,7 +332,7 @@ def test_what_was_sent_while_another_thread_closes_has_an_outcome(broker: Any) -
         time.sleep(0.001)
     producer._disconnect()
     for thread in threads:
-        thread.join(30)
+        thread.join(WAIT_S)
         assert not thread.is_alive()
     assert all(future.done() for future in futures)
 

@@ -26,6 +26,8 @@ from penstock.shared.formats.record_crc import Checksum, complete_prop_crc, with
 from penstock.shared.formats.record_layout import Shape
 from penstock.shared.loops.forms import RANGE, TIMER, Stamp
 
+pytestmark = pytest.mark.takes(20)
+
 native = pytest.importorskip("penstock.shared.loops.compiled", reason="was not built")
 verifier = pytest.importorskip("penstock.maintenance.verify_loops.compiled", reason="was not built")
 

@@ -191,7 +191,7 @@ def test_a_copy_takes_nothing_of_its_originals_memory(
     (tmp_path / "b").mkdir()
     original = broker_in(tmp_path / "a")
     with Producer(store=original.store) as producer:
-        producer.send("orders", b"x", ack="written").result(30)
+        producer.send("orders", b"x", ack="written").result(60)
     original.kill()
     run = read_run(StorePaths(original.store))
     assert run is not None

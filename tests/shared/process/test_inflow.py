@@ -32,7 +32,7 @@ from penstock.shared.wire.sockets import dial, serve
 # say what is in use, and is asked more seldom than in any actor.
 pytestmark = pytest.mark.takes(200)
 
-WAIT_S = 30
+WAIT_S = 60
 READY = b"\x05READY\x0bSocket-Type" + struct.pack(">I", 6) + b"DEALER"
 GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x01" + b"NULL".ljust(20, b"\0") + bytes(32)
 LONG_PART = b"\x03" + struct.pack(">Q", 64 << 10) + bytes(64 << 10)

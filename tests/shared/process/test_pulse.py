@@ -12,7 +12,7 @@ def test_it_beats_while_somebody_waits_and_not_otherwise() -> None:
     beaten = threading.Event()
     pulse = Pulse(beaten.set, 0.001)
     with pulse:
-        assert beaten.wait(10)
+        assert beaten.wait(60)
     pulse.end()
     beaten.clear()
     with pulse:
@@ -29,9 +29,12 @@ def test_who_does_not_wait_falls_silent() -> None:
 
     pulse = Pulse(beat, 0.001)
     with pulse:
-        assert beaten.wait(10)
-    # one that began before may still come
-    assert not threading.Event().wait(0.02)
+        assert beaten.wait(60)
+    # one that began before may still come; it has, once the thread rests
+    deadline = time.monotonic() + 60
+    while not pulse._resting:
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
     before = len(beats)
     assert not threading.Event().wait(0.05) and len(beats) == before
     pulse.end()

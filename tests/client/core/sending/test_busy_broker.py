@@ -14,7 +14,7 @@ import pytest
 from penstock.client import Consumer, Producer, Receipt
 from penstock.shared.errors import BrokerBusy, BrokerTimeout, FlushTimeout
 
-WAIT_S = 20
+WAIT_S = 60
 
 
 @pytest.fixture

@@ -205,12 +205,12 @@ def test_waiting_ends_with_the_outcome() -> None:
     frame, (future,) = frame_of([1])
     settled = future.sender.settled
     found: list[int] = []
-    waiting = threading.Thread(target=lambda: found.append(future.result(10).queue_offset))
+    waiting = threading.Thread(target=lambda: found.append(future.result(60).queue_offset))
     waiting.start()
     with settled:
         frame.settle(answer(StoredRun(0, 5, 6)), None)
         settled.notify_all()
-    waiting.join(10)
+    waiting.join(60)
     assert found == [5]
 
 

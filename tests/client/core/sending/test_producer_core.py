@@ -37,6 +37,8 @@ from penstock.shared.wire.messages import Hello, decode_produce_request
 
 from .breaking_wire import BreakingWire
 
+pytestmark = pytest.mark.takes(20)
+
 
 class AnyHistory(BreakingWire):
     """Sends and accidents in any order. At the end, and all the time, the receipts must be true."""
