@@ -50,7 +50,7 @@ SEGMENT_BYTES = 64 << 10
 QUEUE_SEGMENT_BYTES = 20 * 50
 POOL_BYTES = 256 << 10
 HOST = pack_host("127.0.0.1", 10911)
-ANSWER_S = 10
+ANSWER_S = 60
 PRODUCER = 4711
 
 
@@ -381,7 +381,7 @@ def frame() -> Callable[..., bytes]:
 def bells() -> Callable[[Stage], int]:
     """How many bells a stage has heard; waits a moment for the first, as they travel by socket."""
 
-    def count(stage: Stage, timeout_ms: int = 1000) -> int:
+    def count(stage: Stage, timeout_ms: int = ANSWER_S * 1000) -> int:
         stage.bus.bells.poll(timeout_ms)
         return stage.bus.drain()
 

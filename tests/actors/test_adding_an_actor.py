@@ -23,7 +23,7 @@ from penstock.shared.layout import StorePaths
 from penstock.shared.memory.roster import ACTORS
 from penstock.shared.memory.run_directory import read_run, remove_run_directory
 
-WAIT_S = 30
+WAIT_S = 60
 ROW = '    ActorRow("idle", "penstock.actors.idle:Idle", start_rank=8, stop_rank=0),\n'
 MODULE = '''
 """An actor that does nothing."""

@@ -49,7 +49,7 @@ def ask() -> Iterator[Ask]:
             peer.linger = 0
             peer.connect(endpoint)
             peer.send(header)
-            assert peer.poll(15_000), "no answer"
+            assert peer.poll(60_000), "no answer"
             return bytes(peer.recv_multipart()[0])
 
     yield once

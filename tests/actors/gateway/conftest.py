@@ -17,7 +17,7 @@ from penstock.shared.clock import SystemClock
 from penstock.shared.files.certificates import Tls
 from penstock.shared.process.listeners import listen_tcp
 
-TIMEOUT_S = 20
+TIMEOUT_S = 60
 
 
 class Peer:

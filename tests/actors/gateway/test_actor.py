@@ -23,7 +23,7 @@ from penstock.shared.layout import StorePaths
 from penstock.shared.memory.positions import Positions
 from penstock.shared.memory.run_directory import read_run
 
-WAIT_S = 20
+WAIT_S = 60
 # Of a message, and how often it is asked for at once.
 LARGE_BYTES, LARGE_COUNT = 30_000, 2000
 HANG_S = 60

@@ -17,7 +17,7 @@ from penstock.remoting.admin import words
 from penstock.remoting.codes import Request, Response
 from penstock.remoting.command import Command, encode_command
 
-WAIT_S = 30
+WAIT_S = 60
 BROKER = "broker-a"
 MANY = 30
 

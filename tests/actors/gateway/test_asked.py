@@ -15,7 +15,7 @@ from penstock.remoting.command import RESPONSE_FLAG, Command, encode_command
 from penstock.shared.formats.properties import decode_properties
 from penstock.shared.formats.record import Record, decode_record
 
-WAIT_S = 20
+WAIT_S = 60
 MOST_MS = (1 << 63) - 1
 
 

@@ -14,7 +14,7 @@ from penstock.actors.gateway.requests import topic_sums
 from penstock.client import Producer
 from penstock.remoting.codes import Request, Response
 
-WAIT_S = 30
+WAIT_S = 60
 GROUP, TOPIC, MESSAGES = "counting", "counted", 6
 
 BODY = b"0123456789"

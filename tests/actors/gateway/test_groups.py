@@ -17,7 +17,7 @@ from penstock.remoting.codes import Request, Response
 from penstock.remoting.command import RESPONSE_FLAG, Command, encode_command
 from penstock.shared.formats.record import Record, decode_record
 
-WAIT_S = 20
+WAIT_S = 60
 # only a hang reaches this
 HANG_S = 60
 QUEUES = 2
@@ -529,7 +529,7 @@ def test_an_operators_offset_is_taken_up_by_the_next_pull(
         admin.reset(group, topic, {0: 1})
     assert joined.hear().code == Request.NOTIFY_CONSUMER_IDS_CHANGED
     pull = pull_fields(topic, 0, 3, consumerGroup=group)
-    until = time.monotonic() + 20
+    until = time.monotonic() + WAIT_S
     # the word may be of the joining, and that of the reset on its way
     while (answer := answer_of(joined, Request.PULL_MESSAGE, pull)).code == Response.PULL_NOT_FOUND:
         assert time.monotonic() < until

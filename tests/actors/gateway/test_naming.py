@@ -17,7 +17,6 @@ from penstock.remoting.naming.registration import Registration, encode_registrat
 from penstock.remoting.naming.words import DataVersion
 from penstock.shared.messaging.topic_rules import TopicConfig
 
-WAIT_S = 20
 BROKER = {"brokerName": "java", "brokerAddr": "10.0.0.9:10911", "clusterName": "J", "brokerId": 0}
 TOPICS = Registration({"x": TopicConfig(4, 4), "y": TopicConfig(2, 3)}, DataVersion(1, 0, 5))
 

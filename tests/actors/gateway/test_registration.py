@@ -13,7 +13,7 @@ from penstock.actors.gateway import LoneNameServer
 from penstock.client import Producer
 from penstock.remoting.codes import Request, Response
 
-WAIT_S = 30
+WAIT_S = 60
 
 
 def await_true(holds: Callable[[], bool]) -> None:

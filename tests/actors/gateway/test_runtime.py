@@ -16,7 +16,7 @@ from penstock.actors.gateway.put_times import SPAN_MS, PutTimes
 from penstock.actors.gateway.rates import SAMPLE_MS
 from penstock.remoting.codes import Request, Response
 
-WAIT_S = 30
+WAIT_S = 60
 # what a RocketMQ 5.3.3 broker has, but for the place of its log
 KEYS = [
     "EndTransactionQueueSize", "EndTransactionThreadPoolQueueCapacity",

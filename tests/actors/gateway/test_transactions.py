@@ -12,7 +12,7 @@ from penstock.remoting.codes import Request, Response
 from penstock.shared.formats.properties import decode_properties
 from penstock.shared.formats.record import Record, decode_record
 
-WAIT_S = 20
+WAIT_S = 60
 GROUP = "PG-transactions"
 COMMIT, ROLLBACK, UNKNOWN = 8, 12, 0
 KEY = "7F0000010001{:020d}"

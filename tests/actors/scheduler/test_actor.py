@@ -37,6 +37,8 @@ from penstock.shared.store.rocketmq_json import parse_fastjson
 from penstock.shared.store.topics import Topics, load_topics, save_topics
 from penstock.shared.wire.messages import CreateTopic, DeleteTopic, UpdateTopic, encode
 
+pytestmark = pytest.mark.takes(20)
+
 HOST = pack_host("127.0.0.1", 4711)
 Maker = Callable[..., Any]
 LEVEL_MS = (1000, 5000, 10_000)

@@ -23,7 +23,7 @@ SEGMENT_BYTES = 64 << 10
 
 
 def work_until(writer: Writer, done: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while not done():
         assert time.monotonic() < deadline
         writer.work()

@@ -11,7 +11,7 @@ from penstock.client.core.sending.record_sender import RecordSender
 from penstock.shared.wire.messages import Appended, CreateTopic, QueueRun, encode
 
 Maker = Callable[..., Any]
-PATIENCE_S = 20
+PATIENCE_S = 60
 
 
 def drive(
