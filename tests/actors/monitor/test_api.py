@@ -319,7 +319,7 @@ def test_only_its_own_addresses_are_answered(monitor: str) -> None:
 def test_a_broker_with_an_actor_that_stands_still_is_not_healthy(
     broker_in: Callable[..., Any], tmp_path: Path
 ) -> None:
-    broker = broker_in(tmp_path, monitor_enable="true", monitor_port=0, actor_stall_timeout_ms=1000)
+    broker = broker_in(tmp_path, monitor_enable="true", monitor_port=0, actor_stall_timeout_ms=3000)
     assert get(broker.monitor, "/health") == {"ok": True, "problems": []}
     writer = next(a["pid"] for a in broker.status()["actors"] if a["name"] == "writer")
     os.kill(broker.process.pid, signal.SIGSTOP)  # else it would replace the writer
