@@ -106,10 +106,12 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     memory_files.close(_places_of(session.config), failed=exitstatus != 0)
 
 
-# Spark starts in half the time, wherever a test has it started: tests/spark/class_archive.py.
+# Spark starts in half the time, wherever a test has it started: tests/spark/class_archive.py. None
+# of its virtual machines lives long enough to gain by a better compiler.
 CLASSES = Path(sys.prefix, "spark.jsa")
 if CLASSES.exists():
-    os.environ["SPARK_SUBMIT_OPTS"] = f"-Xlog:disable -XX:SharedArchiveFile={CLASSES}"
+    quick = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+    os.environ["SPARK_SUBMIT_OPTS"] = f"-Xlog:disable -XX:SharedArchiveFile={CLASSES} {quick}"
 
 # A test means the broker that it names, and no other that runs on this machine or is saved.
 os.environ["PENSTOCK_CONTEXT"] = "none"
@@ -148,13 +150,15 @@ def pytest_xdist_auto_num_workers() -> int:
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """What runs beside other tests: a file, as its tests may share a broker; and all files of Spark
-    together, as a session costs a virtual machine of 400 MiB and seconds to start."""
+    together, as a session costs a virtual machine of 400 MiB and seconds to start. Only a cluster
+    has none of that session, and takes as long as half of the others."""
     from xdist.scheduler import LoadFileScheduling
 
     class Files(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
             file = super()._split_scope(nodeid)
-            return "spark" if file.startswith("tests/spark/") else file
+            of_session = file.startswith("tests/spark/") and not file.endswith("/test_cluster.py")
+            return "spark" if of_session else file
 
     # the order is that of `pytest_collection_modifyitems`
     config.option.loadscopereorder = False

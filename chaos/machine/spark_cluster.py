@@ -78,7 +78,7 @@ class Cluster:
         with (place / "said").open("wb") as said:
             self._processes[name] = subprocess.Popen(
                 [str(java_home() / "bin" / "java"), "-Xmx256m", *QUICK_START]
-                + ["-cp", f"{_home()}/jars/*", f"-Djava.io.tmpdir={place}", entry]
+                + ["-cp", _classes(), f"-Djava.io.tmpdir={place}", entry]
                 + ["--host", host, *arguments],
                 stdout=said,
                 stderr=said,
@@ -109,6 +109,12 @@ class Cluster:
                     each.kill()
                 launched.kill()
             launched.wait()
+
+
+def _classes() -> str:
+    """In the order of Spark's own scripts, so that an archive of classes fits all its machines."""
+    (logging,) = (_home() / "jars").glob("slf4j-api-*.jar")
+    return f"{_home()}/conf:{logging}:{_home()}/jars/*"
 
 
 def _environment() -> dict[str, str]:

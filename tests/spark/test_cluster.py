@@ -25,7 +25,7 @@ from penstock.spark.java import java_home
 
 from .cluster_driver import SLOW_START
 
-pytestmark = [pytest.mark.takes(60), pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.takes(180), pytest.mark.timeout(900)]
 
 HERE = Path(__file__).parent
 MESSAGES, QUEUES, KEYS = 3000, 4, 40
@@ -81,8 +81,11 @@ class Driver:
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with running_cluster(tmp_path_factory.mktemp("cluster")) as running:
-        yield running
+    """Its virtual machines start as tests/conftest.py has those of sessions start."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JAVA_TOOL_OPTIONS", os.environ.get("SPARK_SUBMIT_OPTS", ""))
+        with running_cluster(tmp_path_factory.mktemp("cluster")) as running:
+            yield running
 
 
 @pytest.fixture(scope="module")
@@ -212,7 +215,7 @@ def numbers() -> list[bytes]:
 def bodies(broker: Any, topic: str) -> list[bytes]:
     """What is in a topic, once the queues have it: a question finds what was stored before it."""
     with Producer(store=broker.store) as producer:
-        producer.send("mark", b"").result(30)
+        producer.send("mark", b"").result(60)
     with MessageQuery(store=broker.store) as query:
         query.by_key("mark", "none")
     with Consumer(store=broker.store, topic=topic, follow=False) as consumer:
