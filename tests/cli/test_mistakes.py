@@ -34,7 +34,7 @@ import pytest
 from penstock.client import Producer
 from penstock.shared.process.broker_status import read_status
 
-pytestmark = pytest.mark.takes(70)
+pytestmark = pytest.mark.takes(40)
 
 HERE = Path(__file__).parent
 SNAPSHOT = HERE / "mistakes.txt"
@@ -215,8 +215,8 @@ def words(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
                 producer.send("orders", b"%d" % n, queue=n % 4, keys="k1", tags="paid")
                 for n in range(8)
             ]
-            receipts = [each.result(30) for each in sent]
-            producer.send("clicks", b"one").result(30)
+            receipts = [each.result(60) for each in sent]
+            producer.send("clicks", b"one").result(60)
         yield {
             "STORE": str(store),
             "PRODUCE": endpoints["produce"],

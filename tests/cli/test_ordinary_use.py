@@ -18,6 +18,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
+pytestmark = pytest.mark.takes(15)
+
 # each of them finds what it imports by itself
 pytestmark = pytest.mark.true_starts
 

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 COMMAND = [sys.executable, "-m", "penstock.cli.main", "namesrv"]
-WAIT_S = 30
+WAIT_S = 60
 
 
 def test_it_serves_until_it_is_told_to_stop(tmp_path: Path) -> None:

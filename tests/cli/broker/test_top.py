@@ -209,10 +209,11 @@ def test_disk_dead_letters_and_the_last_recovery_are_shown_and_unknown_where_the
     (recovery,) = found["recoveries"]
     assert recovery["found"]["mode"] == "unclean"
     line = subprocess.check_output(look, timeout=WAIT_S).decode().splitlines()[4]
-    used = found["disk_used_percent"]
-    assert re.fullmatch(
-        rf"disk {used} % used, full \S+( \S+)?; 1 dead letters; recovered \S+ \S+ ago", line
+    shown = re.fullmatch(
+        r"disk (\d+) % used, full \S+( \S+)?; 1 dead letters; recovered \S+ \S+ ago", line
     )
+    # others write to the disk between the two looks
+    assert shown and abs(int(shown[1]) - found["disk_used_percent"]) <= 1, line
     paths = StorePaths(broker.store)
     for file in (paths.topics, paths.topics.with_name("topics.json.bak"), paths.recoveries):
         file.write_bytes(b"{")

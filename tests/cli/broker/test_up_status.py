@@ -19,7 +19,7 @@ from penstock.shared.layout import StorePaths
 from penstock.shared.memory.positions import POSITIONS, STATES
 from penstock.shared.memory.roster import ACTORS, ROSTER
 
-WAIT_S = 15
+WAIT_S = 60
 
 
 def penstock(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
@@ -106,7 +106,7 @@ def test_after_a_stop_there_is_no_broker_and_no_trace_of_it(start_broker: Any) -
     run_directory = Path(status(broker.store)["run_directory"])
     assert StorePaths(broker.store).abort.exists()
     broker.process.send_signal(signal.SIGINT)
-    assert broker.process.wait(30) == 0
+    assert broker.process.wait(WAIT_S) == 0
     assert not run_directory.exists() and not StorePaths(broker.store).abort.exists()
     assert penstock("status", "--store", broker.store).returncode == 3
 
@@ -135,7 +135,7 @@ def test_up_can_say_it_is_ready_as_json(tmp_path: Path) -> None:
         assert ready["endpoints"] == status(store)["endpoints"]
     finally:
         process.terminate()
-        _, said = process.communicate(timeout=30)
+        _, said = process.communicate(timeout=WAIT_S)
     assert process.returncode == 0 and "the store is clean" in said
 
 
@@ -188,7 +188,7 @@ def test_the_pid_of_one_actor_is_all_that_is_printed_where_it_is_asked_for(broke
 def test_a_check_says_what_is_wrong_and_by_its_exit_code_that_something_is(
     broker_in: Any, tmp_path: Path
 ) -> None:
-    running = broker_in(tmp_path, actor_stall_timeout_ms=1000)
+    running = broker_in(tmp_path, actor_stall_timeout_ms=3000)
     check = ("status", "--store", running.store, "--check")
     found = penstock(*check)
     assert (found.returncode, found.stdout) == (0, "healthy\n")

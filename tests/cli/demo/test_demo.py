@@ -11,7 +11,7 @@ import pytest
 
 from penstock.maintenance.verify.check import verify_store
 
-pytestmark = pytest.mark.takes(100)
+pytestmark = pytest.mark.takes(60)
 
 LAST_LINE = (
     "demo ok: 336776 published, 336776 consumed, 336776 in Spark, 1 actor killed and restarted, "

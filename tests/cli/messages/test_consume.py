@@ -15,7 +15,7 @@ import pytest
 from penstock.client import Producer
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
-WAIT_S = 30
+WAIT_S = 60
 EVIL = b"\x1b[31mred\x07\rover\xff \xe2\x80\xaetxt\tand\nmore"
 
 

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.takes(30)
 Command = Callable[..., subprocess.CompletedProcess[str]]
 PENSTOCK = [sys.executable, "-m", "penstock.cli.main"]
 LINES = 20_000
-WAIT_S = 30
+WAIT_S = 60
 
 
 @pytest.fixture

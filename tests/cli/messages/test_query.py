@@ -48,7 +48,7 @@ def test_messages_are_found_through_a_broker_and_in_the_files_it_leaves(
     with running_stack(store, small) as stack:
         with Producer(stack.produce) as producer:
             receipts = [
-                producer.send("orders", b"%d" % n, keys=f"k{n % 2} order-{n}").result(10)
+                producer.send("orders", b"%d" % n, keys=f"k{n % 2} order-{n}").result(60)
                 for n in range(6)
             ]
         _ask(stack.consume, receipts)
@@ -94,7 +94,7 @@ def test_the_asyncio_twin_finds_the_same(tmp_path: Path) -> None:
 
     with running_stack(tmp_path / "store") as stack:
         with Producer(stack.produce) as producer:
-            receipt = producer.send("orders", b"x", keys="k").result(10)
+            receipt = producer.send("orders", b"x", keys="k").result(60)
         asyncio.run(asyncio.wait_for(ask(stack.consume, receipt), 30))
 
 

@@ -28,7 +28,7 @@ def test_a_status_fits_the_screen_and_has_its_endpoints_whole(
     broker: Any, terminal: Callable[..., Any]
 ) -> None:
     with Producer(broker.produce) as producer:
-        producer.send("t", b"x").result(30)
+        producer.send("t", b"x").result(60)
     shown = terminal("status", "--store", broker.store)
     assert shown.end() == 0
     lines = _screen(shown.text)
@@ -45,7 +45,7 @@ def test_every_table_keeps_what_is_copied_in_one_piece(
 ) -> None:
     topic = "a-topic-with-a-name-that-is-longer-than-any-column-of-a-table-may-be-" + "x" * 40
     with Producer(broker.produce) as producer:
-        receipt = producer.send(topic, b"y" * 59, keys="a-key-" + "k" * 60).result(30)
+        receipt = producer.send(topic, b"y" * 59, keys="a-key-" + "k" * 60).result(60)
     store = broker.store
     for words, whole in (
         (("topics", "ls"), [topic]),
@@ -72,7 +72,7 @@ def test_json_of_a_status_has_everything_and_what_rates_are_counted_from(broker:
     first = json.loads(subprocess.check_output(words))
     with Producer(broker.produce) as producer:
         for _ in range(10):
-            producer.send("counted", b"x").result(30)
+            producer.send("counted", b"x").result(60)
     last = first
     while last["messages"] < first["messages"] + 10:  # the reput is as fast as it likes
         last = json.loads(subprocess.check_output(words))

@@ -70,7 +70,7 @@ def test_a_broker_on_a_damaged_store_serves_what_is_whole_and_takes_nothing(
         lost = [messages[number] for number in (20, 21, 40)]
         assert got == sorted(set(messages) - set(lost))
         with Producer(running.produce) as producer, pytest.raises(StoreUnavailable) as refused:
-            producer.send("orders", b"x", queue=0).result(10)
+            producer.send("orders", b"x", queue=0).result(60)
         assert f"{store}/commitlog/{0:020d}, bytes " in str(refused.value)
         assert f"penstock store repair {store}" in str(refused.value)
         status = running.status()
@@ -126,7 +126,7 @@ def test_a_repaired_store_takes_messages_again(
     running = broker_in(damaged[0])
     assert "read-only" not in running.ready
     with Producer(running.produce) as producer:
-        assert producer.send("orders", b"x", queue=0).result(10).queue_offset == COUNT // 2
+        assert producer.send("orders", b"x", queue=0).result(60).queue_offset == COUNT // 2
     with Consumer(running.consume, "orders", follow=False) as consumer:
         assert sum(1 for _ in consumer) == COUNT + 1 - 3
         assert consumer.skipped == 3, "tombstones are no messages"

@@ -19,7 +19,7 @@ from penstock.cli.main import main
 from penstock.client.sending.producer import Producer
 from penstock.shared.layout import segment_name
 
-pytestmark = pytest.mark.takes(30)
+pytestmark = pytest.mark.takes(25)
 
 Run = Callable[..., "Ended"]
 SIZES: dict[str, Any] = {
@@ -91,7 +91,7 @@ def test_a_store_of_small_files_is_started_with_the_default_configuration(
     }
     broker = start_broker(place=store.parent, **DEFAULTS)
     with Producer(broker.produce) as producer:
-        assert producer.send("orders", b"one more", keys="more").result(10)
+        assert producer.send("orders", b"one more", keys="more").result(60)
     broker.stop()
     assert json.loads(memory.read_text()) == SIZES
     for key, body in (("k7", "x" * 57 + "..."), ("more", "one more")):

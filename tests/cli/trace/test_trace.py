@@ -13,7 +13,7 @@ import pytest
 from penstock.client.groups.consumer import GroupConsumer
 from penstock.client.sending.producer import Producer
 
-pytestmark = pytest.mark.takes(40)
+pytestmark = pytest.mark.takes(15)
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
 Trace = Callable[..., Any]
@@ -36,11 +36,11 @@ def shop(start_shared_broker: Callable[..., Any]) -> Shop:
     broker = start_shared_broker()
     with Producer(store=broker.store, group="shop", on_check=lambda message: "unknown") as producer:
         producer.create_topic("orders", 2)
-        receipt = producer.send("orders", b"1", keys="failing k1", tags="new", queue=0).result(10)
-        producer.send("orders", b"2", keys="later", delay=LATER_S, queue=1).result(10)
+        receipt = producer.send("orders", b"1", keys="failing k1", tags="new", queue=0).result(60)
+        producer.send("orders", b"2", keys="later", delay=LATER_S, queue=1).result(60)
         recalled = producer.send("orders", b"3", keys="recalled", delay=LATER_S, queue=1)
-        producer.recall(recalled.result(10)).result(10)
-        producer.send("orders", b"4", keys="soon", delay=0.05, queue=1).result(10)
+        producer.recall(recalled.result(60)).result(60)
+        producer.send("orders", b"4", keys="soon", delay=0.05, queue=1).result(60)
         for key in ("committed", "rolled-back", "open"):
             transaction = producer.begin("orders")
             transaction.send(b"5", keys=key)
@@ -146,7 +146,7 @@ def test_members_their_filter_and_what_comes_first_are_told_while_they_are_there
     with Producer(store=shop.store) as producer:
         producer.create_topic("piling", 1)
         for number in range(3):
-            producer.send("piling", b"%d" % number, keys=f"pile-{number}").result(10)
+            producer.send("piling", b"%d" % number, keys=f"pile-{number}").result(60)
     with GroupConsumer(
         store=shop.store, group="slow", topics="piling", start="first", client_id="slow-one"
     ) as consumer:
@@ -225,7 +225,7 @@ def test_the_files_that_a_broker_leaves_tell_the_same(
     store = broker.store
     with Producer(store=store, group="shop") as producer:
         for number in range(3):
-            producer.send("orders", b"%d" % number, keys=f"k{number}", queue=0).result(10)
+            producer.send("orders", b"%d" % number, keys=f"k{number}", queue=0).result(60)
         with producer.transaction("orders") as transaction:
             transaction.send(b"x", keys="half")
     with GroupConsumer(store=store, group="billing", topics="orders", start="first") as group:
