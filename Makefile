@@ -94,7 +94,7 @@ mutants: setup ## put N (30) small bugs into copies of the code, and tell which 
 .PHONY: interop
 interop: setup ## the same stores in a real RocketMQ and here; needs Java 17 and Maven
 	@# four at once: most of the time a test waits for a broker to start, or for messages to be due
-	.venv/bin/python -m pytest tests/interop -n 4 --timeout 600 --durations 0 --durations-min 1
+	.venv/bin/python -m pytest tests/interop -n 4 --timeout 900 --durations 0 --durations-min 1
 
 .PHONY: clients-tables
 clients-tables: setup ## write the tables of docs/clients.md by what RocketMQ's clients print

@@ -13,6 +13,8 @@ import pytest
 
 from tests.interop.gateway.programs import CLIENTS, PROGRAMS, printed
 
+pytestmark = pytest.mark.takes(125)
+
 # what a real broker has the short program print, for `make test`, which has none
 SHORT, SHORT_CLIENT = PROGRAMS / "python_short.json", "Python 0.5.0rc2"
 

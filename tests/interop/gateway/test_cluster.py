@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.takes(45)
+
 TOPIC, QUEUES, GROUP, MESSAGES = "shared", 4, "readers", 80
 THEIRS, OURS = "interop", "penstock-1"
 IDLE_MS, WAIT_S = 60_000, 60

@@ -24,6 +24,8 @@ from penstock.client.sending.producer import Producer
 from penstock.shared.process.broker_status import read_status
 from tests.interop.gateway.programs import PROGRAMS, official_python
 
+pytestmark = pytest.mark.takes(125)
+
 TOPIC, QUEUES, GROUP = "orders", 4, "billing"
 IDLE_MS, WAIT_S = 60_000, 60
 PLAIN, BATCH, OF_KINDS = 40, 9, 24

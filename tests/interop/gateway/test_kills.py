@@ -6,7 +6,11 @@ import random
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from penstock.chaos.running.official import run_official
+
+pytestmark = pytest.mark.takes(15)
 
 
 def test_twenty_clients_go_on_when_gateway_coordinator_and_broker_are_killed(

@@ -11,6 +11,10 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import pytest
+
+pytestmark = pytest.mark.takes(60)
+
 WAIT_S = 120
 TOPIC, GROUP, QUEUES, MESSAGES = "orders", "billing", 4, 12
 

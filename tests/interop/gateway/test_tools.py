@@ -10,6 +10,10 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import pytest
+
+pytestmark = pytest.mark.takes(60)
+
 TOPIC, GROUP, IDLE, QUEUES, MESSAGES = "orders", "billing", "idle", 4, 12
 WAIT_S = 120
 # which of them were given back once

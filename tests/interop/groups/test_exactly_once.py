@@ -11,7 +11,7 @@ import pytest
 from penstock.client.groups.consumer import GroupConsumer
 from penstock.client.sending.producer import Producer
 
-pytestmark = pytest.mark.takes(90)
+pytestmark = pytest.mark.takes(45)
 TOPIC, QUEUES, OUTPUTS, GROUP = "orders", 4, "bills", "billing"
 WAIT_S = 60
 

@@ -10,7 +10,7 @@ import pytest
 
 from penstock.client.groups.admin import GroupAdmin
 
-pytestmark = pytest.mark.takes(250)
+pytestmark = pytest.mark.takes(165)
 TOPIC, QUEUES, GROUP = "orders", 4, "billing"
 MESSAGES = 800
 FAIL = "fail"

@@ -13,7 +13,7 @@ from penstock.client.groups.consumer import GroupConsumer
 from penstock.dataframes import Store
 from penstock.errors import NoPermission
 
-pytestmark = pytest.mark.takes(60)
+pytestmark = pytest.mark.takes(40)
 TOPIC, QUEUES, GROUP = "orders", 4, "billing"
 QUIET_MS = 5000  # for a consumer that is to get nothing
 

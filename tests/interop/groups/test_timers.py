@@ -11,7 +11,7 @@ import pytest
 from penstock.dataframes import Store
 from penstock.shared.layout import StorePaths
 
-pytestmark = pytest.mark.takes(120)
+pytestmark = pytest.mark.takes(145)
 TOPIC, QUEUES = "orders", 4
 SOON_S, LATER_S = 1, 30  # the second is longer than a change of brokers
 PRECISION_MS = 1000  # RocketMQ rounds times down

@@ -9,12 +9,16 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+import pytest
+
 from penstock.client.reading.consumer import Consumer
 from penstock.client.sending.producer import Producer
 from penstock.dataframes import Store
 from penstock.shared.errors import TopicNotFound
 from penstock.shared.messaging.half import parse_op
 from penstock.shared.messaging.system_topics import OP_TOPIC
+
+pytestmark = pytest.mark.takes(60)
 
 TOPIC, GROUP = "orders", "interop-transactions"
 WAIT_S = 60

@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
+pytestmark = pytest.mark.takes(80)
+
 TOPIC, QUEUES = "orders", 4
 ROUNDS = 3
 MESSAGES = 6000  # each side, in each round

@@ -13,6 +13,8 @@ import pytest
 from penstock.shared.messaging.system_topics import TRANSACTION_GROUP
 from penstock.shared.store.rocketmq_json import load_document
 
+pytestmark = pytest.mark.takes(75)
+
 ORDINARY = 12_000
 BATCHES, COMPRESSED = 300, 90
 ASKED = 2000  # keys and ids that our client is asked for

@@ -11,6 +11,8 @@ from penstock.shared.formats.index_layout import Geometry
 from penstock.shared.index.lookup import IndexView, KeyQuery, look_up
 from penstock.shared.store.directory import StoreDirectory
 
+pytestmark = pytest.mark.takes(35)
+
 TOPICS = {"orders": 4, "payments": 2}
 MESSAGES = 4000  # in each topic
 QUERIES = 1000

@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.takes(20)
+
 GOLDEN = Path(__file__).parent.parent.parent / "golden"
 SIZES = (16 * 1024, 50 * 20, 50, 200)
 APPENDED = 200

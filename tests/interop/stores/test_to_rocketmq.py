@@ -10,6 +10,8 @@ import pytest
 from penstock.shared.formats.index_chains import key_hashes
 from penstock.shared.formats.index_layout import Geometry
 
+pytestmark = pytest.mark.takes(110)
+
 TOPICS = {"orders": 4, "batched": 2, "compressed": 1, "payments": 3}
 MESSAGES = 5000  # in each of the topics orders and payments
 UNDER_LOAD = 20_000  # this many are on their way when the kill comes, and not all get there
