@@ -33,7 +33,7 @@ from penstock.spark.sink.columns import COLUMNS as SINK_COLUMNS
 from penstock.spark.sink.options import SinkOptions
 from penstock.spark.source import COLUMNS
 
-pytestmark = pytest.mark.takes(150)
+pytestmark = pytest.mark.takes(190)
 
 ROOT = Path(__file__).parent.parent
 BESIDE = ("README.md", "CONTRIBUTING.md", "SECURITY.md")

@@ -38,7 +38,7 @@ LIMITS = (
 
 def _bench(*arguments: str) -> list[dict[str, Any]]:
     command = [sys.executable, "-m", "penstock.cli.main", "bench", *arguments]
-    done = subprocess.run([*command, "-o", "json"], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([*command, "-o", "json"], capture_output=True, text=True, timeout=500)
     assert done.returncode == 0, done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]
 

@@ -30,7 +30,7 @@ def test_each_byte_is_written_once_by_the_committer_and_a_segment_twice_by_the_m
 ):
     small = ("--seconds", "0.5", "--size", "1000", "--gib", "0.02", "--runs", "1")
     command = [sys.executable, "-m", "penstock.cli.main", "bench", "bytes", *small, "-o", "json"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=500)
     assert done.returncode == 0, done.stderr
     found, segment = map(json.loads, done.stdout.splitlines())
     rows = {row["process"]: row for row in found["rows"]}

@@ -121,7 +121,7 @@ def classes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (place / "CountPacer.java").write_text(PACER)
     counting = [str(place / f"Count{kind}.java") for kind in ("Peer", "Pacer")]
     command = ["javac", "-d", str(place), *map(str, sources), *counting]
-    subprocess.run(command, check=True, timeout=120)
+    subprocess.run(command, check=True, timeout=500)
     return place
 
 

@@ -19,7 +19,7 @@ from penstock.bench.spark.measure import (
 from penstock.cli.main import main
 
 
-@pytest.mark.takes(60)
+@pytest.mark.takes(70)
 def test_the_store_is_measured_beside_parquet(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["bench", "spark", "--messages", "3000", "--size", "50", "--runs", "1", "-o", "json"])
@@ -35,7 +35,7 @@ def test_the_store_is_measured_beside_parquet(capsys: pytest.CaptureFixture[str]
     assert found["ratios"][f"{STORE} / {PARQUET}"] == pytest.approx(ratio)
 
 
-@pytest.mark.takes(60)
+@pytest.mark.takes(70)
 def test_a_stream_is_measured_at_a_steady_rate_and_at_rest(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,6 +17,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.takes(15)
+
 HERE = Path(__file__).parent / "canaries"
 PATH = os.pathsep.join([str(HERE), *filter(None, [os.environ.get("PYTHONPATH")])])
 CANARIES = runpy.run_path(str(HERE / "canaries.py"))["CANARIES"]

@@ -18,12 +18,12 @@ from penstock.chaos.running.delays import run_delays
 from penstock.client.core.message import Message
 from penstock.shared.formats.record import Record, encode_record
 
-pytestmark = pytest.mark.takes(30)
+pytestmark = pytest.mark.takes(20)
 
 KILLS = int(os.environ.get("PENSTOCK_CHAOS_KILLS", "8"))
 
 
-@pytest.mark.timeout(300 + 10 * KILLS)
+@pytest.mark.timeout(600 + 10 * KILLS)
 def test_whoever_is_killed_delayed_messages_come_once_and_not_early(tmp_path: Path) -> None:
     seed = int(os.environ.get("PENSTOCK_CHAOS_SEED", "7"))
     print(f"\nPENSTOCK_CHAOS_SEED={seed} PENSTOCK_CHAOS_KILLS={KILLS}")
@@ -32,7 +32,6 @@ def test_whoever_is_killed_delayed_messages_come_once_and_not_early(tmp_path: Pa
     assert struck.total() == KILLS
 
 
-@pytest.mark.timeout(300)
 def test_thousands_that_are_due_together_come_once_whoever_is_killed() -> None:
     """The bench with 50 kills and a million messages, in short: batches and not single ones."""
     found = bench_delay(20_000, 5, 1_000, 4, 100, lambda done, of: None)

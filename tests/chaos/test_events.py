@@ -24,7 +24,7 @@ from penstock.chaos.stepped.event_trace import Trace, record_trace
 from penstock.chaos.stepped.events import MOST_ACTS, ROUND
 from penstock.chaos.stepped.replay import in_memory
 
-pytestmark = pytest.mark.takes(70)
+pytestmark = pytest.mark.takes(60)
 
 CANARIES = runpy.run_path(str(Path(__file__).parent / "canaries" / "canaries.py"))["CANARIES"]
 TRACES = int(os.environ.get("PENSTOCK_CHAOS_TRACES", "0"))

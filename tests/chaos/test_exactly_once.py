@@ -18,8 +18,8 @@ from penstock.chaos.running.exactly_once import run_exactly_once
 KILLS = int(os.environ.get("PENSTOCK_CHAOS_EXACTLY", "20"))
 
 
-@pytest.mark.takes(40)
-@pytest.mark.timeout(300 + 4 * KILLS)
+@pytest.mark.takes(20)
+@pytest.mark.timeout(600 + 4 * KILLS)
 @pytest.mark.parametrize("flush", ["sync", "async"])
 def test_each_input_has_its_effect_once_whoever_is_killed(tmp_path: Path, flush: str) -> None:
     seed = int(os.environ.get("PENSTOCK_CHAOS_SEED", "7"))

@@ -17,7 +17,7 @@ from penstock.shared.memory.roster import ACTORS
 from penstock.shared.process.find_broker import find_running
 
 FENCED_EXIT_CODE = 3
-TIMEOUT_S = 10
+TIMEOUT_S = 60
 
 
 def _await(condition: Callable[[], bool], what: str) -> None:

@@ -23,7 +23,7 @@ from penstock.shared.process.broker_status import read_status
 from penstock.shared.process.disk_full import used_percent
 from penstock.shared.store.checkpoint_file import load_checkpoint
 
-TIMEOUT_S = 30
+TIMEOUT_S = 120
 MIB = 1 << 20
 # an index file of the default size has 20 MB
 SETTINGS: dict[str, object] = {

@@ -52,7 +52,7 @@ def test_every_key_is_found_once_after_kills_in_the_middle_of_load(
                 if victims == "reput" and (pid := running.actors()["reput"]):
                     os.kill(pid, signal.SIGKILL)
             for number, future in enumerate(futures, 5000 * round_):
-                receipts[number] = future.result(30)
+                receipts[number] = future.result(60)
         if victims == "all":
             running.kill()
             running.start()

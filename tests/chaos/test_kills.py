@@ -19,7 +19,7 @@ from penstock.chaos.running.kills import run_kills
 KILLS = int(os.environ.get("PENSTOCK_CHAOS_KILLS", "10"))
 
 
-@pytest.mark.timeout(300 + 2 * KILLS)
+@pytest.mark.timeout(600 + 2 * KILLS)
 @pytest.mark.parametrize("flush", ["sync", "async"])
 @pytest.mark.parametrize("pool", [True, False], ids=["pool", "mapped"])
 def test_nothing_acknowledged_is_lost_repeated_or_disordered_by_random_kills(

@@ -26,6 +26,8 @@ from penstock.chaos.storage.power import record_run
 from penstock.shared.errors import StoreUnavailable
 from penstock.shared.memory.roster import ACTORS
 
+pytestmark = pytest.mark.takes(15)
+
 KILLS = 30
 # what an actor opens by the clock, it has opened by then
 SETTLED_S = 1.5
@@ -51,7 +53,6 @@ def test_a_socket_a_thread_s_pipe_a_child_and_a_broker_s_process_are_leaks(tmp_p
     assert before.leaked() == []
 
 
-@pytest.mark.timeout(300)
 def test_thirty_kills_leave_every_process_with_the_descriptors_it_had(
     broker: Callable[..., Broker],
 ) -> None:

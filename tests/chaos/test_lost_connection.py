@@ -12,7 +12,7 @@ from penstock.chaos.broker import Broker
 from penstock.client import Producer
 from penstock.client.core.sending import busy_broker
 
-WAIT_S = 20
+WAIT_S = 60
 
 
 def test_a_producer_asks_the_next_writer_at_once_what_the_last_one_took(

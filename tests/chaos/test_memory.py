@@ -31,7 +31,7 @@ def test_a_writer_without_memory_for_a_segment_is_replaced_and_no_send_fails(
     bodies = [b"%d/" % number + bytes(BODY_BYTES) for number in range(600)]
     with Producer(running.produce) as producer:
         producer.create_topic(TOPIC, 1)
-        producer.send(TOPIC, b"first/").result(30)
+        producer.send(TOPIC, b"first/").result(60)
         # enough for frames, too little for a segment
         limit = address_space_bytes(before["writer"]) + SEGMENT_BYTES * 3 // 4
         infinite = resource.RLIM_INFINITY

@@ -18,11 +18,13 @@ from penstock.chaos.interposed.recorder import SOURCE
 from penstock.chaos.storage.power import choose_images
 from penstock.chaos.storage.power_promises import NOTES, check_promises, record_promises
 
+pytestmark = pytest.mark.takes(10)
+
 IMAGES = int(os.environ.get("PENSTOCK_CHAOS_IMAGES", "12"))
 
 
 @pytest.mark.skipif(not shutil.which("cc"), reason="needs a C compiler")
-@pytest.mark.timeout(300 + 5 * IMAGES)
+@pytest.mark.timeout(600 + 5 * IMAGES)
 def test_each_promise_holds_on_whatever_disk_a_power_failure_leaves(tmp_path: Path) -> None:
     seed = int(os.environ.get("PENSTOCK_CHAOS_SEED", "7"))
     print(f"\nPENSTOCK_CHAOS_SEED={seed} PENSTOCK_CHAOS_IMAGES={IMAGES}")

@@ -12,7 +12,7 @@ from penstock.chaos.arena import Arena
 from penstock.chaos.crashes.recovery import KINDS, check_recovery, points
 from penstock.chaos.report import Report
 
-pytestmark = pytest.mark.takes(40)
+pytestmark = pytest.mark.takes(45)
 
 
 @pytest.mark.parametrize("pool, memory", KINDS, ids=["pool", "mapped", "mapped, no memory"])

@@ -27,11 +27,13 @@ from penstock.shared.process.find_broker import find_running
 from penstock.shared.store.deletions import KEPT
 from penstock.shared.store.directory import StoreDirectory
 
+pytestmark = pytest.mark.takes(15)
+
 TOPIC = "chaos"
 QUEUES = 4
 KILLS = 12
 SEGMENT_BYTES = 256 << 10
-TIMEOUT_S = 30
+TIMEOUT_S = 60
 # the checkpoint bounds what may go, so it is written often
 QUICK: dict[str, object] = {
     "mapped_file_size_commit_log_bytes": SEGMENT_BYTES,

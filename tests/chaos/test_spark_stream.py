@@ -18,7 +18,7 @@ INTO_TOPIC = os.environ.get("PENSTOCK_CHAOS_STREAM_INTO", "") == "topic"
 KILLS = int(os.environ.get("PENSTOCK_CHAOS_STREAM", "2"))
 
 
-@pytest.mark.takes(45)
+@pytest.mark.takes(40)
 @pytest.mark.timeout(900 + 60 * KILLS)
 def test_each_message_is_one_row_whoever_is_killed(tmp_path: Path) -> None:
     seed = int(os.environ.get("PENSTOCK_CHAOS_SEED", 1))

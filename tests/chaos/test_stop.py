@@ -22,14 +22,14 @@ from penstock.shared.layout import StorePaths, segment_name
 from penstock.shared.memory.positions import Positions
 from penstock.shared.memory.run_directory import read_run
 
-pytestmark = pytest.mark.takes(65)
+pytestmark = pytest.mark.takes(40)
 
 TOPIC = "chaos"
 QUEUES = 4
 SEGMENT_BYTES = 1 << 20
 
 
-def _await(condition: Callable[[], Any], what: str, seconds: float = 30) -> None:
+def _await(condition: Callable[[], Any], what: str, seconds: float = 120) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, f"not in {seconds} s: {what}"

@@ -48,7 +48,7 @@ def ports() -> dict[str, int]:
 def _await_more(loads: list[Any], count: int) -> None:
     """Wait until each producer has this many more acknowledgements."""
     goals = [each.count() + count for each in loads]
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while any(each.count() < goal for each, goal in zip(loads, goals, strict=True)):
         assert time.monotonic() < deadline, "the producers do not get on"
         time.sleep(0.005)

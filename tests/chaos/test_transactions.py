@@ -20,7 +20,7 @@ KILLS = int(os.environ.get("PENSTOCK_CHAOS_KILLS", "8"))
 TRANSACTIONS = int(os.environ.get("PENSTOCK_CHAOS_TRANSACTIONS", "300"))
 
 
-@pytest.mark.timeout(300 + 5 * KILLS + TRANSACTIONS // 10)
+@pytest.mark.timeout(600 + 5 * KILLS + TRANSACTIONS // 10)
 def test_messages_agree_with_local_transactions_whoever_is_killed(tmp_path: Path) -> None:
     seed = int(os.environ.get("PENSTOCK_CHAOS_SEED", "7"))
     dice = random.Random(seed)

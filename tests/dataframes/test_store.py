@@ -102,7 +102,7 @@ def test_columns_ranges_and_filters_are_those_of_the_source(broker: Broker) -> N
 
 def _penstock(*arguments: object) -> dict[str, object]:
     command = [sys.executable, "-m", "penstock.cli.main", *map(str, arguments), "-o", "json"]
-    ran = subprocess.run(command, capture_output=True, text=True, timeout=100)
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=500)
     assert ran.returncode == 0, ran.stderr
     found: dict[str, object] = json.loads(ran.stdout)
     return found
@@ -228,5 +228,5 @@ def test_frames_are_read_without_spark(broker: Broker) -> None:
         "print(Store(sys.argv[1]).to_arrow('bills').num_rows)"
     )
     command = [sys.executable, "-c", code, str(broker.store)]
-    ran = subprocess.run(command, capture_output=True, text=True, timeout=100)
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=500)
     assert ran.stdout == "1\n", ran.stderr

@@ -12,7 +12,6 @@ import pytest
 from .conftest import StoreBuilder
 
 
-@pytest.mark.timeout(300)
 def test_a_client_of_spark_connect_reads_what_the_server_can_see(
     connect_server: str, store: StoreBuilder, tmp_path: Path
 ) -> None:

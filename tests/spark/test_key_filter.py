@@ -40,7 +40,7 @@ def told(spark: SparkSession) -> Iterator[Callable[[str], bool]]:
     """Whether the source logs something, which comes some time after its query."""
 
     def comes(pattern: str) -> bool:
-        until = time.monotonic() + 60
+        until = time.monotonic() + 500
         while time.monotonic() < until:
             rows = spark.tvf.python_worker_logs().collect()
             if any(re.fullmatch(pattern, row.msg) for row in rows):

@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-pytestmark = pytest.mark.takes(60)
+pytestmark = pytest.mark.takes(45)
 
 WAIT_S = 120
 FIXTURES = """

@@ -19,7 +19,6 @@ LAST_LINE = (
 )
 
 
-@pytest.mark.timeout(300)
 def test_the_demo_counts_every_flight_and_leaves_a_store_without_fault(tmp_path: Path) -> None:
     store = tmp_path / "store"
     done = subprocess.run(

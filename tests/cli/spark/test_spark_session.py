@@ -109,7 +109,7 @@ def penstock(words: list[str], place: Path, lacking: str) -> subprocess.Complete
         env=environment,
         capture_output=True,
         text=True,
-        timeout=180,
+        timeout=500,
     )
 
 

@@ -48,7 +48,7 @@ def penstock(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
         words = [str(argument) for argument in arguments]
         if words[0] == "up":
             command = [sys.executable, "-m", "penstock.cli.main", *words]
-            done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+            done = subprocess.run(command, capture_output=True, text=True, timeout=500)
             return Ended(done.returncode, done.stdout, done.stderr)
         with pytest.raises(SystemExit) as ended:
             main(words)

@@ -97,7 +97,7 @@ penstock.cli.main.main(["up", "--store", "store"])
 
 def elsewhere(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", ELSEWHERE + code, *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=250)
+    return subprocess.run(command, capture_output=True, text=True, timeout=500)
 
 
 def test_clients_of_every_kind_work_over_tcp(broker: Any) -> None:
@@ -137,7 +137,7 @@ def test_a_waker_is_readable_from_a_wake_until_it_is_cleared(kind: str) -> None:
 def command_elsewhere(system: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     code = ELSEWHERE.replace("darwin", system) + (WINDOWS if system == "win32" else "") + COMMAND
     command = [sys.executable, "-c", code, *arguments]
-    return subprocess.run(command, input="a\nb\n", capture_output=True, text=True, timeout=250)
+    return subprocess.run(command, input="a\nb\n", capture_output=True, text=True, timeout=500)
 
 
 @pytest.mark.parametrize("system", ["darwin", "win32"])

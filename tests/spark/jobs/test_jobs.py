@@ -218,7 +218,7 @@ def test_ctrl_c_ends_a_command_and_the_archive_goes_on_from_there(
             assert time.monotonic() < until and ran.poll() is None
             time.sleep(0.01)
         ran.send_signal(signal.SIGINT)
-        _, said = ran.communicate(timeout=200)
+        _, said = ran.communicate(timeout=500)
     finally:
         ran.kill()
         ran.communicate()

@@ -116,7 +116,7 @@ def test_a_stream_from_a_broker_goes_on_where_it_stood(stack: Stack) -> None:
     count, end = ask(None)
     assert count == 1200
     with Producer(store=stack.store) as producer:
-        producer.send("orders", b"later").result(30)
+        producer.send("orders", b"later").result(60)
     seen = 0
     while not seen:  # queues follow an acknowledgement within a tick
         seen, end = ask(end)
@@ -173,7 +173,7 @@ def test_while_nothing_comes_a_stream_asks_a_broker_one_question_at_a_time(
     while questions != ["ask"]:  # what earlier tests have sent comes first
         at, questions = look(at)
     with Producer(store=stack.store) as producer:
-        producer.send("trains", b"later").result(30)
+        producer.send("trains", b"later").result(60)
     later = at
     while later == at:  # queues follow an acknowledgement within a tick
         later, questions = look(at)

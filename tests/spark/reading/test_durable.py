@@ -80,7 +80,7 @@ def test_of_a_running_broker_a_stream_gets_what_is_flushed_and_nothing_more(tmp_
     with running_stack(tmp_path / "store", SMALL_FILES) as stack:
         with Producer(store=stack.store) as producer:
             for number in range(20):
-                producer.send("orders", b"%d" % number).result(30)
+                producer.send("orders", b"%d" % number).result(60)
         options = {"path": str(stack.store), "columns": "queue_offset,body"}
         reader = StoreStreamReader(parse_options(options), PenstockSource(options).schema())
         start = reader.initialOffset()

@@ -13,6 +13,6 @@ def test_a_plan_of_files_imports_no_clients_and_no_functions_of_arrows() -> None
         + [f"import sys, penstock.spark.reading.task; print({heavy} & set(sys.modules))"],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=500,
     )
     assert ran.stdout.strip() == "set()", ran.stderr

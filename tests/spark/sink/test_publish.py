@@ -75,7 +75,7 @@ def commit(place: Place, number: int, blocks: Sequence[StoredBlock], keep: bool 
 def read(place: Place, topic: str = "") -> list[Any]:
     """What is there, once the queues have it."""
     with Producer(store=place.store) as producer:
-        producer.send("mark", b"").result(30)
+        producer.send("mark", b"").result(60)
     # a question finds what was acknowledged before it, so the queues are up to date after it
     with MessageQuery(store=place.store) as query:
         query.by_key("mark", "none")
@@ -172,7 +172,7 @@ def killed_in_batch_0(place: Place, armed: str, tmp_path: Path) -> None:
     ran = subprocess.run(
         [sys.executable, "-c", script, str(place.store), place.topic, os.path.dirname(__file__)],
         env={**os.environ, VARIABLE: armed, FIRED_VARIABLE: str(tmp_path / "fired")},
-        timeout=120,
+        timeout=500,
     )
     assert ran.returncode == -signal.SIGKILL
 
@@ -257,7 +257,7 @@ def test_rows_have_all_that_a_message_has(running: Place) -> None:
     assert (bytes(other.body), other.tags, other.keys) == (b"text", "T", "k1 k2")
     assert other.properties["a"] == "1"
     with Consumer(store=running.store, topic=running.topic) as consumer:
-        (late,) = consumer.poll(30)
+        (late,) = consumer.poll(60)
     assert (bytes(late.body), late.queue_id) == (b"", 3)
 
 

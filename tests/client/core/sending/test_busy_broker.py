@@ -67,9 +67,11 @@ def test_a_pool_that_stays_full_is_no_error_where_the_time_allows_to_wait(slow_b
 
 
 def test_where_the_time_does_not_allow_it_the_broker_is_said_to_be_busy(slow_broker: Any) -> None:
-    with Producer(slow_broker.produce, ack="written", timeout_ms=1200) as producer:
-        producer.create_topic("hasty", 1)
-        producer.send("hasty", b"").result(WAIT_S)
+    with Producer(slow_broker.produce) as patient:
+        patient.create_topic("hasty", 1)
+        patient.send("hasty", b"").result(WAIT_S)
+    # long enough to fill the pool on a busy machine
+    with Producer(slow_broker.produce, ack="written", timeout_ms=4000) as producer:
         with stopped(slow_broker, "committer"):
             futures = [producer.send("hasty", b"%8d" % i + bytes(4000)) for i in range(1500)]
             errors = [future.exception(WAIT_S) for future in futures]
