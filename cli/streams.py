@@ -16,6 +16,8 @@ from typing import Any
 
 from penstock.shared.errors import PenstockError
 
+# How often one that waits for what to print asks whether it is still read.
+READER_LOOK_S = 1.0
 # whether the command ends when its reader has gone; commands that print without end ask for it
 _stops = False
 
@@ -92,6 +94,17 @@ def stop_when_unread() -> None:
     """From now on a reader that has gone ends this command, as it ends `yes`."""
     global _stops
     _stops = True
+
+
+def check_reader() -> None:
+    """For a command that has nothing to print at the moment, and asks now and then.
+
+    Raises BrokenPipeError where the reader has gone: until the next write nobody else would say so.
+    """
+    from penstock.shared.files.readable import is_abandoned
+
+    if is_abandoned(sys.stdout.fileno()):
+        raise BrokenPipeError
 
 
 def discard_output() -> None:

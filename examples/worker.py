@@ -2,7 +2,7 @@
 
 penstock up --store ./store
 python worker.py
-penstock produce orders '{"number": 17, "customer": "Ada"}'
+echo '{"number": 17, "customer": "Ada"}' | penstock produce orders
 """
 
 from __future__ import annotations

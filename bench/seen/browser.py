@@ -79,7 +79,8 @@ class Browser:
             found = self._next()
             if found.get("id") == self._number:
                 if "error" in found:
-                    raise StoreUnavailable("the browser refuses a command", method, found["error"])
+                    said = f"{method}: {found['error'].get('message')}"
+                    raise StoreUnavailable("the browser refuses a command", said)
                 return found["result"]
 
     def _next(self) -> Any:
@@ -109,7 +110,8 @@ class Browser:
             "Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True
         )
         if "exceptionDetails" in found:
-            raise StoreUnavailable("a script failed in the page", script, found["exceptionDetails"])
+            said = f"{script}: {found['exceptionDetails']}"
+            raise StoreUnavailable("a script failed in the page", said)
         return found["result"].get("value")
 
     def until(self, script: str) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -219,13 +220,20 @@ def _letters(
                 batch = consumer.poll(None)
             except TopicNotFound:
                 # the topic is made by the first one, and not by whoever looks for it
-                hint = "see which groups have some: penstock dlq ls"
+                hint = f"see which groups have some: {_listing(where)}"
                 raise MessageNotFound("the group has no dead letters", group, hint) from None
             if not batch:
                 return
             for message in batch[: None if most is None else most - count]:
                 count += 1
                 yield message
+
+
+def _listing(where: dict[str, Any]) -> str:
+    """The command that lists groups with dead letters, of the same broker."""
+    store, endpoint = where.get("store"), where.get("endpoint")
+    named = ["--store", str(store)] if store else ["--endpoint", str(endpoint)]
+    return shlex.join(["penstock", "dlq", "ls", *named])
 
 
 def _send(chosen: list[Message], group: str, where: dict[str, Any], timeout: float) -> int:

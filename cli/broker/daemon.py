@@ -22,6 +22,7 @@ import click
 
 from penstock.cli.options.endpoints import store_of
 from penstock.cli.options.option_types import Seconds, store_option
+from penstock.cli.streams import check_reader, stop_when_unread
 from penstock.shared.errors import BrokerTimeout, ConnectError, StoreUnavailable
 from penstock.shared.files.readable import is_readable
 from penstock.shared.layout import StorePaths
@@ -177,6 +178,7 @@ Examples:
 @click.option("-f", "--follow", is_flag=True, help="Go on with what is written, until Ctrl-C.")
 def logs(store: Path | None, lines: int, follow: bool) -> None:
     """Print what a broker started with --daemon has said."""
+    stop_when_unread()
     paths = StorePaths(store_of(store))
     if not paths.log.exists():
         raise StoreUnavailable(
@@ -220,4 +222,5 @@ def _continued(file: BinaryIO, path: Path) -> BinaryIO:
             if not os.path.samestat(os.fstat(file.fileno()), path.stat()):
                 file.close()
                 return path.open("rb")
+        check_reader()
         time.sleep(_LOOK_AGAIN_S)

@@ -13,7 +13,7 @@ from penstock.cli.options.endpoints import broker_of, broker_options, wait_optio
 from penstock.cli.options.option_types import COUNT, QUEUE_ID, timeout_option
 from penstock.cli.printing.message_output import Print, message_options, printer
 from penstock.cli.printing.output import is_file, progress
-from penstock.cli.streams import stop_when_unread
+from penstock.cli.streams import READER_LOOK_S, check_reader, stop_when_unread
 from penstock.shared.errors import UnreadableBody
 
 if TYPE_CHECKING:
@@ -152,7 +152,11 @@ def _print_all(consumer: Consumer, most: int | None, follow: bool, show: Print) 
 
     # messages printed on a screen, or by the reader of a pipe, would get mixed up with the bar
     with progress("reading", wanted=is_file(sys.stdout), text=text) as moved:
-        while shown != most and (batch := consumer.poll(None)):
+        while shown != most:
+            batch = consumer.poll(READER_LOOK_S if follow else None)
+            if not batch and not follow:
+                break
+            check_reader()
             for message in batch[: None if most is None else most - shown]:
                 try:
                     show(message)

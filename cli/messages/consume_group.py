@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from penstock.cli.streams import READER_LOOK_S, check_reader
 from penstock.shared.errors import UnreadableBody
 
 if TYPE_CHECKING:
@@ -47,8 +48,9 @@ def print_as_member(
     ):
         while shown != most:
             left = MOST_AT_ONCE if most is None else min(MOST_AT_ONCE, most - shown)
-            batch = member.poll(None if follow else QUIET_S, left)
-            if not batch and (follow or _is_done(admin, group, topic)):
+            batch = member.poll(READER_LOOK_S if follow else QUIET_S, left)
+            check_reader()
+            if not batch and not follow and _is_done(admin, group, topic):
                 break
             for message in batch:
                 try:

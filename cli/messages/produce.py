@@ -65,7 +65,7 @@ Examples:
 """
 )
 @click.argument("topic", shell_complete=topic_names)
-@click.argument("file", type=click.File("rb"), default="-")
+@click.argument("name", metavar="[FILE]", default="-")
 @click.option("--key", "keys", multiple=True, help="A key of the messages; repeatable.")
 @click.option("--tag", help="The messages' tag.")
 @click.option(
@@ -113,7 +113,7 @@ def produce(
     ctx: click.Context,
     /,
     topic: str,
-    file: BinaryIO,
+    name: str,
     keys: tuple[str, ...],
     tag: str | None,
     properties: dict[str, str],
@@ -138,7 +138,10 @@ def produce(
     from penstock.cli.messages.line_input import LineInput
     from penstock.cli.messages.sending import Receipts, Sending
     from penstock.client.sending.producer import Producer
+    from penstock.shared.names import check_topic
 
+    check_topic(topic)
+    file = _opened(ctx, name)
     if queue is not None and shard is not None:
         raise InvalidArgument(
             "both a queue and a sharding key are named",
@@ -167,6 +170,20 @@ def produce(
         _run(sending, given.whole() if whole else given.lines(), given, file, output)
     _report(ctx, sending, topic, whole)
     receipts.end()
+
+
+def _opened(ctx: click.Context, name: str) -> BinaryIO:
+    """The input. Raises InvalidArgument: a message may stand where a file belongs."""
+    try:
+        opened: BinaryIO = click.open_file(name, "rb")
+        return ctx.with_resource(opened)
+    except OSError as error:
+        raise InvalidArgument(
+            "the file of messages cannot be read",
+            f"{name}: {error.strerror}",
+            "name another; or, if this is a message: "
+            f"echo {shlex.quote(name)} | {shlex.join(_words(ctx))}",
+        ) from None
 
 
 def _said(options: dict[str, Any], properties: dict[str, str]) -> dict[str, Any]:
@@ -213,6 +230,13 @@ def _report(ctx: click.Context, sending: Sending, topic: str, whole: bool) -> No
 
 def _go_on(ctx: click.Context, line: int) -> str:
     """The command that sends the lines from this one on, as this one was given."""
+    name = ctx.params["name"]
+    source = "FILE" if name == "-" else shlex.quote(name)
+    return f"tail -n +{line} {source} | {shlex.join(_words(ctx))}"
+
+
+def _words(ctx: click.Context) -> list[str]:
+    """This command with its options, as it was given, without the file."""
     words = ["penstock", "produce", ctx.params["topic"]]
     for parameter in ctx.command.params:
         name = parameter.name or ""
@@ -229,6 +253,4 @@ def _go_on(ctx: click.Context, line: int) -> str:
             words += [word for each in value for word in (option, each)]
         else:
             words += [option, f"{value:g}" if isinstance(value, float) else str(value)]
-    name = ctx.params["file"].name
-    source = shlex.quote(name) if isinstance(name, str) and name != "<stdin>" else "FILE"
-    return f"tail -n +{line} {source} | {shlex.join(words)}"
+    return words

@@ -12,7 +12,7 @@ from penstock.cli.options.completing import topic_names
 from penstock.cli.options.endpoints import broker_of, broker_options, wait_option
 from penstock.cli.options.option_types import timeout_option
 from penstock.cli.printing.message_output import Print, message_options, printer
-from penstock.cli.streams import stop_when_unread
+from penstock.cli.streams import READER_LOOK_S, check_reader, stop_when_unread
 from penstock.shared.errors import UnreadableBody
 
 if TYPE_CHECKING:
@@ -87,7 +87,8 @@ def tail(
     with Consumer(**asked, topic=topic, start=begin, tags=tags, follow=True) as consumer:
         unreadable = _print(_newest(consumer, ends, most), show)
         while follow:
-            unreadable += _print(consumer.poll(None), show)
+            check_reader()
+            unreadable += _print(consumer.poll(READER_LOOK_S), show)
     if unreadable:
         raise UnreadableBody(
             "messages have bodies that cannot be read",

@@ -24,6 +24,15 @@ def wait_until_writable(descriptor: int) -> None:
     _is_ready(descriptor, select.POLLOUT, None)
 
 
+def is_abandoned(descriptor: int) -> bool:
+    """Whether nobody reads any more what is written there: a pipe, or a terminal that is gone."""
+    if not hasattr(select, "poll"):
+        return False  # the next write tells it
+    waiting = select.poll()
+    waiting.register(descriptor, 0)  # errors are told unasked
+    return bool(waiting.poll(0))
+
+
 def _is_ready(descriptor: int, wanted: int, within_s: float | None) -> bool:
     if not hasattr(select, "poll"):
         return True  # Windows asks of sockets only: whoever reads waits as long as it takes

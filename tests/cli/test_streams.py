@@ -115,3 +115,33 @@ def test_names_that_are_no_text_are_printed(tmp_path: Path) -> None:
         )
         assert done.returncode == 0, done.stderr
         assert b"caf" in done.stdout
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["tail", "unread-1"],
+        ["consume", "unread-2", "--follow"],
+        ["consume", "unread-3", "--follow", "--group", "unread", "--from", "earliest"],
+        ["logs", "--follow"],
+    ],
+    ids=" ".join,
+)
+def test_what_waits_for_more_ends_when_its_reader_goes(words: list[str], broker: Any) -> None:
+    """Though nothing comes that it would print: `| head -1` does not stand there for ever."""
+    log, at = broker.store / "penstock" / "broker.log", ("--store", str(broker.store))
+    if words[0] == "logs":
+        log.write_text("one\n")
+    else:
+        subprocess.run([*PENSTOCK, "produce", words[1], *at], input=b"one\n", check=True)
+    with subprocess.Popen(
+        [*PENSTOCK, *words, *at], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as reading:
+        assert reading.stdout is not None and reading.stderr is not None
+        try:
+            assert reading.stdout.readline() == b"one\n"
+            reading.stdout.close()
+            assert reading.wait(60) == 0 and reading.stderr.read() == b""
+        finally:
+            reading.kill()
+            log.unlink(missing_ok=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -43,6 +44,23 @@ def test_all_of_them_are_run_here() -> None:
     names = {path.name for path in EXAMPLES.iterdir() if path.name != "__pycache__"}
     said = ast.unparse(ast.parse(Path(__file__).read_text("utf-8")))
     assert len(names) == 5 and {name for name in names if f"'{name}'" not in said} == set()
+
+
+def test_the_commands_in_their_heads_are_right() -> None:
+    """Those that need no other program, and end by themselves."""
+    lines = []
+    for file in EXAMPLES.glob("*.py"):
+        head = ast.get_docstring(ast.parse(file.read_text("utf-8"))) or ""
+        lines += re.findall(r"^(?!pip ).*\bpenstock (?!up)\w+ .*$", head.partition("\n\n")[2], re.M)
+    assert lines
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    with penstock.open() as broker:
+        environment = {**os.environ, "PATH": path, "PENSTOCK_STORE": str(broker.store)}
+        for line in lines:
+            ran = subprocess.run(
+                ["sh", "-c", line], env=environment, capture_output=True, text=True
+            )
+            assert ran.returncode == 0, f"{line}: {ran.stderr}"
 
 
 def test_the_worker_bills_orders_until_it_is_stopped(owned: Broker) -> None:
