@@ -26,6 +26,7 @@ import pyarrow.parquet
 from penstock.dataframes.digest import Digest
 from penstock.shared.errors import ConfigError
 from penstock.shared.files.durable import sync_directory
+from penstock.shared.next_steps import quoted
 
 # What is encoded together: a row group of less has more of the file's table than it is worth.
 ROW_GROUP_BYTES = 32 << 20
@@ -62,10 +63,15 @@ def write_file(
 ) -> Exported:
     """Write all batches; durable on return. `progress` is told the rows that are written.
 
-    Raises ConfigError where the file is there already, OSError, and what the batches raise.
+    Raises ConfigError where the file is there already or its directory is not, OSError, and what
+    the batches raise.
     """
     if path.exists():
         raise ConfigError("there is a file of this name", path, "remove it, or name another")
+    if not path.parent.is_dir():
+        raise ConfigError(
+            "there is no such directory", path.parent, f"make it: mkdir -p {quoted(path.parent)}"
+        )
     staging = path.with_name(f".{path.name}.{os.getpid()}.part")
     digest = Digest() if checksum and "body" in schema.names else None
     rows = written_out = 0

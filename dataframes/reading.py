@@ -68,7 +68,7 @@ def read_file(path: Path, form: str) -> Iterator[pa.RecordBatch]:
         raise ConfigError("there is no such file", path, "name one that is there") from None
     except (UnicodeDecodeError, csv.Error, pa.ArrowException) as error:
         raise ConfigError(
-            f"the file cannot be read as {form}", f"{path}: {error}", _NEXT
+            f"the file cannot be read as {form}", f"{path}: {str(error).rstrip('.')}", _NEXT
         ) from error
 
 

@@ -6,7 +6,7 @@ status --check` look with the same eyes: each has its own `Reading`.
 """
 
 from penstock.actors.monitor.actor import Monitor
-from penstock.actors.monitor.disk import full_in_s
+from penstock.actors.monitor.disk import filling
 from penstock.actors.monitor.history import History
 from penstock.actors.monitor.looks import looks
 from penstock.actors.monitor.overview import overview, problems
@@ -19,7 +19,7 @@ __all__ = [
     "Reading",
     "at_once",
     "count_dead_letters",
-    "full_in_s",
+    "filling",
     "looks",
     "overview",
     "problems",

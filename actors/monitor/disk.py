@@ -34,7 +34,6 @@ class Room(NamedTuple):
 
 def disk(reading: Reading, history: History) -> dict[str, Any]:
     positions, config = reading.positions, reading.config
-    room = room_of(reading.paths.commit_log)
     return {
         "files": {
             "commitlog": _directory(reading.paths.commit_log),
@@ -42,12 +41,9 @@ def disk(reading: Reading, history: History) -> dict[str, Any]:
             "index": _directory(reading.paths.index),
         },
         "log": {"start": positions["log_start"], "end": positions["wrote"]},
-        "disk": None if room is None else room._asdict(),
-        "disk_used_percent": used_percent(positions["disk_used"]),
         "disk_full_percent": positions["disk_full"] or None,
         "refuses_above_percent": config.disk_space_warning_level_ratio_percent,
-        "bytes_per_s": history.bytes_per_s(),
-        "full_in_s": full_in_s(reading, history),
+        **filling(reading, history),
         "retention": {
             "file_reserved_time_h": config.file_reserved_time_h,
             "delete_when": config.delete_when,
@@ -57,6 +53,17 @@ def disk(reading: Reading, history: History) -> dict[str, Any]:
             "deleted_segments": positions["deleted_segments"],
         },
         "deletions": _deletions(reading),
+    }
+
+
+def filling(reading: Reading, history: History) -> dict[str, Any]:
+    """How full the disk is, and when it will be full: a part of `disk` that costs nothing."""
+    room = room_of(reading.paths.commit_log)
+    return {
+        "disk": None if room is None else room._asdict(),
+        "disk_used_percent": used_percent(reading.positions["disk_used"]),
+        "bytes_per_s": history.bytes_per_s(),
+        "full_in_s": full_in_s(reading, history),
     }
 
 

@@ -16,7 +16,7 @@ from penstock.actors.monitor.history import History
 from penstock.actors.monitor.metric_table import METRICS, Metric
 from penstock.actors.monitor.overview import ERRORS, heartbeat_age_ms, problems, refusals
 from penstock.actors.monitor.reading import Reading
-from penstock.actors.monitor.topics import lag_of, topic_row
+from penstock.actors.monitor.topics import lag_of, stored_in
 from penstock.shared.memory.durations import BUCKETS, upper_ns
 from penstock.shared.memory.positions import STAGES
 from penstock.shared.memory.roster import ROSTER
@@ -127,9 +127,9 @@ def _names(reading: Reading) -> Iterator[Sample]:
     # how many messages there are is known of those that have any, whatever the file says
     counted = sorted(reading.topics_with_queues()) if topics is None else topics
     for topic in counted[:MOST_SERIES]:
-        row = topic_row(reading, topic)
-        yield Sample("penstock_topic_messages_total", (topic,), row["messages_ever"])
-        yield Sample("penstock_topic_stored_messages", (topic,), row["messages"])
+        stored, ever = stored_in(reading, topic)
+        yield Sample("penstock_topic_messages_total", (topic,), ever)
+        yield Sample("penstock_topic_stored_messages", (topic,), stored)
     if topics is not None:
         yield Sample("penstock_topics", (), len(topics))
         yield Sample("penstock_series_left_out", ("topics",), max(0, len(topics) - MOST_SERIES))

@@ -17,7 +17,6 @@ from penstock.shared.layout import StorePaths
 from penstock.shared.memory.positions import Positions
 from penstock.shared.memory.run_directory import Run
 from penstock.shared.messaging.system_topics import SYSTEM_GROUP_PREFIX
-from penstock.shared.messaging.topic_rules import TopicConfig
 from penstock.shared.progress.group_rows import Rows, load_group_rows
 from penstock.shared.progress.subscription_groups import SubscriptionGroups
 from penstock.shared.queue.lag import Lag
@@ -81,9 +80,9 @@ class Reading:
         except (PenstockError, OSError):
             return None
 
-    def topic_settings(self, topic: str) -> TopicConfig | None:
-        """Raises StoreDamaged, OSError."""
-        return self._topics()[1].get(topic)
+    def topic_settings(self) -> Topics:
+        """What is set of each topic. Raises StoreDamaged, OSError."""
+        return self._topics()[1]
 
     def _topics(self) -> tuple[list[str], Topics]:
         words = ("topic_changes", "queue_count", "deleted_queues")

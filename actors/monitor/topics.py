@@ -14,6 +14,7 @@ from penstock.shared.errors import GroupNotFound, InvalidArgument, StoreDamaged,
 from penstock.shared.messaging.system_topics import is_system_topic
 from penstock.shared.names import DLQ_PREFIX, RETRY_PREFIX
 from penstock.shared.next_steps import did_you_mean
+from penstock.shared.store.topics import Topics
 
 PAGE_ROWS, MOST_ROWS = 50, 200
 # Of a page of groups no more queues are asked for the age of their oldest message.
@@ -72,10 +73,12 @@ def list_topics(reading: Reading, page: Page) -> Steps:
     if page.order == "messages":
         ever = {}
         for name in names:
-            ever[name] = topic_row(reading, name)["messages_ever"]
+            ever[name] = stored_in(reading, name)[1]
             yield
         names.sort(key=lambda name: (-ever[name], name))
-    return _answer(page, [topic_row(reading, name) for name in _cut(page, names)], len(names))
+    settings = reading.topic_settings()
+    rows = [topic_row(reading, name, settings) for name in _cut(page, names)]
+    return _answer(page, rows, len(names))
 
 
 def known_topics(reading: Reading) -> list[str]:
@@ -86,14 +89,23 @@ def known_topics(reading: Reading) -> list[str]:
     return found
 
 
-def topic_row(reading: Reading, topic: str) -> dict[str, Any]:
+def topic_row(reading: Reading, topic: str, settings: Topics) -> dict[str, Any]:
+    stored, ever = stored_in(reading, topic)
+    queues = _queue_count(reading, topic, settings)
+    return {"topic": topic, "queues": queues, "messages": stored, "messages_ever": ever}
+
+
+def stored_in(reading: Reading, topic: str) -> tuple[int, int]:
+    """How many messages the topic holds, and how many it has had."""
     ranges = [reading.queues.range(slot) for slot in reading.queues.queues(topic).values()]
-    return {
-        "topic": topic,
-        "queues": len(ranges),
-        "messages": sum(high - low for low, high in ranges),
-        "messages_ever": sum(high for _, high in ranges),
-    }
+    return sum(high - low for low, high in ranges), sum(high for _, high in ranges)
+
+
+def _queue_count(reading: Reading, topic: str, settings: Topics) -> int:
+    """Those that are read by its settings, and whichever have had a message."""
+    found = settings.get(topic)
+    of_messages = (queue_id + 1 for queue_id in reading.queues.queues(topic))
+    return max(found.read_queues if found else 0, *of_messages, 0)
 
 
 def describe_topic(reading: Reading, topic: str, page: Page) -> dict[str, Any]:
@@ -103,9 +115,8 @@ def describe_topic(reading: Reading, topic: str, page: Page) -> dict[str, Any]:
     if topic not in (names := known_topics(reading)):
         hint = did_you_mean(topic, set(names))
         raise TopicNotFound("there is no topic of this name", topic, hint)
-    slots = reading.queues.queues(topic)
-    settings = reading.topic_settings(topic)
-    count = max([settings.read_queues if settings else 0, *(queue_id + 1 for queue_id in slots)])
+    settings = reading.topic_settings()
+    config, count = settings.get(topic), _queue_count(reading, topic, settings)
     found = [queue_id for queue_id in range(count) if page.search in str(queue_id)]
     queues = []
     for queue_id in _cut(page, found):
@@ -113,9 +124,9 @@ def describe_topic(reading: Reading, topic: str, page: Page) -> dict[str, Any]:
         queues.append({"queue": queue_id, "min_offset": low, "max_offset": high})
     groups = reading.groups_of(topic)
     return (
-        topic_row(reading, topic)
+        topic_row(reading, topic, settings)
         | {
-            "write_queues": settings.write_queues if settings else None,
+            "write_queues": config.write_queues if config else None,
             "groups": None if groups is None else groups[:FIRST_GROUPS],
             "group_count": None if groups is None else len(groups),
         }
@@ -214,8 +225,9 @@ def list_dead_letters(reading: Reading, page: Page) -> dict[str, Any]:
     """Groups that have had dead letters, and how many are still there. Raises StoreDamaged."""
     topics = _dead_letter_topics(known_topics(reading))
     topics = [name for name in topics if page.search in name.removeprefix(DLQ_PREFIX)]
+    settings = reading.topic_settings()
     rows = [
-        {"group": topic.removeprefix(DLQ_PREFIX)} | topic_row(reading, topic)
+        {"group": topic.removeprefix(DLQ_PREFIX)} | topic_row(reading, topic, settings)
         for topic in _cut(page, topics)
     ]
     return _answer(page, rows, len(topics))
@@ -226,8 +238,7 @@ def count_dead_letters(reading: Reading) -> int | None:
     names = reading.topic_names()
     if names is None:
         return None
-    stored: list[int] = [topic_row(reading, n)["messages"] for n in _dead_letter_topics(names)]
-    return sum(stored)
+    return sum(stored_in(reading, name)[0] for name in _dead_letter_topics(names))
 
 
 def _dead_letter_topics(names: list[str]) -> list[str]:

@@ -5,7 +5,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from penstock.cli.broker.top_views import UNKNOWN, Answer, Row, Shown, count, duration, size
+from penstock.cli.broker.top_views import (
+    UNKNOWN,
+    Answer,
+    Row,
+    Shown,
+    count,
+    duration,
+    full_when,
+    size,
+)
 from penstock.cli.printing.table import cells_of, lay_out
 
 if TYPE_CHECKING:
@@ -20,9 +29,8 @@ def look(reading: Reading, history: History) -> dict[str, Any]:
     """The overview with the groups that have most to do, disk, dead letters and recoveries."""
     import msgspec
 
-    from penstock.actors.monitor import at_once, count_dead_letters, full_in_s, looks
+    from penstock.actors.monitor import at_once, count_dead_letters, filling, looks
     from penstock.shared.errors import PenstockError, StoreDamaged
-    from penstock.shared.process.disk_full import used_percent
     from penstock.shared.recovery.history import load_recoveries
 
     asked = looks(reading, history)
@@ -35,12 +43,14 @@ def look(reading: Reading, history: History) -> dict[str, Any]:
         recoveries = msgspec.to_builtins(load_recoveries(reading.paths))
     except (StoreDamaged, OSError):
         recoveries = None
-    return found | {
-        "disk_used_percent": used_percent(reading.positions["disk_used"]),
-        "full_in_s": full_in_s(reading, history),
-        "dead_letters": count_dead_letters(reading),
-        "recoveries": recoveries,
-    }
+    return (
+        found
+        | filling(reading, history)
+        | {
+            "dead_letters": count_dead_letters(reading),
+            "recoveries": recoveries,
+        }
+    )
 
 
 def pipeline(found: Answer, words: Answer) -> Shown:
@@ -70,15 +80,16 @@ def _groups(most: list[Answer] | None) -> list[str]:
 
 
 def _disk_line(found: Answer) -> str:
-    used, full_s, rows = (found[key] for key in ("disk_used_percent", "full_in_s", "recoveries"))
+    used, rows = found["disk_used_percent"], found["recoveries"]
     disk = f"disk {UNKNOWN if used is None else f'{used} %'} used"
-    full = UNKNOWN if full_s is None else f"in {duration(full_s * 1000)}"
     recovered = "no start had to recover"
     if rows is None:
         recovered = f"recoveries {UNKNOWN}"
     elif rows:
         recovered = f"recovered {duration(max(0, found['now_ms'] - rows[-1]['at_ms']))} ago"
-    return f"{disk}, full {full}; {count(found['dead_letters'])} dead letters; {recovered}"
+    return (
+        f"{disk}, full {full_when(found)}; {count(found['dead_letters'])} dead letters; {recovered}"
+    )
 
 
 def _actor(actor: Answer) -> tuple[object, ...]:

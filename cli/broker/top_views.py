@@ -249,9 +249,7 @@ def files(found: Answer, words: Answer) -> Shown:
         lines.append(f"{name:<14} {held}")
     disk, used, kept = found["disk"], found["disk_used_percent"], found["retention"]
     free = UNKNOWN if disk is None else f"{size(disk['free'])} of {size(disk['size'])} free"
-    full = "unknown, or not at this rate"
-    if found["full_in_s"] is not None:
-        full = f"in {duration(found['full_in_s'] * 1000)}"
+    full = full_when(found)
     rate = found["bytes_per_s"]
     growth = UNKNOWN if rate is None else f"{size(rate)}/s"
     lines += [
@@ -269,6 +267,13 @@ def files(found: Answer, words: Answer) -> Shown:
         for each in found["deletions"]
     ]
     return Shown(lines, columns, rows)
+
+
+def full_when(found: Answer) -> str:
+    """When the disk is full."""
+    if found["full_in_s"] is not None:
+        return f"in {duration(found['full_in_s'] * 1000)}"
+    return UNKNOWN if found["bytes_per_s"] is None or found["disk"] is None else "not at this rate"
 
 
 def recoveries(found: list[Answer], words: Answer) -> Shown:

@@ -213,6 +213,8 @@ def test_an_export_that_fails_leaves_no_file(broker: Broker, tmp_path: Path) -> 
     rows = iter(Store(broker.store).to_arrow("orders").to_batches(max_chunksize=10))
     with pytest.raises(KeyboardInterrupt):
         write_file(tmp_path / "orders.arrow", "arrow", SCHEMA, rows, interrupted)
+    with pytest.raises(ConfigError, match=r"no such directory: .*nowhere\. Make it: mkdir -p"):
+        write_file(tmp_path / "nowhere" / "orders.arrow", "arrow", SCHEMA, rows)
     assert list(tmp_path.iterdir()) == []
     assert [each for each in threading.enumerate() if each.name == "export"] == []
     (tmp_path / "there.csv").write_text("mine")

@@ -394,11 +394,11 @@ async function message(query) {
     field("Message id", "id", query.id),
     field("Queue", "queue", query.queue, "number"),
     field("Offset", "offset", query.offset, "number"),
-    field("Stored at or after", "since", query.since, "datetime-local"),
+    field("Stored at or after (UTC)", "since", query.since, "datetime-local"),
   ]);
   show("Message", el("h2", {}, "Find a message"), el("p", { class: "quiet" }, "By id, or by topic with a key, a queue and an offset, or a time."), form);
   const wanted = Object.fromEntries(Object.entries(query).filter(([, value]) => value));
-  if (wanted.since) wanted.time = new Date(wanted.since).getTime();
+  if (wanted.since) wanted.time = new Date(`${wanted.since}Z`).getTime();
   delete wanted.since;
   if (!Object.keys(wanted).length) return;
   const found = await ask("message", wanted);
@@ -472,7 +472,8 @@ async function deadLetters(query) {
 async function files() {
   const found = await ask("files");
   const size = (part) => (part === null ? UNKNOWN : `${bytes(part.bytes)} in ${several(part.files, "file")}`);
-  const full = found.full_in_s === null ? "unknown, or not at this rate" : `in ${duration(found.full_in_s * 1000)}`;
+  const never = found.bytes_per_s === null || found.disk === null ? UNKNOWN : "not at this rate";
+  const full = found.full_in_s === null ? never : `in ${duration(found.full_in_s * 1000)}`;
   show(
     "Files",
     el("h2", {}, "Files and disk"),

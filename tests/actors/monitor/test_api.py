@@ -164,6 +164,19 @@ def test_topics_come_a_page_at_a_time_and_are_searched(monitor: str, monitored: 
     assert ask(monitor, "/api/topic", name="paged")[1]["what"].startswith("there is no topic")
 
 
+def test_a_topics_queues_are_all_that_it_has_and_not_those_with_messages(
+    monitor: str, monitored: Any
+) -> None:
+    with Producer(monitored.produce) as producer:
+        producer.create_topic("of-five", 5)
+        found = until(monitor, "/api/topics", lambda it: it["total"] == 1, search="of-five")
+        assert found["rows"][0]["queues"] == 5 and found["rows"][0]["messages"] == 0
+        producer.send("of-five", b"x", queue=3).result(WAIT_S)
+    until(monitor, "/api/topics", lambda it: it["rows"][0]["messages"] == 1, search="of-five")
+    assert get(monitor, "/api/topics", search="of-five")["rows"][0]["queues"] == 5
+    assert get(monitor, "/api/topic", name="of-five")["queues"] == 5
+
+
 def test_a_groups_lag_is_what_is_left_by_queue(monitor: str, monitored: Any) -> None:
     with GroupConsumer(monitored.status()["endpoints"]["group"], group="slow", topics="orders",
                        start="first") as group:  # fmt: skip

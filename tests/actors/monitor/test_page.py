@@ -235,11 +235,42 @@ def test_a_late_answer_does_not_take_the_place_of_a_newer_view(browser: Any, pag
     assert browser.run("document.title").startswith("Files")
 
 
+def test_a_time_is_asked_in_the_zone_in_which_times_are_shown(browser: Any, page: str) -> None:
+    browser.command("Emulation.setTimezoneOverride", timezoneId="Asia/Tokyo")
+    try:
+        browser.open(f"{page}#/message?topic=orders&since=2020-01-02T03:04")
+        browser.until("document.querySelector('main section')")
+        browser.until(
+            "document.querySelector('label input[name=since]')?.labels[0].innerText.includes('UTC')"
+        )
+        asked = """performance.getEntriesByType("resource").map((each) => new URL(each.name))
+          .filter((url) => url.pathname === "/api/message")
+          .map((url) => url.searchParams.get("time"))"""
+        assert browser.run(asked) == ["1577934240000"]
+    finally:
+        browser.command("Emulation.setTimezoneOverride", timezoneId="")
+
+
+def test_a_disk_that_does_not_fill_is_told_from_one_of_which_that_is_unknown(
+    browser: Any, page: str
+) -> None:
+    browser.open(page)
+    browser.until("document.querySelector('svg.pipeline')")
+    browser.run("""
+      window.real = window.fetch;
+      window.fetch = async (url) => {
+        const found = await (await real(url)).json();
+        const files = String(url).includes("/api/files");
+        return Response.json(files ? { ...found, bytes_per_s: rate, full_in_s: null } : found);
+      };
+    """)
+    for rate, said in (("null", "unknown"), ("0", "not at this rate")):
+        browser.run(f"window.rate = {rate}; location.hash = '#/files?{rate}'")
+        shown = "document.getElementById('main').innerText"
+        browser.until(f"{shown}.includes('disk full\\n{said}')")
+
+
 def test_what_is_not_known_is_said_to_be_unknown(browser: Any, page: str) -> None:
-    browser.open(f"{page}#/files")
-    browser.until(
-        "document.getElementById('main')?.innerText.includes('unknown, or not at this rate')"
-    )
     browser.open(f"{page}#/topic?name=nobody")
     browser.until("document.querySelector('[role=alert]')?.textContent.includes('no topic')")
     browser.complaints.clear()  # the 404 of just now
