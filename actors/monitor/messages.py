@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from penstock.actors.monitor.reading import Reading, Steps
+from penstock.actors.monitor.topics import check_known
 from penstock.shared.errors import (
     RESOURCE_EXHAUSTED,
     BrokerTimeout,
@@ -29,7 +30,6 @@ from penstock.shared.formats.queue_entry import BLANK_SIZE, ENTRY
 from penstock.shared.index.directory import index_geometry
 from penstock.shared.index.lookup import IndexView, KeyQuery, find_by_id, look_up
 from penstock.shared.loops.active import Message
-from penstock.shared.names import check_topic
 
 # Of a body no more is shown; its length always is.
 SHOWN_BYTES = 64 << 10
@@ -45,7 +45,7 @@ def find_messages(reading: Reading, query: dict[str, str]) -> Steps:
     since 1970. Raises InvalidArgument, MessageNotFound, and what the files raise."""
     if "id" in query:
         return {"rows": [shown((yield from _by_id(reading, query)), SHOWN_BYTES)]}
-    topic = check_topic(query.get("topic", ""))
+    topic = check_known(reading, query.get("topic", ""))
     if "key" in query:
         found = yield from _by_key(reading, topic, query["key"], unique=False)
         if not found:
@@ -59,7 +59,7 @@ def find_messages(reading: Reading, query: dict[str, str]) -> Steps:
 
 def list_messages(reading: Reading, query: dict[str, str]) -> Steps:
     """Some of a topic's queue, from `offset` on, or the newest; bodies are cut short."""
-    topic = check_topic(query.get("topic", ""))
+    topic = check_known(reading, query.get("topic", ""))
     queue_id = number_of(query, "queue") if "queue" in query else 0
     count = min(number_of(query, "rows") if "rows" in query else 20, MOST_LISTED)
     low, high = reading.queues.range(_slot(reading, topic, queue_id))
@@ -135,7 +135,7 @@ def _by_id(reading: Reading, query: dict[str, str]) -> Generator[None, None, Mes
     except (InvalidArgument, MessageNotFound):
         if "topic" not in query:
             raise
-    found = yield from _by_key(reading, check_topic(query["topic"]), wanted, unique=True)
+    found = yield from _by_key(reading, check_known(reading, query["topic"]), wanted, unique=True)
     if not found:
         raise MessageNotFound("no message of the topic has this id", wanted[:100])
     return found[-1]

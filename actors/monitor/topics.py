@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 from penstock.actors.monitor.reading import Reading, Steps
 from penstock.shared.errors import GroupNotFound, InvalidArgument, StoreDamaged, TopicNotFound
 from penstock.shared.messaging.system_topics import is_system_topic
-from penstock.shared.names import DLQ_PREFIX, RETRY_PREFIX
+from penstock.shared.names import DLQ_PREFIX, RETRY_PREFIX, check_topic
 from penstock.shared.next_steps import did_you_mean
 from penstock.shared.store.topics import Topics
 
@@ -89,6 +89,17 @@ def known_topics(reading: Reading) -> list[str]:
     return found
 
 
+def check_known(reading: Reading, topic: str) -> str:
+    """The topic, which there is as far as that can be told. Raises InvalidArgument,
+    TopicNotFound."""
+    names = reading.topic_names()
+    check_topic(topic)
+    if names is not None and topic not in names:
+        hint = did_you_mean(topic, set(names))
+        raise TopicNotFound("there is no topic of this name", topic, hint)
+    return topic
+
+
 def topic_row(reading: Reading, topic: str, settings: Topics) -> dict[str, Any]:
     stored, ever = stored_in(reading, topic)
     queues = _queue_count(reading, topic, settings)
@@ -112,9 +123,8 @@ def describe_topic(reading: Reading, topic: str, page: Page) -> dict[str, Any]:
     """A page of its queues, of which `search` has part of the number, and its first groups.
 
     Raises TopicNotFound, StoreDamaged, OSError."""
-    if topic not in (names := known_topics(reading)):
-        hint = did_you_mean(topic, set(names))
-        raise TopicNotFound("there is no topic of this name", topic, hint)
+    known_topics(reading)
+    check_known(reading, topic)
     settings = reading.topic_settings()
     config, count = settings.get(topic), _queue_count(reading, topic, settings)
     found = [queue_id for queue_id in range(count) if page.search in str(queue_id)]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+import textwrap
 import time
 from collections import deque
 from collections.abc import Sequence
@@ -211,7 +212,7 @@ def _frame(
 ) -> tuple[list[str], int | None]:
     """At most this many columns and lines, and the line of the chosen row, where a key does
     anything with it. Without a `bar`, one line less: the cursor is below the last one."""
-    lines = [*state, *shown.head, ""]
+    lines = [*state[:1], *_folded([*state[1:], *shown.head], width, height // 3), ""]
     table = [str(line.cells[0]) for line in shown.rows]
     if shown.columns:
         rows = [line.cells for line in shown.rows]
@@ -232,6 +233,13 @@ def _frame(
     if bar is not None:
         lines += [""] * (height - 1 - len(lines)) + [printable(bar)[:width]]
     return lines, chosen if chosen is not None and chosen < height - 1 else None
+
+
+def _folded(lines: Sequence[str], width: int, most: int) -> Sequence[str]:
+    """The same lines at this width, where that makes no more than `most` of them."""
+    folded = [textwrap.wrap(line, width) if len(line) > width else [line] for line in lines]
+    found = [part for parts in folded for part in parts]
+    return found if len(found) <= most else lines
 
 
 def _with_key(line: str, columns: int) -> str:

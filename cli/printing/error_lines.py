@@ -113,5 +113,5 @@ def _name(error: click.BadParameter, context: click.Context | None) -> str | Non
     if isinstance(error.param, click.Option):
         return max(error.param.opts, key=len)
     if error.param is not None:
-        return error.param.human_readable_name
+        return error.param.human_readable_name.strip("[].")  # as in [VIEW], which may be left out
     return " ".join([error.param_hint] if isinstance(error.param_hint, str) else [])

@@ -59,6 +59,7 @@ LOOKING_ROUND = [
     Typed("up --store {s} --port auto", 1, "STORE_LOCKED"),
     Typed("status", 3, "penstock up --store"),
     Typed("status --store {t}/none", 3, "penstock up"),
+    Typed("top nosuch --store {s}", 2, r"\] VIEW cannot be used"),
     Typed("stats --store {s}", 2, "penstock status"),
     Typed("consume orders", 3, "penstock up"),
     Typed("produce orders", 3, "penstock up", "x\n"),

@@ -131,6 +131,8 @@ def test_a_long_body_is_cut_and_says_so(monitor: str, monitored: Any) -> None:
         ({"topic": "orders", "queue": 0, "offset": 1000}, 404, "the queue has no such offset"),
         ({"topic": "orders", "queue": 900, "offset": 0}, 404, "this queue has had no message"),
         ({"topic": "orders", "key": "nobody has it"}, 404, "no message of the topic has this key"),
+        ({"topic": "order", "key": "k1"}, 404, "there is no topic of this name"),
+        ({"topic": "order", "time": 1}, 404, "there is no topic of this name"),
         ({"topic": "orders", "queue": "x", "offset": 0}, 400, "queue is not a number"),
         ({"topic": "../../etc", "queue": 0, "offset": 0}, 400, "topic"),
         ({"topic": "orders"}, 400, "queue is not a number"),

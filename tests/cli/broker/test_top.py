@@ -118,6 +118,11 @@ def test_a_frame_is_no_larger_than_its_terminal(
     assert columns < 80 or len(lines[0]) == columns and lines[0].endswith(b"q ends")
 
 
+@pytest.mark.parametrize("terminal", [(40, 30)], ids=str, indirect=True)
+def test_a_narrow_terminal_shows_all_that_stands_above_the_table(terminal: Terminal) -> None:
+    terminal.until(b"had to recover")
+
+
 def test_a_signal_that_ends_it_leaves_the_terminal_as_it_was(terminal: Terminal) -> None:
     terminal.until(b"cleaner")
     terminal.process.terminate()
