@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 import click
 
@@ -175,8 +175,8 @@ def produce(
 def _opened(ctx: click.Context, name: str) -> BinaryIO:
     """The input. Raises InvalidArgument: a message may stand where a file belongs."""
     try:
-        opened: BinaryIO = click.open_file(name, "rb")
-        return ctx.with_resource(opened)
+        opened = click.open_file(name, "rb")
+        return cast("BinaryIO", ctx.with_resource(opened))
     except OSError as error:
         raise InvalidArgument(
             "the file of messages cannot be read",
