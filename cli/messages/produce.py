@@ -138,16 +138,9 @@ def produce(
     from penstock.cli.messages.line_input import LineInput
     from penstock.cli.messages.sending import Receipts, Sending
     from penstock.client.sending.producer import Producer
-    from penstock.shared.names import check_topic
 
-    check_topic(topic)
+    _check(topic, queue, shard)
     file = _opened(ctx, name)
-    if queue is not None and shard is not None:
-        raise InvalidArgument(
-            "both a queue and a sharding key are named",
-            f"--queue {queue} and --shard {shard}",
-            "leave one out: a sharding key chooses the queue",
-        )
     receipts = Receipts(output == "json")
     with Producer(
         **broker_of(store, endpoint, "producers", wait),
@@ -170,6 +163,19 @@ def produce(
         _run(sending, given.whole() if whole else given.lines(), given, file, output)
     _report(ctx, sending, topic, whole)
     receipts.end()
+
+
+def _check(topic: str, queue: int | None, shard: str | None) -> None:
+    """Raises InvalidArgument for what no message can be sent with."""
+    from penstock.shared.names import check_topic
+
+    check_topic(topic)
+    if queue is not None and shard is not None:
+        raise InvalidArgument(
+            "both a queue and a sharding key are named",
+            f"--queue {queue} and --shard {shard}",
+            "leave one out: a sharding key chooses the queue",
+        )
 
 
 def _opened(ctx: click.Context, name: str) -> BinaryIO:
