@@ -6,10 +6,13 @@ to the limit: a peer that names more is no peer of this protocol.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from penstock.remoting.command import LENGTH, MAX_FRAME_BYTES
 from penstock.shared.errors import ProtocolError
+
+# Takes frames out of the bytes by itself, from a place on; up to where.
+Take = Callable[[bytes | bytearray, int], int]
 
 
 class FrameSplitter:
@@ -24,8 +27,9 @@ class FrameSplitter:
         """Of a frame whose end has not come."""
         return len(self._buffer)
 
-    def feed(self, data: bytes) -> Iterator[bytes]:
-        """The frames that are whole with these bytes, each without its total length.
+    def feed(self, data: bytes, take: Take | None = None) -> Iterator[bytes]:
+        """The frames that are whole with these bytes, each without its total length; but for those
+        that `take` takes, which is asked where each one begins.
 
         Raises ProtocolError at a length that no frame has; nothing after it can be read.
         """
@@ -36,7 +40,10 @@ class FrameSplitter:
             whole = self._buffer
         at = 0
         try:
-            while len(whole) - at >= LENGTH.size:
+            while True:
+                at = at if take is None else take(whole, at)
+                if len(whole) - at < LENGTH.size:
+                    return
                 (size,) = LENGTH.unpack_from(whole, at)
                 if not LENGTH.size <= size <= self._max_frame_bytes:
                     what = f"a frame's length is not one from 4 to {self._max_frame_bytes}"

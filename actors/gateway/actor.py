@@ -13,6 +13,7 @@ groups to the coordinator; it is answered when they have answered.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 from penstock.actors.gateway.calls import Call, Reply, response
@@ -49,6 +50,8 @@ class Gateway(Actor):
     def __init__(self, stage: Stage) -> None:
         self._stage = stage
         self._clock = stage.clock
+        # at the beginning of the turn
+        self._now_ms = 0
 
     def start(self) -> None:
         stage = self._stage
@@ -111,7 +114,7 @@ class Gateway(Actor):
         own = {name: stage.listening[at] for name, at in _served(stage).items()}
         tls = server_tls(stage.config)
         self._connections = Connections(
-            own, self._closed, self._gone, tls, stage.clock.monotonic_ms
+            own, self._closed, self._gone, tls, stage.clock.monotonic_ms, self._take_plain
         )
         self._registrations = Registrations(
             stage.config.name_servers, self._names, self._topics, self._connections,
@@ -156,7 +159,7 @@ class Gateway(Actor):
     # --- a cycle ---
 
     def work(self) -> int:
-        now_ms = self._clock.monotonic_ms()
+        now_ms = self._now_ms = self._clock.monotonic_ms()
         self._topics.look()
         self._group_settings.work(now_ms)
         self._names.work(now_ms)
@@ -210,16 +213,28 @@ class Gateway(Actor):
 
     def _take(self, connection: Connection, frame: bytes, now_ms: int) -> None:
         """Nothing that a client sends ends more than its connection."""
-        code = int(Request.SEND_MESSAGE_V2)
+        command = self._connections.decoded(connection, frame)
+        if command is None:
+            return
         try:
-            if self._sends.take_plain(connection, frame, now_ms):
-                return
-            command = self._connections.decoded(connection, frame)
-            if command is not None:
-                code = command.code
-                self._serve(Call(connection, command, now_ms))
+            self._serve(Call(connection, command, now_ms))
         except Exception as error:
+            self._connections.fail(connection, error, command.code, self._stage.report)
+
+    def _take_plain(
+        self,
+        connection: Connection,
+        data: bytes | bytearray,
+        at: int,
+        has_time: Callable[[], bool],
+    ) -> int:
+        """The same of what needs no command."""
+        try:
+            return self._sends.take_plain(connection, data, at, has_time, self._now_ms)
+        except Exception as error:
+            code = int(Request.SEND_MESSAGE_V2)
             self._connections.fail(connection, error, code, self._stage.report)
+            return at
 
     def _serve(self, call: Call) -> None:
         """Answer a request, or take an answer."""

@@ -12,7 +12,7 @@ from penstock.shared.config import Config
 from penstock.shared.errors import NoPermission, QueueNotFound, StoreDamaged, TopicNotFound
 from penstock.shared.layout import StorePaths
 from penstock.shared.memory.positions import Positions
-from penstock.shared.messaging.system_topics import QUEUES, TEMPLATE_TOPIC
+from penstock.shared.messaging.system_topics import NOT_SENT_TO, QUEUES, TEMPLATE_TOPIC
 from penstock.shared.messaging.topic_rules import PERM_DEFAULT, PERM_INHERIT, TopicConfig
 from penstock.shared.next_steps import no_such_queue, no_such_topic, topic_hint
 from penstock.shared.store.topics import Topics, load_topics
@@ -29,6 +29,8 @@ class TopicTable:
         self._topics = Topics()
         # of those that are asked for: each message asks
         self._known: dict[str, TopicConfig] = {}
+        # how many queues those have to which plain messages are sent
+        self.plain: dict[str, int] = {}
         # grows with each look that found another file
         self.version = 0
 
@@ -43,6 +45,7 @@ class TopicTable:
             return  # what was read before is what there is; the writer says what is wrong
         self._changes = changes
         self._known.clear()
+        self.plain.clear()
         self.version += 1
 
     def get(self, topic: str) -> TopicConfig | None:
@@ -52,6 +55,8 @@ class TopicTable:
             found = self._topics.get(topic)
             if found is not None:  # what is not there has any number of names
                 self._known[topic] = found
+                if topic not in NOT_SENT_TO:
+                    self.plain[topic] = found.queues
             return found
 
     def routed(self, topic: str) -> TopicConfig:

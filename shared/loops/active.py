@@ -3,8 +3,8 @@
 `compiled` is compiled. Its twin in Python, which is the reference and runs where there was no
 compiler, are `pure.frame`, `pure.walk`, `pure.queues`, `pure.encode`, `pure.sends`, `pure.intake`,
 `pure.sending`, `pure.ranges`, `pure.message`, `pure.answer`, `pure.serving`, `pure.timers`,
-`pure.batches`, `pure.plain` and `pure.columns`. PENSTOCK_PURE=1 chooses the twin. A compiled module
-of other sources than these is not used: it says which INTERFACE it was made for.
+`pure.plain`, `pure.client_frame` and `pure.columns`. PENSTOCK_PURE=1 chooses the twin. A compiled
+module of other sources than these is not used: it says which INTERFACE it was made for.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 
 __all__ = [
+    "ClientFrame",
     "Message",
     "FrameOfRuns",
     "FrameRun",
@@ -35,11 +36,9 @@ __all__ = [
     "gather",
     "join_properties",
     "log_ranges",
-    "message_ids",
     "messages",
     "move_ends",
     "part_starts",
-    "plain_send",
     "properties_of",
     "put_entries",
     "put_stamped",
@@ -51,7 +50,7 @@ __all__ = [
 
 # Raised with every change of what the compiled module and its twin take, give or mean: an editable
 # install goes on with the module that it has compiled until somebody installs again.
-INTERFACE = 24
+INTERFACE = 25
 # "" and "0" are as if it were not set. It is read once, and inherited by the actors.
 VARIABLE = "PENSTOCK_PURE"
 
@@ -87,13 +86,13 @@ why_pure = _why_pure()
 # All or none: a loop of one form takes what a loop of the same form has made.
 if why_pure:
     from penstock.shared.loops.pure.answer import bodies, messages, part_starts
-    from penstock.shared.loops.pure.batches import batch_records, message_ids
+    from penstock.shared.loops.pure.client_frame import ClientFrame
     from penstock.shared.loops.pure.columns import copy_bodies, cut_properties
     from penstock.shared.loops.pure.encode import RecordMaker, join_properties, properties_of
     from penstock.shared.loops.pure.frame import check_frame, check_properties, put_stamped
     from penstock.shared.loops.pure.intake import Intake, wall_ms
     from penstock.shared.loops.pure.message import Message
-    from penstock.shared.loops.pure.plain import plain_send
+    from penstock.shared.loops.pure.plain import batch_records
     from penstock.shared.loops.pure.queues import QueueNumbers, by_queue, move_ends, put_entries
     from penstock.shared.loops.pure.ranges import gather, log_ranges
     from penstock.shared.loops.pure.sending import PlainSender, SendLock
@@ -105,6 +104,7 @@ else:
     # Unpickling names a function of the twin, wherever the message was pickled.
     from penstock.shared.loops import pure as _pure
     from penstock.shared.loops.compiled import (
+        ClientFrame,
         FrameOfRuns,
         FrameRun,
         Intake,
@@ -128,11 +128,9 @@ else:
         gather,
         join_properties,
         log_ranges,
-        message_ids,
         messages,
         move_ends,
         part_starts,
-        plain_send,
         properties_of,
         put_entries,
         put_stamped,

@@ -10,7 +10,6 @@ from penstock.shared.formats.record_crc import Checksum
 from penstock.shared.formats.record_layout import Shape
 from penstock.shared.loops.forms import (
     Dispatched,
-    PlainSend,
     Properties,
     Ranges,
     RunOf,
@@ -18,6 +17,7 @@ from penstock.shared.loops.forms import (
     Stamp,
     TextColumn,
 )
+from penstock.shared.loops.pure.client_frame import ClientFrame as ClientFrame
 from penstock.shared.loops.pure.encode import (
     RecordMaker as RecordMaker,  # one by one the same methods
 )
@@ -74,9 +74,6 @@ def messages(
     max_body_bytes: int,
     name: bytes,
 ) -> tuple[list[Message], int, bool]: ...
-def plain_send(
-    frame: bytes, born_host: bytes, added: bytes, most_body: int
-) -> PlainSend | None: ...
 def bodies(
     payload: bytes | memoryview,
     place: tuple[int, int],
@@ -93,7 +90,6 @@ def part_starts(
     name: bytes,
 ) -> tuple[array[int], int, bool]: ...
 def batch_records(raw: bytes, common: bytes, prop_crc: bool) -> tuple[bytes, list[int]] | None: ...
-def message_ids(lead: str, position: int, sizes: Sequence[int]) -> str: ...
 def log_ranges(raw: bytes, max_bytes: int, segment_bytes: int) -> Ranges: ...
 def gather(found: Sequence[tuple[memoryview, int, bytes]]) -> bytes: ...
 def timer_entries(

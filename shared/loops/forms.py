@@ -76,15 +76,48 @@ class Rows(NamedTuple):
 # name they are properties already.
 TextColumn = tuple[bytes, "Buffer", "Buffer"]
 
-# A plain message of RocketMQ's clients is SEND_MESSAGE_V2 as Java writes it; whoever writes it
-# otherwise goes the general way.
-PLAIN_CODE, PLAIN_LEAD = 310, b'{"code":310,'
-# The properties that it is without: what the broker acts on, leaves out, or puts in itself.
+# What RocketMQ's clients send
+
+# A plain message is SEND_MESSAGE_V2 as Java writes it, and a plain batch SEND_BATCH_MESSAGE; one
+# that is written otherwise goes the general way.
+PLAIN_LEADS = {b'{"code":310,': 310, b'{"code":320,': 320}
+BATCH_CODE = 320
+# The properties that a message is without: what the broker acts on, leaves out, or puts in itself.
 PLAIN_MEANT = TIMER_PROPERTIES | {DELAY, PROP_CRC, "TRAN_MSG", "POP_CK"}
 PLAIN_MEANT |= {"MSG_REGION", "TRACE_ON", "CLUSTER"}
+# A frame of this many records is full, however small they are.
+MOST_IN_FRAME = 1000
 
-# What is made of one: opaque, whether it is one-way, topic, queue id, UNIQ_KEY, record.
-PlainSend = tuple[int, bool, str, int, str, bytes]
+
+class PlainRules(NamedTuple):
+    """What a broker makes of all plain messages.
+
+    `added` stands after the properties of a message, with the room for its checksum where
+    `prop_crc` says that there is one. With a `most_body` of -1 nothing is plain.
+    """
+
+    added: bytes
+    prop_crc: bool
+    most_body: int
+    most_bytes: int = FRAME_BYTES
+    most_records: int = MOST_IN_FRAME
+
+
+class PlainSent(NamedTuple):
+    """What is made of a plain message, or of a batch: its records, and the size of each."""
+
+    opaque: int
+    is_oneway: bool
+    topic: str
+    queue_id: int
+    key: str
+    records: bytes
+    sizes: Sequence[int]
+    is_batch: bool
+
+
+# From record `first` of a frame on: consecutive queue offsets and log bytes.
+Place = tuple[int, int, int]
 
 
 class Limit(Protocol):

@@ -28,6 +28,31 @@ def test_frames_come_out_as_they_went_in_however_the_stream_is_cut(
     assert found == sent and splitter.held_bytes == 0
 
 
+@given(frames, st.lists(st.integers(1, 40), min_size=1))
+def test_what_is_taken_out_of_a_stream_is_found_in_its_order(
+    sent: list[bytes], cuts: list[int]
+) -> None:
+    """Frames of even length are taken where they begin, and the others are found after them."""
+    splitter, stream, found, turn = FrameSplitter(), on_the_wire(sent), [], 0
+
+    def take(data: bytes | bytearray, at: int) -> int:
+        while len(data) - at >= 4:
+            size = int.from_bytes(data[at : at + 4], "big")
+            if size % 2 or len(data) - at < 4 + size:
+                break
+            found.append(bytes(data[at + 4 : at + 4 + size]))
+            at += 4 + size
+        return at
+
+    while stream:
+        size = cuts[turn % len(cuts)]
+        for frame in splitter.feed(stream[:size], take):
+            assert len(frame) % 2
+            found.append(frame)
+        stream, turn = stream[size:], turn + 1
+    assert found == sent and splitter.held_bytes == 0
+
+
 @pytest.mark.parametrize("length", [-1, 0, 3, 101, 1 << 30])
 def test_a_length_that_no_frame_has_ends_the_stream(length: int) -> None:
     splitter, found = FrameSplitter(100), []

@@ -15,7 +15,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from penstock.remoting.codes import Language
-from penstock.remoting.frames import FrameSplitter
+from penstock.remoting.frames import FrameSplitter, Take
 from penstock.remoting.tls import FIRST_BYTE, TlsSession
 from penstock.shared.errors import ProtocolError
 from penstock.shared.files.certificates import Tls
@@ -30,6 +30,8 @@ IDLE_MS = 120_000
 # long.
 STALL_MS = 60_000
 _GATHERED = 512
+# Takes frames out of what a connection has said, from a place on, while there is time; up to where.
+TakeFrames = Callable[["Connection", bytes | bytearray, int, Callable[[], bool]], int]
 
 
 class Client(NamedTuple):
@@ -64,6 +66,8 @@ class Connection:
         self._offered = tls
         self._tls: TlsSession | None = None
         self._splitter = FrameSplitter()
+        # whether a frame has come whole in its last turn
+        self.has_said = False
         # whether frames may have come whole that are not taken yet
         self.has_more = False
         # whether it took more than its share of its last turn
@@ -86,9 +90,15 @@ class Connection:
     def may_receive(self) -> bool:
         return self.unread_bytes < MOST_UNREAD_BYTES
 
-    def receive(self, now_ms: int, has_time: Callable[[], bool] = lambda: True) -> Iterator[bytes]:
-        """The frames that have come, until it is closed, has left too much unread, or its time in
-        this turn is over: then it `has_more`. Raises NotServed."""
+    def receive(
+        self,
+        now_ms: int,
+        has_time: Callable[[], bool] = lambda: True,
+        take: TakeFrames | None = None,
+    ) -> Iterator[bytes]:
+        """The frames that have come and that `take` does not take, until it is closed, has left too
+        much unread, or its time in this turn is over: then it `has_more`. Raises NotServed."""
+        self.has_said = False
         data = b"" if self.has_more else self._received(now_ms)
         if data is None:
             return
@@ -96,8 +106,10 @@ class Connection:
         try:
             if data and self._tls is not None:
                 data = self._opened(self._tls, data)
-            for frame in self._splitter.feed(data):
-                self._partial_ms = 0
+            for frame in self._splitter.feed(data, self._taking(has_time, take)):
+                self._partial_ms, self.has_said = 0, True
+                if not self.is_open:
+                    return
                 yield frame
                 if not self.is_open:
                     return
@@ -112,6 +124,18 @@ class Connection:
             self._partial_ms = now_ms
         if self._tls is not None and self._tls.has_ended:
             raise NotServed
+
+    def _taking(self, has_time: Callable[[], bool], take: TakeFrames | None) -> Take | None:
+        if take is None:
+            return None
+
+        def taken(data: bytes | bytearray, at: int) -> int:
+            after = take(self, data, at, has_time) if self.is_open else at
+            if after != at:
+                self._partial_ms, self.has_said = 0, True
+            return after
+
+        return taken
 
     def _received(self, now_ms: int) -> bytes | None:
         """What the kernel has; None where that is nothing. Raises NotServed."""

@@ -15,7 +15,7 @@ import socket
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 
-from penstock.actors.gateway.connecting.connection import Connection, NotServed
+from penstock.actors.gateway.connecting.connection import Connection, NotServed, TakeFrames
 from penstock.remoting.command import Command, decode_command, encode_head
 from penstock.shared.errors import RESOURCE_EXHAUSTED, ProtocolError
 from penstock.shared.files.certificates import Tls
@@ -44,10 +44,12 @@ class Connections:
         gone: Callable[[Connection], None],
         tls: Tls,
         clock_ms: Callable[[], int],
+        take: TakeFrames | None = None,
     ) -> None:
         """`closed` hears what a connection did that is closed for it, `gone` of each that ends.
-        `tls` is how it is spoken where it listens; `clock_ms` goes on in the middle of a turn."""
-        self._clock_ms = clock_ms
+        `tls` is how it is spoken where it listens; `clock_ms` goes on in the middle of a turn;
+        `take` takes what needs no turn of its own out of what has come."""
+        self._clock_ms, self._take = clock_ms, take
         self._closed, self._gone, self._tls = closed, gone, tls
         self._epoll = select.epoll()
         self._listening = [socket.socket(fileno=os.dup(handle)) for handle in listening.values()]
@@ -134,15 +136,15 @@ class Connections:
     def _frames_of(self, connection: Connection, now_ms: int) -> Iterator[tuple[Connection, bytes]]:
         """Its share of a turn."""
         until_ms = self._clock_ms() + SHARE_MS
-        taken = 0
         try:
-            for frame in connection.receive(now_ms, lambda: self._clock_ms() < until_ms):
-                taken += 1
+            for frame in connection.receive(
+                now_ms, lambda: self._clock_ms() < until_ms, self._take
+            ):
                 yield connection, frame
         except NotServed as error:
             self.close(connection, str(error))
             return
-        if taken:
+        if connection.has_said:
             connection.is_costly = self._clock_ms() >= until_ms
         if connection.is_open and connection.unread_bytes:  # a handshake answers by itself
             self._dirty[connection.handle] = connection

@@ -1,5 +1,5 @@
-# The items of a batch of RocketMQ's clients to records, and their ids. Part of `compiled`; the twin
-# is `pure.batches`, to which goes what is not in order, and an item that has a checksum.
+# The items of a batch of RocketMQ's clients to records. Part of `compiled`; the twin is in
+# `pure.plain`, to which goes what is not in order, and an item that has a checksum.
 
 from penstock.shared.formats.record_crc import PROP_CRC_ROOM
 
@@ -10,6 +10,7 @@ cdef enum:
     ITEM_FIXED = ITEM_BODY + PROPERTIES_LENGTH
 
 cdef bytes _ROOM = PROP_CRC_ROOM
+cdef Bytes crc_room = <Bytes> PyBytes_AS_STRING(_ROOM)
 
 
 cdef inline bint has_crc(Bytes at, Py_ssize_t size) noexcept nogil:
@@ -57,23 +58,20 @@ cdef inline Py_ssize_t room_after(Bytes end, Py_ssize_t properties) noexcept nog
     return CRC_ROOM + (1 if properties and end[-1] != 2 else 0)
 
 
-def batch_records(bytes raw, bytes common, bint prop_crc):
-    cdef Bytes item = <Bytes> PyBytes_AS_STRING(raw), lead = <Bytes> PyBytes_AS_STRING(common)
-    cdef Py_ssize_t length = PyBytes_GET_SIZE(raw), common_bytes = PyBytes_GET_SIZE(common)
-    cdef Py_ssize_t count, total, size, body, properties, room, name
-    cdef Bytes stop = item + length
-    cdef unsigned char *at
-    cdef Parts parts
-    if not is_whole(lead, common_bytes, &parts) or parts.size != common_bytes or parts.body_bytes:
-        return pure.batches.batch_records(raw, common, prop_crc)
-    total = records_of(item, length, common_bytes, prop_crc, &count)
-    if total < 0:
-        return pure.batches.batch_records(raw, common, prop_crc)
+cdef void put_items(
+    unsigned char *at,
+    Bytes item,
+    Bytes stop,
+    Bytes lead,
+    Py_ssize_t common_bytes,
+    const Parts *parts,
+    bint prop_crc,
+    int32_t *sizes,
+) noexcept nogil:
+    """The records of items that `records_of` has counted, and the size of each."""
     # the topic with its own length before it
-    name = common_bytes - PROPERTIES_LENGTH - parts.body_at
-    made = PyBytes_FromStringAndSize(NULL, total)
-    sizes = []
-    at = <unsigned char *> PyBytes_AS_STRING(made)
+    cdef Py_ssize_t size, body, properties, room
+    cdef Py_ssize_t name = common_bytes - PROPERTIES_LENGTH - parts.body_at
     while item < stop:
         body = i32(item + ITEM_BODY_LENGTH)
         properties = i32(item) - ITEM_FIXED - body
@@ -96,37 +94,33 @@ def batch_records(bytes raw, bytes common, bint prop_crc):
         at += properties
         if room:
             at[0] = 2
-            memcpy(at + room - CRC_ROOM, PyBytes_AS_STRING(_ROOM), CRC_ROOM)
+            memcpy(at + room - CRC_ROOM, crc_room, CRC_ROOM)
             at += room
-        sizes.append(size)
+        sizes[0] = <int32_t> size
+        sizes += 1
         item += i32(item)
-    return made, sizes
 
 
-cdef const char *HEX_DIGITS = b"0123456789ABCDEF"
-
-
-def message_ids(str lead, int64_t position, list sizes):
-    cdef Py_ssize_t lead_bytes, count = len(sizes), number
-    cdef const char *name = PyUnicode_AsUTF8AndSize(lead, &lead_bytes)
-    cdef int64_t size
-    cdef int digit
-    cdef unsigned char *at
-    if not count or not lead.isascii():
-        return pure.batches.message_ids(lead, position, sizes)
-    made = PyBytes_FromStringAndSize(NULL, count * (lead_bytes + 17) - 1)
-    at = <unsigned char *> PyBytes_AS_STRING(made)
-    for number in range(count):
-        size = sizes[number]
-        if position < 0 or not 0 <= size < 1 << 31:
-            return pure.batches.message_ids(lead, position, sizes)
-        if number:
-            at[0] = 44
-            at += 1
-        memcpy(at, name, lead_bytes)
-        at += lead_bytes
-        for digit in range(16):
-            at[digit] = HEX_DIGITS[position >> 60 - 4 * digit & 15]
-        at += 16
-        position += size
-    return made.decode("ascii")
+def batch_records(bytes raw, bytes common, bint prop_crc):
+    cdef Bytes item = <Bytes> PyBytes_AS_STRING(raw), lead = <Bytes> PyBytes_AS_STRING(common)
+    cdef Py_ssize_t length = PyBytes_GET_SIZE(raw), common_bytes = PyBytes_GET_SIZE(common)
+    cdef Py_ssize_t count, total, number
+    cdef Parts parts
+    cdef int32_t *sizes
+    if not is_whole(lead, common_bytes, &parts) or parts.size != common_bytes or parts.body_bytes:
+        return pure.plain.batch_records(raw, common, prop_crc)
+    total = records_of(item, length, common_bytes, prop_crc, &count)
+    if total < 0:
+        return pure.plain.batch_records(raw, common, prop_crc)
+    made = PyBytes_FromStringAndSize(NULL, total)
+    sizes = <int32_t *> PyMem_RawMalloc((count + 1) * sizeof(int32_t))
+    if sizes == NULL:
+        raise MemoryError
+    try:
+        put_items(
+            <unsigned char *> PyBytes_AS_STRING(made), item, item + length, lead, common_bytes,
+            &parts, prop_crc, sizes,
+        )
+        return made, [sizes[number] for number in range(count)]
+    finally:
+        PyMem_RawFree(sizes)

@@ -22,7 +22,7 @@ from libc.string cimport memchr, memcmp, memcpy, memset
 
 from penstock.shared.loops import forms, pure
 
-INTERFACE = 24
+INTERFACE = 25
 
 cdef extern from "crc.h" nogil:
     void crc_begin(int portable)
@@ -81,4 +81,9 @@ include "copies.pxi"
 include "batches.pxi"
 include "header.pxi"
 include "plain.pxi"
+include "room.pxi"
+include "client_requests.pxi"
+include "client_answers.pxi"
+include "client_frame.pxi"
+include "client_taking.pxi"
 include "columns.pxi"

@@ -1,6 +1,6 @@
-# A plain message of RocketMQ's clients, from its frame straight to its record. Part of `compiled`;
-# the twin is `pure.plain`, which says what is plain, and to which goes every frame whose header is
-# not of the form of header.pxi.
+# A plain message of RocketMQ's clients, or a batch: what its frame says. Part of `compiled`; the
+# twin is `pure.plain`, which says what is plain, and to which goes every frame whose header is not
+# of the form of header.pxi.
 
 from penstock.shared.names import TOPIC_CHARACTERS
 
@@ -9,6 +9,29 @@ cdef enum:
     MOST_PLAIN_TOPIC = 127
     MOST_HEADER = 32 << 10
     V6_BITS = BORN_V6 | STORE_V6
+    LEAD_BYTES = 12  # of what a header begins with, up to the code's comma
+
+cdef enum Reading:
+    OTHER  # it is not plain
+    UNUSUAL  # the twin says whether it is
+    PLAIN
+
+cdef struct Plain:
+    # What a frame says: pointers into it, and `text`, which has a single message's properties.
+    Span topic
+    Span key
+    Bytes body
+    Py_ssize_t body_bytes
+    Py_ssize_t raw  # of the properties in `text`
+    int64_t opaque
+    int64_t queue_id
+    int64_t sys_flag
+    int64_t flag
+    int64_t born_ms
+    int64_t reconsumed
+    bint is_oneway
+    bint is_batch
+    unsigned char text[8192]
 
 cdef unsigned char of_plain_topics[256]
 memset(of_plain_topics, 0, 256)
@@ -17,7 +40,8 @@ for _character in TOPIC_CHARACTERS:
 # what may begin RETRY_PREFIX or DLQ_PREFIX
 of_plain_topics[<int> ord("%")] = 0
 
-cdef bytes _LEAD_310 = forms.PLAIN_LEAD
+if forms.PLAIN_LEADS != {b'{"code":310,': 310, b'{"code":320,': 320}:
+    raise ImportError("it takes messages of other codes for plain")
 cdef list _MEANT_NAMES = sorted(name.encode() for name in forms.PLAIN_MEANT)
 cdef Span meant[16]
 cdef int meant_count = 0
@@ -99,87 +123,69 @@ cdef inline bint is_topic(Span *span) noexcept nogil:
     return True
 
 
-def plain_send(bytes frame, bytes born_host, bytes added, Py_ssize_t most_body):
-    cdef Bytes lead = <Bytes> PyBytes_AS_STRING(frame)
-    cdef Py_ssize_t length = PyBytes_GET_SIZE(frame), lead_bytes = PyBytes_GET_SIZE(_LEAD_310)
-    cdef Py_ssize_t header, body, room, raw, size, more = PyBytes_GET_SIZE(added)
+cdef Reading read_plain(
+    Bytes frame, Py_ssize_t length, Py_ssize_t added, Py_ssize_t most_body, Plain *plain
+) noexcept nogil:
+    """What a frame has sent, which is without its total length. `added` bytes stand after the
+    properties of a single message."""
+    cdef Py_ssize_t header
     cdef Sent sent
-    cdef Span key
     cdef Span *fields = sent.fields
-    cdef int64_t queue_id, ignored, sys_flag, flag, born_ms, reconsumed
-    cdef unsigned char text[8192]
-    cdef unsigned char *at
-    if length < 4 + lead_bytes or memcmp(lead + 4, PyBytes_AS_STRING(_LEAD_310), lead_bytes):
-        return None
-    if PyBytes_GET_SIZE(born_host) != HOST_V4:
-        return None
-    header = u32(lead)  # the form of JSON is 0
-    body = length - 4 - header
+    cdef Bytes lead = frame + 4
+    cdef int64_t ignored
+    if length < 4 + LEAD_BYTES or memcmp(lead, b'{"code":3', 9) or memcmp(lead + 10, b"0,", 2):
+        return OTHER
+    if lead[9] != 49 and lead[9] != 50:
+        return OTHER
+    plain.is_batch = lead[9] == 50
+    header = u32(frame)  # the form of JSON is 0
+    plain.body = lead + header
+    plain.body_bytes = length - 4 - header
     memset(&sent, 0, sizeof(Sent))
     if (
-        not lead_bytes <= header <= MOST_HEADER
-        or body < 0
-        or body > most_body
-        or not take_header(lead + 4 + lead_bytes, lead + 4 + header, &sent)
+        not LEAD_BYTES <= header <= MOST_HEADER
+        or not 0 <= plain.body_bytes <= most_body
+        or not take_header(lead + LEAD_BYTES, lead + header, &sent)
         or sent.flag & ~2
         or not is_topic(&fields[1])
         or fields[0].at == NULL
         or fields[2].at == NULL
         or not digits(&fields[3], INT_DIGITS, &ignored)
-        or not digits(&fields[4], INT_DIGITS, &queue_id)
-        or not digits(&fields[5], INT_DIGITS, &sys_flag)
-        or not digits(&fields[6], LONG_DIGITS, &born_ms)
-        or not digits(&fields[7], INT_DIGITS, &flag)
-        or not digits_or_0(&fields[9], &reconsumed)
-        or not digits_or_0(&fields[11], &ignored)
+        or not digits(&fields[4], INT_DIGITS, &plain.queue_id)
+        or not digits(&fields[5], INT_DIGITS, &plain.sys_flag)
+        or not digits(&fields[6], LONG_DIGITS, &plain.born_ms)
+        or not digits(&fields[7], INT_DIGITS, &plain.flag)
         or fields[8].at == NULL
-        or fields[8].size >= <Py_ssize_t> sizeof(text)
-        or not (fields[10].at == NULL or is_word(&fields[10], b"false", 5))
-        or not (fields[12].at == NULL or is_word(&fields[12], b"false", 5))
+        or not digits_or_0(&fields[9], &plain.reconsumed)
+        or not is_word_or_none(&fields[10], b"false", 5)
+        or not digits_or_0(&fields[11], &ignored)
     ):
-        return pure.plain.plain_send(frame, born_host, added, most_body)
-    raw = unescape(&fields[8], text)
-    sys_flag &= ~(<int64_t> V6_BITS)
+        return UNUSUAL
+    plain.topic = fields[1]
+    plain.opaque = sent.opaque
+    plain.is_oneway = (sent.flag & 2) != 0
+    plain.sys_flag &= ~(<int64_t> V6_BITS)
+    if plain.sys_flag & TRANSACTION:
+        return UNUSUAL
+    if plain.is_batch:
+        plain.flag = plain.raw = 0  # each item has its own
+        plain.key.size = 0
+        if is_word_or_none(&fields[12], b"false", 5) or is_word(&fields[12], b"true", 4):
+            return PLAIN
+        return UNUSUAL
+    if not is_word_or_none(&fields[12], b"false", 5):
+        return UNUSUAL
+    if fields[8].size >= <Py_ssize_t> sizeof(plain.text):
+        return UNUSUAL
+    plain.raw = unescape(&fields[8], plain.text)
     if (
-        not are_plain(text, raw, &key)
-        or not is_alnum(&key)
-        or sys_flag & TRANSACTION
-        or raw + more > MOST_PROPERTIES
+        not are_plain(plain.text, plain.raw, &plain.key)
+        or not is_alnum(&plain.key)
+        or plain.raw + added > MOST_PROPERTIES
     ):
-        return pure.plain.plain_send(frame, born_host, added, most_body)
-    size = SMALLEST + body + fields[1].size + raw + more
-    record = PyBytes_FromStringAndSize(NULL, size)
-    at = <unsigned char *> PyBytes_AS_STRING(record)
-    put32(at, <uint32_t> size)
-    put32(at + AT_MAGIC, MAGIC_V1)
-    put32(at + AT_BODY_CRC, crc_of(lead + 4 + header, body) & 0x7FFFFFFF if body else 0)
-    put32(at + AT_QUEUE_ID, <uint32_t> queue_id)
-    put32(at + AT_FLAG, <uint32_t> flag)
-    memset(at + AT_QUEUE_OFFSET, 0, AT_SYS_FLAG - AT_QUEUE_OFFSET)
-    put32(at + AT_SYS_FLAG, <uint32_t> sys_flag)
-    put64(at + AT_BORN_TIMESTAMP, born_ms)
-    memcpy(at + AT_BORN_HOST, PyBytes_AS_STRING(born_host), HOST_V4)
-    # the broker stamps time and host
-    memset(at + AT_STORE_TIMESTAMP, 0, AT_RECONSUME_TIMES - AT_STORE_TIMESTAMP)
-    put32(at + AT_RECONSUME_TIMES, <uint32_t> reconsumed)
-    memset(at + AT_PREPARED_OFFSET, 0, 8)
-    put32(at + AT_BODY_LENGTH, <uint32_t> body)
-    at += AT_BODY
-    memcpy(at, lead + 4 + header, body)
-    at += body
-    at[0] = <unsigned char> fields[1].size
-    memcpy(at + 1, fields[1].at, fields[1].size)
-    at += 1 + fields[1].size
-    at[0] = (raw + more) >> 8
-    at[1] = (raw + more) & 255
-    at += PROPERTIES_LENGTH
-    memcpy(at, text, raw)
-    memcpy(at + raw, PyBytes_AS_STRING(added), more)
-    return (
-        sent.opaque,
-        (sent.flag & 2) != 0,
-        fields[1].at[: fields[1].size].decode("ascii"),
-        queue_id,
-        key.at[: key.size].decode("ascii"),
-        record,
-    )
+        return UNUSUAL
+    return PLAIN
+
+
+cdef inline bint is_word_or_none(Span *span, const char *word, Py_ssize_t size) noexcept nogil:
+    return span.at == NULL or is_word(span, word, size)

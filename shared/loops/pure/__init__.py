@@ -16,8 +16,8 @@ from typing import Any
 message_class: Any = None
 
 _MODULES = {
-    *("answer", "batches", "columns", "encode", "frame", "intake", "message", "plain"),
-    *("queues", "ranges", "sending", "sends", "serving", "timers", "walk"),
+    *("answer", "client_frame", "columns", "encode", "frame", "intake", "message"),
+    *("plain", "queues", "ranges", "sending", "sends", "serving", "timers", "walk"),
 }
 
 

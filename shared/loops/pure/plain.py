@@ -1,14 +1,15 @@
-"""The gateway's loop: a message as nearly all of RocketMQ's clients send it, to its record. Pure
-Python.
+"""A message or a batch as nearly all of RocketMQ's clients send it, to its records. Pure Python.
 
-The twin of what `compiled` has under this name, and the reference for both; `active` chooses the
-one that a process uses. `remoting.plain` says what a plain message is for; the letters of its
-fields are those of `remoting.fields`.
+The reference for what `compiled` makes of one, and what it asks about one that is unusual.
+`remoting.plain` says what a plain message is for; the letters of its fields are those of
+`remoting.fields`. `batch_records` has a twin of its own there, and `active` chooses one of both:
+`remoting.batch` draws an item, and says what is wrong with one.
 """
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Annotated
 
@@ -16,17 +17,28 @@ import msgspec
 
 from penstock.shared.errors import InvalidArgument
 from penstock.shared.formats.properties import UNIQ_KEY, decode_properties
-from penstock.shared.formats.record_crc import body_crc
+from penstock.shared.formats.record_crc import body_crc, with_prop_crc_room
 from penstock.shared.formats.record_layout import (
+    AT_BODY_CRC,
+    AT_FLAG,
+    BODY_LENGTH_BYTES,
     FIXED_HEAD,
     HOST_V4_BYTES,
     MAGIC_V1,
+    PROPERTIES_LENGTH_BYTES,
     SMALLEST_RECORD_BYTES,
     SYS_ANY_HOST_V6,
     SYS_TRANSACTION_MASK,
     TAIL_HEAD,
+    body_span,
 )
-from penstock.shared.loops.forms import PLAIN_CODE, PLAIN_LEAD, PLAIN_MEANT, PlainSend
+from penstock.shared.loops.forms import (
+    BATCH_CODE,
+    PLAIN_LEADS,
+    PLAIN_MEANT,
+    PlainRules,
+    PlainSent,
+)
 from penstock.shared.names import (
     MAX_PROPERTIES_BYTES,
     MAX_TOPIC_BYTES,
@@ -36,9 +48,12 @@ from penstock.shared.names import (
 
 ONEWAY_FLAG = 2
 _LENGTH = struct.Struct(">i")
-_LEAD_END = _LENGTH.size + len(PLAIN_LEAD)
+_LEAD_END = _LENGTH.size + len(next(iter(PLAIN_LEADS)))
 _MOST_HEADER_BYTES = 2 * (_LENGTH.size + MAX_PROPERTIES_BYTES)  # a longer one is not of this kind
-_SIZE = struct.Struct(">H")
+_SHORT = struct.Struct(">h")
+# of a batch's item, without its body and its properties
+_ITEM_HEAD = struct.Struct(">iiiii")
+_ITEM_BYTES = _ITEM_HEAD.size + _SHORT.size
 # so that no number is too large for 31 or 63 bits
 _INT_DIGITS, _LONG_DIGITS = 9, 18
 # storeTimestamp and storeHost, which the broker stamps
@@ -80,12 +95,10 @@ class _Header(msgspec.Struct):
 _header: msgspec.json.Decoder[_Header] = msgspec.json.Decoder(_Header)
 
 
-def plain_send(frame: bytes, born_host: bytes, added: bytes, most_body: int) -> PlainSend | None:
-    """The message of a frame, which is without its total length; None where it is not plain.
-
-    `added` is what the broker adds to its properties, and its body has at most `most_body` bytes.
-    """
-    if frame[_LENGTH.size : _LEAD_END] != PLAIN_LEAD or len(born_host) != HOST_V4_BYTES:
+def plain_sent(frame: bytes, born_host: bytes, rules: PlainRules) -> PlainSent | None:
+    """What a frame has sent, which is without its total length; None where it is not plain."""
+    code = PLAIN_LEADS.get(frame[_LENGTH.size : _LEAD_END])
+    if code is None or len(born_host) != HOST_V4_BYTES:
         return None
     body_at = _LENGTH.size + _LENGTH.unpack_from(frame)[0]  # the form of JSON is 0
     if not _LEAD_END < body_at <= min(len(frame), _MOST_HEADER_BYTES):
@@ -98,41 +111,74 @@ def plain_send(frame: bytes, born_host: bytes, added: bytes, most_body: int) -> 
     fields = header.extFields
     # before it is kept: a client may send names of any length
     name = _stored_name(fields.b) if len(fields.b) <= MAX_TOPIC_BYTES else None
-    text = fields.i if fields.i.endswith("\x02") else f"{fields.i}\x02"
-    properties = decode_properties(text.encode())
-    key = properties.get(UNIQ_KEY, "")
     body = frame[body_at:]
     if (
-        header.code != PLAIN_CODE  # a key may come twice
+        header.code != code  # a key may come twice
         or (header.flag or 0) & ~ONEWAY_FLAG  # a response, for example
         or name is None
         or not _are_numbers(fields)
-        or not (fields.k == fields.m == "false")
+        or fields.k != "false"
+        or len(body) > rules.most_body
+        or int(fields.f) & SYS_TRANSACTION_MASK
+    ):
+        return None
+    made = (_batch if code == BATCH_CODE else _single)(fields, name, body, born_host, rules)
+    if made is None:
+        return None
+    key, records, sizes = made
+    is_oneway = bool((header.flag or 0) & ONEWAY_FLAG)
+    said = header.opaque, is_oneway, fields.b, int(fields.e)
+    return PlainSent(*said, key, records, sizes, code == BATCH_CODE)
+
+
+# UNIQ_KEY, records, sizes
+_Made = tuple[str, bytes, Sequence[int]]
+
+
+def _single(
+    fields: _Fields, name: bytes, body: bytes, born_host: bytes, rules: PlainRules
+) -> _Made | None:
+    text = fields.i if fields.i.endswith("\x02") else f"{fields.i}\x02"
+    properties = decode_properties(text.encode())
+    key = properties.get(UNIQ_KEY, "")
+    raw = text.encode() + rules.added
+    if (
+        fields.m != "false"
         or not (key.isascii() and key.isalnum())
         or not PLAIN_MEANT.isdisjoint(properties)
         # every entry counts once: it is written as it would be written again
         or not len(properties) == text.count("\x01") == text.count("\x02")
-        or len(body) > most_body
+        or len(raw) > MAX_PROPERTIES_BYTES
     ):
         return None
-    sys_flag = int(fields.f) & ~SYS_ANY_HOST_V6
-    raw = text.encode() + added
-    if sys_flag & SYS_TRANSACTION_MASK or len(raw) > MAX_PROPERTIES_BYTES:
+    record = _record(fields, int(fields.h), name, body, raw, born_host)
+    return key, record, (len(record),)
+
+
+def _batch(
+    fields: _Fields, name: bytes, body: bytes, born_host: bytes, rules: PlainRules
+) -> _Made | None:
+    """Its properties mean nothing to a broker, and flags are those of the items."""
+    if fields.m not in ("true", "false"):
         return None
-    queue_id = int(fields.e)
+    made = batch_records(body, _record(fields, 0, name, b"", b"", born_host), rules.prop_crc)
+    return ("", *made) if made is not None and made[1] else None
+
+
+def _record(
+    fields: _Fields, flag: int, name: bytes, body: bytes, raw: bytes, born_host: bytes
+) -> bytes:
     head = FIXED_HEAD.pack(
         SMALLEST_RECORD_BYTES + len(body) + len(name) - 1 + len(raw),
         MAGIC_V1,
         body_crc(body),
-        queue_id,
-        int(fields.h),
-        *(0, 0, sys_flag),
+        int(fields.e),
+        flag,
+        *(0, 0, int(fields.f) & ~SYS_ANY_HOST_V6),
         int(fields.g),
     )
     tail = TAIL_HEAD.pack(int(fields.j), 0, len(body))
-    parts = head, born_host, _STAMPED, tail, body, name, _SIZE.pack(len(raw)), raw
-    is_oneway = bool((header.flag or 0) & ONEWAY_FLAG)
-    return header.opaque, is_oneway, fields.b, queue_id, key, b"".join(parts)
+    return b"".join((head, born_host, _STAMPED, tail, body, name, _SHORT.pack(len(raw)), raw))
 
 
 def _are_numbers(fields: _Fields) -> bool:
@@ -160,3 +206,44 @@ def _stored_name(topic: str) -> bytes | None:
     if is_group_topic(topic):
         return None
     return bytes([len(topic)]) + topic.encode()
+
+
+def batch_records(raw: bytes, common: bytes, prop_crc: bool) -> tuple[bytes, list[int]] | None:
+    """The records of a batch, and the size of each; None where it is not whole items, or one's
+    properties do not fit into a record.
+
+    `common` is a record with neither body nor properties, which has all that the items share. With
+    `prop_crc` each record ends in the room for its checksum.
+    """
+    # head with sizes, flag and CRC to be filled in; what stands after the body
+    body_at, _ = body_span(common, 0)
+    blank, name = common[: body_at - BODY_LENGTH_BYTES], common[body_at:-PROPERTIES_LENGTH_BYTES]
+    after_flag = blank[AT_FLAG + _LENGTH.size :]
+    parts: list[bytes] = []
+    sizes: list[int] = []
+    at, end = 0, len(raw)
+    while at < end:
+        if end - at < _ITEM_BYTES:
+            return None
+        size, _, _, flag, body_bytes = _ITEM_HEAD.unpack_from(raw, at)
+        start = at + _ITEM_HEAD.size
+        if not _ITEM_BYTES <= size <= end - at or not 0 <= body_bytes <= size - _ITEM_BYTES:
+            return None
+        body = raw[start : start + body_bytes]
+        properties_at = start + body_bytes + _SHORT.size
+        (length,) = _SHORT.unpack_from(raw, properties_at - _SHORT.size)
+        if properties_at + length != at + size:
+            return None
+        # a checksum that came along is taken out: it was of another record
+        properties = with_prop_crc_room(raw[properties_at : at + size], prop_crc)
+        if len(properties) > MAX_PROPERTIES_BYTES:
+            return None
+        total = len(common) + body_bytes + len(properties)
+        parts += (
+            *(_LENGTH.pack(total), blank[_LENGTH.size : AT_BODY_CRC], _LENGTH.pack(body_crc(body))),
+            *(blank[AT_BODY_CRC + _LENGTH.size : AT_FLAG], _LENGTH.pack(flag), after_flag),
+            *(_LENGTH.pack(body_bytes), body, name, _SHORT.pack(len(properties)), properties),
+        )
+        sizes.append(total)
+        at += size
+    return b"".join(parts), sizes

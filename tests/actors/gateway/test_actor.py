@@ -171,6 +171,58 @@ def test_of_sends_that_go_together_a_bad_one_fails_alone(peer: Any) -> None:
     assert sorted(int(answers[each].fields["queueOffset"]) for each in good) == [*range(1, 21)]
 
 
+def test_messages_of_all_kinds_keep_their_order_in_a_queue(gateway: Any, peer: Any) -> None:
+    """Plain messages and batches, and between them those that are read in another way."""
+    sender = peer()
+    assert sender.ask(Request.SEND_MESSAGE, SEND | {"topic": "order"}, b"0").code == 0
+    plain = SHORT | {"b": "order", "i": "UNIQ_KEY\x01AC14\x02"}
+    batch = encode_batch([BatchItem(0, b"x", b""), BatchItem(0, b"y", b"")])
+    requests = []
+    for _ in range(20):
+        requests += [
+            (Request.SEND_MESSAGE_V2, plain, b"plain", 0),
+            (Request.SEND_BATCH_MESSAGE, SHORT | {"b": "order", "m": "true"}, batch, 0),
+            (Request.SEND_MESSAGE, SEND | {"topic": "order"}, b"other", 0),
+            (Request.SEND_MESSAGE_V2, plain | {"i": "TAGS\x01A\x02"}, b"without a key", 0),
+            (Request.SEND_MESSAGE_V2, plain, b"quiet", 2),
+        ]
+    raw = b""
+    for number, (code, fields, body, flag) in enumerate(requests):
+        texts = {key: str(value) for key, value in fields.items()}
+        raw += encode_command(Command(code, number, texts, body, flag))
+    sender.socket.sendall(raw)
+    answers = {each.opaque: each for each in (sender.hear() for _ in range(80))}
+    expected = 1
+    for number, (code, _, _, flag) in enumerate(requests):
+        assert (number in answers) == (not flag)
+        if not flag:
+            assert answers[number].code == Response.SUCCESS, answers[number].remark
+            assert answers[number].fields["queueOffset"] == str(expected)
+        expected += 2 if code == Request.SEND_BATCH_MESSAGE else 1
+
+
+def test_of_plain_messages_that_go_together_a_bad_one_fails_alone(peer: Any) -> None:
+    sender = peer()
+    assert sender.ask(Request.SEND_MESSAGE, SEND | {"topic": "mixed2"}, b"0").code == 0
+    texts = {key: str(value) for key, value in (SHORT | {"b": "mixed2"}).items()}
+    keys = [f"AC{number}" for number in range(20)]
+    commands = [
+        Command(Request.SEND_MESSAGE_V2, number, texts | {"i": f"UNIQ_KEY\x01{key}\x02"}, b"x")
+        for number, key in enumerate(keys)
+    ]
+    batch = encode_batch([BatchItem(0, b"x", b"DELAY\x013\x02")])
+    commands[7] = Command(Request.SEND_BATCH_MESSAGE, 7, texts | {"m": "true"}, batch)
+    sender.socket.sendall(b"".join(map(encode_command, commands)))
+    answers = {each.opaque: each for each in (sender.hear() for _ in range(20))}
+    assert answers.pop(7).code == Response.MESSAGE_ILLEGAL
+    assert {each.code for each in answers.values()} == {Response.SUCCESS}
+    found = [
+        (each.fields["queueOffset"], each.fields["transactionId"]) for each in answers.values()
+    ]
+    del keys[7]
+    assert sorted(found) == sorted((str(at), key) for at, key in enumerate(keys, 1))
+
+
 def test_what_several_connections_send_goes_to_the_writer_in_few_frames(
     gateway: Any, peer: Any
 ) -> None:

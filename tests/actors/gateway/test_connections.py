@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from itertools import count
 
@@ -16,6 +16,7 @@ from penstock.actors.gateway.connecting.connection import (
     STALL_MS,
     Connection,
     NotServed,
+    TakeFrames,
 )
 from penstock.actors.gateway.connecting.connections import (
     MORE_MS,
@@ -42,8 +43,16 @@ class Clients:
         self._stack, self._listener = stack, listener.socket
         self._listener.settimeout(TIMEOUT_S)
         self.closed: list[str] = []
+        self._clock_ms = ticks.__next__
         self.all = Connections({}, self.closed.append, lambda gone: None, Tls(), ticks.__next__)
         stack.callback(self.all.close_all)
+
+    def taking(self, take: TakeFrames) -> Connections:
+        """Others, of which frames are taken like this."""
+        found = Connections({}, self.closed.append, lambda gone: None, Tls(), self._clock_ms, take)
+        self._stack.callback(found.close_all)
+        self.all = found
+        return found
 
     def new(self) -> tuple[Connection, socket.socket]:
         theirs = self._stack.enter_context(
@@ -136,6 +145,32 @@ def test_a_client_with_much_to_say_has_its_share_of_a_turn(clients: Clients) -> 
             assert len(numbers) - before <= 2 * (SHARE_MS + MORE_MS)
     assert numbers == list(range(FRAMES)), "all, in their order"
     assert asked > 1
+
+
+def test_what_is_taken_all_at_once_has_no_more_than_its_share(clients: Clients) -> None:
+    numbers: list[int] = []
+
+    def take(
+        connection: Connection, data: bytes | bytearray, at: int, has_time: Callable[[], bool]
+    ) -> int:
+        while len(data) - at >= len(frame(0)) and has_time():
+            numbers.extend(LENGTH.unpack_from(data, at + LENGTH.size))
+            at += len(frame(0))
+        return at
+
+    clients.taking(take)
+    greedy, much = clients.new()
+    much.sendall(b"".join(map(frame, range(FRAMES))))
+    turns = 0
+    while len(numbers) < FRAMES:
+        before = len(numbers)
+        # the first for which there is no time is found as any other
+        for _, found in clients.all.frames(0, True):
+            numbers += LENGTH.unpack(found)
+        assert len(numbers) - before <= 2 * (SHARE_MS + MORE_MS)
+        turns += len(numbers) > before
+    assert numbers == list(range(FRAMES)) and turns > 1
+    assert greedy.is_costly
 
 
 def test_all_that_have_much_to_say_have_their_turns(clients: Clients) -> None:

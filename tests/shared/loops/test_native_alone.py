@@ -44,8 +44,7 @@ ITEM = b"".join(
     [
         ("frame", "check_frame", lambda: (b"".join(FRAME), RUNS, 1 << 20, 1 << 20, SHAPE)),
         ("frame", "check_properties", lambda: (b"".join(FRAME), STARTS, True)),
-        ("batches", "batch_records", lambda: (ITEM * 3, encode_record(Record("a", b"")), False)),
-        ("batches", "message_ids", lambda: ("0A0B", 123456, [100, 7, 1 << 20])),
+        ("plain", "batch_records", lambda: (ITEM * 3, encode_record(Record("a", b"")), False)),
         ("columns", "copy_bodies", lambda: (BODIES, AT, SIZES, CRCS, bytearray(8))),
         ("columns", "cut_properties", lambda: (KEY, AT[:1], array("q", [len(KEY)]), (b"KEYS",))),
         ("encode", "properties_of", lambda: ("tag", "a b", None, KEY)),

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.shared.formats.record import Record, encode_record, pack_host
-from penstock.shared.loops.pure import batches as pure
+from penstock.shared.loops.pure import plain as pure
 
 native = pytest.importorskip("penstock.shared.loops.compiled", reason="was not built")
 
@@ -62,15 +62,3 @@ def test_properties_fit_alike(size: int, crc: bool) -> None:
     assert found == pure.batch_records(raw, common, crc)
     # what ends without a separator has one put before the checksum
     assert (found is None) == (crc and size > 32746)
-
-
-@given(
-    st.sampled_from(["", "7F00000100002A9F", "é"]),
-    st.integers(-1, 1 << 50),
-    st.lists(st.integers(0, 1 << 23), max_size=70),
-)
-def test_ids_are_alike(lead: str, position: int, sizes: list[int]) -> None:
-    found = native.message_ids(lead, position, sizes)
-    assert found == pure.message_ids(lead, position, sizes)
-    places = [position + sum(sizes[:at]) for at in range(len(sizes))]
-    assert found == ",".join(f"{lead}{place:016X}" for place in places)

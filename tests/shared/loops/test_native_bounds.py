@@ -24,7 +24,7 @@ from penstock.shared.formats.queue_entry import ENTRY
 from penstock.shared.formats.record import Record, encode_record, pack_host
 from penstock.shared.formats.record_crc import Checksum, complete_prop_crc, with_prop_crc_room
 from penstock.shared.formats.record_layout import Shape
-from penstock.shared.loops.forms import RANGE, TIMER, Stamp
+from penstock.shared.loops.forms import RANGE, TIMER, PlainRules, Stamp
 
 pytestmark = pytest.mark.takes(20)
 
@@ -360,11 +360,42 @@ def cut_properties(fence: Fence) -> None:
     assert native.cut_properties(fence.last(PROPERTIES), *words, (b"KEYS",)).values.startswith(b"t")
 
 
+def client_frame(fence: Fence) -> None:
+    """Whole frames, cut anywhere, and with lengths that lead to about where the bytes end."""
+    rules = PlainRules(b"A\x01b\x02", True, 1 << 20)
+    item = (30).to_bytes(4, "big") + bytes(12) + (4).to_bytes(4, "big") + b"body\0\4k\x01v\x02"
+    taken = 0
+    for lead, body in ((310, b""), (310, b"body"), (320, item * 2)):
+        header = (
+            b'{"code":%d,"extFields":{"a":"PG","b":"a","c":"T","d":"4","e":"0","f":"0","g":"1",'
+            b'"h":"0","i":"UNIQ_KEY\\u00010A\\u0002","j":"0","k":"false","m":"false"},"flag":0}'
+        ) % lead
+        whole = (4 + len(header) + len(body)).to_bytes(4, "big")
+        whole += len(header).to_bytes(4, "big") + header + body
+        for size in range(len(whole) + 1):
+            for more in (-1, 0, 1, 4):
+                raw = with_number(whole[:size].ljust(8, b"\0"), 0, 4, max(size, 8) - 4 + more)
+                for header_more in (-1, 0, 1, 1 << 20):
+                    bent = with_number(raw, 4, 4, len(header) + header_more)
+                    for view in fence.both(bent):
+                        frame = native.ClientFrame(rules)
+                        with contextlib.suppress(ValueError):
+                            taken += bool(frame.take(view, 0, "x", V4, {"a": 1}, 2))
+                        frame.pack()
+        for at in range(len(whole) - len(body), len(whole)):
+            for to in (0, 1, 22, 29, 31, 127, 128, 255):
+                bent = with_number(whole, at, 1, to)
+                for view in fence.both(bent):
+                    taken += bool(native.ClientFrame(rules).take(view, 0, "x", V4, {"a": 1}, 2))
+    assert taken > 50
+
+
 LOOPS: list[Callable[[Fence], None]] = [
     *(crc32, check_frame, check_properties, put_stamped, dispatch, record_starts, messages),
     *(message, pack, timers, gather, put_entries, move_ends),
     copy_bodies,
     cut_properties,
+    client_frame,
     *(check, chain),
 ]
 

@@ -11,13 +11,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.shared.formats.record import pack_host
-from penstock.shared.loops.pure import plain as pure
+from penstock.shared.loops import pure
+from penstock.shared.loops.forms import PlainRules
+from penstock.shared.loops.pure.client_frame import ClientFrame
 
 native = pytest.importorskip("penstock.shared.loops.compiled", reason="was not built")
 
 HOST = pack_host("10.1.2.3", 54321)
 ADDED = b"MSG_REGION\x01DefaultRegion\x02"
-MOST_BYTES = 50
+MOST_BYTES = 70
+RULES = PlainRules(ADDED, False, MOST_BYTES)
+WITH_CRC = RULES._replace(added=ADDED + b"__CRC32#\x010000000000\x02", prop_crc=True)
+TOPICS = {"orders": 1000}
 KEY = "UNIQ_KEY\x01AC1102031A2B18B4AAC2000000000001\x02"
 FIELDS = {
     **{"a": "PG", "b": "orders", "c": "TBW102", "d": "4", "e": "3", "f": "0"},
@@ -28,6 +33,10 @@ HEADER = {
     "code": 310, "extFields": FIELDS, "flag": 0, "language": "JAVA", "opaque": -7,
     "serializeTypeCurrentRPC": "JSON", "version": 479,
 }  # fmt: skip
+ITEM = (
+    (22 + 3 + 4).to_bytes(4, "big") + bytes(8) + (7).to_bytes(4, "big") + (3).to_bytes(4, "big")
+    + b"one" + (4).to_bytes(2, "big") + b"k\x01v\x02"
+)  # fmt: skip
 
 
 def frame_of(header: Any, body: bytes = b"hello") -> bytes:
@@ -35,18 +44,35 @@ def frame_of(header: Any, body: bytes = b"hello") -> bytes:
     return len(raw).to_bytes(4, "big") + raw + body
 
 
-def assert_alike(frame: bytes, host: bytes = HOST) -> Any:
-    found = native.plain_send(frame, host, ADDED, MOST_BYTES)
-    assert found == pure.plain_send(frame, host, ADDED, MOST_BYTES)
+def batch_of(fields: dict[str, Any], body: bytes) -> bytes:
+    return frame_of(HEADER | {"code": 320, "extFields": FIELDS | {"m": "true"} | fields}, body)
+
+
+def taken(kind: Any, frame: bytes, host: bytes = HOST, rules: PlainRules = RULES) -> Any:
+    """What becomes of a frame; None where it is not plain."""
+    found = kind(rules)
+    data = len(frame).to_bytes(4, "big") + frame
+    at = found.take(data, 0, "me", host, TOPICS, 1)
+    assert at in (0, len(data)) and bool(at) == bool(found.requests)
+    if not at:
+        return None
+    words = (b"<", b"|", b"/", b"/", b"/", b">")
+    return found.pack(), found.asked(), found.answers(words, b"A", [(0, 5, 77)])
+
+
+def assert_alike(frame: bytes, host: bytes = HOST, rules: PlainRules = RULES) -> Any:
+    found = taken(native.ClientFrame, frame, host, rules)
+    assert found == taken(ClientFrame, frame, host, rules)
     return found
 
 
+@pytest.mark.parametrize("frame", [frame_of(HEADER), batch_of({}, ITEM * 2)], ids=["one", "batch"])
 def test_what_javas_client_writes_is_taken_without_the_twin(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, frame: bytes
 ) -> None:
-    expected = pure.plain_send(frame_of(HEADER), HOST, ADDED, MOST_BYTES)
-    monkeypatch.setattr(pure, "plain_send", None)
-    assert native.plain_send(frame_of(HEADER), HOST, ADDED, MOST_BYTES) == expected is not None
+    expected = taken(ClientFrame, frame)
+    monkeypatch.setattr(pure.plain, "plain_sent", None)
+    assert taken(native.ClientFrame, frame) == expected is not None
 
 
 names = st.sampled_from([*"abcdefghijklmn", "z", "bname"])
@@ -74,6 +100,23 @@ many = [f"p{number}\x01v\x02" for number in range(40)]
 @given(st.dictionaries(names, values, max_size=3), st.binary(max_size=MOST_BYTES + 2))
 def test_any_fields_are_taken_alike(changes: dict[str, Any], body: bytes) -> None:
     assert_alike(frame_of(HEADER | {"extFields": FIELDS | changes}, body))
+
+
+@given(
+    st.dictionaries(names, values, max_size=2),
+    st.binary(max_size=3) | st.integers(0, 2).map(lambda count: ITEM * count),
+    st.booleans(),
+)
+def test_any_batch_is_taken_alike(changes: dict[str, Any], body: bytes, crc: bool) -> None:
+    assert_alike(batch_of(changes, body), rules=WITH_CRC if crc else RULES)
+
+
+@given(st.integers(0, 60), st.integers(0, 255), st.booleans())
+def test_a_batch_that_is_bent_is_taken_alike(at: int, to: int, crc: bool) -> None:
+    body = bytearray(ITEM[:-4].replace(b"\x1d", b"\x19").replace(b"\0\4", b"\0\0") + ITEM)
+    body[at % len(body)] = to
+    rules = (WITH_CRC if crc else RULES)._replace(most_body=100)
+    assert_alike(batch_of({}, bytes(body)), rules=rules)
 
 
 @given(st.lists(entries, max_size=5) | st.integers(28, 36).map(lambda count: [KEY, *many[:count]]))
