@@ -13,6 +13,8 @@ from typing import Any
 
 import zmq
 
+from penstock.shared.loops.active import has_message
+
 _EVENT = struct.Struct("=Hi")
 # A connection whose descriptor is the same for this long after the event is a later one.
 SETTLE_MS = 1000
@@ -53,7 +55,7 @@ class Connections:
 
     def ended(self, now_ms: int) -> list[int]:
         """Connections that have ended since the last call."""
-        while self.events.get(zmq.EVENTS) & zmq.POLLIN:
+        while has_message(self.events):
             event = self.events.recv_multipart(zmq.NOBLOCK)[0]
             _, handle = _EVENT.unpack_from(event)
             if handle in self._inodes:

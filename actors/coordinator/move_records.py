@@ -17,6 +17,7 @@ from penstock.shared.formats.message_id import key_origin, make_unique_key
 from penstock.shared.formats.properties import UNIQ_KEY, encode_properties
 from penstock.shared.formats.record import Record, encode_record, pack_host
 from penstock.shared.formats.record_crc import PROP_CRC_ROOM
+from penstock.shared.loops.active import has_message
 from penstock.shared.messaging.offsets_record import OFFSETS_QUEUE, move_of
 from penstock.shared.messaging.system_topics import OFFSETS_TOPIC
 from penstock.shared.process.actor import Stage
@@ -58,7 +59,7 @@ class MoveRecords:
 
     def work(self, now_ms: int) -> int:
         """Take answers, and send; how many outcomes came."""
-        while self.socket.get(zmq.EVENTS) & zmq.POLLIN:
+        while has_message(self.socket):
             self._sender.received(self.socket.recv_multipart(zmq.NOBLOCK), now_ms)
         outcomes = self._sender.outcomes()
         for number, outcome, _ in outcomes:

@@ -10,6 +10,7 @@ from typing import Any
 import zmq
 
 from penstock.client.core.topic_requests import WantedTopics
+from penstock.shared.loops.active import has_message
 from penstock.shared.messaging.system_topics import retry_topic
 from penstock.shared.wire.sockets import PRODUCE_ANSWER_BYTES, dial
 
@@ -28,7 +29,7 @@ class RetryTopics:
     def work(self, now_ms: int) -> int:
         """Take answers, and ask for more."""
         done = 0
-        while self.socket.get(zmq.EVENTS) & zmq.POLLIN:
+        while has_message(self.socket):
             done += 1
             self._topics.received(self.socket.recv_multipart(zmq.NOBLOCK))
         self._topics.refused()  # the next join asks again

@@ -122,7 +122,7 @@ class Gateway(Actor):
         )  # fmt: skip
         # of all the sockets that were inherited, the others' have been closed
         self._limit = stage.connection_limit(stage.config.max_connections)
-        self._limit_ms = 0
+        self._due_ms = 0
         self._more = False
         stage.listen(self._sends.socket)
         stage.listen(self._groups.socket)
@@ -160,30 +160,31 @@ class Gateway(Actor):
 
     def work(self) -> int:
         now_ms = self._now_ms = self._clock.monotonic_ms()
-        self._topics.look()
-        self._group_settings.work(now_ms)
-        self._names.work(now_ms)
+        # what is done by the clock costs each message, if each turn looks at the clock for it
+        is_due = now_ms >= self._due_ms
+        if is_due:
+            self._due_ms = now_ms + TICK_MS // 2
+            self._by_the_clock(now_ms)
         done = taken = 0
         if not self._stage.stopping:
             taken = self._connections.accept(now_ms)
-            if taken or now_ms >= self._limit_ms:
+            if taken or is_due:
                 self._limit.tend(now_ms)
-                self._limit_ms = now_ms + TICK_MS
+                self._keep("client_count", len(self._connections))
             done += taken
         may_read = self._sends.has_room and not self._stage.stopping
-        for connection, frame in self._connections.frames(now_ms, may_read):
-            self._take(connection, frame, now_ms)
-            done += 1
+        if is_due or not may_read or self._has_news():
+            for connection, frame in self._connections.frames(now_ms, may_read):
+                self._take(connection, frame, now_ms)
+                done += 1
         # What most wait for, and its answers, come first: all else takes as long as a message by
         # itself. But what a group gives back is sent, too.
-        done += self._groups.work(now_ms) + self._sends.work(now_ms)
+        has_heard = is_due or self._stage.heard(self._groups.socket)
+        done += self._groups.work(now_ms, has_heard) + self._sends.work(now_ms, is_due)
         self._connections.flush(now_ms)
-        self._requests.work(now_ms)
-        self._registrations.work(now_ms)
-        self._early.work(now_ms)
-        self._rates.work(now_ms, self._clock.now_ms())
-        self._group_counts.work(now_ms)
-        done += self._pulls.work(now_ms) + self._producers.work(now_ms)
+        done += self._pulls.work(now_ms)
+        if is_due or self._stage.heard(self._producers.socket):
+            done += self._producers.work(now_ms)
         found = self._queries.work() + self._long_requests.work()
         # All else that is left over is with the kernel, or comes with an answer: a turn that looked
         # for more at once would find nothing, for each message.
@@ -198,7 +199,6 @@ class Gateway(Actor):
         self._stage.listen(self._connections.handle, may_read)
         # and the reput's doorbell says something to pulls that wait, and to nobody else
         self._stage.listen(self._stage.bus.bells, not self._pulls.is_empty)
-        self._keep("client_count", len(self._connections))
         self._keep("client_pulls", self._pulls.awaited(now_ms))
         # of what came just before a pull was counted the reput has notified nobody
         if self._pulls.has_grown:
@@ -207,12 +207,32 @@ class Gateway(Actor):
             self._queues.rest(now_ms)
         return done
 
+    def _has_news(self) -> bool:
+        """Whether any connection may have said something: an answer of the writer comes alone."""
+        connections = self._connections
+        return connections.has_more or self._stage.heard(connections.handle)
+
+    def _by_the_clock(self, now_ms: int) -> None:
+        self._look(now_ms)
+        self._group_settings.work(now_ms)
+        self._requests.work(now_ms)
+        self._registrations.work(now_ms)
+        self._early.work(now_ms)
+        self._rates.work(now_ms, self._clock.now_ms())
+        self._group_counts.work(now_ms)
+
+    def _look(self, now_ms: int) -> None:
+        """Take up changes of topics."""
+        self._topics.look()
+        self._names.work(now_ms)
+
     def _keep(self, name: str, value: int) -> None:
         if self._stage.positions[name] != value:
             self._stage.positions.publish_before_loads(name, value)
 
     def _take(self, connection: Connection, frame: bytes, now_ms: int) -> None:
         """Nothing that a client sends ends more than its connection."""
+        self._look(now_ms)
         command = self._connections.decoded(connection, frame)
         if command is None:
             return

@@ -39,6 +39,7 @@ from penstock.shared.formats.message_id import (
 )
 from penstock.shared.formats.record import Record, encode_record, pack_host
 from penstock.shared.formats.record_layout import Shape
+from penstock.shared.loops.active import has_message
 from penstock.shared.messaging.delayed import delayed
 from penstock.shared.messaging.half import as_sent
 from penstock.shared.messaging.system_topics import NOT_SENT_TO
@@ -55,8 +56,6 @@ MOST_WAITING_BYTES = 32 << 20
 MOST_MAKING_MS = 5000
 # Between two looks for those that have waited too long.
 _LOOK_MS = 100
-# an int: an enum's `&` makes another enum
-_POLLIN = int(zmq.POLLIN)
 
 
 class Sends:
@@ -187,11 +186,13 @@ class Sends:
 
     # --- to the writer and back ---
 
-    def work(self, now_ms: int) -> int:
-        """Take answers, and send what waits."""
+    def work(self, now_ms: int, is_due: bool = True) -> int:
+        """Take answers, and send what waits; what waits too long is refused when it `is_due`."""
         done = self._hear(now_ms) + self._frames.work(now_ms)
-        self._give_up(now_ms)
-        self._ask(now_ms)
+        if is_due:
+            self._give_up(now_ms)
+        if len(self._questions):
+            self._ask(now_ms)
         for parts in self._sender.outgoing(now_ms):
             try:
                 self.socket.send_multipart(parts, zmq.NOBLOCK)
@@ -207,16 +208,16 @@ class Sends:
     def _hear(self, now_ms: int) -> int:
         heard = 0
         # mostly there is none, and an exception costs more than the question
-        while int(self.socket.get(zmq.EVENTS)) & _POLLIN:
+        while has_message(self.socket):
             parts = self.socket.recv_multipart(zmq.NOBLOCK)
             heard += 1
             answer = messages.decode_produce_answer(parts[0])
-            if isinstance(answer, messages.Routed | messages.TopicDescribed):
+            if isinstance(answer, (messages.Routed, messages.TopicDescribed)):
                 self._questions.answered(answer.request, answer)
             elif isinstance(answer, messages.Refused) and not answer.session and answer.request:
                 self._questions.answered(answer.request, error_from_refusal(answer))
             else:
-                self._sender.received(parts, now_ms)
+                self._sender.take(answer, now_ms)
         return heard
 
     # --- topics ---

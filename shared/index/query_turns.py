@@ -99,6 +99,8 @@ class QueryTurns(Generic[Asker]):
     @property
     def busy(self) -> bool:
         """Whether there is a query that is more than waiting."""
+        if not self._turns:
+            return False
         dispatched = self._positions["dispatched"]
         return any(dispatched >= turn.position for turn in self._turns.values())
 

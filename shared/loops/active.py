@@ -34,6 +34,7 @@ __all__ = [
     "dispatch",
     "drop_parts",
     "gather",
+    "has_message",
     "join_properties",
     "log_ranges",
     "messages",
@@ -50,7 +51,7 @@ __all__ = [
 
 # Raised with every change of what the compiled module and its twin take, give or mean: an editable
 # install goes on with the module that it has compiled until somebody installs again.
-INTERFACE = 25
+INTERFACE = 26
 # "" and "0" are as if it were not set. It is read once, and inherited by the actors.
 VARIABLE = "PENSTOCK_PURE"
 
@@ -97,7 +98,7 @@ if why_pure:
     from penstock.shared.loops.pure.ranges import gather, log_ranges
     from penstock.shared.loops.pure.sending import PlainSender, SendLock
     from penstock.shared.loops.pure.sends import FrameOfRuns, FrameRun, KeyNumbers, Outcome
-    from penstock.shared.loops.pure.serving import drop_parts
+    from penstock.shared.loops.pure.serving import drop_parts, has_message
     from penstock.shared.loops.pure.timers import delayed_copies, timer_entries
     from penstock.shared.loops.pure.walk import dispatch, record_starts
 else:
@@ -126,6 +127,7 @@ else:
         dispatch,
         drop_parts,
         gather,
+        has_message,
         join_properties,
         log_ranges,
         messages,

@@ -39,6 +39,7 @@ import zmq
 
 from penstock.shared.clock import Clock, SystemClock
 from penstock.shared.config import Config
+from penstock.shared.loops.active import has_message
 from penstock.shared.memory.positions import Positions
 from penstock.shared.memory.roster import row_of
 from penstock.shared.memory.run_directory import Run, join_run
@@ -66,8 +67,6 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)
 # Between two beats of an actor that waits for the disk; a start looks for one each second.
 PULSE_S = 0.5
 _PR_SET_PDEATHSIG = 1
-# an int: an enum's `&` makes another enum
-_POLLIN = int(zmq.POLLIN)
 
 
 class Stage:
@@ -109,6 +108,8 @@ class Stage:
         # Sockets that are asked before each sleep: a send takes what ZeroMQ had to say from the
         # descriptor.
         self._asked: list[zmq.Socket[bytes]] = []
+        # what had traffic at the end of the last sleep; None where that is not known
+        self.ready: list[zmq.Socket[bytes] | int] | None = None
         self.has_clients = False
         self.listen(self.bus.bells)
         # In seconds; at most a quarter of the timeout, so that one late beat proves nothing.
@@ -151,11 +152,16 @@ class Stage:
         if not self._is_arranged:
             self._arrange()
         for asked in self._asked:
-            if int(asked.get(zmq.EVENTS)) & _POLLIN:
+            if has_message(asked):
                 return [asked]
-        ready = self._epoll.poll(timeout_ms / 1000)
+        self.ready = [self._sources[each] for each, _ in self._epoll.poll(timeout_ms / 1000)]
         self.positions.woke_ns = time.monotonic_ns()
-        return [self._sources[handle] for handle, _ in ready]
+        return self.ready
+
+    def heard(self, source: zmq.Socket[bytes] | int) -> bool:
+        """Whether there may be traffic on a source that nobody has looked at since the last sleep.
+        What comes after that ends the next sleep, and so does what comes while the actor sends."""
+        return self.ready is None or source in self.ready
 
     def _arrange(self) -> None:
         """Have the kernel watch all that is listened to. Not sooner: only who sleeps needs it."""
@@ -380,6 +386,7 @@ def run_actor(
             deadline_ms = deadline_ms or now_ms + DRAIN_TIMEOUT_MS
             if actor.drained() or now_ms > deadline_ms:
                 break
+        stage.ready = None
         if not done or not actor.has_more():
             wait_ms = max(0, min(ticks.most_ms(now_ms), actor.idle_ms()))
             # what it waits for while stopping, another actor's position, may come without a bell

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import zmq
 
 from penstock.shared.faults import crash_point
+from penstock.shared.loops.active import has_message
 from penstock.shared.memory.roster import ACTORS, row_of, start_order
 from penstock.shared.wire.sockets import owner_only
 
@@ -32,8 +33,6 @@ LAZY_BYTES = 64 << 10
 _BELLS_AT_ONCE = 10_000
 # where an actor says that pulls wait
 _PULLS = {"reader": ("waiting_pulls", "filtered_pulls"), "gateway": ("client_pulls",)}
-# an int: an enum's `&` makes another enum
-_POLLIN = int(zmq.POLLIN)
 
 
 class Recently:
@@ -131,7 +130,7 @@ class Bus:
             self._notify_late()
         for count in range(_BELLS_AT_ONCE):
             # most of the time there is none, and an exception costs more than the question
-            if not int(self.bells.get(zmq.EVENTS)) & _POLLIN:
+            if not has_message(self.bells):
                 return count
             self.bells.recv(zmq.NOBLOCK)
         return _BELLS_AT_ONCE

@@ -16,7 +16,7 @@ from typing import Any
 
 import zmq
 
-from penstock.shared.loops.active import drop_parts
+from penstock.shared.loops.active import drop_parts, has_message
 from penstock.shared.process.inflow import LOOK_MS, Inflow
 
 # A peer, a header, records; with a few too many a request gets an answer that says so.
@@ -26,8 +26,6 @@ DROPPED_AT_ONCE = 100_000
 # What is no whole request wakes nobody, however much of it comes. An actor that works to receive it
 # is woken by that (`wake_by_work`); this is for what comes slowly.
 _QUIET_LOOK_MS = 1000
-# an int: an enum's `&` makes another enum
-_POLLIN = int(zmq.POLLIN)
 
 
 class Inlet:
@@ -65,7 +63,7 @@ class Inlet:
         counts answers as unread, and drops the next ones. Asking for its events makes it look.
         """
         socket = self._socket
-        self.drained = not int(socket.get(zmq.EVENTS)) & _POLLIN
+        self.drained = not has_message(socket)
         if self.drained:
             return None
         peer = socket.recv(zmq.NOBLOCK, copy=False)

@@ -11,6 +11,7 @@ from typing import Any
 import zmq
 
 from penstock.actors.gateway.asking.questions import Make, Questions, Reads, Then
+from penstock.shared.loops.active import has_message
 from penstock.shared.process.actor import Stage
 from penstock.shared.wire.messages import Refused, error_from_refusal
 from penstock.shared.wire.sockets import dial
@@ -22,10 +23,6 @@ TIMEOUT_MS = 2500
 Decode = Callable[[bytes], Any]
 # What was said unasked, and what came with it.
 Pushed = Callable[[Any, list[bytes]], None]
-
-
-# an int: an enum's `&` makes another enum
-_POLLIN = int(zmq.POLLIN)
 
 
 class Link:
@@ -62,7 +59,7 @@ class Link:
     def work(self, now_ms: int) -> int:
         done = 0
         # mostly there is none, and an exception costs more than the question
-        while int(self.socket.get(zmq.EVENTS)) & _POLLIN:
+        while has_message(self.socket):
             header, *more = self.socket.recv_multipart(zmq.NOBLOCK)
             done += 1
             answer = self._decode(header)

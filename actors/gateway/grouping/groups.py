@@ -90,8 +90,11 @@ class Groups:
     def is_idle(self) -> bool:
         return not self._link.waits
 
-    def work(self, now_ms: int) -> int:
+    def work(self, now_ms: int, is_due: bool = True) -> int:
+        """Unless it `is_due`, no answer has come, and all that is done by the clock can wait."""
         self._now_ms = now_ms
+        if not is_due:
+            return 0
         done = self._link.work(now_ms)
         if now_ms >= self._look_ms:
             self._look_ms = now_ms + LOOK_MS

@@ -229,7 +229,10 @@ class RecordSender:
 
     def received(self, parts: Sequence[bytes], now_ms: int) -> None:
         """Take an answer of the writer. Raises ProtocolError for anything else."""
-        answer = messages.decode_produce_answer(parts[0])
+        self.take(messages.decode_produce_answer(parts[0]), now_ms)
+
+    def take(self, answer: messages.ProduceAnswer, now_ms: int) -> None:
+        """The same of one that is decoded."""
         if isinstance(answer, Appended):
             if answer.session == self._session:
                 self._answered_ms = now_ms

@@ -22,7 +22,7 @@ from libc.string cimport memchr, memcmp, memcpy, memset
 
 from penstock.shared.loops import forms, pure
 
-INTERFACE = 25
+INTERFACE = 26
 
 cdef extern from "crc.h" nogil:
     void crc_begin(int portable)

@@ -1,6 +1,6 @@
-# What an actor that serves clients does with a message that has too many parts. Part of `compiled`;
-# the twin is `pure.serving`, which also says where ZeroMQ's functions are: this module is not
-# linked to it.
+# What an actor asks a socket at each turn, and what it does with a message that has too many parts.
+# Part of `compiled`; the twin is `pure.serving`, which also says where ZeroMQ's functions are: this
+# module is not linked to it.
 
 
 ctypedef int (*ReceiveFunction)(void *, void *, size_t, int) noexcept nogil
@@ -9,6 +9,26 @@ ctypedef int (*GetFunction)(void *, int, void *, size_t *) noexcept nogil
 cdef enum:
     ZMQ_RCVMORE = 13
     ZMQ_DONTWAIT = 1
+    ZMQ_EVENTS = 15
+    ZMQ_POLLIN = 1
+
+cdef size_t get_option = 0
+cdef bint is_option_sought = False
+
+
+def has_message(socket):
+    global get_option, is_option_sought
+    cdef size_t size = sizeof(int), underlying = socket.underlying
+    cdef int events = 0, failed = 1
+    if not is_option_sought:
+        get_option = pure.serving.addresses()[1]
+        is_option_sought = True
+    # nothing waits here, so the interpreter's lock is kept
+    if get_option:
+        failed = (<GetFunction> get_option)(<void *> underlying, ZMQ_EVENTS, &events, &size)
+    if failed:
+        return pure.serving.has_message(socket)
+    return (events & ZMQ_POLLIN) != 0
 
 
 def drop_parts(socket, int most):

@@ -1,7 +1,10 @@
-"""What an actor that serves clients does with a message that has too many parts: it drops them.
+"""What an actor asks a socket at each turn, and what it does with a message that has too many
+parts: it drops them.
 
-The twin of what `compiled` has under this name; `active` chooses what a process uses. A peer may
-send millions of parts of no bytes in one message, and Python would make an object of each.
+The twins of what `compiled` has under these names; `active` chooses what a process uses. A peer may
+send millions of parts of no bytes in one message, and Python would make an object of each. And
+pyzmq makes an enum for each question: an actor asks several at each turn, and a message that comes
+alone takes two turns of most actors.
 ZeroMQ is imported where it is used: most processes that load this have no sockets.
 """
 
@@ -12,6 +15,14 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import zmq
+
+
+def has_message(socket: zmq.Socket[bytes]) -> bool:
+    """Whether a message has come. ZeroMQ looks then at what its threads have said, which a
+    descriptor tells of only once."""
+    import zmq
+
+    return bool(int(socket.get(zmq.EVENTS)) & int(zmq.POLLIN))
 
 
 def drop_parts(socket: zmq.Socket[bytes], most: int) -> int:

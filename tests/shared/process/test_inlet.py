@@ -75,6 +75,20 @@ def test_a_few_parts_too_many_are_for_the_actor_to_refuse(endpoint: Endpoint) ->
     assert endpoint.next() == [] and endpoint.closed == 1
 
 
+@pytest.mark.parametrize("asked", [serving.has_message, active.has_message])
+def test_a_socket_says_whether_a_message_has_come(
+    endpoint: Endpoint, asked: Callable[[Any], bool]
+) -> None:
+    assert not asked(endpoint.serving)
+    endpoint.honest.send_multipart([b"header", b"records"])
+    assert endpoint.serving.poll(WAIT_MS) and asked(endpoint.serving)
+    assert len(endpoint.next()) == 3 and not asked(endpoint.serving)
+    closed = endpoint.serving.context.socket(zmq.PULL)
+    closed.close()
+    with pytest.raises(zmq.ZMQError):
+        asked(closed)
+
+
 @pytest.mark.parametrize("drop", [serving.drop_parts, active.drop_parts])
 def test_parts_are_dropped_up_to_a_number_and_no_further_than_the_message(
     endpoint: Endpoint, drop: Callable[[Any, int], int]

@@ -1,0 +1,52 @@
+"""What a sleep tells an actor of its sources: it looks at those that had traffic, and no others."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from typing import Any
+
+import zmq
+
+WAIT_MS = 60_000
+
+
+def test_only_what_had_traffic_is_heard_after_a_sleep(pipeline: Callable[..., Any]) -> None:
+    stage = pipeline().stage("gateway")
+    one, other = socket.socketpair(), socket.socketpair()
+    for pair in (one, other):
+        stage.listen(pair[0].fileno())
+    assert stage.heard(one[0].fileno()) and stage.heard(other[0].fileno()), "nothing is known yet"
+    one[1].send(b"x")
+    stage.sleep(WAIT_MS)
+    assert stage.heard(one[0].fileno()) and not stage.heard(other[0].fileno())
+    stage.ready = None
+    stage.sleep(0)
+    assert stage.heard(one[0].fileno()), "it has not been looked at"
+    stage.ready = None  # the actor goes on without a sleep
+    assert stage.heard(other[0].fileno()), "it may have come since"
+    for each in (*one, *other):
+        each.close()
+
+
+def test_all_is_looked_at_where_zeromq_has_a_message_of_which_its_descriptor_tells_no_more(
+    pipeline: Callable[..., Any],
+) -> None:
+    stage = pipeline().stage("gateway")
+    hearing, silent, sending = (
+        stage.context.socket(kind) for kind in (zmq.PULL, zmq.PULL, zmq.PUSH)
+    )
+    for number, each in enumerate((hearing, silent)):
+        each.bind(f"inproc://hearing-{number}")
+        stage.listen(each)
+    stage.sleep(0)
+    sending.connect("inproc://hearing-0")
+    sending.send(b"x")
+    assert hearing.poll(WAIT_MS), "ZeroMQ has looked, as it does when an actor sends"
+    stage.ready = None
+    assert stage.sleep(WAIT_MS) == [hearing]
+    assert stage.heard(hearing) and stage.heard(silent)
+    assert hearing.recv() == b"x"
+    for each in (hearing, silent, sending):
+        stage.listen(each, False)
+        each.close(linger=0)
