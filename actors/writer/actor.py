@@ -20,8 +20,9 @@ import zmq
 from penstock.actors.writer.exact_offsets import ExactOffsets
 from penstock.actors.writer.frame_check import CheckedFrame, FrameCheck
 from penstock.actors.writer.log_tail import FrameStore, LogEnd
+from penstock.actors.writer.payloads.producer_rings import ProducerRings
+from penstock.actors.writer.payloads.staged_blocks import StagedBlocks
 from penstock.actors.writer.pending_answers import PendingAnswers
-from penstock.actors.writer.producer_rings import ProducerRings
 from penstock.actors.writer.refusals import check_disk, check_writable, no_room, segment_missing
 from penstock.actors.writer.retries import Retries
 from penstock.actors.writer.retry_index import RetryIndex
@@ -102,6 +103,7 @@ class Writer(Actor):
         self._check = FrameCheck(config, self._topics, self._shape, self._clock)
         most = config.max_frame_bytes
         self._rings = ProducerRings(run, self._positions, config.max_producer_rings, most)
+        self._staged = StagedBlocks(self._reader, self._positions, self._shape, most)
         self._reception = Reception("producers", run, config.store)
         self._limit = stage.connection_limit(config.max_connections)
         at = run.endpoints.produce, run.endpoints.produce_ipc
@@ -279,11 +281,8 @@ class Writer(Actor):
             self._turn_away(peer, request, busy)
             return
         try:
-            if request.span is not None:
-                if payload:
-                    raise InvalidMessage("a frame in a ring has a payload too", len(payload))
-                payload = self._rings.read(request.producer, request.span)
-            frame = self._check.frame(peer, request, payload, self._clock.monotonic_ms())
+            whole, payload = self._staged.whole(request, self._rings.payload(request, payload))
+            frame = self._check.frame(peer, whole, payload, self._clock.monotonic_ms())
         except PenstockError as error:
             self._reject(peer, request, error)
             return

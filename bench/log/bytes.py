@@ -42,7 +42,7 @@ HANDLED = (
     Step("producer", "makes the record, in its ring or in memory for a frame",
          "shared.loops.pure.encode.RecordMaker", 1, 1, 0),
     Step("writer", "copies a frame out of the ring, or the kernel one through a socket, twice",
-         "actors.writer.producer_rings.ProducerRings.read", 1, 0, 0),
+         "actors.writer.payloads.producer_rings.ProducerRings.read", 1, 0, 0),
     Step("writer", "checks the frame", "shared.loops.pure.frame.check_frame", 0, 1, 0),
     Step("writer", "copies it into the pool, stamped",
          "shared.loops.pure.frame.put_stamped", 1, 0, 0),

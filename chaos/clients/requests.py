@@ -56,7 +56,8 @@ def _append(producer: int, session: int, seq: int, dice: random.Random) -> list[
     if dice.random() < 0.1:
         span = messages.RingSpan(*(dice.choice((*_EDGES, 1 << 61)) for _ in range(3)))
         payload = payload if dice.random() < 0.5 else b""
-    frame = messages.Append(producer, session, seq, tuple(runs), ack, retry, span)
+    staged = tuple(dice.choices((*_EDGES, 1 << 61), k=dice.choice((0, 0, 0, 1, 3))))
+    frame = messages.Append(producer, session, seq, tuple(runs), ack, retry, span, staged=staged)
     return [encode(frame), payload]
 
 

@@ -17,11 +17,12 @@ from typing import NamedTuple
 from penstock.client.core.sending.encoding import BatchMessage, check_common
 from penstock.client.core.sending.frames import Frame, SendFuture
 from penstock.client.core.sending.producer_core import ProducerCore
-from penstock.client.core.sending.records import Records, RecordsFrame, fit
+from penstock.client.core.sending.records import RecordsFrame, Staged, StagedFrame, fit
 from penstock.client.core.sending.selectors import SelectedBy
 from penstock.shared.errors import InvalidMessage, OffsetsMoved
 from penstock.shared.loops.forms import Draft
 from penstock.shared.messaging.offsets_record import NONE, OFFSETS_QUEUE, begin_of, move_of
+from penstock.shared.messaging.staged_records import Records
 from penstock.shared.messaging.system_topics import OFFSETS_TOPIC
 from penstock.shared.wire.messages import MAX_RUNS
 
@@ -55,10 +56,13 @@ class Block:
         self._drafts: list[tuple[str, Draft, int, str | None, int | SelectedBy | None]] = []
         # those that were made before, with the queues that they are for
         self._records: list[Records] = []
+        # or those that the broker has already
+        self._staged: Staged | None = None
         self._size = 0
 
     def __len__(self) -> int:
-        return len(self._drafts) + sum(each.total for each in self._records)
+        staged = self._staged.total if self._staged is not None else 0
+        return len(self._drafts) + sum(each.total for each in self._records) + staged
 
     @property
     def topics(self) -> set[str]:
@@ -88,6 +92,11 @@ class Block:
         self._records.append(records)
         self._size += size
 
+    def name(self, staged: Staged) -> None:
+        """Have outputs that the broker has already, made for brokers of its shape: all of them."""
+        assert not len(self), "the outputs of a block are sent, or staged"
+        self._staged = staged
+
     def _check(self, size: int) -> None:
         limit = self._core.terms.max_frame_bytes
         if 0 < limit < size + AROUND_BYTES:
@@ -111,7 +120,7 @@ class Block:
             (topic, core.routes.queue_for(topic, shard, queue), draft, size)
             for topic, draft, size, shard, queue in self._drafts
         ]
-        frame = RecordsFrame("durable", self._records) if self._records else Frame("durable")
+        frame = self._frame()
         frame.whole = True
         body, properties = move_of(group, moves)
         if len(self):
@@ -130,6 +139,11 @@ class Block:
         core.outbox.put_frame(frame)
         core.intake.count(frame.unsettled, frame.size)
         return future
+
+    def _frame(self) -> Frame:
+        if self._staged is not None:
+            return StagedFrame("durable", self._staged)
+        return RecordsFrame("durable", self._records) if self._records else Frame("durable")
 
     def _put_own(
         self, frame: Frame, body: bytes, properties: dict[str, str], now_ms: int

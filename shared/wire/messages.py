@@ -9,9 +9,7 @@ producer opens a new session with Hello and sends what is unanswered again, mark
 frames that a dead connection still delivers cannot overtake or repeat others.
 
 Requests that begin something name the `run` of the broker they are meant for, or "" for whoever is
-there (see shared/process/reception.py). What is raised here when a message changes is
-introduction.PROTOCOL.
-
+there (see shared/process/reception.py). introduction.PROTOCOL is raised when a message changes.
 Decoding never raises anything but ProtocolError: headers come from outside, and an exception that
 nobody expects would end an actor.
 """
@@ -90,7 +88,8 @@ class Append(WireMessage, frozen=True):
     `runs` say whose the records are, in the order of the payload. The records are whole, with queue
     offset, physical offset, store time and store host blank. Of a `retry` the first may be stored
     already, of a `scattered` one any. With a `span` they stand there, until the frame is answered
-    or another session is open, and the payload is empty.
+    or another session is open, and the payload is empty. What is `staged` at these log offsets
+    comes between its two records: see shared/messaging/staged_records.py.
     """
 
     producer: Number
@@ -101,6 +100,7 @@ class Append(WireMessage, frozen=True):
     retry: bool
     span: RingSpan | None = None
     scattered: bool = False
+    staged: tuple[Number, ...] = ()
 
 
 class OpenRing(WireMessage, frozen=True):

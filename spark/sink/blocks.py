@@ -3,7 +3,7 @@
 A block is what is published in one frame: records as the broker appends them, which nobody takes
 apart in between.
 
-    staged   the block's bytes, cut into messages of the staging topic; it is named by their ids
+    staged   in the broker, as messages of the staging topic: a frame names their ids
     inline   the bytes themselves, where they are few: they travel through Spark
 
 Pure, but for what stages: that is given the producer.
@@ -12,14 +12,13 @@ Pure, but for what stages: that is given the producer.
 from __future__ import annotations
 
 from collections.abc import Sequence
-
-import msgspec
+from typing import NamedTuple
 
 from penstock.client.core.sending.frames import SendFuture
-from penstock.client.core.sending.records import Records
+from penstock.client.core.sending.records import Staged
 from penstock.client.sending.block_producer import BlockProducer
-from penstock.shared.errors import StoreDamaged
 from penstock.shared.formats.record_layout import Shape
+from penstock.shared.messaging.staged_records import Records, encode_records
 from penstock.shared.messaging.system_topics import STAGING_TOPIC
 
 # Of records in one block, unless one alone is longer. The frame has room for twice as much.
@@ -29,38 +28,29 @@ BLOCK_RECORDS = 4000
 # Where nobody has said how long a message may be.
 _PART_BYTES = 1 << 20
 
-# ids of the messages that hold it, or its bytes
-StoredBlock = tuple[str, ...] | bytes
+StoredBlock = Staged | bytes
 
 
-class _Stored(msgspec.Struct, frozen=True, array_like=True):
-    """The fields of Records."""
+class Staging(NamedTuple):
+    """A block on its way to the broker, as messages that hold its parts."""
 
-    store_host_bytes: int
-    prop_crc: bool
-    runs: list[tuple[str, int, int]]
-    payload: memoryview
+    parts: list[SendFuture]
+    shape: Shape
+    total: int
 
-
-_STORED = msgspec.msgpack.Decoder(_Stored)
-
-
-def encode_block(records: Records) -> bytes:
-    """The bytes of a block."""
-    return msgspec.msgpack.encode((*records.shape, records.runs, records.payload))
+    def result(self) -> Staged:
+        """The block once it is on disk. Raises what the sends raise."""
+        return Staged(ids_of(self.parts), self.shape, self.total)
 
 
-def decode_block(raw: bytes) -> Records:
-    """The records of a block, which `raw` holds. Raises StoreDamaged."""
-    try:
-        stored = _STORED.decode(raw)
-    except msgspec.MsgspecError as error:
-        raise StoreDamaged("what a task has staged cannot be read", error) from error
-    return Records(Shape(stored.store_host_bytes, stored.prop_crc), stored.runs, stored.payload)
+def stage(producer: BlockProducer, records: Records, queue: int) -> Staging:
+    """Send records to the staging topic, a copy of them."""
+    parts = stage_bytes(producer, encode_records(records), queue)
+    return Staging(parts, records.shape, records.total)
 
 
-def stage(producer: BlockProducer, raw: bytes, queue: int) -> list[SendFuture]:
-    """Send the bytes to the staging topic; on disk when the futures say so."""
+def stage_bytes(producer: BlockProducer, raw: bytes, queue: int) -> list[SendFuture]:
+    """Send bytes there, in as many messages as it takes."""
     part_bytes = producer.max_message_bytes or _PART_BYTES
     return [
         producer.send(STAGING_TOPIC, raw[at : at + part_bytes], queue=queue, ack="durable")

@@ -13,15 +13,13 @@ and not published yet, the next commit of the same writer publishes first.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Generator, Iterable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing
+from collections.abc import Sequence
 
 import msgspec
 
 from penstock.client.core.blocks import Block
 from penstock.client.core.sending.frames import SendFuture
-from penstock.client.core.sending.records import Records
+from penstock.client.core.sending.records import Staged
 from penstock.client.reading.consumer import Consumer
 from penstock.client.reading.query import MessageQuery
 from penstock.client.sending.block_producer import BlockProducer
@@ -34,8 +32,9 @@ from penstock.shared.errors import (
 )
 from penstock.shared.faults import crash_point
 from penstock.shared.messaging.ledger import NONE, State, group_of, moves, told
+from penstock.shared.messaging.staged_records import decode_records
 from penstock.shared.messaging.system_topics import OFFSETS_TOPIC, STAGING_TOPIC
-from penstock.spark.sink.blocks import BLOCK_RECORDS, StoredBlock, decode_block, ids_of, stage
+from penstock.spark.sink.blocks import BLOCK_RECORDS, StoredBlock, ids_of, stage, stage_bytes
 from penstock.spark.sink.options import SinkOptions
 
 # Of blocks, on their way at once; as many as a task stages.
@@ -46,12 +45,12 @@ _MANIFESTS, _BLOCKS = 0, 1  # queues of the staging topic
 
 
 class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The blocks of a batch in their order, each the ids of the messages that hold it."""
+    """The blocks of a batch in their order."""
 
     number: int
     # whether the ledger remembers the writer after this batch
     keep: bool
-    blocks: list[tuple[str, ...]]
+    blocks: list[Staged]
 
 
 class Publisher:
@@ -109,7 +108,7 @@ class Publisher:
 
     def _in_one_frame(self, blocks: Sequence[StoredBlock]) -> Block | None:
         """All of a batch, where that is so little."""
-        records = [decode_block(each) for each in blocks if isinstance(each, bytes)]
+        records = [decode_records(each) for each in blocks if isinstance(each, bytes)]
         size = sum(len(each.payload) for each in records)
         runs = sum(len(each.runs) for each in records)
         if len(records) < len(blocks) or size > ONE_FRAME_BYTES or runs > BLOCK_RECORDS:
@@ -125,64 +124,51 @@ class Publisher:
         """Publish the blocks that are not, from this state of the ledger on."""
         place = state[1]
         while state[2] < len(manifest.blocks):
-            # the fetching ends before anybody else asks the broker, whatever happens here
-            with closing(self._ahead(manifest.blocks[state[2] :])) as ahead:
-                moved = self._publish_from(state, len(manifest.blocks), manifest.keep, ahead)
+            moved = self._publish_from(manifest, state)
             # somebody else publishes the same: on from where that one is
             if moved is None or moved[1] != place:
                 return
             state = moved
 
-    def _publish_from(
-        self, state: State, count: int, keep: bool, blocks: Iterable[Records]
-    ) -> State | None:
-        """Publish these blocks, of `count` the last ones; the present state where it is not what
-        it was."""
+    def _publish_from(self, manifest: Manifest, state: State) -> State | None:
+        """Publish the other blocks; the present state where it is not what it was."""
         batch, place, first = state
-        done = (batch if keep else NONE, NONE, NONE)
+        done = (batch if manifest.keep else NONE, NONE, NONE)
         on_their_way: deque[tuple[State, SendFuture]] = deque()
         moved: State | None = None
-        for at, records in enumerate(blocks, first):
+        for at, staged in enumerate(manifest.blocks[first:], first):
             if len(on_their_way) == IN_FLIGHT:
                 moved = _outcome(*on_their_way.popleft()) or moved
                 if moved is not None:
                     break
-            block = self._producer.block()
-            block.put(records)
             before = (batch, place, at)
-            after = done if at + 1 == count else (batch, place, at + 1)
-            on_their_way.append((before, self._send(block, before, after)))
+            after = done if at + 1 == len(manifest.blocks) else (batch, place, at + 1)
+            on_their_way.append((before, self._send(self._block(staged), before, after)))
         while on_their_way:
             moved = _outcome(*on_their_way.popleft()) or moved
         return moved
 
-    def _ahead(self, blocks: Sequence[tuple[str, ...]]) -> Generator[Records]:
-        """What was staged, asked for while what comes before it is published."""
-        asked: deque[Future[bytes]] = deque()
-        fetching = ThreadPoolExecutor(1)
-        try:
-            for block in blocks:
-                asked.append(fetching.submit(self._bytes, block))
-                if len(asked) == IN_FLIGHT:
-                    yield decode_block(asked.popleft().result())
-            while asked:
-                yield decode_block(asked.popleft().result())
-        finally:  # what nobody takes any more is not waited for
-            fetching.shutdown(cancel_futures=True)
+    def _block(self, staged: Staged) -> Block:
+        block = self._producer.block()
+        if staged.shape == self._producer.encoder.terms.shape:
+            block.name(staged)
+        else:  # the broker has been restarted with another one
+            block.put(decode_records(self._bytes(staged.ids)))
+        return block
 
     def _send(self, block: Block, before: State, after: State) -> SendFuture:
         return self._producer.send_block(block, self._group, moves(before, after))
 
     # --- what is staged ---
 
-    def _staged(self, block: StoredBlock) -> tuple[str, ...]:
+    def _staged(self, block: StoredBlock) -> Staged:
         if isinstance(block, bytes):
-            return ids_of(stage(self._producer, block, _BLOCKS))
+            return stage(self._producer, decode_records(block), _BLOCKS).result()
         return block
 
     def _put(self, manifest: Manifest) -> int:
         """Stage the manifest; the queue offset at which it is."""
-        ids = ids_of(stage(self._producer, msgspec.json.encode(manifest), _BLOCKS))
+        ids = ids_of(stage_bytes(self._producer, msgspec.json.encode(manifest), _BLOCKS))
         root = self._producer.send(
             STAGING_TOPIC, msgspec.json.encode(ids), queue=_MANIFESTS, ack="durable"
         )

@@ -18,19 +18,18 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from penstock.client.core.blocks import AROUND_BYTES
-from penstock.client.core.sending.frames import SendFuture
-from penstock.client.core.sending.records import Records
+from penstock.client.core.sending.records import Staged
 from penstock.client.sending.block_producer import BlockProducer
 from penstock.shared.clock import SystemClock
 from penstock.shared.errors import InvalidMessage
 from penstock.shared.faults import crash_point
+from penstock.shared.messaging.staged_records import Records, encode_records
 from penstock.shared.messaging.system_topics import OWN_QUEUES, STAGING_TOPIC
 from penstock.spark.sink.blocks import (
     BLOCK_BYTES,
     BLOCK_RECORDS,
+    Staging,
     StoredBlock,
-    encode_block,
-    ids_of,
     stage,
 )
 from penstock.spark.sink.options import SinkOptions
@@ -92,9 +91,9 @@ class _Task:
         self._shape = producer.encoder.terms.shape
         self._runs: list[tuple[str, int, int]] = []
         self._size = self._count = 0
-        self._blocks: list[tuple[str, ...]] = []
-        # what is on its way, each of one block
-        self._staging: deque[list[SendFuture]] = deque()
+        self._blocks: list[Staged] = []
+        # on their way
+        self._staging: deque[Staging] = deque()
 
     def add(self, batch: pa.RecordBatch, topic: str) -> None:
         """Take rows. Raises BadRow for one that cannot be sent."""
@@ -143,23 +142,22 @@ class _Task:
         self._size += size
         self._count += last - first
 
-    def _block(self) -> bytes:
+    def _block(self) -> Records:
         payload = memoryview(self._room)[: self._size]
-        return encode_block(Records(self._shape, self._runs, payload))
+        return Records(self._shape, self._runs, payload)
 
     def _stage(self) -> None:
-        raw = self._block()
         if len(self._staging) == STAGING:
-            self._blocks.append(ids_of(self._staging.popleft()))
-        self._staging.append(stage(self._producer, raw, self._queue))
+            self._blocks.append(self._staging.popleft().result())
+        self._staging.append(stage(self._producer, self._block(), self._queue))
         self._runs, self._size, self._count = [], 0, 0
 
     def finish(self) -> list[StoredBlock]:
         """The blocks, all of them durable, or so few bytes that they need not be."""
         if not self._staging and self._size <= INLINE_BYTES:
-            return [self._block()]
+            return [encode_records(self._block())]
         self._stage()
-        self._blocks += map(ids_of, self._staging)
+        self._blocks += [each.result() for each in self._staging]
         crash_point("spark.staged")
         return list(self._blocks)
 

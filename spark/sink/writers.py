@@ -38,7 +38,7 @@ class Batch(NamedTuple):
     number: int
 
 
-class Staged(WriterCommitMessage):
+class Answer(WriterCommitMessage):
     """What a task attempt has staged, in the order of its rows, and of which batch."""
 
     def __init__(self, blocks: list[StoredBlock], batch: Batch | None = None) -> None:
@@ -54,12 +54,12 @@ class BatchWriter(DataSourceArrowWriter):
         self._writer = options.write_id or uuid.uuid4().hex
 
     @plainly
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
-        return Staged(write_rows(self._options, iterator))
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Answer:
+        return Answer(write_rows(self._options, iterator))
 
     @plainly
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        staged = [each for each in messages if isinstance(each, Staged)]
+        staged = [each for each in messages if isinstance(each, Answer)]
         if any(each.blocks for each in staged):
             number = self._options.batch_id or 0
             _publish(self._options, self._writer, number, staged, self._keep)
@@ -75,13 +75,13 @@ class StreamWriter(DataSourceStreamArrowWriter):
         self._options = options
 
     @plainly
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Answer:
         batch = _running_batch()
-        return Staged(write_rows(self._options, iterator), batch)
+        return Answer(write_rows(self._options, iterator), batch)
 
     @plainly
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        staged = [each for each in messages if isinstance(each, Staged)]
+        staged = [each for each in messages if isinstance(each, Answer)]
         # without rows, too: an attempt that had some may have been decided on, and not published
         if staged and staged[0].batch is not None:
             _publish(self._options, staged[0].batch.query, batchId, staged, True)
@@ -133,7 +133,7 @@ def _running_batch() -> Batch:
 
 
 def _publish(
-    options: SinkOptions, writer: str, number: int, staged: Sequence[Staged], keep: bool
+    options: SinkOptions, writer: str, number: int, staged: Sequence[Answer], keep: bool
 ) -> None:
     blocks = [block for each in staged for block in each.blocks]
     with Publisher(options, writer) as publisher:

@@ -314,9 +314,11 @@ class ProducerClient:
         ack: str = "written",
         retry: bool = False,
         answers: int = 1,
+        staged: tuple[int, ...] = (),
     ) -> list[Any]:
         """A frame of any runs."""
-        header = messages.Append(self.producer, self.session, self.seq, tuple(runs), ack, retry)
+        said = self.producer, self.session, self.seq, tuple(runs), ack, retry
+        header = messages.Append(*said, staged=staged)
         self.seq += 1
         return self.ask(messages.encode(header), payload, answers=answers)
 

@@ -23,9 +23,9 @@ import pytest
 import zmq
 from msgspec.structs import replace
 
-from penstock.actors.writer import producer_rings
 from penstock.actors.writer.log_appender import place
-from penstock.actors.writer.producer_rings import ProducerRings
+from penstock.actors.writer.payloads import producer_rings
+from penstock.actors.writer.payloads.producer_rings import ProducerRings
 from penstock.actors.writer.sessions import Sessions
 from penstock.client.core.consumer_core import ConsumerCore
 from penstock.client.core.sending import frame_ring

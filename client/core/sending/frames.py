@@ -57,6 +57,9 @@ class Frame(FrameOfRuns):
 
     __slots__ = ("seq", "retry", "since_ms", "tried", "whole", "_starts")
 
+    # log offsets of messages that hold records of it
+    staged: tuple[int, ...] = ()
+
     def __init__(self, ack: str) -> None:
         super().__init__(ack)
         self.seq = 0

@@ -75,8 +75,8 @@ class Packer:
                     self.ring.answered(frame.seq)
                     raise
             span, payload = self.ring.filled(frame.seq, size), b""
-        header = Append(producer, session, frame.seq, runs, frame.ack, frame.retry, span)
-        return encode(header), payload
+        said = producer, session, frame.seq, runs, frame.ack, frame.retry, span
+        return encode(Append(*said, staged=frame.staged)), payload
 
     def _buffer(self, number: int, size: int) -> bytearray:
         if size > FRAME_BYTES or number >= MAX_BUFFERS:

@@ -1,4 +1,5 @@
-"""Records that were made before they are sent, perhaps by another process: a frame copies them.
+"""Records that were made before they are sent, perhaps by another process: a frame copies them, or
+says where the broker has them.
 
 They are for brokers of one shape. Where the broker is one of another by the time they are put into
 a frame, they are made again; not when the frame is sent again, as they may be stored by then. No
@@ -13,6 +14,7 @@ from typing import NamedTuple
 
 from penstock.client.core.sending.encoding import Encoder, topic_bytes
 from penstock.client.core.sending.frames import Frame, drafts_of
+from penstock.shared.formats.message_id import parse_message_id
 from penstock.shared.formats.properties import UNIQ_KEY
 from penstock.shared.formats.record_layout import (
     PROPERTIES_LENGTH_BYTES,
@@ -21,22 +23,20 @@ from penstock.shared.formats.record_layout import (
 )
 from penstock.shared.loops.active import Message
 from penstock.shared.loops.forms import Draft
+from penstock.shared.messaging.staged_records import Records
 from penstock.shared.wire.messages import QueueRun
 
 _KEY_BEGINS = f"{UNIQ_KEY}\x01".encode()
 
 
-class Records(NamedTuple):
-    """Whole records, what the broker stamps left blank."""
+class Staged(NamedTuple):
+    """Records that the broker has already, in messages of the staging topic."""
 
+    # of these messages, in their order
+    ids: tuple[str, ...]
+    # of the records, and how many they are
     shape: Shape
-    # topic, queue id, and how many, in their order
-    runs: Sequence[tuple[str, int, int]]
-    payload: memoryview
-
-    @property
-    def total(self) -> int:
-        return sum(count for _, _, count in self.runs)
+    total: int
 
 
 class RecordsFrame(Frame):
@@ -67,6 +67,25 @@ class RecordsFrame(Frame):
         # nobody asks where a record is: it has no future
         runs = self.packed(array("q", bytes(8 * (self.runs[-1].first + 2))))
         return at, (*runs[:-1], *made, runs[-1])
+
+
+class StagedFrame(Frame):
+    """A frame whose messages are staged, but for its first and its last."""
+
+    __slots__ = ("staged", "_total")
+
+    def __init__(self, ack: str, staged: Staged) -> None:
+        super().__init__(ack)
+        self.staged = tuple(parse_message_id(each)[1] for each in staged.ids)
+        self._total = staged.total
+
+    def close(self, seq: int) -> None:
+        super().close(seq)
+        self.runs[-1].first += self._total
+
+    def packed(self, starts: Sequence[int]) -> tuple[QueueRun, ...]:
+        # nobody asks where a staged record is: it has no future
+        return super().packed(array("q", bytes(8 * (self.runs[-1].first + 2))))
 
 
 def fit(records: Records, encoder: Encoder) -> Records:

@@ -131,7 +131,7 @@ def flushed_before_sync(flusher: Any) -> None:
     flusher.Flusher._flush_log = publish_first
 
 
-@canary("actors.writer.producer_rings", "frames")
+@canary("actors.writer.payloads.producer_rings", "frames")
 def ring_not_copied(producer_rings: Any) -> None:
     """A frame is checked and stored where it stands in a ring, whose producer can change it."""
     read = producer_rings.ProducerRings.read

@@ -17,14 +17,16 @@ import pyarrow as pa
 import pytest
 
 from penstock.client import Consumer, MessageQuery, Producer
+from penstock.client.core.sending.records import Staged
 from penstock.shared.errors import InvalidMessage, OffsetOutOfRange, PropertiesTooLarge
 from penstock.shared.faults import FIRED_VARIABLE, VARIABLE
+from penstock.shared.formats.record_layout import Shape
 from penstock.shared.messaging.system_topics import OFFSETS_TOPIC
 from penstock.spark.sink.blocks import StoredBlock
 from penstock.spark.sink.options import SinkOptions
 from penstock.spark.sink.publish import IN_FLIGHT, Publisher
 from penstock.spark.sink.tasks import INLINE_BYTES, KEYS_IN_A_MS, write_rows
-from penstock.spark.sink.writers import Batch, Staged, StreamWriter
+from penstock.spark.sink.writers import Answer, Batch, StreamWriter
 
 # some blocks, each of which takes several messages of the small broker's
 MANY = 2500
@@ -102,13 +104,26 @@ def test_few_rows_travel_with_the_answer_and_are_stored_in_one_frame(running: Pl
 
 def test_many_rows_are_staged_and_published_in_order(running: Place) -> None:
     blocks = stage(running, "a", MANY)
-    assert len(blocks) > 3 and {type(each) for each in blocks} == {tuple}
+    assert len(blocks) > 3 and {type(each) for each in blocks} == {Staged}
     assert read(running) == []
     assert commit(running, 0, blocks)
     assert names(running) == expected("a", MANY)
     for queue in range(4):
         own = [bytes(each.body) for each in read(running) if each.queue_id == queue]
         assert own == sorted(own)
+
+
+def test_the_driver_sees_none_of_the_rows_that_it_publishes(
+    running: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ask(query: MessageQuery, *question: object) -> None:
+        raise AssertionError("staged rows travel once")
+
+    blocks = stage(running, "a", MANY)
+    with monkeypatch.context() as patch:
+        patch.setattr(MessageQuery, "ask", ask)
+        assert commit(running, 0, blocks)
+    assert names(running) == expected("a", MANY)
 
 
 @pytest.mark.parametrize("count", [20, MANY])
@@ -204,10 +219,10 @@ def test_what_is_decided_is_published_also_where_the_replayed_batch_has_no_rows(
 ) -> None:
     killed_in_batch_0(running, f"{point}=crash", tmp_path)
     writer = StreamWriter(options(running))
-    writer.commit([Staged([], Batch(f"of-{running.topic}", 0))], 0)
+    writer.commit([Answer([], Batch(f"of-{running.topic}", 0))], 0)
     assert names(running) == expected("a", MANY)
     # and one that nobody has decided on has nothing to show
-    writer.commit([Staged([], Batch(f"of-{running.topic}", 1))], 1)
+    writer.commit([Answer([], Batch(f"of-{running.topic}", 1))], 1)
     assert names(running) == expected("a", MANY)
 
 
@@ -295,6 +310,6 @@ def test_each_row_has_a_key_of_its_own_also_in_a_batch_of_very_many(running: Pla
 
 
 def test_rows_that_are_not_there_any_more_are_told_of(running: Place) -> None:
-    lost = [("7F00000100001F9000000000000FFFFF",)]
+    lost = [Staged(("7F00000100001F9000000000000FFFFF",), Shape(), 1)]
     with pytest.raises(OffsetOutOfRange, match="have expired"):
         commit(running, 0, lost)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.actors.writer.producer_rings import ProducerRings
+from penstock.actors.writer.payloads.producer_rings import ProducerRings
 from penstock.client.core.sending.frame_ring import (
     ASK_AGAIN_MS,
     ENOUGH_BYTES,

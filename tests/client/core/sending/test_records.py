@@ -7,11 +7,12 @@ import pytest
 
 from penstock.client.core.sending.encoding import Encoder
 from penstock.client.core.sending.frames import Sender, SendFuture
-from penstock.client.core.sending.records import Records, RecordsFrame, fit
+from penstock.client.core.sending.records import RecordsFrame, fit
 from penstock.shared.formats.message_id import KeyOrigin
 from penstock.shared.formats.record_layout import Shape
 from penstock.shared.loops.active import Message, check_frame
 from penstock.shared.loops.forms import Draft
+from penstock.shared.messaging.staged_records import Records
 
 ORIGIN = KeyOrigin("0A" * 10, 1_698_796_800_000)
 NOW_MS = ORIGIN.month_start_ms + 5

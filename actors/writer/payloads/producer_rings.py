@@ -29,7 +29,14 @@ from penstock.shared.memory.ring_file import (
     ring_path,
 )
 from penstock.shared.memory.run_directory import Run
-from penstock.shared.wire.messages import OpenRing, Refused, RingOpened, RingSpan, refusal
+from penstock.shared.wire.messages import (
+    Append,
+    OpenRing,
+    Refused,
+    RingOpened,
+    RingSpan,
+    refusal,
+)
 
 # A ring is an open file of the writer, which also has connections and segments.
 FILES_PER_RING = 32
@@ -102,6 +109,15 @@ class ProducerRings:
         ring = self._rings[producer] = Ring(number, path, handle, token, now_ms)
         self._count()
         return ring
+
+    def payload(self, request: Append, payload: memoryview) -> memoryview:
+        """The payload of a frame, which came with it or stands in its producer's ring. Raises what
+        `read` raises."""
+        if request.span is None:
+            return payload
+        if payload:
+            raise InvalidMessage("a frame in a ring has a payload too", len(payload))
+        return self.read(request.producer, request.span)
 
     def read(self, producer: int, span: RingSpan) -> memoryview:
         """A copy of bytes of this producer's ring, there until the next one is read.

@@ -11,8 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from penstock.actors.writer import producer_rings
-from penstock.actors.writer.producer_rings import FILES_PER_RING, GRACE_MS, ProducerRings, Ring
+from penstock.actors.writer.payloads import producer_rings
+from penstock.actors.writer.payloads.producer_rings import (
+    FILES_PER_RING,
+    GRACE_MS,
+    ProducerRings,
+    Ring,
+)
 from penstock.shared.config import Config
 from penstock.shared.errors import InvalidMessage, RingUnavailable, StoreUnavailable
 from penstock.shared.memory import run_directory
