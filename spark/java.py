@@ -90,19 +90,26 @@ def _java_version(home: Path) -> int:
 
 def cached_file(name: str, text: str) -> Path:
     """The path of a small generated file, written if it is not there already."""
-    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    path = Path(cache) / "penstock" / name
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        writable = os.access(path.parent, os.W_OK)
-    except OSError:
-        writable = False
-    if not writable:  # a home that is read-only or missing: a private folder of this process
-        path = Path(tempfile.mkdtemp(prefix="penstock-")) / name
-        path.parent.mkdir(parents=True)
+    folder, _, base = name.rpartition("/")
+    path = cached_folder(folder) / base
     if not path.is_file() or path.read_text() != text:
         staging = path.with_name(f".{path.name}.{os.getpid()}")
         staging.write_text(text)
         staging.chmod(0o755)
         staging.replace(path)  # two processes may start at once: each sees a whole file
+    return path
+
+
+def cached_folder(name: str) -> Path:
+    """A folder for what is generated, of all processes of this user."""
+    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    path = Path(cache) / "penstock" / name
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        writable = os.access(path, os.W_OK)
+    except OSError:
+        writable = False
+    if not writable:  # a home that is read-only or missing: a private folder of this process
+        path = Path(tempfile.mkdtemp(prefix="penstock-")) / name
+        path.mkdir(parents=True, exist_ok=True)
     return path

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import penstock
 from penstock.shared.errors import MissingDependency
 from penstock.spark import register
+from penstock.spark.home import home_of_links, is_installed
 from penstock.spark.java import cached_file, find_java, java_home
 
 if TYPE_CHECKING:
@@ -106,7 +107,7 @@ def _session(
     for key, value in {**defaults, **settings}.items():
         builder = builder.config(key, value)
     found = find_java()
-    environment = _launch_environment(java_home())
+    environment = _launch_environment(java_home(), is_local=_is_local(master))
     if "spark.driver.host" in settings:
         environment["SPARK_LOCAL_IP"] = "127.0.0.1"
     with _environment(environment):
@@ -122,25 +123,34 @@ def _session(
     return session
 
 
+def _is_local(master: str) -> bool:
+    """Whether the tasks run in the driver's own JVM."""
+    return master == "local" or master.startswith("local[")
+
+
 def _cores(master: str) -> int:
     """How many tasks run at once, as far as the master's name tells."""
     found = re.fullmatch(r"local\[(\d+)\]", master)
     return int(found[1]) if found else os.cpu_count() or 1
 
 
-def _launch_environment(home: Path) -> dict[str, str]:
+def _launch_environment(home: Path, *, is_local: bool) -> dict[str, str]:
     """What the started JVM, and through it Spark's Python workers, must find."""
     spec = importlib.util.find_spec("pyspark")
     assert spec is not None and spec.submodule_search_locations, "pyspark was found before"
+    pyspark = Path(spec.submodule_search_locations[0])
     # workers import the same penstock as this process, installed or not
     packages = str(Path(penstock.__file__).parent.parent)
-    inherited = os.environ.get("PYTHONPATH")
+    inherited, python = os.environ.get("PYTHONPATH"), os.environ.get("PYSPARK_PYTHON")
+    # another Python's workers may have no PySpark but Spark's own
+    is_own = is_local and python in (None, sys.executable) and is_installed(pyspark)
     return {
         "JAVA_HOME": str(home),
         # spares Spark's start script a Python process that looks for it
-        "SPARK_HOME": os.environ.get("SPARK_HOME") or spec.submodule_search_locations[0],
+        "SPARK_HOME": os.environ.get("SPARK_HOME")
+        or str(home_of_links(pyspark) if is_own else pyspark),
         "SPARK_LAUNCHER_OPTS": _SHORT_LIVED_JVM,
-        "PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON") or sys.executable,
+        "PYSPARK_PYTHON": python or sys.executable,
         "PYTHONPATH": os.pathsep.join(filter(None, (packages, inherited))),
     }
 

