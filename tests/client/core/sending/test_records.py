@@ -6,13 +6,14 @@ from __future__ import annotations
 import pytest
 
 from penstock.client.core.sending.encoding import Encoder
-from penstock.client.core.sending.frames import Sender, SendFuture
-from penstock.client.core.sending.records import RecordsFrame, fit
-from penstock.shared.formats.message_id import KeyOrigin
+from penstock.client.core.sending.frames import Frame, Sender, SendFuture
+from penstock.client.core.sending.records import RecordsFrame, Staged, StagedFrame, fit
+from penstock.shared.formats.message_id import KeyOrigin, offset_message_id
 from penstock.shared.formats.record_layout import Shape
 from penstock.shared.loops.active import Message, check_frame
 from penstock.shared.loops.forms import Draft
 from penstock.shared.messaging.staged_records import Records
+from penstock.shared.wire.messages import Appended, StoredRun
 
 ORIGIN = KeyOrigin("0A" * 10, 1_698_796_800_000)
 NOW_MS = ORIGIN.month_start_ms + 5
@@ -59,14 +60,20 @@ def test_records_for_another_broker_are_made_again(shape: Shape, other: Shape) -
     assert found == wanted
 
 
-def test_a_frame_has_them_between_its_first_and_its_last_run() -> None:
-    made, by = records(Shape()), encoder(Shape())
-    frame = RecordsFrame("durable", [made, made])
+def put_around(frame: Frame, by: Encoder) -> list[SendFuture]:
+    """Its first record and its last one."""
     futures = [SendFuture(Sender(None, ORIGIN), number) for number in (1, 2)]  # type: ignore[arg-type]  # nobody waits
     for future in futures:
         frame.open_runs.clear()
         frame.put("own", 0, b"mine", by.room("own", b"mine"), future, True)
     frame.close(1)
+    return futures
+
+
+def test_a_frame_has_them_between_its_first_and_its_last_run() -> None:
+    made, by = records(Shape()), encoder(Shape())
+    frame = RecordsFrame("durable", [made, made])
+    put_around(frame, by)
     into = bytearray(frame.size)
     size, runs = frame.pack(by, into)
     assert [(run.topic, run.queue_id, run.count) for run in runs] == [
@@ -83,3 +90,20 @@ def test_a_frame_has_them_between_its_first_and_its_last_run() -> None:
         b"mine",
     ]
     assert frame.runs[-1].first == 7
+
+
+def test_a_frame_names_what_is_staged_and_finds_its_last_record_after_that() -> None:
+    host, by = bytes(8), encoder(Shape())
+    ids = tuple(offset_message_id(host, place) for place in (70, 9000))
+    frame = StagedFrame("durable", Staged(ids, Shape(), 3))
+    assert frame.staged == (70, 9000)
+    _, last = put_around(frame, by)
+    into = bytearray(frame.size)
+    size, runs = frame.pack(by, into)
+    assert [(run.topic, run.count) for run in runs] == [("own", 1)] * 2
+    starts = check_frame(memoryview(into)[:size], [(b"own", 0, 1)] * 2, 1 << 20, 1 << 20, Shape())
+    assert len(starts) == 3, "it has its own two records alone"
+    stored = StoredRun(0, 5, 100), StoredRun(1, 8, 200), StoredRun(4, 6, 700)
+    frame.settle(Appended(1, 1, 1, stored, 0, host), None)
+    receipt = last.result()
+    assert (receipt.queue_offset, receipt.physical_offset) == (6, 700)
