@@ -84,6 +84,9 @@ class Context:
 class Socket:
     """A PULL or PUSH socket of the bells, or an endpoint's ROUTER. It needs no options."""
 
+    # none of ZeroMQ's, which compiled code would ask: so it asks `get`
+    underlying = 0
+
     def __init__(self, wire: Wire, name: str) -> None:
         self.name = name
         self.inbox: deque[list[bytes]] = deque()
