@@ -1,8 +1,9 @@
-"""Whole records that stand in one queue and name another: a bit has flipped in topic or queue id.
+"""Whole records that stand in one slot and name another: a bit has flipped in topic, queue or slot.
 
-No checksum covers these by default, so the log alone cannot tell such a record from a message of
-the queue that it names. What tells is a slot that no record of the log names, whose entry leads to
-this one, between neighbours that lead to their own records. Only reads.
+No checksum covers these by default, so the log alone cannot tell such a record from the message
+that it names; least of all where it names a slot behind its queue's end. What tells is a slot that
+no record of the log names, whose entry leads to this one, between neighbours that lead to their own
+records. Only reads.
 
     entries of orders/2    ... 335 -> names orders/2 335
                                336 -> names osders/2 336     bent: nothing else has this slot
@@ -33,9 +34,11 @@ def bent_records(
             for start, stop in queue.spans(low, min(high, queue.max_offset)):
                 for slot in range(start, stop):
                     record = _record(store, queue, slot)
-                    if record is None or (record.topic, record.queue_id) == key:
+                    if record is None:
                         continue
                     named = record.topic, record.queue_id
+                    if (*named, record.queue_offset) == (*key, slot):
+                        continue
                     # where the files of a queue are gone it may be the other one's that are wrong
                     is_elsewhere = named in known and named not in queues
                     if (

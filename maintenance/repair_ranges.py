@@ -261,7 +261,8 @@ class _Walk:
         early = f"where {placed.expected} was to come"
         reason += early if placed.expected >= 0 else "which is not its own"
         if at in self._bent:
-            reason = f"names {fields.topic.decode()}/{fields.queue_id}, and stands in another queue"
+            named = f"{fields.topic.decode()}/{fields.queue_id} {fields.queue_offset}"
+            reason = f"names {named}, and stands in another queue or slot"
         (damage,) = damage_between(self._store.paths, self._segment_bytes, at, end, reason)
         return RangeRepair(damage, placed.stored_ms, [], self._kept_in(damage))
 

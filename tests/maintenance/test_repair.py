@@ -250,6 +250,23 @@ def test_a_queue_offset_that_another_message_has_is_damage(
     _assert_repaired(store, whole, {(number % 2, number // 2)})
 
 
+@pytest.mark.parametrize("unclean", [False, True])
+@pytest.mark.parametrize(("number", "bit"), [(10, 1), (11, 3), (8, 3), (9, 4), (4, 3), (1, 3)])
+def test_a_queue_offset_behind_the_queues_end_is_damage(
+    stopped_store: Callable[..., Any], twelve: list[Record], number: int, bit: int, unclean: bool
+) -> None:
+    """No message names its own slot any more, which the entry leads to it by."""
+    store = stopped_store(twelve, unclean=unclean)
+    whole, start = _records(store.paths.root), store.starts()[number]
+    log = store.log()
+    log[start + AT_QUEUE_OFFSET + 7] ^= 1 << bit
+    store.write_log(log)
+    (found,) = _repair(store).ranges
+    own = LostMessage("orders", number % 2, number // 2)
+    assert (found.lost, found.damage.position) == ([own], start)
+    _assert_repaired(store, whole, {(number % 2, number // 2)})
+
+
 @pytest.mark.parametrize("queues", [True, False])
 @pytest.mark.parametrize("apart", [False, True])
 def test_many_messages_outweigh_a_first_one_that_contradicts_them(
