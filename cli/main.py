@@ -23,7 +23,7 @@ from penstock.cli.printing.error_lines import (
     wants_json,
 )
 from penstock.cli.printing.suggestions import Group
-from penstock.cli.streams import OutputFailed, discard_output, prepare_streams
+from penstock.cli.streams import OutputFailed, discard_output, finish_output, prepare_streams
 from penstock.shared.errors import PenstockError, StoreUnavailable
 
 # name -> (where the click command is, its short help)
@@ -191,6 +191,7 @@ def main(arguments: list[str] | None = None) -> None:
     except KeyboardInterrupt:
         say_error(Interrupted("interrupted"), as_json=as_json)
         code = EXIT_INTERRUPTED
+        finish_output()
     sys.exit(code)
 
 

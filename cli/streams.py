@@ -107,6 +107,15 @@ def check_reader() -> None:
         raise BrokenPipeError
 
 
+def finish_output() -> None:
+    """Write what is still buffered, if anybody reads it: at Python's own end that could fail, and
+    the exit code would be Python's. A signal amid a write leaves it there, written or not."""
+    try:
+        sys.stdout.flush()
+    except (BrokenPipeError, OutputFailed):
+        discard_output()
+
+
 def discard_output() -> None:
     """What is still buffered, and all that follows, goes nowhere, and raises nothing again."""
     null = os.open(os.devnull, os.O_WRONLY)

@@ -1,7 +1,7 @@
 """Whole records that stand in one slot and name another: a bit has flipped in topic, queue or slot.
 
 No checksum covers these by default, so the log alone cannot tell such a record from the message
-that it names; least of all where it names a slot behind its queue's end. What tells is a slot that
+that it names; least of all where it names a slot past its queue's end. What tells is a slot that
 no record of the log names, whose entry leads to this one, between neighbours that lead to their own
 records. Only reads.
 

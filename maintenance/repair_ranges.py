@@ -257,12 +257,11 @@ class _Walk:
         """A whole record whose queue or queue offset cannot be, as the damage that it is."""
         at, end = placed.position, placed.position + placed.size
         fields = outline(memoryview(self._store.read_log(at, placed.size)))
-        reason = f"queue offset {fields.queue_offset}, "
-        early = f"where {placed.expected} was to come"
-        reason += early if placed.expected >= 0 else "which is not its own"
+        early = f"where {placed.expected} was to come" if placed.expected >= 0 else ""
+        reason = f"queue offset {fields.queue_offset}, {early or 'which is not its own'}"
         if at in self._bent:
-            named = f"{fields.topic.decode()}/{fields.queue_id} {fields.queue_offset}"
-            reason = f"names {named}, and stands in another queue or slot"
+            named = fields.topic.decode(), fields.queue_id, fields.queue_offset
+            reason = "names {}/{} {}, and stands in another queue or slot".format(*named)
         (damage,) = damage_between(self._store.paths, self._segment_bytes, at, end, reason)
         return RangeRepair(damage, placed.stored_ms, [], self._kept_in(damage))
 

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import enum
 import struct
+from collections.abc import Callable
 
+from penstock.shared.errors import OffsetOutOfRange, StoreDamaged
 from penstock.shared.formats.record_crc import Checksum, body_crc, has_prop_crc, prop_crc_holds
 from penstock.shared.formats.record_layout import (
     AT_BODY_CRC,
@@ -33,6 +35,10 @@ from penstock.shared.names import MAX_RETRY_TOPIC_BYTES, STORED_TOPIC_CHARACTERS
 
 # Why a record is damaged that may be whole: it was written without what is asked for now.
 NO_RECORD_CRC = "record without a CRC of its own"
+
+# This many bytes of the log from an offset on, fewer where its segment or what may be seen ends;
+# none or an error where nothing is.
+LogAt = Callable[[int, int], memoryview | bytes]
 
 _QUEUE = fields_at((AT_QUEUE_ID, "i"), (AT_QUEUE_OFFSET, "q"))
 _I16 = struct.Struct(">h")
@@ -148,3 +154,18 @@ def _crc_holds(buffer: bytes | memoryview, at: int) -> bool:
     body = memoryview(buffer)[body_at : body_at + body_length]
     # 0 is what RocketMQ stores for an empty body, and never checks
     return body_length == 0 or body_crc(body) == stored
+
+
+def record_at(log_at: LogAt, offset: int) -> memoryview | None:
+    """The whole record that begins at a log offset, its checksum compared; None if there is none.
+
+    The offset may come from anywhere: nothing that is read is believed before it is checked.
+    """
+    try:
+        head = log_at(offset, 4)
+        size = int.from_bytes(head, "big", signed=True)
+        raw = memoryview(log_at(offset, size)) if len(head) == 4 and size > 0 else memoryview(b"")
+    except (FileNotFoundError, OffsetOutOfRange, StoreDamaged):
+        return None
+    found, size, _ = examine(raw, 0, len(raw), position=offset)
+    return raw[:size] if found is Kind.RECORD else None

@@ -11,15 +11,15 @@ generator that pauses, because a chain may be long and others wait.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from penstock.shared.errors import InvalidArgument, MessageNotFound, OffsetOutOfRange, StoreDamaged
+from penstock.shared.errors import InvalidArgument, MessageNotFound
 from penstock.shared.formats.index_chains import key_hashes
 from penstock.shared.formats.index_layout import ITEM, Geometry
 from penstock.shared.formats.message_id import parse_message_id
-from penstock.shared.formats.record_check import Kind, examine
+from penstock.shared.formats.record_check import LogAt, record_at
 from penstock.shared.formats.record_layout import store_host
 from penstock.shared.formats.record_outline import outline, record_keys
 from penstock.shared.index.directory import index_files
@@ -31,10 +31,6 @@ MAX_ANSWER_BYTES = 8 << 20
 MAX_KEY_BYTES = 32_767
 # Items that are looked at between two pauses.
 _STRIDE = 512
-
-# This many bytes of the log from an offset on, fewer where its segment or what may be seen ends;
-# none or an error where nothing is.
-LogAt = Callable[[int, int], memoryview | bytes]
 
 
 class KeyQuery(NamedTuple):
@@ -145,21 +141,6 @@ def find_by_id(message_id: str, log_at: LogAt) -> memoryview:
             "it may have expired, or another broker's store may have it",
         )
     return record
-
-
-def record_at(log_at: LogAt, offset: int) -> memoryview | None:
-    """The whole record that begins at a log offset, its checksum compared; None if there is none.
-
-    The offset may come from anywhere: nothing that is read is believed before it is checked.
-    """
-    try:
-        head = log_at(offset, 4)
-        size = int.from_bytes(head, "big", signed=True)
-        raw = memoryview(log_at(offset, size)) if len(head) == 4 and size > 0 else memoryview(b"")
-    except (FileNotFoundError, OffsetOutOfRange, StoreDamaged):
-        return None
-    found, size, _ = examine(raw, 0, len(raw), position=offset)
-    return raw[:size] if found is Kind.RECORD else None
 
 
 def _candidates(

@@ -13,9 +13,10 @@ from typing import Generic, NamedTuple, TypeVar
 from penstock.shared.config import Config
 from penstock.shared.errors import RESOURCE_EXHAUSTED, PenstockError, StoreDamaged, StoreUnavailable
 from penstock.shared.formats.index_layout import IndexHeader
+from penstock.shared.formats.record_check import LogAt
 from penstock.shared.index import lookup as query
 from penstock.shared.index.directory import index_geometry
-from penstock.shared.index.lookup import IndexView, KeyQuery, LogAt
+from penstock.shared.index.lookup import IndexView, KeyQuery
 from penstock.shared.layout import StorePaths
 from penstock.shared.memory.positions import Positions
 from penstock.shared.names import check_topic

@@ -252,7 +252,7 @@ def test_a_queue_offset_that_another_message_has_is_damage(
 
 @pytest.mark.parametrize("unclean", [False, True])
 @pytest.mark.parametrize(("number", "bit"), [(10, 1), (11, 3), (8, 3), (9, 4), (4, 3), (1, 3)])
-def test_a_queue_offset_behind_the_queues_end_is_damage(
+def test_a_queue_offset_past_the_queues_end_is_damage(
     stopped_store: Callable[..., Any], twelve: list[Record], number: int, bit: int, unclean: bool
 ) -> None:
     """No message names its own slot any more, which the entry leads to it by."""

@@ -10,7 +10,7 @@ from penstock.remoting.command import Command
 from penstock.remoting.fields import read_fields
 from penstock.shared.errors import PenstockError
 from penstock.shared.formats.message_id import parse_message_id
-from penstock.shared.index.lookup import record_at
+from penstock.shared.formats.record_check import record_at
 
 
 def running_info(services: Services, call: Call) -> Reply | None:

@@ -25,7 +25,7 @@ from penstock.remoting.fields import (
 )
 from penstock.shared.errors import ConfigError, InvalidArgument
 from penstock.shared.filters.message_filter import SQL92, Filter
-from penstock.shared.index.lookup import record_at
+from penstock.shared.formats.record_check import record_at
 from penstock.shared.queue.reader import unreadable
 from penstock.shared.queue.young import is_young
 

@@ -11,7 +11,7 @@ from penstock.remoting.fields import SendBackFields, SendFields, read_fields
 from penstock.shared.errors import GroupNotFound, NoPermission, PenstockError
 from penstock.shared.formats.properties import decode_properties
 from penstock.shared.formats.record import decode_record
-from penstock.shared.index.lookup import record_at
+from penstock.shared.formats.record_check import record_at
 from penstock.shared.messaging.retried import RETRY_TOPIC, retried
 
 

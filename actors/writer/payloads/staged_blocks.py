@@ -15,9 +15,9 @@ from collections.abc import Sequence
 from msgspec import structs
 
 from penstock.shared.errors import InvalidMessage, OffsetOutOfRange
+from penstock.shared.formats.record_check import record_at
 from penstock.shared.formats.record_layout import Shape, body_span
 from penstock.shared.formats.record_outline import outline
-from penstock.shared.index.lookup import record_at
 from penstock.shared.log.reader import LogReader, first_size
 from penstock.shared.memory.positions import Positions
 from penstock.shared.messaging.staged_records import Records, decode_records

@@ -18,6 +18,7 @@ import pytest
 from penstock.shared.process.broker_status import read_status
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
+WAIT_S = 60
 UNIT = Path(__file__).parents[3] / "packaging" / "penstock.service"
 
 
@@ -88,7 +89,7 @@ def test_logs_goes_on_with_what_is_written_and_says_where_none_is(
         log.write_text("of the next one\n")
         assert following.stdout.readline() == "of the next one\n"
         following.send_signal(signal.SIGINT)
-    assert following.returncode == 130
+        assert following.wait(WAIT_S) == 130
 
 
 def test_the_unit_for_systemd_names_options_that_are_there(tmp_path: Path) -> None:
