@@ -145,3 +145,25 @@ def test_what_waits_for_more_ends_when_its_reader_goes(words: list[str], broker:
         finally:
             reading.kill()
             log.unlink(missing_ok=True)
+
+
+@pytest.mark.parametrize("stops", [True, False])
+def test_what_a_signal_left_in_the_buffer_does_not_change_the_exit_code(stops: bool) -> None:
+    code = f"""if True:
+        import sys
+        from penstock.cli.streams import finish_output, prepare_streams, stop_when_unread
+        prepare_streams()
+        if {stops}:
+            stop_when_unread()
+        sys.stdout.write("a line of which nobody knows whether it was written")
+        sys.stdin.read()  # until nobody reads
+        finish_output()
+        sys.exit(130)
+    """
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as program:
+        assert program.stdin is not None and program.stdout is not None
+        program.stdout.close()
+        program.stdin.close()
+        assert program.wait(60) == 130
