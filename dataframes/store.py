@@ -23,6 +23,7 @@ from penstock.spark.plan import bounds, chosen
 from penstock.spark.ranges import QueueRange
 from penstock.spark.reading.broker_scan import read_from_broker
 from penstock.spark.reading.log_scan import LogRange, plan_log, read_log
+from penstock.spark.reading.offsets import parse_time
 from penstock.spark.reading.options import Options, parse_options
 from penstock.spark.reading.rows import How, how_of
 from penstock.spark.reading.views import StoreView, open_view
@@ -75,20 +76,21 @@ class Store:
 
         Raises ConfigError, TopicNotFound, FilterError, GroupNotFound, ConnectError.
         """
+        now_ms = int(time.time() * 1000)
         given = {
             "endpoint" if self.source.startswith(("tcp:", "ipc:")) else "path": self.source,
             "subscribe": ",".join(topics),
             "tags": tags,
             "sql": sql,
-            **_bound("starting", str(start)),
-            **_bound("ending", str(end)),
+            **_bound("start", str(start), now_ms),
+            **_bound("end", str(end), now_ms),
         }
         options = parse_options({name: value for name, value in given.items() if value})
         schema = schema_of(columns)
         with open_view(options) as view:
             ranges: Sequence[Range]
             if isinstance(view, StoreView) and view.lacks_queues:
-                parts = plan_log(view.store, options, int(time.time() * 1000))
+                parts = plan_log(view.store, options, now_ms)
                 ranges = [each for part in parts for each in part]
             else:
                 ranges = bounds(chosen(view, options), options, view.group_offsets)
@@ -171,7 +173,12 @@ def in_log_order(selection: Selection) -> Iterator[pa.RecordBatch]:
             yield pa.RecordBatch.from_arrays(arrays, schema=selection.schema)
 
 
-def _bound(end: str, text: str) -> dict[str, str]:
-    """The option that says it: an offset by name or as JSON, or a time."""
-    by_offset = text in ("earliest", "latest") or text.startswith(("{", "group:"))
-    return {f"{end}{'Offsets' if by_offset else 'Timestamp'}": text}
+def _bound(name: str, text: str, now_ms: int) -> dict[str, str]:
+    """The source's option for `start` or `end`: an offset by name or as JSON, or a time.
+
+    Raises ConfigError.
+    """
+    if text in ("earliest", "latest") or text.startswith(("{", "group:")):
+        return {f"{name}ingOffsets": text}
+    parse_time(name, text, now_ms)  # an error names what the caller wrote, and not the option
+    return {f"{name}ingTimestamp": text}

@@ -149,21 +149,14 @@ def _run(
     output: str,
 ) -> None:
     with progress("looking"):
-        found = _ask(question, store, endpoint, timeout, geometry)
+        found, all_of = _ask(question, store, endpoint, timeout, geometry)
     _print(found, output)
     if not found:
         raise MessageNotFound(
             "no message is found",
             " ".join(filter(None, (question.topic, question.key or question.message_id))),
-            f"what was sent, and when: {_everything(question.topic or 'TOPIC', store, endpoint)}",
+            f"what was sent, and when: {shlex.join(all_of)}",
         )
-
-
-def _everything(topic: str, store: Path | None, endpoint: str | None) -> str:
-    """The command that shows what the topic has, of the same broker."""
-    words = ["penstock", "consume", topic, "-o", "table"]
-    words += ["--store", str(store)] if store else []
-    return shlex.join([*words, *(["--endpoint", endpoint] if endpoint else [])])
 
 
 def _ask(
@@ -172,21 +165,25 @@ def _ask(
     endpoint: str | None,
     timeout: float,
     geometry: _Geometry,
-) -> list[Message]:
-    """From the broker, or from the files where none runs."""
+) -> tuple[list[Message], list[str]]:
+    """From the broker, or from the files where none runs; and the command that shows all there."""
     from penstock.client.reading.query import MessageQuery
     from penstock.shared.errors import NotRunning
     from penstock.shared.layout import StorePaths
 
     broker = broker_of(store, endpoint, "consumers")
+    topic = question.topic or "TOPIC"
     try:
         with MessageQuery(**broker, timeout_ms=int(timeout * 1000)) as asking:
-            return asking.ask(question)
+            named = ["--store", str(store)] if store else []
+            named += ["--endpoint", endpoint] if endpoint else []
+            return asking.ask(question), ["penstock", "consume", topic, "-o", "table", *named]
     except NotRunning:
         root = broker["store"]
         if not StorePaths(root).commit_log.is_dir():
             raise
-        return _look(question, root, *geometry)
+        everything = ["penstock", "store", "export", str(root), topic, "--out", f"{topic}.jsonl"]
+        return _look(question, root, *geometry), everything
 
 
 def _look(question: Any, root: Path, slots: int | None, items: int | None) -> list[Message]:

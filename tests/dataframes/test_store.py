@@ -98,6 +98,10 @@ def test_columns_ranges_and_filters_are_those_of_the_source(broker: Broker) -> N
         store.to_arrow("orders", columns=["bodi"])
     with pytest.raises(ConfigError, match="a column is named twice: body"):
         store.to_arrow("orders", columns=["body", "topic", "body"])
+    with pytest.raises(ConfigError, match="^.*] start is no time: yesterday"):
+        store.to_arrow("orders", start="yesterday")
+    with pytest.raises(ConfigError, match="^.*] end is no time: soon"):
+        store.to_arrow("orders", end="soon")
 
 
 def _penstock(*arguments: object) -> dict[str, object]:

@@ -155,14 +155,26 @@ class Place:
         return self.files[-1]
 
 
+def _blocks() -> Iterator[int]:
+    """The first of each five ports of this process of tests, in an order that chance decides."""
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:]) % 4
+    start = 20_000 + 2_500 * worker
+    blocks = list(range(start, start + 2_500, 5))
+    random.SystemRandom().shuffle(blocks)
+    yield from blocks
+
+
+_BLOCKS = _blocks()
+
+
 def _free_ports() -> tuple[int, int]:
     """A port that is free together with its neighbours, which RocketMQ also takes, and one more.
 
-    Another process of tests looks among other ports: a broker takes its own only seconds later.
+    None is given twice, and another process of tests looks among other ports: a broker takes its
+    own only seconds later.
     """
-    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:]) % 4
     while True:
-        first = 20_000 + 2_500 * worker + random.SystemRandom().randrange(2_490)
+        first = next(_BLOCKS)
         sockets = [socket.socket() for _ in range(5)]
         try:
             for each, port in zip(sockets, range(first, first + 5), strict=True):

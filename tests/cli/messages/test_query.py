@@ -85,6 +85,25 @@ def _check(run: Run, store: Path, receipts: list[Any], more: tuple[object, ...])
     assert run("query", "id", "nonsense", *where)[0] == 2
 
 
+def test_a_hint_is_a_command_that_works_where_no_broker_runs(
+    store_builder: Callable[..., Path],
+    make_record: Callable[..., Record],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    root = store_builder([make_record()])
+    with StoreDirectory(root) as store:
+        rebuild_index(store, root / "index", root, Geometry(5, 9), lambda: 0)
+    monkeypatch.chdir(root.parent)
+    with pytest.raises(SystemExit, match="1"):
+        main(["query", "key", "orders", "absent", "--store", str(root)])
+    hint = capsys.readouterr().err.rpartition("and when: penstock ")[2]
+    assert hint == f"store export {root} orders --out orders.jsonl\n"
+    with pytest.raises(SystemExit, match="0"):
+        main(hint.split())
+    assert len(Path("orders.jsonl").read_text().splitlines()) == 1
+
+
 def test_the_asyncio_twin_finds_the_same(tmp_path: Path) -> None:
     async def ask(endpoint: str, receipt: Any) -> None:
         async with AsyncMessageQuery(endpoint) as query:
