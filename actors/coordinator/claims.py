@@ -33,15 +33,17 @@ class Seat:
     `since_ms` is when its owner was given it, by the caller's clock; NONE where nobody
     knows: no journal says it. `number` is that of the claim's last commit. No journal says that
     either: an earlier commit was sent to the coordinator before, and ended with its sockets. Nor
-    does one say `first`, the offset that the claim began at, and the `spans` of earlier claims.
+    does one say `first`, the offset that the claim began at, and the `spans` of earlier claims; nor
+    `is_moved`: the offset was set by an operator, and no claim has committed since.
     """
 
-    __slots__ = ("epoch", "first", "number", "offset", "owner", "since_ms", "spans")
+    __slots__ = ("epoch", "first", "is_moved", "number", "offset", "owner", "since_ms", "spans")
 
     def __init__(self, offset: int = NONE, epoch: int = 0, owner: str = "") -> None:
         self.offset, self.epoch, self.owner, self.since_ms = offset, epoch, owner, NONE
         self.number = 0
         self.first = NONE
+        self.is_moved = False
         self.spans: tuple[Span, ...] = ()
 
     @property
@@ -65,6 +67,7 @@ class Given(NamedTuple):
 
     offset: int
     epoch: int
+    is_moved: bool
 
 
 class Claims:
@@ -99,7 +102,7 @@ class Claims:
         if seat.offset == NONE != offset:
             seat.move(offset)
             self._note(group, queue, seat)
-        return Given(seat.offset, seat.epoch)
+        return Given(seat.offset, seat.epoch, seat.is_moved)
 
     def hold(self, group: str, client: str, held: HeldClaim) -> bool:
         """Whether a claim that a client believes it has is its own. It is given back where it was
@@ -177,21 +180,22 @@ class Claims:
             return False
         if number < seat.number:
             return True
-        seat.number = number
+        seat.number, seat.is_moved = number, False
         if seat.offset != offset:
             seat.move(offset)
             self._note(group, queue, seat)
         return True
 
     def reset(
-        self, group: str, queue: Queue, offset: int, now_ms: int = NONE
+        self, group: str, queue: Queue, offset: int, now_ms: int = NONE, is_moved: bool = True
     ) -> tuple[str, HeldClaim]:
-        """Set an offset, whoever has the queue. Its claim is gone: who had it, and which it was."""
+        """Set an offset, whoever has the queue. Its claim is gone: who had it, and which it was.
+        With `is_moved` whoever claims it next is told."""
         seat = self._seat(group, queue)
         owner, held = seat.owner, HeldClaim(*queue, seat.epoch)
         if owner:
             self._free(group, owner, queue, seat, now_ms)
-        seat.offset = offset
+        seat.offset, seat.is_moved = offset, is_moved
         # else the owner of just now could have the claim back
         seat.epoch, self._next_epoch = self._next_epoch, self._next_epoch + 1
         self._note(group, queue, seat)

@@ -292,7 +292,7 @@ class MemberRequests:
             if found is None:
                 taken.append(queue_id)
             else:
-                given.append(ClaimedQueue(queue_id, found.offset, found.epoch))
+                given.append(ClaimedQueue(queue_id, *found))
         if taken:
             member.waits_for.add(topic)
         else:

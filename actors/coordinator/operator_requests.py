@@ -173,7 +173,9 @@ class OperatorRequests:
             found = {queue_id: each for queue_id, each in found.items() if queue_id in free}
             for queue_id, (_, offset) in found.items():
                 queue = topic, queue_id
-                owner, held = self._claims.reset(group, queue, offset, self._now_ms())
+                owner, held = self._claims.reset(
+                    group, queue, offset, self._now_ms(), is_moved=not request.unclaimed
+                )
                 if owner:
                     self._tell.reset(group, owner, held)
         return OffsetsReset(request.request, group, topic, found)
@@ -183,7 +185,8 @@ class OperatorRequests:
         found = {}
         for queue_id, offset in request.offsets.items():
             seat = self._claims.seat(request.group, (request.topic, queue_id))
-            if not (request.unclaimed and seat is not None and seat.owner):
+            is_claimed, is_moved = (bool(seat.owner), seat.is_moved) if seat else (False, False)
+            if not (request.unclaimed and is_claimed or request.unmoved and is_moved):
                 found[queue_id] = (seat.offset if seat else NONE), offset
         return found
 

@@ -164,7 +164,8 @@ class ResetOffsets(WireMessage, frozen=True):
     """Set a group's offsets, whether it has members or not. Members go on there at once.
 
     With `dry_run` nothing changes, and the answer says what would. With `unclaimed` only queues
-    are set that nobody has a claim on, and the others are not in the answer.
+    are set that nobody has a claim on, with `unmoved` only those whose offset no operator has set
+    since somebody committed last; the others are not in the answer.
     """
 
     request: Number
@@ -174,6 +175,7 @@ class ResetOffsets(WireMessage, frozen=True):
     dry_run: bool = False
     run: str = ""
     unclaimed: bool = False
+    unmoved: bool = False
 
 
 class SetGroup(WireMessage, frozen=True):
@@ -232,11 +234,16 @@ class Beaten(WireMessage, frozen=True):
 
 
 class ClaimedQueue(msgspec.Struct, frozen=True, array_like=True):
-    """A queue that is the member's now: go on at `offset`; -1 where the member decides."""
+    """A queue that is the member's now: go on at `offset`; -1 where the member decides.
+
+    `is_moved` says that an operator has set the offset and nobody has committed since: whoever had
+    the queue before does not go on where it was.
+    """
 
     queue_id: int
     offset: int
     epoch: int
+    is_moved: bool = False
 
 
 class Claimed(WireMessage, frozen=True):

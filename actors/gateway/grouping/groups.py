@@ -256,6 +256,8 @@ class Groups:
                 owner = self.members.get(member.group, member.client_id) or member
                 for each in answer.queues:
                     owner.claims[topic, each.queue_id] = Claim(each.epoch, self._now_ms)
+                    if each.is_moved:  # the word of it has not come, or came before the claim
+                        owner.moved.add((topic, each.queue_id))
             elif isinstance(answer, UnknownMember):
                 member.join_ms = 0
             then(answer)
@@ -313,10 +315,14 @@ class Groups:
                 return
             self.release(owner, [wanted.queue])
 
+        goes_on_elsewhere = wanted.queue in wanted.member.moved
+
         def claimed(answer: Any) -> None:
             if isinstance(answer, PenstockError):
                 self._answer(wanted.call, refusal(answer))
             elif answer.queues:
+                if not goes_on_elsewhere:  # who asks where it begins is told by that
+                    wanted.member.moved.discard(wanted.queue)
                 self._answer(wanted.call, offset_reply(answer.queues[0].offset))
             elif self._now_ms - wanted.since_ms < WAIT_MS:
                 self._wanted.append(wanted)
@@ -342,12 +348,16 @@ class Groups:
 
         if offset < 0:
             raise InvalidArgument("a commit names an offset below 0", offset)
-        if member is None or not self.commit(member, queue, offset, done):
-            # of no claim: it counts where nobody else has the queue
+        if member is not None and queue in member.moved:
+            # it has not heard yet that an operator has set the offset: its word is of before
+            self._answer(call, Reply())
+        elif member is None or not self.commit(member, queue, offset, done):
+            # of no claim: it counts where nobody else has the queue. A client that is no member
+            # is never told of an operator, and so it is not held to what one has set.
             make = partial(
                 words.ResetOffsets,
                 group=fields.consumer_group, topic=fields.topic, offsets={queue[1]: offset},
-                unclaimed=True, run=self._run_id,
+                unclaimed=True, unmoved=member is not None, run=self._run_id,
             )  # fmt: skip
             which = fields.consumer_group, *queue
             self._link.ask(make, done, self._now_ms, last_of=which)

@@ -1057,6 +1057,31 @@ def test_a_reset_moves_offsets_and_takes_the_queues_from_their_owners(
     assert first.claim(0).queues[0].offset == 2
 
 
+def test_who_has_a_queue_next_is_told_that_an_operator_has_set_its_offset_until_one_commits(
+    coordinator: Callable[..., Started], work: Callable[..., None]
+) -> None:
+    broker, actor, member = coordinator()
+    broker.append(5)
+    _dispatch(broker, work)
+    first = member("a")
+    first.join()
+    (got,) = first.claim(0).queues
+    first.commit((0, 4, got.epoch))
+    first.leave()
+    assert first.ask(words.ResetOffsets, TOPIC, {0: 2}).offsets == {0: (4, 2)}
+    # what its client sends late, of a claim that it has lost
+    late = first.ask(words.ResetOffsets, TOPIC, {0: 4}, unclaimed=True, unmoved=True)
+    assert late.offsets == {}
+    second = member("b")
+    got = second.own()
+    assert (got.offset, got.is_moved) == (2, True)
+    assert second.claim(0).queues == (got,), "nobody knows that it has heard it"
+    second.commit((0, 3, got.epoch))
+    assert second.claim(0).queues == (words.ClaimedQueue(0, 3, got.epoch),)
+    assert first.ask(words.ResetOffsets, TOPIC, {1: 0}, unclaimed=True).offsets == {1: (-1, 0)}
+    assert not second.claim(1).queues[0].is_moved, "a client's own word is not an operator's"
+
+
 def test_groups_that_are_set_in_one_turn_are_saved_once(
     coordinator: Callable[..., Started],
 ) -> None:

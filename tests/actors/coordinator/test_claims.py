@@ -62,6 +62,8 @@ class ClaimsMachine(RuleBasedStateMachine):
         self.believed: list[tuple[str, str, HeldClaim]] = []
         # epoch -> number of the last commit that this coordinator has of it
         self.numbers: dict[int, int] = {}
+        # whose offset an operator has set since the last commit
+        self.moved: set[tuple[str, tuple[str, int]]] = set()
 
     def write(self) -> None:
         """As the actor does before it answers."""
@@ -79,6 +81,7 @@ class ClaimsMachine(RuleBasedStateMachine):
             return
         assert found is not None
         assert found.offset == self.offsets.setdefault(key, start)
+        assert found.is_moved == (key in self.moved)
         if owner is None:
             assert found.epoch not in self.given, "no epoch is given twice"
             self.given.add(found.epoch)
@@ -99,6 +102,7 @@ class ClaimsMachine(RuleBasedStateMachine):
         if is_own and number >= self.numbers.get(held.epoch, 0):
             self.offsets[group, queue] = offset
             self.numbers[held.epoch] = number
+            self.moved.discard((group, queue))
 
     @rule(data=st.data())
     def release(self, data: Any) -> None:
@@ -150,6 +154,7 @@ class ClaimsMachine(RuleBasedStateMachine):
         before = self.owners.pop((group, queue), None)
         assert owner == (before[0] if before else "")
         self.offsets[group, queue] = offset
+        self.moved.add((group, queue))
         self.believed = [
             each
             for each in self.believed
@@ -163,13 +168,14 @@ class ClaimsMachine(RuleBasedStateMachine):
         for known in (self.offsets, self.owners):
             for key in [each for each in known if each[1][0] == topic]:
                 del known[key]
+        self.moved = {each for each in self.moved if each[1][0] != topic}
         self.believed = [each for each in self.believed if each[2].topic != topic]
 
     @rule()
     def kill(self) -> None:
         """Another process, which has the journal alone."""
         self.claims = restored(self.raw)
-        self.numbers = {}
+        self.numbers, self.moved = {}, set()
 
     @rule()
     def compact(self) -> None:

@@ -529,12 +529,41 @@ def test_an_operators_offset_is_taken_up_by_the_next_pull(
         admin.reset(group, topic, {0: 1})
     assert joined.hear().code == Request.NOTIFY_CONSUMER_IDS_CHANGED
     pull = pull_fields(topic, 0, 3, consumerGroup=group)
+    assert await_moved(joined, pull).fields["nextBeginOffset"] == "1"
+    assert answer_of(joined, Request.QUERY_CONSUMER_OFFSET, queue).fields == {"offset": "1"}
+
+
+def test_what_a_client_commits_before_it_hears_of_an_operators_offset_does_not_undo_it(
+    gateway: Any, peer: Any, topic: str
+) -> None:
+    """RocketMQ's clients send all their offsets every few seconds, and a pull may wait longer."""
+    group = f"g{topic}"
+    joined = member(peer, "me", group, topic)
+    queue: dict[str, object] = {"consumerGroup": group, "topic": topic, "queueId": 0}
+    answer_of(joined, Request.QUERY_CONSUMER_OFFSET, queue)
+    answer_of(joined, Request.UPDATE_CONSUMER_OFFSET, queue | {"commitOffset": 3})
+    with GroupAdmin(gateway.consume) as admin:
+        admin.reset(group, topic, {0: 1})
+        for _ in range(5):
+            told = answer_of(joined, Request.UPDATE_CONSUMER_OFFSET, queue | {"commitOffset": 3})
+            assert told.code == Response.SUCCESS
+        (found,) = (each for each in admin.describe(group).queues if each.queue_id == 0)
+        assert found.offset == 1
+        pull = pull_fields(topic, 0, 3, consumerGroup=group)
+        answer = await_moved(joined, pull)
+        assert answer.fields["nextBeginOffset"] == "1"
+        told = answer_of(joined, Request.UPDATE_CONSUMER_OFFSET, queue | {"commitOffset": 2})
+        (found,) = (each for each in admin.describe(group).queues if each.queue_id == 0)
+        assert found.offset == 2, "what it commits from then on counts"
+
+
+def await_moved(joined: Any, pull: dict[str, object]) -> Any:
     until = time.monotonic() + WAIT_S
-    # the word may be of the joining, and that of the reset on its way
+    # the word of the reset may be on its way
     while (answer := answer_of(joined, Request.PULL_MESSAGE, pull)).code == Response.PULL_NOT_FOUND:
         assert time.monotonic() < until
-    assert (answer.code, answer.fields["nextBeginOffset"]) == (Response.PULL_OFFSET_MOVED, "1")
-    assert answer_of(joined, Request.QUERY_CONSUMER_OFFSET, queue).fields == {"offset": "1"}
+    assert answer.code == Response.PULL_OFFSET_MOVED
+    return answer
 
 
 @pytest.mark.parametrize(("model", "owners"), [("CLUSTERING", {"me"}), ("BROADCASTING", set())])

@@ -271,6 +271,26 @@ def test_a_queue_is_given_to_the_member_that_its_client_is_by_then(
     assert member is not None and [*member.claims] == [("t", 0)]
 
 
+@pytest.mark.parametrize("asks", [False, True])
+def test_a_claim_tells_that_an_operator_has_set_the_offset_unless_its_client_begins_there(
+    coordinator: Coordinator, connect: Connect, asks: bool
+) -> None:
+    """The coordinator had taken the member for dead, and told nobody."""
+    call = beat(coordinator, connect())
+    coordinator.tell(joined(coordinator.hear(words.Join)))
+    (member,) = coordinator.groups.members
+    if asks:
+        coordinator.groups.query(call, QUERY, lambda: 0)
+    else:
+        coordinator.groups.pulled(member, ("t", 0))
+    asked = coordinator.hear(words.Claim)
+    given = words.ClaimedQueue(0, 5, 9, is_moved=True)
+    coordinator.tell(words.Claimed(asked.request, "g", "t", (given,), ()))
+    while not member.claims:
+        coordinator.groups.work(coordinator.now_ms)
+    assert member.moved == (set() if asks else {("t", 0)})
+
+
 def test_a_member_that_has_more_queues_than_a_join_can_name_joins_with_the_others(
     connect: Connect,
 ) -> None:
