@@ -101,7 +101,8 @@ def _places_of(config: pytest.Config) -> pytest.TempPathFactory:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
-    if (cache := session.config.cache) is not None and not hasattr(session.config, "workerinput"):
+    cache = getattr(session.config, "cache", None)  # `-p no:cacheprovider` takes it away
+    if cache is not None and not hasattr(session.config, "workerinput"):
         cache.set("penstock/ended", int(exitstatus))  # for .ci/again
     memory_files.close(_places_of(session.config), failed=exitstatus != 0)
 
