@@ -33,8 +33,7 @@ class Seat:
     `since_ms` is when its owner was given it, by the caller's clock; NONE where nobody
     knows: no journal says it. `number` is that of the claim's last commit. No journal says that
     either: an earlier commit was sent to the coordinator before, and ended with its sockets. Nor
-    does one say `first`, the offset that the claim began at, and the `spans` of earlier claims; nor
-    `is_moved`: the offset was set by an operator, and no claim has committed since.
+    does one say `first`, the offset that the claim began at, and the `spans` of earlier claims.
     """
 
     __slots__ = ("epoch", "first", "is_moved", "number", "offset", "owner", "since_ms", "spans")
@@ -180,9 +179,10 @@ class Claims:
             return False
         if number < seat.number:
             return True
-        seat.number, seat.is_moved = number, False
-        if seat.offset != offset:
+        seat.number = number
+        if seat.offset != offset or seat.is_moved:
             seat.move(offset)
+            seat.is_moved = False
             self._note(group, queue, seat)
         return True
 
@@ -282,7 +282,7 @@ class Claims:
             for topic, seats in topics.items():
                 for queue_id, seat in seats.items():
                     if seat.epoch or not saved:
-                        yield Row(group, topic, queue_id, seat.offset, seat.epoch, seat.owner)
+                        yield _row(group, (topic, queue_id), seat)
 
     def load(self, row: Row) -> None:
         """What a journal, or the offsets' file, says of a queue. It replaces what was known."""
@@ -291,6 +291,7 @@ class Claims:
         if seat.owner:
             self._drop(row.group, seat.owner, queue)
         seat.offset, seat.epoch, seat.owner = row.offset, row.epoch, row.owner
+        seat.is_moved = row.is_moved
         seat.since_ms, seat.first = NONE, row.offset
         if row.owner:
             self._owned.setdefault((row.group, row.owner), set()).add(queue)
@@ -315,4 +316,8 @@ class Claims:
         return seat if seat is not None and seat.owner == client and seat.epoch == epoch else None
 
     def _note(self, group: str, queue: Queue, seat: Seat) -> None:
-        self._changes.append(Row(group, *queue, seat.offset, seat.epoch, seat.owner))
+        self._changes.append(_row(group, queue, seat))
+
+
+def _row(group: str, queue: Queue, seat: Seat) -> Row:
+    return Row(group, *queue, seat.offset, seat.epoch, seat.owner, seat.is_moved)

@@ -47,7 +47,8 @@ class Saving(msgspec.Struct, frozen=True, array_like=True, tag="saving"):
 
 
 class Row(msgspec.Struct, frozen=True, array_like=True, tag="row"):
-    """A queue of a group as it is now. -1: no offset; epoch 0: no claim yet; "": no owner."""
+    """A queue of a group as it is now. -1: no offset; epoch 0: no claim yet; "": no owner. With
+    `is_moved` an operator has set the offset, and no claim has committed since."""
 
     group: str
     topic: str
@@ -55,6 +56,7 @@ class Row(msgspec.Struct, frozen=True, array_like=True, tag="row"):
     offset: int
     epoch: int
     owner: str
+    is_moved: bool = False
 
 
 class MemberRow(msgspec.Struct, frozen=True, array_like=True, tag="member"):

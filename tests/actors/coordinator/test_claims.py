@@ -175,7 +175,7 @@ class ClaimsMachine(RuleBasedStateMachine):
     def kill(self) -> None:
         """Another process, which has the journal alone."""
         self.claims = restored(self.raw)
-        self.numbers, self.moved = {}, set()
+        self.numbers = {}
 
     @rule()
     def compact(self) -> None:
