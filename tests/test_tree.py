@@ -69,6 +69,7 @@ ROOMS = (
 )
 MAX_GROUND_FILES = 12
 MAX_ROOM_FILES = 16
+MAX_TEST_FILES = 20  # in a folder: more go into folders as the rooms that they test are called
 
 
 def _sources(*packages: str) -> list[Path]:
@@ -288,6 +289,11 @@ def test_every_room_is_small_and_says_what_it_is_for_and_what_must_stay_out() ->
             head = ast.get_docstring(_parsed(path)) or ""
             assert "ay import" in head, path
             assert re.search(r"\b(Never|never|no|No|Nothing|nothing)\b", head), path
+
+
+def test_no_folder_of_tests_is_larger_than_a_room() -> None:
+    sizes = Counter(path.parent for path in _sources("tests"))
+    assert {folder: size for folder, size in sizes.items() if size > MAX_TEST_FILES} == {}
 
 
 def test_the_import_package_links_every_top_level_package() -> None:

@@ -76,12 +76,14 @@ def nearest_tests(root: Path, path: Path) -> list[Path]:
         folder = folder.parent
     of_folder: dict[Path, set[str]] = {}
 
-    def fixtures(test: Path) -> set[str]:
-        if test.parent not in of_folder:
-            file = test.with_name("conftest.py")
-            is_its_own = test.parent != root / "tests" and file.exists()
-            of_folder[test.parent] = imported(file) if is_its_own else set()
-        return of_folder[test.parent]
+    def fixtures(folder: Path) -> set[str]:
+        if folder == root / "tests":  # what all tests may use tells nothing
+            return set()
+        if folder not in of_folder:
+            file = folder / "conftest.py"
+            named = imported(file) if file.exists() else set()
+            of_folder[folder] = named | fixtures(folder.parent)
+        return of_folder[folder]
 
     tests = [
         test
@@ -92,8 +94,8 @@ def nearest_tests(root: Path, path: Path) -> list[Path]:
 
     def rank(test: Path) -> tuple[bool, bool, int, bool, float, str]:
         is_another = not test.stem.startswith(own)
-        is_long = bool({test.parent.name, test.name} & _LAST)
-        names = imported(test) | fixtures(test)
+        is_long = not _LAST.isdisjoint(test.relative_to(root).parts)
+        names = imported(test) | fixtures(test.parent)
         is_elsewhere = folder == root / "tests" or folder not in test.parents
         near = min((distance.get(name, far) for name in names), default=far)
         near = near if is_elsewhere else min(near, 1)

@@ -97,7 +97,7 @@ def test_the_tests_of_a_file_come_first_and_those_far_away_last() -> None:
 )
 def test_tests_that_have_all_from_fixtures_are_near_what_their_folder_is_for(name: str) -> None:
     tests = nearest.nearest_tests(ROOT, ROOT / name)
-    folder = ROOT / "tests" / "/".join(name.split("/")[:2])
+    folder = (ROOT / "tests" / name).parent
     own = {*folder.glob("test_*.py")}
     # a few that import the file's own name may come before the last of them
     assert own and own <= {*tests[: len(own) + 2]}

@@ -26,7 +26,7 @@ from penstock.chaos.stepped.replay import in_memory
 
 pytestmark = pytest.mark.takes(60)
 
-CANARIES = runpy.run_path(str(Path(__file__).parent / "canaries" / "canaries.py"))["CANARIES"]
+CANARIES = runpy.run_path(str(Path(__file__).parents[1] / "canaries" / "canaries.py"))["CANARIES"]
 TRACES = int(os.environ.get("PENSTOCK_CHAOS_TRACES", "0"))
 QUICK = (
     "acknowledged_before_flush",
