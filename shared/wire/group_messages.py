@@ -379,19 +379,9 @@ GroupRequest = (
     | DeleteGroup
 )
 GroupAnswer = (
-    Joined
-    | Beaten
-    | Claimed
-    | Committed
-    | Released
-    | Left
-    | Changed
-    | GroupInfo
-    | GroupList
-    | OffsetsReset
-    | GroupSet
-    | Refused
-)
+    Joined | Beaten | Claimed | Committed | Released | Left | Changed
+    | GroupInfo | GroupList | OffsetsReset | GroupSet | Refused
+)  # fmt: skip
 
 _REQUEST: msgspec.msgpack.Decoder[GroupRequest] = msgspec.msgpack.Decoder(GroupRequest)
 _ANSWER: msgspec.msgpack.Decoder[GroupAnswer] = msgspec.msgpack.Decoder(GroupAnswer)

@@ -10,7 +10,7 @@ list of members is divided by the same strategies, and a queue has one reader at
     lock, unlock          Claim, Release
 
 A member that asks for a queue that another one of the gateway's has gets it when that one has said
-its last word of it, or after HANDOVER_MS, as it would from RocketMQ. One that a member of
+its last word of it, or after a while, as it would from RocketMQ: handover.py. One that a member of
 Penstock's has is waited for, then refused: the client asks again.
 """
 
@@ -18,13 +18,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from penstock.actors.gateway.asking.shared_questions import SharedQuestions
 from penstock.actors.gateway.calls import Call, Reply, refusal
 from penstock.actors.gateway.connecting.connection import Connection
 from penstock.actors.gateway.grouping.answers import HEARD, offset_reply, taken
 from penstock.actors.gateway.grouping.group_link import GroupLink, nobody
+from penstock.actors.gateway.grouping.handover import Handover
 from penstock.actors.gateway.grouping.members import Claim, Member, Members, Queue
 from penstock.actors.gateway.serving import Serving
 from penstock.remoting.bodies import Heartbeat
@@ -35,24 +36,11 @@ from penstock.shared.wire import group_messages as words
 
 # A member of which heartbeats have said nothing for this long has left, as in RocketMQ.
 FORGOTTEN_MS = 120_000
-HANDOVER_MS = 1000
-# How long one waits for a queue that another one has; a client waits for 3 s.
-WAIT_MS = 2000
-AGAIN_MS = 100
 LAST_COMMITS_MS = 200
 # Between two looks at all members for those that are due: there may be thousands.
 LOOK_MS = 100
 # Until the coordinator has said how often it wants to hear a member.
 HEARTBEAT_MS = 2000
-
-
-class _Wanted(NamedTuple):
-    """A member that waits for a queue's offset."""
-
-    call: Call
-    member: Member
-    queue: Queue
-    since_ms: int
 
 
 class Groups:
@@ -78,8 +66,8 @@ class Groups:
             self._changed, serving.later,
         )  # fmt: skip
         self._shared = SharedQuestions(self.ask)
-        self._wanted: list[_Wanted] = []
-        self._again_ms = self._look_ms = 0
+        self._handover = Handover(self.members, serving, answer, self.claim, self.release)
+        self._look_ms = 0
         self._now_ms = stage.clock.monotonic_ms()
 
     @property
@@ -103,11 +91,7 @@ class Groups:
             self._wake(group)
         for member, queue in self.members.left_over(now_ms):
             self.release(member, [queue])
-        if self._wanted and now_ms >= self._again_ms:
-            self._again_ms = now_ms + AGAIN_MS
-            wanted, self._wanted = self._wanted, []
-            for each in wanted:
-                self._serving.do(each.call, partial(self._claim_for, each))
+        self._handover.work(now_ms)
         return done
 
     def _look(self, now_ms: int) -> None:
@@ -227,7 +211,7 @@ class Groups:
                 if claim is not None and claim.epoch == held.epoch:
                     self._lose(member, held)
                     member.moved.add((held.topic, held.queue_id))
-        self._again_ms = 0
+        self._handover.hurry()
         self.members.change(said.group, self._now_ms)
         for member in self.members.all_of(said.group):
             self._rebalance(member)
@@ -291,7 +275,7 @@ class Groups:
         member = self.members.of(call.connection, fields.consumer_group)
         queue = fields.topic, fields.queue_id
         if member is not None and member.model == "clustering":
-            self._claim_for(_Wanted(call, member, queue, call.now_ms))
+            self._handover.want(call, member, queue)
             return
 
         def described(answer: Any) -> None:
@@ -303,33 +287,6 @@ class Groups:
             self._answer(call, offset_reply(offset if offset >= 0 else start()))
 
         self.describe(fields.consumer_group, described)
-
-    def _claim_for(self, wanted: _Wanted) -> None:
-        topic, queue_id = wanted.queue
-        owner = self.members.owner(wanted.member.group, wanted.queue)
-        waited_ms = self._now_ms - wanted.since_ms
-        if owner is not None and owner is not wanted.member and not owner.orderly:
-            changed_ms = self.members.changed.get(owner.group, wanted.since_ms)
-            if not owner.claims[wanted.queue].is_left(changed_ms) and waited_ms < HANDOVER_MS:
-                self._wanted.append(wanted)
-                return
-            self.release(owner, [wanted.queue])
-
-        goes_on_elsewhere = wanted.queue in wanted.member.moved
-
-        def claimed(answer: Any) -> None:
-            if isinstance(answer, PenstockError):
-                self._answer(wanted.call, refusal(answer))
-            elif answer.queues:
-                if not goes_on_elsewhere:  # who asks where it begins is told by that
-                    wanted.member.moved.discard(wanted.queue)
-                self._answer(wanted.call, offset_reply(answer.queues[0].offset))
-            elif self._now_ms - wanted.since_ms < WAIT_MS:
-                self._wanted.append(wanted)
-            else:
-                self._answer(wanted.call, refusal(taken(*wanted.queue)))
-
-        self.claim(wanted.member, topic, [queue_id], claimed)
 
     def update(self, call: Call, fields: UpdateOffsetFields) -> None:
         """Commit. It is answered when the coordinator has it in its journal."""
