@@ -55,6 +55,7 @@ from penstock.shared.recovery.find_log_end import (
 )
 from penstock.shared.recovery.restore_queues import (
     find_broken_queues,
+    find_late_queues,
     find_lost_queues,
     find_unlisted_queues,
     restore_queues,
@@ -206,14 +207,16 @@ def _look(
         dispatch_from = found.end if dispatched >= found.records_end else start
     # Only now is it known from where on queues are to be cut. That place is found by bisection,
     # which a broken entry leads astray.
+    good_to = found.end if found.quarantined else dispatch_from
     if unclean or found.quarantined:
-        good_to = found.end if found.quarantined else dispatch_from
         broken = find_broken_queues(store, queue_ends, good_to)
         restored += restore_queues(store, config, broken, found.end)
+    gone = deleted.ends()
+    late = find_late_queues(store, queue_ends, good_to, gone)
+    restored += restore_queues(store, config, late, found.end)
     # The list has every queue since the last start began, if it is that run's, and as it was.
     if heard.is_of_last_run and (heard.is_named if unclean else is_exact) and not memory.is_known:
-        good_to = found.end if found.quarantined else dispatch_from
-        gone, whole = deleted.ends(), heard.has_whole_list
+        whole = heard.has_whole_list
         unlisted = find_unlisted_queues(store, queue_ends, good_to, gone, whole=whole)
         restored += restore_queues(store, config, unlisted, found.end)
     return _Look(vouched, start, found, dispatch_from, witness.checkpoint, restored)

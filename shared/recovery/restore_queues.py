@@ -9,6 +9,9 @@ log's order; the others stay as they are. Where the list says nothing of its end
 queue's last entries lead to its own messages, and after the last of them it has none that the reput
 will not come to (`find_unlisted_queues`). The list says it until then, so a start that dies is done
 again.
+
+Where a queue begins no list says, as that moves whenever messages expire. Its files and the log do
+(`find_late_queues`).
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ from penstock.shared.errors import OffsetOutOfRange, StoreDamaged
 from penstock.shared.faults import crash_point
 from penstock.shared.files.durable import exchange, make_directory, sync_directory, sync_tree
 from penstock.shared.formats.delay_levels import parse_delay_levels
-from penstock.shared.formats.queue_entry import BLANK_SIZE
+from penstock.shared.formats.queue_entry import BLANK_SIZE, ENTRY
 from penstock.shared.layout import CQ_ENTRY_BYTES, StorePaths
 from penstock.shared.loops.active import QueueNumbers, by_queue
 from penstock.shared.messaging.system_topics import QUEUES
@@ -159,6 +162,40 @@ def _last_message(store: StoreDirectory, queue: QueueFiles) -> int:
     at = queue.max_offset - 1
     is_own = at >= queue.first_slot and _is_foreign(store, queue, at) is False
     return queue.log_offset(at) if is_own else store.log_start
+
+
+def find_late_queues(
+    store: StoreSurvey, known: Mapping[str, QueueEnd], good_to: int, gone: Mapping[str, int]
+) -> Lost:
+    """Queues that begin after a message of theirs that the log still has: first files are gone.
+
+    A cleaner leaves the file with the newest entry that has expired. So a queue whose files begin
+    past offset 0, and with a message that is there, has lost some; or RocketMQ's cleaner, which
+    does not leave that file, has met one that ended with that entry. The log tells, up to that
+    message; for other queues it is not read. The reput writes what is past `good_to` again, and of
+    topics that were deleted nothing is missed from before their end in `gone`.
+    """
+    firsts = {
+        (queue.topic.encode(), queue.queue_id): (first, min(queue.log_offset(first), good_to))
+        for queue in store.queues()
+        if (first := queue.first_slot) and queue.min_offset == first < queue.max_offset
+    }
+    numbers, lost = QueueNumbers(), Lost()
+    if not firsts:
+        return lost
+    levels_ms = parse_delay_levels(store.config.message_delay_level)
+    last = max(stop for _, stop in firsts.values())
+    for run in log_runs(store, numbers, levels_ms, store.log_start, last):
+        for key, pieces in by_queue(run.rows, numbers).items():
+            if key not in firsts or key in lost:
+                continue
+            (first, stop), name = firsts[key], key[0].decode()
+            counts = range(gone.get(name, 0), stop)
+            slots = [slot for slot, raw in pieces if ENTRY.unpack_from(raw)[0] in counts]
+            if slots and min(slots) < first:
+                why = f"begins at {first}, and the log has {min(slots)} of it"
+                lost[key] = known.get(f"{name}/{key[1]}", QueueEnd()), why
+    return lost
 
 
 def find_broken_queues(store: StoreDirectory, known: Mapping[str, QueueEnd], good_to: int) -> Lost:
