@@ -89,10 +89,10 @@ class QueueExpiry:
     def expired_files(self, slot: int) -> list[Path]:
         """The queue's files without an entry that counts, oldest first.
 
-        The last file with entries stays, so that the queue's max offset survives a restart.
+        The one with the newest entry that has expired stays. A start knows by it that it has all
+        files which count, and where nothing else is left, it has the queue's max offset.
         """
-        low, high = self._table.min_offset(slot), self._table.max_offset(slot)
-        kept = min(low, max(high - 1, 0)) * CQ_ENTRY_BYTES
+        kept = max(self._table.min_offset(slot) - 1, 0) * CQ_ENTRY_BYTES
         kept -= kept % self._segment_bytes
         if not kept:
             return []

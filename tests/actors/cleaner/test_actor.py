@@ -402,6 +402,22 @@ def test_a_queue_whose_messages_are_all_gone_keeps_its_next_offset(
     assert it.broker.queues()[QueueKey("orders", 1)] == (120, 121)
 
 
+def test_the_file_with_the_newest_entry_that_has_expired_stays(
+    store: Callable[..., Store],
+) -> None:
+    """A queue whose files begin with a message that is there has lost those before: a start says
+    so, and looks for their messages in the log."""
+    it = store()
+    it.broker.append(100, topic="orders", queue_id=1)
+    it.fill(2, queue_id=0)
+    it.broker.append(5, topic="orders", queue_id=1)
+    it.settle_log()
+    it.age(2)
+    it.run(it.cleaner())
+    assert it.broker.queues()[QueueKey("orders", 1)] == (100, 105)
+    assert it.queue_files(1) == [QUEUE_SEGMENT_BYTES, 2 * QUEUE_SEGMENT_BYTES]
+
+
 def test_blanks_before_a_queues_first_entry_are_passed_over(store: Callable[..., Store]) -> None:
     it = store()
     it.fill(2)
