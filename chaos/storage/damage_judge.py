@@ -155,7 +155,7 @@ class Judge:
                 wrong.append(f"{topic}/{queue}:{offset} has other bytes")
             if got is None and not self._is_hit(each):
                 is_named = any(f"/{topic}/{queue}" in file for file in named)
-                if repaired or not is_named:
+                if repaired or not is_named or self._is_made_again(topic, queue):
                     missing.append(f"{topic}/{queue}:{offset}")
         if missing and not self._is_unlisted:
             wrong.append(lost(len(missing), "which were not hit", missing))
@@ -241,6 +241,14 @@ class Judge:
         is_older = StorePaths(self._root).known_queues in older
         is_doubted = is_older or any(self._are_hit(each) for each in whose)
         return self._are_hit("consumequeue", "queues") and is_doubted
+
+    def _is_made_again(self, topic: str, queue: int) -> bool:
+        """Whether a queue has lost files, and nothing else has befallen it. A start makes it whole;
+        of other harm to it only `verify` may tell."""
+        paths = StorePaths(self._root)
+        directory = paths.queue(topic, queue)
+        done = {hit.what for hit in self._hits if hit.file.parent == directory}
+        return done == {"deleted"} and paths.known_queues not in self._files
 
     def _is_hit(self, each: Placed) -> bool:
         return any(each.position < end and start < each.end for start, end in self._bent)

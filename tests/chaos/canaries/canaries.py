@@ -376,6 +376,12 @@ def forgotten_queues_not_sought(recovery: Any) -> None:
     recovery.find_unlisted_queues = lambda *args, **options: {}
 
 
+@canary("shared.recovery.recover_log", "damage")
+def late_queues_not_sought(recovery: Any) -> None:
+    """A start believes a queue where it begins: what its first files had nobody is shown."""
+    recovery.find_late_queues = lambda *args: {}
+
+
 @canary("shared.recovery.check_files", "damage")
 def files_of_actors_not_looked_at(check_files: Any) -> None:
     """A file that only an actor reads is left to that actor, which dies of it."""
