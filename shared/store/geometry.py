@@ -12,7 +12,7 @@ holder of the store's lock writes the file.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -39,6 +39,7 @@ from penstock.shared.store.geometry_search import (
     look_at_log,
     look_at_queues,
     queue_directories,
+    segment_files,
 )
 from penstock.shared.store.lock import check_place
 
@@ -221,18 +222,30 @@ def check_lengths(paths: StorePaths, config: Config) -> None:
     """
     for key, places in ((LOG, [paths.commit_log]), (QUEUE, [*queue_directories(paths)])):
         size, lengths = getattr(config, key), lengths_of(places)
-        # One file of this length is enough to speak for it. A length that occurs once says nothing
-        # against it: that file may be the one that was cut.
-        if not lengths or lengths[size] or max(lengths.values()) == 1:
+        # one file of this length is enough to speak for it
+        if not lengths or lengths[size]:
             continue
         ((length, count),) = lengths.most_common(1)
+        # A length that occurs once says nothing against it: that file may be the one that was cut.
+        # But then its name is still a multiple of the size.
+        if count == 1 and not (length := _length_by_place(places, size)):
+            continue
         if getattr(load_sizes(paths), key) == size:
             raise StoreDamaged(
                 f"{paths.geometry} is not of this store",
-                f"{key} is {size} there; {count} files have {length} bytes, and none has {size}",
+                f"{key} is {size} there, and no file has that; files of {length} bytes: {count}",
                 f"without it the sizes are found in the files: rm {quoted(paths.geometry)}",
             )
         raise _other(key, length, size, "the configuration", paths)
+
+
+def _length_by_place(directories: Iterable[Path], size: int) -> int:
+    """The length of a file whose name is a multiple of it, and none of `size`; 0 without one."""
+    for path in (path for each in directories for path in segment_files(each)):
+        base, length = int(path.name), path.stat().st_size
+        if length and base % size and not base % length:
+            return length
+    return 0
 
 
 def _other(key: str, value: int, asked: int, origin: str, paths: StorePaths) -> ConfigError:

@@ -285,6 +285,22 @@ def test_the_memory_of_another_store_is_told_from_damage(store: StorePaths) -> N
             assert raised.value.hint.endswith(f"rm {store.geometry}")
 
 
+def test_the_one_file_of_a_log_says_by_its_place_that_a_size_is_not_its_own(
+    store: StorePaths,
+) -> None:
+    """By its length alone it might have been cut; a repair moved it away as no segment."""
+    other = _config(store, **{LOG: 8192})
+    keep_sizes(store, other)
+    first, *_ = sorted(store.commit_log.iterdir())
+    for path in store.commit_log.iterdir():
+        if path != first:
+            path.unlink()
+    check_lengths(store, other)
+    first.rename(first.with_name(segment_name(3 * 4096)))
+    with pytest.raises(StoreDamaged, match="not of this store"):
+        check_lengths(store, other)
+
+
 def _killed_at(
     monkeypatch: pytest.MonkeyPatch, module: Any, point: str, act: Callable[[], object]
 ) -> None:
