@@ -15,7 +15,7 @@ from penstock.chaos.history import digest, lost
 from penstock.chaos.load import TOPIC
 from penstock.chaos.stepped.placed import Key, Placed
 from penstock.chaos.stepped.whole_broker import Reading, whole_broker
-from penstock.chaos.storage.harm import Hit, others_directory
+from penstock.chaos.storage.harm import Hit, others_directories
 from penstock.maintenance.repair import repair_store
 from penstock.maintenance.verify.check import verify_store
 from penstock.shared.clock import SystemClock
@@ -83,8 +83,8 @@ class Judge:
         else:
             wrong += self._look(found) + self._look_back(found)
         wrong += [f"after a repair: {each}" for each in self._repair()]
-        others = others_directory(self._root)
-        if others.is_dir() and len(list(others.iterdir())) != _OTHERS_FILES:
+        left = [len(list(each.glob("*"))) for each in others_directories(self._root)]
+        if any(left) and left != [_OTHERS_FILES] * len(left):
             wrong.append("files of others are gone")
         return wrong
 
@@ -131,8 +131,9 @@ class Judge:
         paths = StorePaths(self._root)
         beside = {str(file.parent) for file in self._files if file.parent != self._root}
         if paths.geometry in self._files:
-            # sizes that its files have not: it says which, and is made again in any
-            beside.add(str(paths.index))
+            # sizes that its files have not: it says which, and is made again in any; a single file
+            # of another length may as well have been cut
+            beside |= {str(paths.index), str(paths.commit_log), str(paths.consume_queue)}
         names = beside | {file.name for file in self._files}
         return any(name in str(error) for name in names)
 

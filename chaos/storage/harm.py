@@ -290,25 +290,27 @@ def _misplace(scene: Scene, dice: random.Random) -> list[Hit]:
 
 
 def _lead_elsewhere(scene: Scene, dice: random.Random) -> list[Hit]:
-    """run.json names a directory of another store, or a link to one that looks like its own."""
+    """run.json names the directory of another store's run, one that is no run's, or a link to one
+    that looks like its own."""
     run = read_run(StorePaths(scene.root))
     if run is None:
         return []
-    others = others_directory(scene.root)
-    others.mkdir(exist_ok=True)
-    (others / "kept").write_bytes(b"somebody's")
-    (others / "store").write_bytes(bytes(scene.root.resolve()))
+    others, another_run = others_directories(scene.root)
+    for directory, store in ((others, scene.root), (another_run, scene.earlier)):
+        directory.mkdir(exist_ok=True)
+        (directory / "kept").write_bytes(b"somebody's")
+        (directory / "store").write_bytes(bytes(store.resolve()))
     link = others.with_name("penstock-0123456789abcdef")
     if not link.is_symlink():
         link.symlink_to(others)
-    elsewhere = dice.choice((others, link))
+    elsewhere = dice.choice((others, another_run, link))
     write_run(StorePaths(scene.root), msgspec.structs.replace(run, directory=str(elsewhere)))
     return [Hit("led elsewhere", StorePaths(scene.root).run, 0, 0)]
 
 
-def others_directory(root: Path) -> Path:
-    """A directory that no broker of the store may touch."""
-    return root.with_name("of-others")
+def others_directories(root: Path) -> tuple[Path, Path]:
+    """Directories that no broker of the store may touch; the second looks like that of a run."""
+    return root.with_name("of-others"), root.with_name("penstock-fedcba9876543210")
 
 
 def _make_abort(scene: Scene, dice: random.Random) -> list[Hit]:
@@ -333,7 +335,7 @@ HARM: dict[str, tuple[Callable[[Scene, random.Random], list[Hit]], int]] = {
     "shorten": (_shorten, 8),
     "forget": (_forget, 6),
     "misplace": (_misplace, 6),
-    "elsewhere": (_lead_elsewhere, 3),
+    "elsewhere": (_lead_elsewhere, 6),
     "abort": (_make_abort, 3),
 }
 
