@@ -23,6 +23,8 @@ _SQL92 = (
     "TAGS = 'a' AND NOT (n BETWEEN 1 AND 1E9)",
     "s CONTAINS 'o''clock' OR -n <= +1.5",
     "(" * 40 + "TRUE" + ")" * 40,
+    # deeper than any parser's stack, and no longer than a filter may be
+    "(" * 4000 + "TRUE" + ")" * 4000,
 )
 _TAGS = ("*", "a", "a || b", " || ", "x" * 5000)
 

@@ -131,6 +131,13 @@ def flushed_before_sync(flusher: Any) -> None:
     flusher.Flusher._flush_log = publish_first
 
 
+@canary("shared.filters.sql92_parser", "frames")
+def filters_nested_without_bound(parser: Any) -> None:
+    """A filter may be as deep as it is long, and a parser that has no stack for it takes the reader
+    with it."""
+    parser.MAX_NESTING = 1 << 30
+
+
 @canary("actors.writer.payloads.producer_rings", "frames")
 def ring_not_copied(producer_rings: Any) -> None:
     """A frame is checked and stored where it stands in a ring, whose producer can change it."""
