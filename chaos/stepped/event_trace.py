@@ -74,6 +74,7 @@ def small_config(store: Path, dice: random.Random) -> Config:
         group_port=0,
         transaction_port=0,
         gateway_enable=False,
+        monitor_enable=False,
     )
 
 

@@ -75,6 +75,7 @@ def settle(root: Path, config: Config, *, with_cleaner: bool = False) -> Recover
         group_port=0,
         transaction_port=0,
         gateway_enable=False,
+        monitor_enable=False,
         transient_store_pool_enable=False,
     )
     clock = SystemClock()

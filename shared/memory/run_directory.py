@@ -19,7 +19,8 @@ import os
 import re
 import stat
 import time
-from itertools import chain
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -159,6 +160,13 @@ def _places() -> tuple[Path, ...]:
     return _MEMORY, Path(os.environ.get("TMPDIR") or "/tmp")
 
 
+def _run_directories() -> Iterator[Path]:
+    """What has the name of one. Others have thousands of files there: no path is made of those."""
+    for place in _places():
+        with suppress(OSError):  # it is not there, or may not be read
+            yield from [place / name for name in os.listdir(place) if _NAME.fullmatch(name)]
+
+
 def run_places(run_id: str) -> list[Path]:
     """Where the directory of that run can be, on this machine; nowhere for what is no run's id."""
     if not _RUN_ID.fullmatch(run_id):
@@ -195,28 +203,27 @@ def abandoned_runs() -> list[Path]:
     """Run directories of this user that nothing can use again: their store is gone, and no actor
     of theirs lives. A start on a store removes its own; that of a store that is gone never comes.
     """
-    return [each for place in _places() for each in place.glob("penstock-*") if _abandoned(each)]
+    return list(filter(_abandoned, _run_directories()))
 
 
 def run_stores() -> list[Path]:
     """The stores that this user's run directories name, whether anything runs on them or not."""
-    found = set()
-    for directory in chain.from_iterable(place.glob("penstock-*") for place in _places()):
-        try:
-            mode = directory.lstat()
-            if stat.S_ISDIR(mode.st_mode) and mode.st_uid == os.geteuid():
-                found.add(Path(os.fsdecode((directory / "store").read_bytes())))
-        except OSError:
-            continue  # it was just removed, or is no run's
-    return sorted(found)
+    return sorted({Path(os.fsdecode(each)) for each in map(_store_of, _run_directories()) if each})
+
+
+def _store_of(directory: Path) -> bytes | None:
+    """What a run directory of this user names as its store."""
+    with suppress(OSError):  # it was just removed, or is no run's
+        mode = directory.lstat()
+        if stat.S_ISDIR(mode.st_mode) and mode.st_uid == os.geteuid():
+            return (directory / "store").read_bytes()
+    return None
 
 
 def _abandoned(directory: Path) -> bool:
     try:
         found = directory.lstat()
-        if not (_NAME.fullmatch(directory.name) and stat.S_ISDIR(found.st_mode)):
-            return False
-        if found.st_uid != os.geteuid():
+        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
             return False
         # its store is made before it, and is locked by the start that makes it
         if os.path.lexists(os.fsdecode((directory / "store").read_bytes())):
@@ -245,17 +252,10 @@ def remove_strays(store: Path, last_run: Run | None) -> None:
     The caller holds the store's lock, so no such start is still at work.
     """
     named, identity = last_run and last_run.path, _identity(store)
-    for place in _places():
-        for directory in place.glob("penstock-*"):
-            if directory == named or not _NAME.fullmatch(directory.name):
-                continue
-            try:
-                found = directory.lstat()
-                ours = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
-                if ours and (directory / "store").read_bytes() == identity:
-                    remove_directory(directory)
-            except FileNotFoundError:
-                continue  # another store's broker has removed it
+    for directory in _run_directories():
+        if directory != named and _store_of(directory) == identity:
+            with suppress(FileNotFoundError):  # another store's broker has removed it
+                remove_directory(directory)
 
 
 def join_run(run: Run) -> int:
