@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import json
 import os
 import re
 import shlex
@@ -11,9 +12,10 @@ import shutil
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import takewhile
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
@@ -100,15 +102,30 @@ def stack() -> Iterator[Stack]:
             subprocess.run(down, capture_output=True)
 
 
-def _run(stack: Stack, command: list[str]) -> str:
+@pytest.fixture(scope="module")
+def with_spark(stack: Stack) -> Iterator[Callable[[str], str]]:
+    """Runs Python that uses Spark; each start of Spark takes as long as many a document."""
+    command = [sys.executable, str(ROOT / "tests" / "spark" / "snippets.py")]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, **_place(stack)) as process:
+
+        def run(code: str) -> str:
+            print(json.dumps(code), file=process.stdin, flush=True)
+            assert process.stdout is not None
+            printed, error = json.loads(process.stdout.readline())
+            assert not error, f"{code}\n{printed}\n{error}"
+            return str(printed)
+
+        yield run
+
+
+def _place(stack: Stack) -> dict[str, Any]:
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    done = subprocess.run(
-        command,
-        cwd=stack.store.parent,
-        env={**os.environ, "PATH": path, **ANY_PORTS},
-        capture_output=True,
-        text=True,
-    )
+    return {"cwd": stack.store.parent, "env": {**os.environ, "PATH": path, **ANY_PORTS}}
+
+
+def _run(stack: Stack, command: list[str]) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, **_place(stack))
     assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
     return done.stdout
 
@@ -123,11 +140,13 @@ def documents_with(language: str) -> pytest.MarkDecorator:
 
 
 @documents_with("python")
-def test_the_python_in_a_document_runs_against_a_broker(document: Path, stack: Stack) -> None:
+def test_the_python_in_a_document_runs_against_a_broker(
+    document: Path, stack: Stack, with_spark: Callable[[str], str]
+) -> None:
     code = "\n".join(_blocks(document, "python"))
     code = code.replace("tcp://127.0.0.1:20911", stack.produce)
     code = code.replace("tcp://127.0.0.1:20912", stack.consume)
-    assert _run(stack, [sys.executable, "-c", code])
+    assert with_spark(code) if "spark" in code else _run(stack, [sys.executable, "-c", code])
 
 
 @documents_with("sh")
@@ -186,29 +205,6 @@ def _command(words: list[str]) -> click.Command:
         assert found is not None, f"no command penstock {' '.join(words)}"
         command = found
     return command
-
-
-def test_the_chinese_tutorial_has_the_commands_and_outputs_of_the_english_one() -> None:
-    english, chinese = (
-        re.findall(r"^```.*?^```$", (ROOT / "docs" / name).read_text(), re.M | re.S)
-        for name in ("tutorial.md", "zh/tutorial.md")
-    )
-    assert chinese == english
-
-
-def test_the_chinese_how_to_leads_to_every_english_one() -> None:
-    nav = (ROOT / "mkdocs.yml").read_text().partition("  - How to:\n")[2].partition("\n  - ")[0]
-    english = set(re.findall(r"\b([\w-]+\.md)$", nav, re.M))
-    chinese = (ROOT / "docs" / "zh" / "how-to.md").read_text()
-    assert len(english) > 15 and english - set(re.findall(r"\(\.\./([\w-]+\.md)", chinese)) == set()
-
-
-def test_the_chinese_page_of_errors_has_every_error_with_its_statuses() -> None:
-    english, chinese = (
-        re.findall(r"^\| `(\w+)`.*? \| (`[A-Z_`, ]+) \|", (ROOT / "docs" / name).read_text(), re.M)
-        for name in ("errors.md", "zh/errors.md")
-    )
-    assert chinese == english and len(english) > 20
 
 
 def test_every_make_target_that_is_named_exists() -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 _NOT_FOR_BUGS = {
     "test_packaging.py",
     "test_docs.py",
+    "test_chinese_docs.py",
     "test_demo.py",
     "test_peers.py",
     "test_plot.py",
