@@ -17,6 +17,7 @@ from pathlib import Path
 import psutil
 
 from penstock.shared.errors import StoreUnavailable
+from penstock.spark.home import home_of_links, is_installed
 from penstock.spark.java import java_home
 
 STARTED_S = 120.0
@@ -32,9 +33,12 @@ _DEPLOY = "org.apache.spark.deploy"
 
 
 def _home() -> Path:
+    """The one that a local session has: from it executors' Python workers start in a third of the
+    processor time."""
     import pyspark  # the extra
 
-    return Path(pyspark.__file__).parent
+    installed = Path(pyspark.__file__).parent
+    return home_of_links(installed) if is_installed(installed) else installed
 
 
 class Cluster:
