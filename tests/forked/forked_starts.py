@@ -35,7 +35,9 @@ MODULE = "penstock.cli.main"
 NOT_FORKED = {"bench", "chaos", "demo", "spark"}
 # What is looked at while Python starts, or while modules are imported.
 AT_START = ("PYTHON", "LD_", "MALLOC_", "GLIBC_", "LC_", "LANG", "TZ", "OPENBLAS_", "COVERAGE_")
-AT_IMPORT = ("PENSTOCK_FAULTS", "PENSTOCK_PURE")
+AT_IMPORT = ("PENSTOCK_PURE",)
+# A fork arms its points by these.
+FAULTS = ("PENSTOCK_FAULTS", "PENSTOCK_FAULTS_FIRED")
 REQUEST_BYTES = 1 << 17
 ROOM = "0" * (8 << 10)
 _PR_GET_TID_ADDRESS = 40
@@ -84,7 +86,7 @@ class Forks:
             self._begin()
         assert self._server is not None
         environment = os.environ if given[5] is None else _environment(given[5])
-        if _state(environment) != self._state:
+        if _state(environment) != self._state or not _can_be_armed(environment):
             return 0
         request = {
             "words": words[3:],
@@ -131,6 +133,18 @@ def _environment(listed: list[bytes]) -> dict[str, str]:
     return {name: value for name, _, value in pairs}
 
 
+def _can_be_armed(environment: Any) -> bool:
+    """What is wrong with its faults is for a true start to say."""
+    from penstock.shared.errors import ConfigError
+    from penstock.shared.faults import parse_faults
+
+    try:
+        parse_faults(environment.get(FAULTS[0], ""))
+    except ConfigError:
+        return False
+    return True
+
+
 def _state(environment: Any) -> list[object]:
     """What a started process has that one forked earlier has not, where it changes."""
     names = (each for each in dir(resource) if each.startswith("RLIMIT_"))
@@ -149,6 +163,8 @@ def _import_all() -> None:
     """Whatever commands and brokers import, sooner or later; nothing of it may start a thread."""
     before = dict(os.environ)
     os.environ["OPENBLAS_NUM_THREADS"] = "1"
+    for name in FAULTS:
+        os.environ.pop(name, None)
     from penstock.cli.main import COMMANDS
     from penstock.shared.memory.roster import ROSTER
     from penstock.shared.process.actor import import_actors
@@ -200,6 +216,7 @@ def _become(request: dict[str, Any], streams: list[int]) -> None:
     os.chdir(request["directory"])
     os.environ.clear()
     os.environ.update(request["environment"])
+    _arm()
     _show([sys.executable, "-m", MODULE, *request["words"]], request["environment"])
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         stream = _opened(number, getattr(sys, name))
@@ -209,6 +226,19 @@ def _become(request: dict[str, Any], streams: list[int]) -> None:
     sys.path[0] = request["directory"]
     sys.argv[1:] = request["words"]
     atexit.register(_leave_modules, dict(sys.modules))
+
+
+def _arm() -> None:
+    """Have each point do what the environment says, as a start has when it imports them."""
+    from penstock.shared import faults
+
+    if (armed := faults._from_environment()) is None:
+        return
+    unarmed, faults._faults = faults.crash_point, armed
+    for module in [each for name, each in sys.modules.items() if name.startswith("penstock.")]:
+        for name, value in [*vars(module).items()]:
+            if value is unarmed:
+                setattr(module, name, armed.hit)
 
 
 def _leave_modules(modules: dict[str, Any]) -> None:

@@ -118,6 +118,16 @@ def _ran(words: list[str], place: Path) -> tuple[int, str, str]:
     return done.returncode, done.stdout, done.stderr
 
 
+def test_it_fails_where_it_is_armed_to(forks: Forks, tmp_path: Path) -> None:
+    fired = tmp_path / "fired"
+    fired.touch()
+    armed = {"PENSTOCK_FAULTS": "start.before_abort=crash", "PENSTOCK_FAULTS_FIRED": str(fired)}
+    words = [*PENSTOCK, "up", "--port", "auto", "--store", str(tmp_path / "store")]
+    done = subprocess.run(words, env={**os.environ, **armed}, capture_output=True, timeout=WAIT_S)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert fired.read_text().split()[0] == "start.before_abort"
+
+
 def test_output_that_nobody_reads_ends_it_as_it_ends_a_program(forks: Forks) -> None:
     end, other = os.pipe()
     os.close(end)
