@@ -150,7 +150,7 @@ def _arrays(selection: Selection) -> Iterator[list[pa.Array]]:
     if selection.options.endpoint:
         for piece in selection.ranges:
             assert isinstance(piece, QueueRange), "a broker is asked by queue"
-            yield from read_from_broker(selection.options.endpoint, piece, columns, how)
+            yield from read_from_broker(selection.options.endpoint, [piece], columns, how)
         return
     with StoreDirectory(selection.options.path) as store:
         for piece in selection.ranges:

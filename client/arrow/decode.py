@@ -50,7 +50,8 @@ _FIRST_MS, _LAST_MS = -62_135_596_800_000, 253_402_300_799_999
 class Batch(NamedTuple):
     """Records, and what their consume queue entries say about them."""
 
-    topic: str | pa.StringArray  # of all, or of each
+    # of all, or of each
+    topic: str | pa.StringArray
     queue_id: int | Integers
     queue_offsets: Integers
     physical_offsets: Integers
@@ -62,10 +63,11 @@ class Batch(NamedTuple):
 
     def queue_of(self, index: int) -> tuple[str, int]:
         """Of one record."""
-        if isinstance(self.topic, str):
-            return self.topic, int(self.queue_id)
-        assert isinstance(self.queue_id, np.ndarray), "it goes with the topics"
-        return self.topic[index].as_py(), int(self.queue_id[index])
+        topic, queue_id = self.topic, self.queue_id
+        return (
+            topic if isinstance(topic, str) else topic[index].as_py(),
+            queue_id if isinstance(queue_id, int) else int(queue_id[index]),
+        )
 
     def part(self, which: slice | npt.NDArray[np.bool_]) -> Self:
         """Those of the records."""

@@ -1,11 +1,11 @@
-"""Reads a range of a queue from a running broker, as its consumers do: for executors elsewhere.
+"""Reads ranges of queues from a running broker, as its consumers do: for executors elsewhere.
 
 The records come as they stand in the log, and are decoded by the same code as those of files.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import Any
 
@@ -34,37 +34,63 @@ ONE_BY_ONE = 1024
 _Rows = Generator[list[pa.Array]]
 
 
-def read_from_broker(endpoint: str, piece: QueueRange, columns: Sequence[str], how: How) -> _Rows:
-    """The columns asked for, batch after batch. Raises ConnectError, BrokerTimeout,
-    OffsetOutOfRange where messages have expired, StoreDamaged as the mode says."""
+def read_from_broker(
+    endpoint: str, pieces: Sequence[QueueRange], columns: Sequence[str], how: How
+) -> _Rows:
+    """The columns asked for, batch after batch; each queue's rows in order. Raises ConnectError,
+    BrokerTimeout, OffsetOutOfRange where messages have expired, StoreDamaged as the mode says."""
     rows = Rows(columns, how)
-    left = piece
-    while left.start < left.stop:
-        stopped_at = yield from _read_together(endpoint, left, rows)
-        careful = left._replace(start=stopped_at, stop=min(stopped_at + ONE_BY_ONE, left.stop))
-        if careful.start < careful.stop:
-            yield from _read_one_by_one(endpoint, careful, rows)
-        left = left._replace(start=careful.stop)
+    for together in _at_once(pieces):
+        for left in (yield from _read_together(endpoint, together, rows)):
+            yield from _read_past_damage(endpoint, left, rows)
+
+
+def _at_once(pieces: Sequence[QueueRange]) -> Iterator[list[QueueRange]]:
+    """The pieces as one consumer after another reads them: queues of one topic, each once."""
+    held: dict[int, QueueRange] = {}
+    topic = ""
+    for piece in pieces:
+        if held and (piece.topic != topic or piece.queue_id in held):
+            yield [*held.values()]
+            held = {}
+        if piece.start < piece.stop:
+            held[piece.queue_id], topic = piece, piece.topic
+    if held:
+        yield [*held.values()]
+
+
+def _read_past_damage(endpoint: str, piece: QueueRange, rows: Rows) -> _Rows:
+    """A queue's rows from where damage was found, there or in a queue that was read with it."""
+    while piece.start < piece.stop:
+        left = yield from _read_together(endpoint, [piece], rows)
+        if not left:
+            return
+        careful = left[0]._replace(stop=min(left[0].start + ONE_BY_ONE, piece.stop))
+        yield from _read_one_by_one(endpoint, careful, rows)
+        piece = piece._replace(start=careful.stop)
 
 
 def _read_together(
-    endpoint: str, piece: QueueRange, rows: Rows
-) -> Generator[list[pa.Array], None, int]:
-    """Rows up to the end, or to where damage hides how many records came; the offset of that."""
-    how = rows.how
+    endpoint: str, pieces: Sequence[QueueRange], rows: Rows
+) -> Generator[list[pa.Array], None, list[QueueRange]]:
+    """Rows up to the ends, or to where damage hides how many records came; what is left then.
+
+    By one consumer: to begin another for each queue takes longer than the few rows of a batch.
+    """
+    how, topic = rows.how, pieces[0].topic
     consumer = Consumer(
-        topic=piece.topic,
-        start={piece.queue_id: piece.start},
-        queues=[piece.queue_id],
+        topic=topic,
+        start={piece.queue_id: piece.start for piece in pieces},
+        queues=[piece.queue_id for piece in pieces],
         follow=False,
         tags=how.tags,
         sql=how.sql,
         direct=False,
         **_arguments(endpoint),
     )
-    stopped_at = piece.stop
+    at: Mapping[int, int] = {}
     with consumer:
-        consumer.end_at({piece.queue_id: piece.stop})
+        consumer.end_at({piece.queue_id: piece.stop for piece in pieces})
         held: list[Message] = []
         held_bytes = 0
         try:
@@ -72,15 +98,16 @@ def _read_together(
                 held.append(message)
                 held_bytes += len(message.record)
                 if held_bytes >= BATCH_BYTES:
-                    yield from _rows_of(rows, piece, held)
+                    yield from _rows_of(rows, topic, held)
                     held, held_bytes = [], 0
         except StoreDamaged as error:
             if how.mode is Mode.FAILFAST or error.queue_offset is None:
                 raise
-            stopped_at = consumer.positions[piece.queue_id]
-        yield from _rows_of(rows, piece, held)
-        _check_skipped(consumer.skipped, piece, how)
-    return stopped_at
+            at = consumer.positions
+        yield from _rows_of(rows, topic, held)
+        _check_skipped(consumer.skipped, pieces, how)
+    left = [piece._replace(start=at.get(piece.queue_id, piece.stop)) for piece in pieces]
+    return [piece for piece in left if piece.start < piece.stop]
 
 
 def _read_one_by_one(endpoint: str, piece: QueueRange, rows: Rows) -> _Rows:
@@ -96,7 +123,7 @@ def _read_one_by_one(endpoint: str, piece: QueueRange, rows: Rows) -> _Rows:
             place, record = found
             if place.next_offset < offset:  # its topic was created again: the queue ends there
                 return
-            _check_skipped(place.min_offset - offset, piece, how)
+            _check_skipped(place.min_offset - offset, [piece], how)
             among = range(offset, place.next_offset)
             offset = max(place.next_offset, place.min_offset)
             try:
@@ -107,31 +134,33 @@ def _read_one_by_one(endpoint: str, piece: QueueRange, rows: Rows) -> _Rows:
                 yield from rows.reported_by_offset(piece.topic, piece.queue_id, offset - 1, error)
             else:
                 held = without_tombstones(whole)
-                _check_skipped(len(whole) - len(held), piece, how)
-                yield from _rows_of(rows, piece, selection.pick(held) if selection else held)
+                _check_skipped(len(whole) - len(held), [piece], how)
+                yield from _rows_of(rows, piece.topic, selection.pick(held) if selection else held)
 
 
 def _arguments(endpoint: str) -> dict[str, Any]:
     return Where(None, endpoint, None).arguments("consumers")
 
 
-def _check_skipped(count: int, piece: QueueRange, how: How) -> None:
+def _check_skipped(count: int, pieces: Sequence[QueueRange], how: How) -> None:
     if count > 0 and how.fail_on_data_loss:
+        first, others = pieces[0], len(pieces) - 1
+        more = f" and of {others} queue{'s'[: others > 1]} more" if others else ""
         raise OffsetOutOfRange(
             "messages that were to be read have expired meanwhile",
-            f"{count} of {piece.topic}/{piece.queue_id} from {piece.start}",
+            f"{count} of {first.topic}/{first.queue_id} from {first.start}{more}",
             'read again; with option("failOnDataLoss", "false") a query passes over them',
         )
 
 
-def _rows_of(rows: Rows, piece: QueueRange, held: Sequence[Message]) -> Iterator[list[pa.Array]]:
+def _rows_of(rows: Rows, topic: str, held: Sequence[Message]) -> Iterator[list[pa.Array]]:
     records = [message.record for message in held]
     sizes = np.array([len(record) for record in records], np.int64)
     heads = [bytes(record[AT_PHYSICAL_OFFSET : AT_PHYSICAL_OFFSET + 8]) for record in records]
     batch = rows.candidates(
         Batch(
-            piece.topic,
-            piece.queue_id,
+            topic,
+            np.array([message.queue_id for message in held], np.int64),
             np.array([message.queue_offset for message in held], np.int64),
             np.frombuffer(b"".join(heads), ">i8").astype(np.int64),
             sizes,
@@ -144,9 +173,10 @@ def _rows_of(rows: Rows, piece: QueueRange, held: Sequence[Message]) -> Iterator
 
 
 def _damage(batch: Batch, index: int) -> StoreDamaged:
+    topic, queue_id = batch.queue_of(index)
     return StoreDamaged(
         "a record that the broker has sent is damaged",
-        f"message {batch.queue_offsets[index]} of {batch.topic}/{batch.queue_id}, "
+        f"message {batch.queue_offsets[index]} of {topic}/{queue_id}, "
         f"at {batch.physical_offsets[index]}",
         "see what is wrong, on the broker's machine: penstock store verify STORE",
     )

@@ -66,9 +66,9 @@ def _from_broker(
     # see views.open_view
     from penstock.spark.reading.broker_scan import read_from_broker
 
-    for piece in ranges:
-        assert isinstance(piece, QueueRange), "a broker is asked by queue"
-        yield from read_from_broker(endpoint, piece, columns, how)
+    pieces = [piece for piece in ranges if isinstance(piece, QueueRange)]
+    assert len(pieces) == len(ranges), "a broker is asked by queue"
+    yield from read_from_broker(endpoint, pieces, columns, how)
 
 
 def _from_files(

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from penstock.bench.loads.stack import Stack, running_stack
 from penstock.client.connecting.asker import Asker
+from penstock.client.reading.consumer import Consumer
 from penstock.client.sending.producer import Producer
 from penstock.shared.errors import (
     ConfigError,
     ConnectError,
     InvalidArgument,
+    OffsetOutOfRange,
     StoreDamaged,
     TopicNotFound,
 )
 from penstock.shared.formats.record_layout import AT_QUEUE_OFFSET, AT_TOTAL_SIZE
+from penstock.spark.ranges import QueueRange
+from penstock.spark.reading.log_scan import LogRange
 from penstock.spark.reading.options import Options, parse_options
 from penstock.spark.reading.predicates import Predicate
 from penstock.spark.reading.rows import how_of
@@ -55,17 +60,17 @@ def stack() -> Iterator[Stack]:
 
 
 def rows(given: dict[str, str]) -> list[tuple[Any, ...]]:
-    options = parse_options(given)
-    schema = PenstockSource(given).schema()
-    return sorted(
-        (
-            row
-            for part in plan_query(options, [], schema.fieldNames())
-            for batch in read_partition(options, part, schema, how_of(options))
-            for row in zip(*(column.to_pylist() for column in batch.columns), strict=True)
-        ),
-        key=repr,
-    )
+    parts = plan_query(parse_options(given), [], PenstockSource(given).schema().fieldNames())
+    return sorted((row for part in parts for row in read(part, given)), key=repr)
+
+
+def read(part: Sequence[QueueRange | LogRange], given: dict[str, str]) -> list[tuple[Any, ...]]:
+    options, schema = parse_options(given), PenstockSource(given).schema()
+    return [
+        row
+        for batch in read_partition(options, part, schema, how_of(options))
+        for row in zip(*(column.to_pylist() for column in batch.columns), strict=True)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -181,10 +186,23 @@ def test_while_nothing_comes_a_stream_asks_a_broker_one_question_at_a_time(
     reader.stop()
 
 
+def test_a_task_reads_a_topics_queues_by_one_connection(
+    stack: Stack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts = plan_query(parse_options({"endpoint": stack.consume}), [], ["body"])
+    queues = {(piece.topic, piece.queue_id) for part in parts for piece in part}
+    topics = [{piece.topic for piece in part} for part in parts]
+    made: list[str] = []
+    monkeypatch.setattr(Consumer, "__init__", _counted(Consumer.__init__, made))
+    found = rows({"endpoint": stack.consume, "columns": "topic,queue_id,queue_offset"})
+    assert {row[:2] for row in found} == queues
+    assert len(made) == sum(map(len, topics)) < len(queues)
+
+
 def _counted(method: Callable[..., Any], asked: list[str]) -> Callable[..., Any]:
-    def counted(*given: Any) -> Any:
+    def counted(*given: Any, **named: Any) -> Any:
         asked.append(method.__name__)
-        return method(*given)
+        return method(*given, **named)
 
     return counted
 
@@ -226,3 +244,46 @@ def test_damaged_records_of_a_broker_are_dropped_or_reported_as_those_of_files()
         assert "queue 0, offset 30" in reported[1]
         with pytest.raises(StoreDamaged, match="queue 0, offset 1"):
             rows({**endpoint, "columns": "queue_offset"})
+
+
+def test_damage_in_one_queue_leaves_a_tasks_others_whole() -> None:
+    with running_stack(None, SMALL_FILES) as stack:
+        with Producer(store=stack.store) as producer:
+            producer.create_topic("orders", 3)
+            for number in range(90):
+                producer.send("orders", b"%d" % number * 20, queue=number % 3)
+            producer.flush(60)
+        path, endpoint = {"path": str(stack.store)}, {"endpoint": stack.consume}
+        columns = {"columns": "queue_id,queue_offset,physical_offset"}
+        while len(found := rows({**path, **columns})) < 90:
+            pass
+        segment = min((stack.store / "commitlog").glob("0*"))
+        with segment.open("r+b") as log:
+            for queue_id, offset in ((0, 11), (2, 3), (2, 29)):
+                (place,) = (row[2] for row in found if row[:2] == (queue_id, offset))
+                log.seek(place + AT_QUEUE_OFFSET + 7)
+                log.write(bytes([offset + 1]))
+        for mode in ("DROPMALFORMED", "PERMISSIVE"):
+            given = {"columns": "queue_id,queue_offset,body", "mode": mode}
+            came = rows({**endpoint, **given})
+            count = 90 if mode == "PERMISSIVE" else 87
+            assert len(came) == count == len({row[:2] for row in came})
+            assert [row[:3] for row in came] == [row[:3] for row in rows({**path, **given})]
+
+
+def test_messages_of_several_queues_that_have_expired_end_a_task_or_are_passed_over(
+    tmp_path: Path,
+) -> None:
+    with running_stack(tmp_path / "store", SMALL_FILES) as stack, Producer(store=stack.store) as to:
+        to.create_topic("orders", 2)
+        for number in range(40):
+            to.send("orders", bytes(1 << 20), queue=number % 2)
+        to.flush(60)
+    (tmp_path / "store" / "commitlog" / f"{0:020}").unlink()
+    planned = [QueueRange("orders", 0, 0, 20), QueueRange("orders", 1, 0, 20)]
+    with running_stack(tmp_path / "store", SMALL_FILES) as stack:
+        given = {"endpoint": stack.consume, "columns": "queue_id,queue_offset"}
+        with pytest.raises(OffsetOutOfRange, match=r"of orders/0 from 0 and of 1 queue more"):
+            read(planned, given)
+        left = read(planned, {**given, "failOnDataLoss": "false"})
+    assert 0 < len(left) < 40 and {row[0] for row in left} == {0, 1}
