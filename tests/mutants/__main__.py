@@ -97,15 +97,18 @@ def try_bug(tree: Path, bug: Bug, limit_s: float, near: int) -> Outcome:
         with planted(tree, bug) as refused:
             some = tests[done : done + steps[0]]
             found_by = refused or run_tests(tree, some, limit_s, excluded)
-        if found_by == ENDLESS and run_tests(tree, some, limit_s, excluded) == ENDLESS:
-            break  # these take as long without the bug, too
-        if "::" in found_by and run_tests(tree, [found_by.split(" - ")[0]], limit_s):
-            # a test that fails on this machine, or only sometimes, has found nothing
-            excluded.append(found_by.split(" - ")[0])
-        elif found_by:
-            return Outcome(bug, found_by, time.monotonic() - began)
-        else:
+        if not found_by:
             done += steps.pop(0)
+            continue
+        failed = [found_by.split(" - ")[0]] if "::" in found_by else some
+        if refused or not (without := run_tests(tree, failed, limit_s, excluded)):
+            return Outcome(bug, found_by, time.monotonic() - began)
+        if found_by == without == ENDLESS:
+            break  # these take as long without the bug, too
+        if "::" not in found_by:
+            raise SystemExit(f"without a bug, too, {' '.join(map(str, some))}: {without}")
+        # a test that fails on this machine, or only sometimes, has found nothing
+        excluded += failed
     return Outcome(bug, "", time.monotonic() - began)
 
 
