@@ -94,11 +94,12 @@ def nearest_tests(root: Path, path: Path) -> list[Path]:
     holders = Counter(word for test in tests for word in words(test))
 
     def rank(test: Path) -> tuple[bool, bool, int, bool, float, str]:
-        is_another = not test.stem.startswith(own)
         is_long = not _LAST.isdisjoint(test.relative_to(root).parts)
         names = imported(test) | fixtures(test.parent)
         is_elsewhere = folder == root / "tests" or folder not in test.parents
         near = min((distance.get(name, far) for name in names), default=far)
+        # every actor has a test_actor.py
+        is_another = not test.stem.startswith(own) or (is_elsewhere and near > 0)
         near = near if is_elsewhere else min(near, 1)
         likeness = sum(1 / holders[word] for word in words(test) & words(path))
         return is_another, is_long, near, is_elsewhere, -likeness, str(test)

@@ -103,6 +103,12 @@ def test_tests_that_have_all_from_fixtures_are_near_what_their_folder_is_for(nam
     assert own and own <= {*tests[: len(own) + 2]}
 
 
+def test_tests_of_other_files_with_the_same_name_are_not_a_files_own() -> None:
+    tests = nearest.nearest_tests(ROOT, ROOT / "actors" / "coordinator" / "actor.py")
+    first, second = (test.relative_to(ROOT / "tests" / "actors") for test in tests[:2])
+    assert str(first) == "coordinator/test_actor.py" and second.parts[0] == "coordinator"
+
+
 def test_the_compiled_loops_are_tried_by_the_tests_of_the_compiled_module_first() -> None:
     tests = nearest.nearest_tests(ROOT, ROOT / "shared" / "loops" / "native" / "record.pxi")
     compiled = {*(ROOT / "tests" / "shared" / "loops").glob("test_native_*.py")}
