@@ -89,7 +89,7 @@ N ?= 30
 .PHONY: mutants
 mutants: setup ## put N (30) small bugs into copies of the code, and tell which no test finds
 	.venv/bin/python tests/mutants --count $(N) $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only $(ONLY)) \
-	  $(if $(NEAR),--near $(NEAR)) $(if $(FROM),--from $(FROM))
+	  $(if $(NEAR),--near $(NEAR)) $(if $(FROM),--from $(FROM)) $(if $(QUICK),--quick)
 
 .PHONY: interop
 interop: setup ## the same stores in a real RocketMQ and here; needs Java 17 and Maven

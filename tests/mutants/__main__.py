@@ -4,6 +4,7 @@
     make mutants N=300 SEED=7           the same ones again
     make mutants ONLY=shared/formats    in these files only; several beginnings with commas between
     make mutants NEAR=12                with the 12 nearest test files of each alone: quicker
+    make mutants QUICK=1                without tests that start a broker
     make mutants N=300 SEED=7 FROM=107  on from the 107th, where a run was broken off
 
 Each bug is tried against the tests nearest to its file, then the next nearest, until one fails that
@@ -111,6 +112,7 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=max(1, (os.cpu_count() or 1) // 2))
     parser.add_argument("--limit", type=float, default=900, help="seconds for one bug's tests")
     parser.add_argument("--near", type=int, default=sum(STEPS), help="test files for one bug")
+    parser.add_argument("--quick", action="store_true", help="without tests that start a broker")
     arguments = parser.parse_args()
     if not 1 <= arguments.first <= arguments.count:
         parser.error(f"--from is a number from 1 to --count, {arguments.count}")
@@ -125,7 +127,7 @@ def main() -> int:
     ):
         trees: Queue[Tree] = Queue()
         for number in range(arguments.jobs):
-            trees.put(Tree(Path(home) / str(number)))
+            trees.put(Tree(Path(home) / str(number), not arguments.quick))
 
         def work(bug: Bug) -> Outcome:
             tree = trees.get()

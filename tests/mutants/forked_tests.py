@@ -1,9 +1,9 @@
 """Runs pytest as forks of one process that has imported what is not the tree's: its start takes two
 seconds of a processor, and a fork a quarter of that.
 
-It is run in the tree and reads lines of JSON, [seconds, words for pytest], and answers each with
-[exit code, what was printed]; the code is null where time was up. What the tree has is imported by
-each fork for itself, for it may have a bug by then.
+It is run in the tree and reads lines of JSON, [seconds, whether brokers may be started, words for
+pytest], and answers each with [exit code, what was printed]; the code is null where time was up.
+What the tree has is imported by each fork for itself, for it may have a bug by then.
 """
 
 from __future__ import annotations
@@ -31,19 +31,21 @@ _OPTIONS = ("-W", "ignore::pytest.PytestAssertRewriteWarning")
 class QuickFirst:
     """Has tests begin in the order of what they took before; most bugs are found by a quick one.
 
-    Those that have not run yet come between, and what starts no broker before the others.
+    Those that have not run yet come between, and what starts no broker before the others, or
+    instead of them.
     """
 
-    def __init__(self, taken: dict[str, float], tell: int) -> None:
-        self._taken, self._tell = taken, tell
+    def __init__(self, taken: dict[str, float], brokers: bool, tell: int) -> None:
+        self._taken, self._brokers, self._tell = taken, brokers, tell
         self._seen: dict[str, float] = {}
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        def seconds(item: pytest.Item) -> float:
-            is_long = not _BROKERS.isdisjoint(getattr(item, "fixturenames", ()))
-            return self._taken.get(item.nodeid, 5 if is_long else 1)
+        def starts_broker(item: pytest.Item) -> bool:
+            return not _BROKERS.isdisjoint(getattr(item, "fixturenames", ()))
 
-        items.sort(key=seconds)
+        if not self._brokers:
+            items[:] = [item for item in items if not starts_broker(item)]
+        items.sort(key=lambda item: self._taken.get(item.nodeid, 5 if starts_broker(item) else 1))
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         self._seen[report.nodeid] = self._seen.get(report.nodeid, 0) + report.duration
@@ -105,11 +107,11 @@ def main() -> None:
     import_others()
     taken: dict[str, float] = {}
     for line in sys.stdin:
-        limit_s, words = json.loads(line)
+        limit_s, brokers, words = json.loads(line)
         with _file() as printed, _file() as told:
             pid = os.fork()
             if pid == 0:
-                run(words, printed.fileno(), QuickFirst(taken, told.fileno()))
+                run(words, printed.fileno(), QuickFirst(taken, brokers, told.fileno()))
             code = wait(pid, limit_s)
             for each in printed, told:
                 each.seek(0)

@@ -24,8 +24,8 @@ _moments_s = count(1)
 class Tree:
     """What is tracked, as it stands here, and the compiled loops."""
 
-    def __init__(self, place: Path) -> None:
-        self.place = place
+    def __init__(self, place: Path, brokers: bool) -> None:
+        self.place, self._brokers = place, brokers
         listed = subprocess.run(
             ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True
         )
@@ -78,7 +78,7 @@ class Tree:
         left_out = [f"--deselect={name}" for name in excluded]
         words = [*options, *left_out, *map(str, tests)]
         assert self._forks.stdin is not None and self._forks.stdout is not None
-        self._forks.stdin.write(json.dumps([limit_s, words]) + "\n")
+        self._forks.stdin.write(json.dumps([limit_s, self._brokers, words]) + "\n")
         self._forks.stdin.flush()
         code, said = json.loads(self._forks.stdout.readline())
         self._remove_runs()
