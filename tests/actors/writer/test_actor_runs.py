@@ -129,3 +129,17 @@ def test_a_wrong_run_refuses_the_frame_and_what_is_behind_it(
     assert isinstance(alone, Refused)
     (answer,) = producer.append([b"x"])
     assert told(answer) == [(0, 0, 0)], "a frame of one run that is refused is answered for good"
+
+
+def test_a_batch_is_measured_by_its_own_records_and_not_by_what_comes_after_it(
+    pipeline: Callable[..., Any], client: Callable[..., Any], frame: Callable[..., bytes]
+) -> None:
+    broker = pipeline(max_message_size_bytes=10_000)
+    broker.allocate(1)
+    producer = client(broker, broker.start(Writer))
+    one, two = frame("orders", 0, [bytes(5_000)] * 2), frame("orders", 1, [bytes(10_000)])
+    (answer,) = producer.append_runs([run_of(0, 2, batch=True), run_of(1, 1)], one + two)
+    assert told(answer) == [(0, 0, 0), (2, 0, len(one))]
+    one = frame("orders", 0, [bytes(5_000), bytes(5_001)])
+    (answer,) = producer.append_runs([run_of(0, 2, batch=True), run_of(1, 1)], one + two)
+    assert isinstance(answer, Refused) and "the batch is larger than 10000 bytes" in answer.what

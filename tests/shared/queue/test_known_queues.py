@@ -15,6 +15,7 @@ from penstock.shared.queue.known_queues import (
     UNKNOWN,
     KnownQueues,
     QueueEnd,
+    lacks_lines,
     load_known_queues,
     make_known_queues,
     replace_known_queues,
@@ -154,3 +155,16 @@ def test_a_run_s_memory_goes_before_the_list_where_it_has_entries_and_has_come_f
     found = with_memory(known, table, 6, {"gone"})
     assert found == known | {"orders/0": QueueEnd(5, UNKNOWN)}
     table.close()
+
+
+@pytest.mark.parametrize("strange", [b"\n", b"\0\n", b"orders/0\n\n", b"orders/1 7 7 00000000\n"])
+@pytest.mark.parametrize("place", range(4))
+def test_a_list_with_anything_strange_at_any_place_has_lost_lines(
+    tmp_path: Path, place: int, strange: bytes
+) -> None:
+    file = tmp_path / "queues"
+    replace_known_queues(file, {"orders/0": QueueEnd(5, 6), "orders/2": QueueEnd(7, 8)})
+    lines = file.read_bytes().splitlines(keepends=True)
+    assert len(lines) == 3 and not lacks_lines(file)
+    file.write_bytes(b"".join([*lines[:place], strange, *lines[place:]]))
+    assert lacks_lines(file)

@@ -7,6 +7,7 @@ from typing import Any
 
 from penstock.client.core.groups.send_back import SendBack
 from penstock.shared.errors import (
+    BrokerBusy,
     ConnectError,
     OffsetOutOfRange,
     PenstockError,
@@ -192,3 +193,24 @@ def test_a_record_that_nobody_can_store_has_its_outcome_and_holds_no_other_up(
     found = dict(core.outcomes())
     assert isinstance(found.pop("full"), PropertiesTooLarge)
     assert found == {0: None, 1: None} and keys(wire) == ["k0", "k1"] and not len(core)
+
+
+def test_what_waits_for_a_topic_that_is_refused_hears_why_and_other_answers_are_not_taken_for_it(
+    make_wire: Callable[[], Any],
+) -> None:
+    wire, core = make_wire(), Driven()
+    wire.core = core
+    core.need_topic("a", 1)
+    core.need_topic("b", 1)
+    put(core, "b")
+    list(core.outgoing(5000))
+    first, second = core.sent(messages.CreateTopic)
+    assert (first.topic, second.topic) == ("a", "b")
+    for request in (second.request + 1, 5000):
+        core.received([encode(refusal(TopicNotFound("it is another's"), request))], 5000)
+    busy = refusal(BrokerBusy("not now"), second.request)
+    core.received([encode(busy)], 5000)
+    assert core.outcomes() == [], "it is asked for again"
+    core.received([encode(refusal(TopicNotFound("none is made"), second.request))], 5000)
+    ((tag, error),) = core.outcomes()
+    assert tag == 0 and isinstance(error, TopicNotFound) and error.what == "none is made"
