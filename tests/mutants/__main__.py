@@ -76,18 +76,20 @@ def try_bug(tree: Tree, bug: Bug, limit_s: float, near: int) -> Outcome:
         with tree.planted(path, bug.mutant) as refused:
             some = tests[done : done + steps[0]]
             found_by = refused or tree.run(some, limit_s, excluded)
+            named = [found_by.split(" - ")[0]] if "::" in found_by else []
+            # by itself, too: it may have failed of what others had left, or by a busy machine
+            is_sure = not named or bool(tree.run(named, limit_s))
         if not found_by:
             done += steps.pop(0)
             continue
-        failed = [found_by.split(" - ")[0]] if "::" in found_by else some
-        if refused or not (without := tree.without(failed, limit_s, excluded)):
+        if refused or is_sure and not (without := tree.without(named or some, limit_s, excluded)):
             return Outcome(bug, found_by, time.monotonic() - began)
-        if found_by == without == ENDLESS:
+        if is_sure and found_by == without == ENDLESS:
             break  # these take as long without the bug, too
-        if "::" not in found_by:
+        if not named:
             raise SystemExit(f"without a bug, too, {' '.join(map(str, some))}: {without}")
         # a test that fails on this machine, or only sometimes, has found nothing
-        excluded += failed
+        excluded += named
     return Outcome(bug, "", time.monotonic() - began)
 
 

@@ -85,3 +85,9 @@ def test_a_producer_is_told_the_queue_of_the_half_topic_and_nobody_makes_it(prod
     assert routed == Routed(7, HALF_TOPIC, 1)
     (refused,) = producer.ask(encode_header(CreateTopic(8, HALF_TOPIC, 3)))
     assert isinstance(refused, Refused)
+
+
+def test_records_of_other_topics_may_follow_in_the_frame(producer: Any) -> None:
+    plain = Record("orders", b"no half message", born_host=HOST)
+    answer = send(producer, half(), plain, half(UNIQ_KEY="K2"))
+    assert isinstance(answer, Appended) and [run.first for run in answer.runs] == [0, 1, 2]
