@@ -65,3 +65,13 @@ def test_a_million_open_ones_take_a_megabyte() -> None:
     table.extend(1_000_000)
     assert table.open == 1_000_000 and table.size_bytes == 1_000_000
     assert sys.getsizeof(table._states) < 1_300_000
+
+
+def test_one_whose_producer_was_asked_more_often_than_is_counted_is_open_and_may_end() -> None:
+    table = HalfTable(5)
+    table.extend(7)
+    for _ in range(2 * MOST_CHECKS):
+        table.count_check(5)
+    assert table.state(5) == MOST_CHECKS and table.is_open(5)
+    assert list(table.open_from(0)) == [5, 6]
+    assert table.finish(5, COMMITTED) and not table.is_open(5) and table.oldest == 6

@@ -56,3 +56,15 @@ def test_entries_are_those_of_all_files_that_have_some(tmp_path: Path) -> None:
         assert list(queue.entries(start, stop)["offset"]) == list(range(start, stop))
         assert queue.raw_entries(start, stop) == whole[start * ENTRY.size : stop * ENTRY.size]
     files.close()
+
+
+@pytest.mark.parametrize("log_start", [0, 1, 5, 100])
+def test_it_is_dispatched_to_the_end_of_its_newest_record_that_the_log_has(
+    tmp_path: Path, log_start: int
+) -> None:
+    raw = b"".join(ENTRY.pack(at * at, 2 * at + 1, 7) for at in range(10))
+    (tmp_path / segment_name(0)).write_bytes(raw + bytes(5 * ENTRY.size))
+    files = FileCache()
+    queue = QueueFiles(files, tmp_path, "orders", 0, log_start)
+    assert queue.dispatched_to == (100 if log_start < 100 else 0)
+    files.close()

@@ -1,0 +1,24 @@
+"""What a record says of itself that the log has no room for."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.shared.formats.record import Record, encode_record
+from penstock.shared.formats.record_check import jumps
+
+# its topic may be empty
+SMALLEST = len(encode_record(Record("t", b"", b""))) - 1
+
+
+@given(
+    st.integers(0, 1 << 40), st.integers(0, 1 << 50), st.integers(0, 1000), st.integers(-3, 1000)
+)
+def test_a_queue_offset_jumps_where_the_log_has_no_room_for_the_messages_before_it(
+    end: int, log_start: int, room: int, more: int
+) -> None:
+    position = log_start + room * SMALLEST
+    assert jumps(end + more, end, position, log_start) == (more > room)
+    assert jumps(end + room + 1, end, position + SMALLEST - 1, log_start)
+    assert not jumps(end + room, end, position, log_start)
