@@ -92,6 +92,9 @@ class FrameCheck:
         self._max_record_bytes = config.max_record_bytes
         self._max_body_bytes = config.max_message_size_bytes
         self._max_batch_bytes = config.mapped_file_size_commit_log_bytes - BLANK_HEADER_BYTES
+        # of the topics as they were at this version: each frame asks
+        self._version = -1
+        self._known_topics: dict[str, tuple[bytes, int]] = {}
 
     def frame(self, peer: bytes, request: Append, payload: memoryview, now_ms: int) -> CheckedFrame:
         """The frame, of which nothing is stored yet. Raises what `starts` raises."""
@@ -150,21 +153,28 @@ class FrameCheck:
     def _queues_of(self, runs: Sequence[QueueRun]) -> list[RunOf]:
         """Whose the records of a frame are said to be, once there are such queues."""
         queues: list[RunOf] = []
-        topics: dict[str, tuple[bytes, int]] = {}
         for run in runs:
             topic, queue_id = run.topic, run.queue_id
-            found = topics.get(topic)
-            if found is None:
-                found = topics[topic] = topic.encode(), self._topics.queues(topic)
-                if not found[1]:
-                    raise self._topics.not_found(topic)
-            name, count = found
+            name, count = self._known(topic)
             if not 0 <= queue_id < count:
                 raise self._topics.no_such_queue(topic, queue_id, count)
             if not run.count:
                 raise InvalidMessage("a run of the frame holds no record", f"{topic}/{queue_id}")
             queues.append((name, queue_id, run.count))
         return queues
+
+    def _known(self, topic: str) -> tuple[bytes, int]:
+        """A topic's name as records have it, and how many queues it has. Raises TopicNotFound."""
+        if self._version != self._topics.version:
+            self._version = self._topics.version
+            self._known_topics.clear()
+        found = self._known_topics.get(topic)
+        if found is None:
+            count = self._topics.queues(topic)
+            if not count:  # what is not there has any number of names
+                raise self._topics.not_found(topic)
+            found = self._known_topics[topic] = topic.encode(), count
+        return found
 
     def _check_batch(self, run: QueueRun, payload: bytes | memoryview, starts: list[int]) -> None:
         size = body_bytes = starts[-1] - starts[0]
