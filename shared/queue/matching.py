@@ -47,12 +47,13 @@ def read_matching(
     condition may be long and the properties too: when time is up it ends after a record, but not
     before the first.
     """
-    raw = queues.entries(slot, start, stop)
+    window = queues.window(slot, start, stop)
+    raw = window.raw
     found = entries(raw)
     sizes = found["size"]
     is_twice = (found["offset"][1:] == found["offset"][:-1]) & (sizes[:-1] != BLANK_SIZE)
     count = int(is_twice.argmax()) if is_twice.any() else len(found)
-    found = found[: queues.before_lost(slot, start, raw, count)]
+    found = found[: queues.before_lost(start, window, count)]
     sizes = found["size"]
     stop = start + len(found)  # a segment of the queue may end before
     may = chosen.may_match(found["tags_code"].astype(np.int64)) & (sizes != BLANK_SIZE)

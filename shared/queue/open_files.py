@@ -56,6 +56,10 @@ class ConsumeQueueFiles:
             )
         return raw
 
+    def begins_segment(self, offset: int) -> bool:
+        """Whether the entry of this offset is the first of its segment."""
+        return offset * CQ_ENTRY_BYTES % self._segment_bytes == 0
+
     def handle(self, key: QueueKey, base: int, slot: int = 0) -> int:
         """The open file of a segment. Raises FileNotFoundError where there is none.
 

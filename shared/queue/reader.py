@@ -23,11 +23,12 @@ from penstock.shared.layout import CQ_ENTRY_BYTES, StorePaths
 from penstock.shared.log.reader import LogReader
 from penstock.shared.loops.active import log_ranges
 from penstock.shared.memory.positions import Positions
-from penstock.shared.memory.queue_table import QueueTable
+from penstock.shared.memory.queue_table import QueueKey, QueueTable
 from penstock.shared.memory.run_directory import Run
 from penstock.shared.next_steps import rebuild, verify
 from penstock.shared.queue.found_records import FoundRecords, piece_of
 from penstock.shared.queue.open_files import ConsumeQueueFiles
+from penstock.shared.queue.window import Window, have_one_place
 
 if TYPE_CHECKING:
     import numpy as np
@@ -73,6 +74,7 @@ class QueueReader:
         self._table = QueueTable(run.queues)
         # the max offset of each slot, as it is at any moment: a view of the shared memory
         self._ends = self._table.max_offsets()
+        self._keys: dict[int, QueueKey] = {}
         self._topics: dict[str, dict[int, int]] = {}
         self._seen = self._deleted = 0
         # topic -> how many of its queues are read, where somebody has said so
@@ -88,12 +90,20 @@ class QueueReader:
         count = self._positions["queue_count"]
         if self._positions["deleted_queues"] != self._deleted:
             self._begin_again()
-        for slot, key in self._table.keys(self._seen, count):
+        for slot in range(self._seen, count):
+            key = self._key(slot)
             is_read = key.queue_id < self._limits.get(key.topic, 1 << 31)
             if is_read and not self._table.is_deleted(slot):
                 self._topics.setdefault(key.topic, {})[key.queue_id] = slot
         self._seen = count
         return self._topics.get(topic, {})
+
+    def _key(self, slot: int) -> QueueKey:
+        """Which queue a slot is of that is counted: it is never another one's."""
+        found = self._keys.get(slot)
+        if found is None:
+            found = self._keys[slot] = self._table.key(slot)
+        return found
 
     def limit(self, limits: Mapping[str, int]) -> None:
         """Of these topics no more than this many queues are read from now on."""
@@ -170,9 +180,10 @@ class QueueReader:
         a file of the queue or of the log is gone.
         """
         stop = min(self._table.max_offset(slot), start + min(most, ENTRIES_AT_ONCE))
-        raw = self._before_damage(self.entries(slot, start, stop))
+        window = self.window(slot, start, stop)
+        raw = self._before_damage(window.raw)
         found, taken = self.found_by(raw, max_bytes)
-        count = self.before_lost(slot, start, raw, taken)
+        count = self.before_lost(start, window, taken)
         if count != taken:
             found, count = self.found_by(raw[: count * CQ_ENTRY_BYTES], max_bytes)
         return found, start + count
@@ -202,32 +213,10 @@ class QueueReader:
                     return raw[: number * CQ_ENTRY_BYTES]
         return raw
 
-    def before_lost(self, slot: int, start: int, raw: bytes, count: int) -> int:
-        """How many of the first `count` of these entries, from `start` on, come before one of a
-        lost message of which no damage is known.
-
-        Such an entry has the place of a neighbour: where nobody knows what was there, a start lets
-        it lead to the next record of its queue, or to the last one (see build_queues.py). Of the
-        two it is the record that says whose it is. The caller has ended the `count` before an entry
-        that has the place of the next one among them.
-        """
-        is_all = 0 < count == len(raw) // CQ_ENTRY_BYTES
-        if is_all and self._is_twice(slot, start + count, raw[-CQ_ENTRY_BYTES:]):
-            count -= 1
-        if raw and (not count or self._is_twice(slot, start - 1, raw)):
-            count = int(self._named(ENTRY.unpack_from(raw)[0]) in (start, _UNKNOWN))
-        return count
-
-    def _is_twice(self, slot: int, offset: int, entry: bytes) -> bool:
-        """Whether the entry of this offset, if there is one, has the place of the entry given."""
-        low, high = self.range(slot)
-        leads_somewhere = 0 < ENTRY.unpack_from(entry)[1] < BLANK_SIZE
-        if not (low <= offset < high and leads_somewhere):
-            return False
-        try:
-            return entry[:8] == self._read(slot, offset, offset + 1)[:8]
-        except (OSError, StoreDamaged):
-            return False  # what cannot be read says nothing of its neighbours
+    def before_lost(self, start: int, window: Window, count: int) -> int:
+        """How many of the first `count` entries, from `start` on, come before one of a lost message
+        of which no damage is known."""
+        return window.before_lost(count, lambda at: self._named(at) in (start, _UNKNOWN))
 
     def _named(self, position: int) -> int:
         """The queue offset that the record at a log offset says it has."""
@@ -248,7 +237,8 @@ class QueueReader:
             for position, size, _ in ENTRY.iter_unpack(raw):
                 if position != lost_at and not self.is_damaged(position, size):
                     entry = ENTRY.pack(position, size, 0)
-                    if not any(self._is_twice(slot, start + step, entry) for step in (-1, 1)):
+                    beside = (self._beside(slot, start + step) for step in (-1, 1))
+                    if not any(have_one_place(entry, each) for each in beside):
                         return start
                     lost_at, owner = position, self._named(position)
                 if position == lost_at and owner in (start, _UNKNOWN):
@@ -271,13 +261,42 @@ class QueueReader:
         Raises StoreDamaged where the first one leads nowhere: a queue has none such below its end,
         unless the log is known to be damaged.
         """
-        key = self._table.key(slot)
-        raw = self._read(slot, start, stop)
+        return self._leading(slot, start, self._read(slot, start, stop))
+
+    def window(self, slot: int, start: int, stop: int) -> Window:
+        """The same with the entries beside them, mostly by one read. Raises StoreDamaged."""
+        low, high = self.range(slot)
+        lead = int(low < start and not self._files.begins_segment(start))
+        read = self._read(slot, start - lead, min(stop + 1, high))
+        at = lead * CQ_ENTRY_BYTES
+        end = at + (stop - start) * CQ_ENTRY_BYTES
+        raw = self._leading(slot, start, read[at:end])
+        after = at + len(raw)
+        return Window(
+            raw,
+            read[:at] or self._beside(slot, start - 1),
+            read[after : after + CQ_ENTRY_BYTES]
+            or self._beside(slot, start + len(raw) // CQ_ENTRY_BYTES),
+        )
+
+    def _beside(self, slot: int, offset: int) -> bytes:
+        """The entry of this offset; b"" where there is none, or none that can be read: that says
+        nothing of its neighbours."""
+        low, high = self.range(slot)
+        try:
+            return self._read(slot, offset, offset + 1) if low <= offset < high else b""
+        except (OSError, StoreDamaged):
+            return b""
+
+    def _leading(self, slot: int, start: int, raw: bytes) -> bytes:
+        """The entries before the first that leads nowhere. Raises StoreDamaged where that is the
+        first of them."""
         if self._log.damaged or all_lead_somewhere(raw):
             return raw
         rows = enumerate(ENTRY.iter_unpack(raw))
         whole = next(number for number, (offset, size, _) in rows if size <= 0 or offset < 0)
         if not whole:
+            key = self._key(slot)
             raise StoreDamaged(
                 "an entry of a consume queue leads to no message",
                 f"topic {key.topic}, queue {key.queue_id}, offset {start}",
@@ -292,7 +311,7 @@ class QueueReader:
 
     def _read(self, slot: int, start: int, stop: int) -> bytes:
         """Entries as they are in the files. Raises QueueDeleted, FileNotFoundError."""
-        key = self._table.key(slot)
+        key = self._key(slot)
         try:
             raw = self._files.read(key, start, stop, slot)
         except FileNotFoundError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -217,6 +218,22 @@ def test_one_look_is_bounded_in_entries(
     store.count(0, "orders", 0, 0, 8)
     assert store.reader.read(0, 0, 1 << 20)[1] == 3
     assert store.reader.read(0, 6, 1 << 20)[1] == 8
+
+
+def test_the_entries_of_a_look_and_their_neighbours_are_read_at_once(
+    open_store: Callable[..., Store], make_record: RecordMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = open_store(two_queues(make_record, [0] * 8, [20] * 8))
+    store.count(0, "orders", 0, 0, 8)
+    reads = []
+
+    def pread(handle: int, size: int, at: int) -> bytes:
+        reads.append((at, size))
+        return os.preadv(handle, [found := bytearray(size)], at) and bytes(found)
+
+    monkeypatch.setattr(os, "pread", pread)
+    assert store.reader.read(0, 3, 1 << 20, 2)[1] == 5
+    assert reads == [(2 * ENTRY.size, 4 * ENTRY.size)]
 
 
 def test_what_is_not_published_yet_is_not_read(
