@@ -123,7 +123,9 @@ class Gateway(Actor):
         # of all the sockets that were inherited, the others' have been closed
         self._limit = stage.connection_limit(stage.config.max_connections)
         self._due_ms = 0
-        self._more = False
+        self._more = self._is_plain = False
+        self._may_read = True
+        self._for_sends = {self._sends.socket, self._connections.handle}
         stage.listen(self._sends.socket)
         stage.listen(self._groups.socket)
         stage.listen(self._producers.socket)
@@ -165,46 +167,75 @@ class Gateway(Actor):
         if is_due:
             self._due_ms = now_ms + TICK_MS // 2
             self._by_the_clock(now_ms)
-        done = taken = 0
-        if not self._stage.stopping:
-            taken = self._connections.accept(now_ms)
-            if taken or is_due:
-                self._limit.tend(now_ms)
-                self._keep("client_count", len(self._connections))
-            done += taken
-        may_read = self._sends.has_room and not self._stage.stopping
-        if is_due or not may_read or self._has_news():
-            for connection, frame in self._connections.frames(now_ms, may_read):
-                self._take(connection, frame, now_ms)
-                done += 1
+        self._more, self._is_plain = False, not is_due and self._has_only_sends()
+        done = 0 if self._is_plain else self._accept(now_ms, is_due)
+        done += self._read(now_ms, is_due)
         # What most wait for, and its answers, come first: all else takes as long as a message by
         # itself. But what a group gives back is sent, too.
-        has_heard = is_due or self._stage.heard(self._groups.socket)
-        done += self._groups.work(now_ms, has_heard) + self._sends.work(now_ms, is_due)
+        if not self._is_plain:
+            done += self._groups.work(now_ms, is_due or self._stage.heard(self._groups.socket))
+        has_heard = is_due or self._stage.heard(self._sends.socket)
+        done += self._sends.work(now_ms, is_due, has_heard)
         self._connections.flush(now_ms)
-        done += self._pulls.work(now_ms)
+        if not self._is_plain:
+            done += self._work_for_others(now_ms, is_due)
+        # what may not be read would end each sleep at once; answers may have made room since
+        may_read = self._sends.has_room and not self._stage.stopping
+        if may_read != self._may_read:
+            self._may_read = may_read
+            self._stage.listen(self._connections.handle, may_read)
+        if may_read and self._connections.has_more:
+            self._more, done = True, done + 1
+        if not done:
+            self._queues.rest(now_ms)
+        return done
+
+    def _has_only_sends(self) -> bool:
+        """Whether plain messages and the writer's answers are all that may have come: for a message
+        that comes alone all else takes longer than itself. `_take` finds out about clients.
+
+        Pulls that wait are looked at in each turn, as their doorbells are drained before it.
+        """
+        ready = self._stage.ready
+        return ready is not None and self._pulls.is_empty and self._for_sends.issuperset(ready)
+
+    def _accept(self, now_ms: int, is_due: bool) -> int:
+        taken = 0 if self._stage.stopping else self._connections.accept(now_ms)
+        if taken or is_due:
+            self._limit.tend(now_ms)
+            self._keep("client_count", len(self._connections))
+        self._more = taken > 0
+        return taken
+
+    def _read(self, now_ms: int, is_due: bool) -> int:
+        """Take what clients have said; how much that is."""
+        may_read = self._may_read and not self._stage.stopping
+        if not (is_due or not may_read or self._has_news()):
+            return 0
+        done = 0
+        for connection, frame in self._connections.frames(now_ms, may_read):
+            self._take(connection, frame, now_ms)
+            done += 1
+        return done
+
+    def _work_for_others(self, now_ms: int, is_due: bool) -> int:
+        """Go on with all that is not sent."""
+        done = self._pulls.work(now_ms)
         if is_due or self._stage.heard(self._producers.socket):
             done += self._producers.work(now_ms)
         found = self._queries.work() + self._long_requests.work()
         # All else that is left over is with the kernel, or comes with an answer: a turn that looked
         # for more at once would find nothing, for each message.
-        self._more = taken > 0 or found > 0
+        self._more = self._more or found > 0
         done += found
         self._connections.flush(now_ms)
         self._connections.check(now_ms)
-        # what may not be read would end each sleep at once; answers may have made room since
-        may_read = self._sends.has_room and not self._stage.stopping
-        if may_read and self._connections.has_more:
-            self._more, done = True, done + 1
-        self._stage.listen(self._connections.handle, may_read)
-        # and the reput's doorbell says something to pulls that wait, and to nobody else
+        # the reput's doorbell says something to pulls that wait, and to nobody else
         self._stage.listen(self._stage.bus.bells, not self._pulls.is_empty)
         self._keep("client_pulls", self._pulls.awaited(now_ms))
         # of what came just before a pull was counted the reput has notified nobody
         if self._pulls.has_grown:
             self._more, done = True, done + 1
-        if not done:
-            self._queues.rest(now_ms)
         return done
 
     def _has_news(self) -> bool:
@@ -232,6 +263,7 @@ class Gateway(Actor):
 
     def _take(self, connection: Connection, frame: bytes, now_ms: int) -> None:
         """Nothing that a client sends ends more than its connection."""
+        self._is_plain = False
         self._look(now_ms)
         command = self._connections.decoded(connection, frame)
         if command is None:
@@ -294,7 +326,7 @@ class Gateway(Actor):
         # clients and name servers have their times, of which no bell tells
         has_peers = len(self._connections) or self._stage.config.name_servers
         tick_ms = TICK_MS if has_peers else QUIET_TICK_MS
-        return min(tick_ms, self._sends.wait_ms(self._clock.monotonic_ms()))
+        return min(tick_ms, self._sends.wait_ms(self._now_ms))
 
     def release_deleted(self) -> None:
         self._queues.release_deleted(self._clock.monotonic_ms())

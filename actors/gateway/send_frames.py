@@ -14,7 +14,7 @@ This file knows neither topics nor sockets.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from penstock.actors.gateway.calls import Call, Reply, refusal
@@ -73,7 +73,7 @@ class SendFrames:
     @property
     def is_idle(self) -> bool:
         """Whether everything that was taken has its answer."""
-        return not (self._open.requests or self._full or len(self.sender))
+        return self.sender.is_idle and not (self._open.requests or self._full)
 
     # --- in ---
 
@@ -120,7 +120,6 @@ class SendFrames:
     def work(self, now_ms: int) -> int:
         """Answer what has an outcome, and have what waits leave."""
         done = 0
-        self.times.work(now_ms)
         for frame, outcome, stored_after in self.sender.outcomes():
             if isinstance(outcome, Appended):
                 self.times.took(now_ms - frame.since_ms, frame.requests)
@@ -128,19 +127,19 @@ class SendFrames:
             done += 1
         if self.sender.trouble is not None:
             self._refuse_all(self.sender.trouble)
-        for frame in self._leaving():
-            self._send(frame)
+        self._send_all()
         return done
 
-    def _leaving(self) -> Iterator[ClientFrame]:
-        while self.sender.has_room:
+    def _send_all(self) -> None:
+        """Have those leave that may: all that are full, and the open one with few on their way."""
+        while (self._full or self._open.requests) and self.sender.has_room:
             if not self._full:
-                if not self._open.requests or len(self.sender) >= FEW_IN_FLIGHT:
+                if len(self.sender) >= FEW_IN_FLIGHT:
                     return
                 self._close()
             frame = self._full.popleft()
             self._full_bytes -= frame.size
-            yield frame
+            self._send(frame)
 
     def _send(self, frame: ClientFrame, stored_after: int = -1) -> None:
         runs, records = frame.pack()

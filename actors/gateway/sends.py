@@ -48,7 +48,7 @@ from penstock.shared.names import is_group_topic
 from penstock.shared.process.actor import Stage
 from penstock.shared.wire import messages
 from penstock.shared.wire.messages import error_from_refusal
-from penstock.shared.wire.sockets import PRODUCE_ANSWER_BYTES, dial
+from penstock.shared.wire.sockets import PRODUCE_ANSWER_BYTES, dial, send_parts
 
 # Beyond this no client is read from until some of it is stored.
 MOST_WAITING_BYTES = 32 << 20
@@ -165,7 +165,9 @@ class Sends:
 
     def ask(self, make: Make, then: Then) -> None:
         """Ask the writer of a topic: see Questions.ask."""
-        self._questions.ask(make, self._serving.later(then), self._clock.monotonic_ms())
+        now_ms = self._clock.monotonic_ms()
+        self._questions.ask(make, self._serving.later(then), now_ms)
+        self._ask(now_ms)
 
     def _sent(self, call: Call, fields: SendFields, queue_id: int, is_batch: bool) -> Sent:
         body, host = bytes(call.command.body), call.connection.host
@@ -186,16 +188,17 @@ class Sends:
 
     # --- to the writer and back ---
 
-    def work(self, now_ms: int, is_due: bool = True) -> int:
-        """Take answers, and send what waits; what waits too long is refused when it `is_due`."""
-        done = self._hear(now_ms) + self._frames.work(now_ms)
+    def work(self, now_ms: int, is_due: bool = True, heard: bool = True) -> int:
+        """Take answers, of which there are none unless the writer was `heard`, and send what waits.
+        What waits too long is refused when it `is_due`, and questions are asked again."""
+        done = (self._hear(now_ms) if heard else 0) + self._frames.work(now_ms)
         if is_due:
+            self.times.work(now_ms)
             self._give_up(now_ms)
-        if len(self._questions):
             self._ask(now_ms)
         for parts in self._sender.outgoing(now_ms):
             try:
-                self.socket.send_multipart(parts, zmq.NOBLOCK)
+                send_parts(self.socket, parts)
             except zmq.Again:
                 self._sender.not_connected(now_ms)
                 break

@@ -61,7 +61,7 @@ class TopicTable:
 
     def routed(self, topic: str) -> TopicConfig:
         """What a client is told of a topic. Raises TopicNotFound."""
-        found = self._topics.get(topic) or self._own().get(topic)
+        found = self.get(topic) or self._own().get(topic)
         if found is None:
             raise self.not_found(topic)
         return found

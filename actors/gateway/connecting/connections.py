@@ -52,6 +52,8 @@ class Connections:
         self._clock_ms, self._take = clock_ms, take
         self._closed, self._gone, self._tls = closed, gone, tls
         self._epoll = select.epoll()
+        # a descriptor that is ready when some connection is
+        self.handle = self._epoll.fileno()
         self._listening = [socket.socket(fileno=os.dup(handle)) for handle in listening.values()]
         for each in self._listening:
             each.setblocking(False)
@@ -72,11 +74,6 @@ class Connections:
     def has_more(self) -> bool:
         """Whether frames wait here, of which the kernel tells nothing."""
         return bool(self._late)
-
-    @property
-    def handle(self) -> int:
-        """A descriptor that is ready when some connection is."""
-        return self._epoll.fileno()
 
     def __len__(self) -> int:
         return len(self._all)
@@ -125,8 +122,10 @@ class Connections:
                 self._late.setdefault(handle, connection)
             elif has_come and may_read and self._put_bytes <= LOOK_BYTES:
                 yield from self._frames_of(connection, now_ms)
+        if not (self._late and may_read):
+            return
         until_ms = self._clock_ms() + MORE_MS
-        for connection in list(self._late.values()) if may_read else ():
+        for connection in list(self._late.values()):
             if connection.is_open:  # no answer of this turn has closed it
                 del self._late[connection.handle]
                 yield from self._frames_of(connection, now_ms)

@@ -125,6 +125,11 @@ class RecordSender:
         self.waiting_bytes += len(records)
 
     @property
+    def is_idle(self) -> bool:
+        """Whether all frames have their outcomes."""
+        return not (self._waiting or self._in_flight)
+
+    @property
     def is_open(self) -> bool:
         """Whether the writer has opened the session: what a dead process left is stored by now, at
         a log offset below `floor`, or never."""
