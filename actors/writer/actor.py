@@ -50,7 +50,7 @@ from penstock.shared.process.doorbells import LogBells
 from penstock.shared.process.reception import Reception
 from penstock.shared.wire import messages
 from penstock.shared.wire.messages import Append, Appended, StoredRun, encode, refusal
-from penstock.shared.wire.sockets import serve
+from penstock.shared.wire.sockets import send_parts, serve
 from penstock.shared.wire.unread_answers import UnreadAnswers
 
 FRAMES_AT_ONCE = 32
@@ -199,7 +199,7 @@ class Writer(Actor):
         """Send the answers that are due; how many."""
         released = 0
         for peer, answer in self._pending.due(self._positions, now_ms) if self._pending else ():
-            self._socket.send_multipart((peer, encode(answer)))
+            send_parts(self._socket, (peer, encode(answer)))
             released += 1
         return released
 
@@ -379,7 +379,7 @@ class Writer(Actor):
             self._pending.add(end, deadline_ms, frame.peer, answer, stored_ns)
             self._positions.publish("flush_wanted", end)
         else:
-            self._socket.send_multipart((frame.peer, encode(answer)))
+            send_parts(self._socket, (frame.peer, encode(answer)))
         self._bells.stored("committer", self._end.wrote, at_once=durable or is_sync)
         if self._end.entered_segment():
             self._stage.bus.notify("allocator")
