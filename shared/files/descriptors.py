@@ -4,6 +4,8 @@ ZeroMQ's thread takes connections up to the soft limit of open files before the 
 sees any of them. A segment that is opened at that moment would fail, and the actor would end over
 files it has room for: the hard limit is higher. So the limit is lifted there, once, by what set it.
 
+Whatever an actor with clients opens while it runs, a directory too, is opened by this.
+
 Owned here: that one retry. Not known here: connections, and which limit is right.
 """
 
@@ -11,6 +13,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable
+from pathlib import Path
 from typing import TypeVar
 
 Taken = TypeVar("Taken")
@@ -40,3 +43,8 @@ def take_descriptor(take: Callable[[], Taken]) -> Taken:
         if error.errno != errno.EMFILE or not _make_room():
             raise
     return take()
+
+
+def read_file(file: Path) -> bytes:
+    """All bytes of a file that an actor with clients reads while it runs. Raises OSError."""
+    return take_descriptor(file.read_bytes)

@@ -69,7 +69,7 @@ def make_directory(directory: Path) -> None:
     has been synced. Raises OSError; then no directory that was made here is left.
     """
     is_new = not directory.is_dir()
-    if not is_new and any(directory.iterdir()):
+    if not is_new and take_descriptor(lambda: os.listdir(directory)):
         return
     if is_new:
         make_directory(directory.parent)

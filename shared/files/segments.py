@@ -25,6 +25,7 @@ from typing import NamedTuple
 import msgspec
 
 from penstock.shared.errors import StoreDamaged
+from penstock.shared.files.descriptors import take_descriptor
 from penstock.shared.layout import is_segment_name, segment_name
 from penstock.shared.next_steps import repair
 
@@ -63,7 +64,7 @@ def listed(directory: Path, segment_bytes: int) -> Iterator[Listed]:
     Sub-directories are left out, as RocketMQ leaves them alone. Nothing follows a link: a segment
     that is one could lead out of the store. Raises FileNotFoundError without the directory.
     """
-    with os.scandir(directory) as found:
+    with take_descriptor(lambda: os.scandir(directory)) as found:
         entries = sorted(
             (each for each in found if not each.is_dir(follow_symlinks=False)),
             key=lambda each: each.name,

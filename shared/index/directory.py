@@ -27,7 +27,7 @@ def index_geometry(config: Config) -> Geometry:
 def index_files(directory: Path) -> list[Path]:
     """The index files, oldest first. Whatever has another name is skipped, as RocketMQ does."""
     try:
-        names = os.listdir(directory)
+        names = take_descriptor(lambda: os.listdir(directory))
     except FileNotFoundError:
         return []
     # isdigit() alone is also true of digits of other scripts

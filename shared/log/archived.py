@@ -10,6 +10,7 @@ from __future__ import annotations
 import msgspec
 
 from penstock.shared.errors import StoreDamaged
+from penstock.shared.files.descriptors import read_file
 from penstock.shared.files.durable import replace_file
 from penstock.shared.layout import StorePaths
 from penstock.shared.next_steps import move_away
@@ -28,7 +29,7 @@ _decoder: msgspec.json.Decoder[Archived] = msgspec.json.Decoder(Archived)
 def load_archived(paths: StorePaths) -> Archived | None:
     """None where nothing was archived. Raises StoreDamaged, OSError."""
     try:
-        return _decoder.decode(paths.archived.read_bytes())
+        return _decoder.decode(read_file(paths.archived))
     except FileNotFoundError:
         return None
     except (UnicodeDecodeError, msgspec.MsgspecError) as error:

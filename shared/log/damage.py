@@ -20,6 +20,7 @@ import msgspec
 
 from penstock.shared.errors import StoreDamaged, StoreUnavailable
 from penstock.shared.faults import crash_point
+from penstock.shared.files.descriptors import read_file
 from penstock.shared.files.durable import make_directory, replace_file, sync_directory
 from penstock.shared.layout import StorePaths, segment_name
 from penstock.shared.next_steps import move_away, repair, verify
@@ -92,7 +93,7 @@ def load_quarantine(paths: StorePaths) -> list[Damage]:
     Raises StoreDamaged for a file that cannot be decoded.
     """
     try:
-        return _decoder.decode(paths.quarantined.read_bytes())
+        return _decoder.decode(read_file(paths.quarantined))
     except FileNotFoundError:
         return []
     except (UnicodeDecodeError, msgspec.DecodeError, RecursionError) as error:

@@ -28,6 +28,7 @@ from pathlib import Path
 import msgspec
 
 from penstock.shared.errors import StoreDamaged
+from penstock.shared.files.descriptors import read_file
 from penstock.shared.files.durable import make_directory, replace_file, sync_directory
 from penstock.shared.layout import StorePaths
 from penstock.shared.next_steps import move_away
@@ -141,7 +142,7 @@ _decoder: msgspec.json.Decoder[DeletedTopics] = msgspec.json.Decoder(DeletedTopi
 def load_deleted_topics(file: Path) -> DeletedTopics:
     """None where there is no file. Raises StoreDamaged for one that cannot be read; OSError."""
     try:
-        return _decoder.decode(file.read_bytes())
+        return _decoder.decode(read_file(file))
     except FileNotFoundError:
         return DeletedTopics()
     except (UnicodeDecodeError, msgspec.MsgspecError, RecursionError) as error:

@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from penstock.shared.errors import StoreDamaged
+from penstock.shared.files.descriptors import read_file
 from penstock.shared.formats.queue_entry import ENTRY
 from penstock.shared.layout import CQ_ENTRY_BYTES
 from penstock.shared.loops.forms import ROW
@@ -99,7 +100,7 @@ _decoder: msgspec.msgpack.Decoder[list[EarlierQueue]] = msgspec.msgpack.Decoder(
 def load_earlier_entries(file: Path) -> list[EarlierQueue]:
     """What was saved; nothing where there is no file."""
     try:
-        return _decoder.decode(file.read_bytes())
+        return _decoder.decode(read_file(file))
     except FileNotFoundError:
         return []
 

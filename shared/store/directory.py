@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from penstock.shared.errors import ConfigError, OffsetOutOfRange, StoreDamaged
+from penstock.shared.files.descriptors import take_descriptor
 from penstock.shared.files.file_cache import FileCache
 from penstock.shared.files.segments import Problem, Segment, list_segments, shown
 from penstock.shared.formats.checkpoint import Checkpoint, decode_checkpoint
@@ -249,7 +250,7 @@ class StoreDirectory:
 def _directories(path: Path) -> list[Path]:
     """The directories in one, in no order; none where it is not there, or not any more."""
     try:
-        with os.scandir(path) as found:
+        with take_descriptor(lambda: os.scandir(path)) as found:
             return [Path(entry) for entry in found if entry.is_dir()]
     except FileNotFoundError:
         return []

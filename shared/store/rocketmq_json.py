@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from penstock.shared.errors import StoreDamaged
+from penstock.shared.files.descriptors import read_file
 from penstock.shared.files.durable import make_directory, replace_file
 from penstock.shared.next_steps import move_away
 
@@ -72,7 +73,7 @@ def load_document(file: Path, build: Callable[[dict[str, Any]], T]) -> T:
     broken: dict[Path, str] = {}
     for candidate in (file, file.with_name(file.name + ".bak")):
         try:
-            raw = candidate.read_bytes()
+            raw = read_file(candidate)
         # other errors are raised: a file that may not be read is there, and must not count as none
         except (FileNotFoundError, NotADirectoryError):
             continue
@@ -114,7 +115,7 @@ def save_document(file: Path, content: bytes, before: bytes = b"") -> None:
     the two replacements. One writer at a time: the process that owns the file.
     """
     make_directory(file.parent)
-    raw = file.read_bytes() if file.exists() else b""
+    raw = read_file(file) if file.exists() else b""
     if raw and (raw == before or _is_object(raw)):
         # A copy and no rename. RocketMQ renames, and a crash there leaves no file of this name.
         replace_file(file.with_name(file.name + ".bak"), raw)

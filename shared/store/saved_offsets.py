@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 
 from penstock.shared.errors import StoreDamaged
+from penstock.shared.files.descriptors import read_file
 from penstock.shared.files.durable import replace_file
 from penstock.shared.next_steps import move_away
 
@@ -39,7 +40,7 @@ _DECODER = msgspec.json.Decoder(SavedOffsets)
 def load_offsets(file: Path) -> SavedOffsets:
     """What was saved; nothing where there is no file. Raises StoreDamaged, OSError."""
     try:
-        raw = file.read_bytes()
+        raw = read_file(file)
     except FileNotFoundError:
         return SavedOffsets()
     try:
