@@ -38,6 +38,7 @@ from penstock.shared.store.geometry_search import (
     look_at_index,
     look_at_log,
     look_at_queues,
+    named_to,
     queue_directories,
     segment_files,
 )
@@ -226,10 +227,14 @@ def check_lengths(paths: StorePaths, config: Config) -> None:
         if not lengths or lengths[size]:
             continue
         ((length, count),) = lengths.most_common(1)
-        # A length that occurs once says nothing against it: that file may be the one that was cut.
-        # But then its name is still a multiple of the size.
-        if count == 1 and not (length := _length_by_place(places, size)):
-            continue
+        # A length that occurs once says nothing against it: that file may have been cut, or have
+        # grown. But then its name is still a multiple of the size, and no queue names a message in
+        # what has been added.
+        if count == 1:
+            length = _length_by_place(places, size)
+            length = length or (_length_by_queues(paths, size) if key == LOG else 0)
+            if not length:
+                continue
         if getattr(load_sizes(paths), key) == size:
             raise StoreDamaged(
                 f"{paths.geometry} is not of this store",
@@ -244,6 +249,15 @@ def _length_by_place(directories: Iterable[Path], size: int) -> int:
     for path in (path for each in directories for path in segment_files(each)):
         base, length = int(path.name), path.stat().st_size
         if length and base % size and not base % length:
+            return length
+    return 0
+
+
+def _length_by_queues(paths: StorePaths, size: int) -> int:
+    """The length of the log's one file, where queues name messages in it past `size`; else 0."""
+    for path in segment_files(paths.commit_log):
+        base, length = int(path.name), path.stat().st_size
+        if base + size < named_to(paths) <= base + length:
             return length
     return 0
 

@@ -48,7 +48,7 @@ def look_at_log(paths: StorePaths) -> Looked | None:
         # One file has no neighbour, so its length is the only vote, also when it was cut. What
         # queues name is the one thing to compare it with.
         end = int(files[0].name) + files[0].stat().st_size
-        if _named_to(paths) > end:
+        if named_to(paths) > end:
             return Looked(0, f"{shown(files[0])} ends before messages that its queues name")
     return found
 
@@ -112,6 +112,22 @@ def segment_files(directory: Path) -> list[Path]:
     return [path for path in directory.iterdir() if is_segment_name(path.name) and path.is_file()]
 
 
+def named_to(paths: StorePaths) -> int:
+    """The log offset after the newest record that a queue names; 0 where no queue names one."""
+    # 0 for the log's start: entries of records that have expired do no harm to a maximum
+    files = FileCache()
+    try:
+        return max(
+            (
+                QueueFiles(files, path, path.parent.name, int(path.name), 0).dispatched_to
+                for path in queue_directories(paths)
+            ),
+            default=0,
+        )
+    finally:
+        files.close()
+
+
 def _index_lengths(paths: StorePaths) -> dict[Path, int]:
     """The index files that have a byte. A link is not one."""
     found = {path: path.lstat() for path in index_files(paths.index)}
@@ -155,22 +171,6 @@ def _length_of(directories: Iterable[Path], unit: int) -> Looked | None:
         seen = ", ".join(str(value) for value, _ in votes.most_common(3))
         return Looked(0, f"names and lengths of its files do not agree on one; {seen} were seen")
     return Looked(first)
-
-
-def _named_to(paths: StorePaths) -> int:
-    """The log offset after the newest record that a queue names; 0 where no queue names one."""
-    # 0 for the log's start: entries of records that have expired do no harm to a maximum
-    files = FileCache()
-    try:
-        return max(
-            (
-                QueueFiles(files, path, path.parent.name, int(path.name), 0).dispatched_to
-                for path in queue_directories(paths)
-            ),
-            default=0,
-        )
-    finally:
-        files.close()
 
 
 def _guesses(length: int, asked: Mapping[str, int]) -> list[Geometry]:

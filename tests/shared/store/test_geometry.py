@@ -301,6 +301,27 @@ def test_the_one_file_of_a_log_says_by_its_place_that_a_size_is_not_its_own(
         check_lengths(store, other)
 
 
+@pytest.mark.parametrize("queues", [False, True])
+def test_the_one_file_of_a_log_has_not_grown_where_queues_name_what_is_past_a_size(
+    store_builder: Builder, make_record: Maker, queues: bool
+) -> None:
+    """A repair cut it at that size, and what is past it was lost."""
+    records = [make_record(body=b"x" * 300) for _ in range(15)]
+    paths = StorePaths(store_builder(records, segment_bytes=8192, queues=queues))
+    (file,) = paths.commit_log.iterdir()
+    assert 4096 < len(file.read_bytes().rstrip(bytes(1))) < 8192
+    wrong, right = _config(paths), _config(paths, **{LOG: 8192})
+    keep_sizes(paths, wrong)
+    if queues:
+        with pytest.raises(StoreDamaged, match="not of this store"):
+            check_lengths(paths, wrong)
+    else:
+        check_lengths(paths, wrong)  # nothing tells it from one that has grown
+    with file.open("ab") as grown:
+        grown.write(bytes(8192))
+    check_lengths(paths, right)
+
+
 def _killed_at(
     monkeypatch: pytest.MonkeyPatch, module: Any, point: str, act: Callable[[], object]
 ) -> None:
