@@ -91,6 +91,7 @@ class Socket:
         self.name = name
         self.inbox: deque[list[bytes]] = deque()
         self._parts: deque[bytes] = deque()  # of the message that is being received
+        self._sending: list[bytes] = []  # parts of the message that is being sent
         self._wire = wire
         self._target = ""
 
@@ -111,8 +112,16 @@ class Socket:
         self.inbox.append([bell])
         self._wire.awake.add(self.name)
 
-    def send(self, bell: bytes, flags: int = 0) -> None:
-        self._wire.ring(self._target, bell)
+    def send(self, part: bytes, flags: int = 0) -> None:
+        self._sending.append(part)
+        if flags & zmq.SNDMORE:
+            return
+        parts, self._sending = self._sending, []
+        if self._target:
+            (bell,) = parts
+            self._wire.ring(self._target, bell)
+        else:
+            self.send_multipart(parts)
 
     def recv(self, flags: int = 0, copy: bool = True) -> Any:
         if not self._parts:
