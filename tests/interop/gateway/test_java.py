@@ -297,7 +297,7 @@ def test_the_java_client_says_the_same_of_the_gateway_and_of_a_real_broker(
     record_property("messages", programs[0].total + OF_KINDS)
 
 
-CERTIFICATES = Path(__file__).parents[2] / "actors" / "gateway" / "tls"
+CERTIFICATES = Path(__file__).parents[2] / "actors" / "gateway" / "connecting" / "tls"
 SECURED = {
     "tls_server_cert_path": str(CERTIFICATES / "certificate.pem"),
     "tls_server_key_path": str(CERTIFICATES / "key.pem"),
