@@ -64,8 +64,13 @@ class WholeBroker:
         self._stages: dict[str, Stage] = {}
         self._actors: dict[str, Any] = {}
         self.store = open_store(self._config, self._clock)
-        for name in start_order(self._config):
-            self._start(name)
+        try:
+            for name in start_order(self._config):
+                self._start(name)
+        except BaseException:
+            # else a collection of garbage waits for ever for sockets of those that have started
+            self.leave()
+            raise
 
     def _start(self, name: str) -> None:
         run, is_real = self.store.run, name in _REAL
