@@ -185,9 +185,10 @@ class OperatorRequests:
         found = {}
         for queue_id, offset in request.offsets.items():
             seat = self._claims.seat(request.group, (request.topic, queue_id))
-            is_claimed, is_moved = (bool(seat.owner), seat.is_moved) if seat else (False, False)
-            if not (request.unclaimed and is_claimed or request.unmoved and is_moved):
-                found[queue_id] = (seat.offset if seat else NONE), offset
+            if seat is None:
+                found[queue_id] = NONE, offset
+            elif not (request.unclaimed and seat.owner or request.unmoved and seat.is_moved):
+                found[queue_id] = seat.offset, offset
         return found
 
     def put(self, request: SetGroup) -> GroupSet:

@@ -33,8 +33,8 @@ _DEPLOY = "org.apache.spark.deploy"
 
 
 def _home() -> Path:
-    """The one that a local session has: from it executors' Python workers start in a third of the
-    processor time."""
+    """The one that a local session has: its modules are compiled, and each Python worker would
+    compile those of an archive again."""
     import pyspark  # the extra
 
     installed = Path(pyspark.__file__).parent

@@ -28,6 +28,7 @@ from penstock.shared.store.deletions import load_deletions
 from penstock.shared.store.directory import StoreDirectory
 from penstock.shared.store.geometry import KEYS, settled_sizes
 from penstock.shared.store.lock import stopped_store
+from penstock.shared.store.topics import load_topics
 
 _OTHERS_FILES = 2
 # what a start does without
@@ -41,7 +42,7 @@ class Seen(NamedTuple):
 
     recovered: Recovered
     readings: dict[int, Reading]
-    refused: list[str]  # whole queues, in words
+    refused: dict[int, str]  # whole queues, in words
 
 
 class Judge:
@@ -83,20 +84,21 @@ class Judge:
         else:
             wrong += self._look(found) + self._look_back(found)
         wrong += [f"after a repair: {each}" for each in self._repair()]
-        left = [len(list(each.glob("*"))) for each in others_directories(self._root)]
-        if any(left) and left != [_OTHERS_FILES] * len(left):
-            wrong.append("files of others are gone")
+        if any(hit.what == "led elsewhere" for hit in self._hits):
+            left = [len(list(each.glob("*"))) for each in others_directories(self._root)]
+            if left != [_OTHERS_FILES] * len(left):
+                wrong.append("files of others are gone")
         return wrong
 
     def _start(self) -> Seen:
         readings: dict[int, Reading] = {}
-        refused = []
+        refused: dict[int, str] = {}
         with whole_broker(self._settled()) as broker:
             for queue in sorted({each.sent.queue_id for each in self._original if each.is_load}):
                 try:
                     readings[queue] = broker.read(TOPIC, queue)
                 except PenstockError as error:
-                    refused.append(f"queue {queue} is refused to consumers: {error}")
+                    refused[queue] = f"queue {queue} is refused to consumers: {error}"
         return Seen(broker.store.recovered, readings, refused)
 
     def _settled(self) -> Config:
@@ -192,9 +194,7 @@ class Judge:
         repaired: bool,
     ) -> list[str]:
         """How what consumers have met differs from what the directory has."""
-        # a topic whose permission or queues are others in its file is served by what that says
-        is_other = StorePaths(self._root).topics in self._files
-        wrong = [] if is_other else list(seen.refused)
+        wrong = [said for queue, said in seen.refused.items() if self._is_readable(queue)]
         for queue, reading in seen.readings.items():
             offsets = ranges.get((TOPIC, queue), range(0))
             here = {at: stored.get((TOPIC, queue, at)) for at in range(offsets.start, reading.end)}
@@ -208,6 +208,12 @@ class Judge:
                 found.append(f"it ends at {reading.end}, of {offsets}")
             wrong += [f"to a consumer of queue {queue}: {each}" for each in found]
         return wrong
+
+    def _is_readable(self, queue: int) -> bool:
+        """Whether the topics' file lets a queue be read. A bit of it may say otherwise: nobody can
+        know that from an operator's word, and a topic is served by it."""
+        found = load_topics(StorePaths(self._root).topics).get(TOPIC)
+        return found is None or found.is_readable and queue < found.read_queues
 
     def _unlike(self, queue: int, reading: Reading, here: dict[int, bytes | None]) -> list[str]:
         """Which messages are not the ones that were sent, or not those of the directory."""

@@ -232,7 +232,8 @@ def check_lengths(paths: StorePaths, config: Config) -> None:
         # what has been added.
         if count == 1:
             length = _length_by_place(places, size)
-            length = length or (_length_by_queues(paths, size) if key == LOG else 0)
+            if not length and key == LOG:
+                length = _length_by_queues(paths, size)
             if not length:
                 continue
         if getattr(load_sizes(paths), key) == size:
@@ -254,10 +255,11 @@ def _length_by_place(directories: Iterable[Path], size: int) -> int:
 
 
 def _length_by_queues(paths: StorePaths, size: int) -> int:
-    """The length of the log's one file, where queues name messages in it past `size`; else 0."""
+    """The length of a log file in which queues name messages past `size`; 0 without one."""
+    end = named_to(paths)
     for path in segment_files(paths.commit_log):
         base, length = int(path.name), path.stat().st_size
-        if base + size < named_to(paths) <= base + length:
+        if base + size < end <= base + length:
             return length
     return 0
 

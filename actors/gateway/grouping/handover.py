@@ -73,13 +73,14 @@ class Handover:
                 self._wanted.append(wanted)
                 return
             self._release(owner, [queue])
-        goes_on_elsewhere = queue in member.moved
+        # of a move before this question: it may go on pulling where it was
+        is_to_be_told = queue in member.moved
 
         def claimed(answer: Any) -> None:
             if isinstance(answer, PenstockError):
                 self._answer(wanted.call, refusal(answer))
             elif answer.queues:
-                if not goes_on_elsewhere:  # who asks where it begins is told by that
+                if not is_to_be_told:  # by this answer it is
                     member.moved.discard(queue)
                 self._answer(wanted.call, offset_reply(answer.queues[0].offset))
             elif self._now_ms - wanted.since_ms < WAIT_MS:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
@@ -200,6 +201,7 @@ class ClaimsMachine(RuleBasedStateMachine):
             assert seat is not None and seat.offset == offset
             owner = self.owners.get((group, queue))
             assert (seat.owner, seat.epoch) == owner if owner else seat.owner == ""
+            assert seat.is_moved == ((group, queue) in self.moved)
         owned = {
             (group, queue)
             for group, client in self.claims.owners()
@@ -289,6 +291,19 @@ def test_a_claim_that_was_released_is_not_given_back_to_a_join_that_still_names_
     assert not claims.commit("g", "a", ("orders", 0), 7, given.epoch, 1)
     again = claims.claim("g", "b", ("orders", 0))
     assert again is not None and again.offset == 8 and again.epoch > given.epoch
+
+
+@pytest.mark.parametrize("offset", [5, 6], ids=["where it was set to", "further on"])
+def test_an_operators_word_is_over_when_its_claim_commits_and_the_journal_says_so(
+    offset: int,
+) -> None:
+    claims, queue = Claims(), ("orders", 0)
+    claims.reset("g", queue, 5)
+    given = claims.claim("g", "a", queue)
+    assert given is not None and given.is_moved
+    assert claims.commit("g", "a", queue, offset, given.epoch, 1)
+    for each in claims, restored(encode_journal(Head((), 1), claims.changes())):
+        assert each.claim("g", "a", queue) == (offset, given.epoch, False)
 
 
 def test_commits_of_another_claim_are_numbered_from_the_beginning() -> None:

@@ -7,11 +7,13 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.actors.writer import Writer
 from penstock.actors.writer.topic_admin import RESERVED_TOPICS, TopicAdmin
 from penstock.shared.clock import ManualClock
 from penstock.shared.config import Config
@@ -29,6 +31,7 @@ from penstock.shared.names import MAX_QUEUES_PER_TOPIC
 from penstock.shared.queue.deleted_topics import DeletedTopics, save_deleted_topics
 from penstock.shared.store.topics import Topics, load_topics, save_topics
 from penstock.shared.wire.messages import (
+    Appended,
     CreateTopic,
     DeleteTopic,
     DescribeTopic,
@@ -40,6 +43,7 @@ from penstock.shared.wire.messages import (
     TopicList,
     TopicRequest,
     UpdateTopic,
+    encode,
 )
 
 ConfigMaker = Callable[..., Config]
@@ -367,6 +371,23 @@ def test_a_dry_run_says_what_would_be_and_changes_nothing(
     said = answer(admin, DeleteTopic(3, "orders", dry_run=True))
     assert isinstance(said, TopicDescribed) and not said.deleted
     assert (file.read_bytes(), admin.version) == (before, version)
+
+
+def test_a_frame_is_held_to_what_its_topic_is_by_then(
+    pipeline: Callable[..., Any], client: Callable[..., Any]
+) -> None:
+    """A writer that has stored for a topic knows of each change, and of its end."""
+    broker = pipeline()
+    broker.allocate(1)
+    producer = client(broker, broker.start(Writer))
+    producer.hello()
+    assert isinstance(producer.append([b"a"])[0], Appended)
+    assert producer.append([b"b"], queue_id=40)[0].status == "QUEUE_NOT_EXIST"
+    producer.ask(encode(CreateTopic(1, "orders", 41)))
+    producer.hello()
+    assert isinstance(producer.append([b"b"], queue_id=40)[0], Appended)
+    producer.ask(encode(DeleteTopic(2, "orders")))
+    assert producer.append([b"c"])[0].status == "TOPIC_NOT_EXIST"
 
 
 def test_a_topic_without_the_right_to_write_has_no_route(

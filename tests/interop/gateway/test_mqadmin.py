@@ -116,8 +116,8 @@ NOT_COMPARED = {
     "wipeWritePerm", "addWritePerm",
 }  # fmt: skip
 
-# RocketMQ's client says now and then that there is no such message when its own call has failed:
-# of 1,000 calls by key 10 with a real broker, and 17 with the gateway.
+# RocketMQ's client says now and then that there is no such message when its own call has failed,
+# of a real broker as of the gateway.
 FAILS_BY_ITSELF, NO_MESSAGE, ASKED_AGAIN = {"queryMsgByKey", "queryMsgByUniqueKey"}, "CODE: 208", 10
 
 # Refused by both.

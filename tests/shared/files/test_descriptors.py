@@ -44,24 +44,24 @@ def shortage() -> Iterator[Callable[[], None]]:
     on_shortage(lambda: False)
 
 
-@pytest.mark.parametrize(
-    "read",
-    [
-        lambda paths: index_files(paths.index),
-        lambda paths: [*listed(paths.commit_log, SMALL)],
-        lambda paths: load_document(paths.topics, len),
-        lambda paths: save_document(paths.topics, b'{"b": 2}'),
-        lambda paths: load_quarantine(paths),
-        lambda paths: load_archived(paths),
-        lambda paths: load_deleted_topics(paths.deleted_topics),
-        lambda paths: load_earlier_entries(paths.root / "earlier"),
-        lambda paths: load_offsets(paths.root / "offsets"),
-    ],
-)
+READS: dict[str, Callable[[StorePaths], Any]] = {
+    "index_files": lambda paths: index_files(paths.index),
+    "segments": lambda paths: [*listed(paths.commit_log, SMALL)],
+    "load_document": lambda paths: load_document(paths.topics, len),
+    "save_document": lambda paths: save_document(paths.topics, b'{"b": 2}'),
+    "load_quarantine": load_quarantine,
+    "load_archived": load_archived,
+    "load_deleted_topics": lambda paths: load_deleted_topics(paths.deleted_topics),
+    "load_earlier_entries": lambda paths: load_earlier_entries(paths.root / "earlier"),
+    "load_offsets": lambda paths: load_offsets(paths.root / "offsets"),
+}
+
+
+@pytest.mark.parametrize("name", READS)
 def test_what_an_actor_reads_while_it_runs_is_read_with_the_last_descriptor_gone(
-    tmp_path: Path, shortage: Callable[[], None], read: Callable[[StorePaths], Any]
+    tmp_path: Path, shortage: Callable[[], None], name: str
 ) -> None:
-    paths = StorePaths(tmp_path)
+    paths, read = StorePaths(tmp_path), READS[name]
     for directory in (paths.index, paths.commit_log, paths.topics.parent):
         directory.mkdir(parents=True, exist_ok=True)
     (paths.index / "20260102030405678").write_bytes(b"")

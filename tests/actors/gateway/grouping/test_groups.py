@@ -520,11 +520,7 @@ def test_a_lock_is_one_members_until_it_is_given_back(peer: Any, topic: str) -> 
 def test_an_operators_offset_is_taken_up_by_the_next_pull(
     gateway: Any, peer: Any, topic: str
 ) -> None:
-    group = f"g{topic}"
-    joined = member(peer, "me", group, topic)
-    queue: dict[str, object] = {"consumerGroup": group, "topic": topic, "queueId": 0}
-    answer_of(joined, Request.QUERY_CONSUMER_OFFSET, queue)
-    answer_of(joined, Request.UPDATE_CONSUMER_OFFSET, queue | {"commitOffset": 3})
+    joined, group, queue = committed(peer, topic)
     with GroupAdmin(gateway.consume) as admin:
         admin.reset(group, topic, {0: 1})
     assert joined.hear().code == Request.NOTIFY_CONSUMER_IDS_CHANGED
@@ -537,11 +533,7 @@ def test_what_a_client_commits_before_it_hears_of_an_operators_offset_does_not_u
     gateway: Any, peer: Any, topic: str
 ) -> None:
     """RocketMQ's clients send all their offsets every few seconds, and a pull may wait longer."""
-    group = f"g{topic}"
-    joined = member(peer, "me", group, topic)
-    queue: dict[str, object] = {"consumerGroup": group, "topic": topic, "queueId": 0}
-    answer_of(joined, Request.QUERY_CONSUMER_OFFSET, queue)
-    answer_of(joined, Request.UPDATE_CONSUMER_OFFSET, queue | {"commitOffset": 3})
+    joined, group, queue = committed(peer, topic)
     with GroupAdmin(gateway.consume) as admin:
         admin.reset(group, topic, {0: 1})
         for _ in range(5):
@@ -552,9 +544,19 @@ def test_what_a_client_commits_before_it_hears_of_an_operators_offset_does_not_u
         pull = pull_fields(topic, 0, 3, consumerGroup=group)
         answer = await_moved(joined, pull)
         assert answer.fields["nextBeginOffset"] == "1"
-        told = answer_of(joined, Request.UPDATE_CONSUMER_OFFSET, queue | {"commitOffset": 2})
+        answer_of(joined, Request.UPDATE_CONSUMER_OFFSET, queue | {"commitOffset": 2})
         (found,) = (each for each in admin.describe(group).queues if each.queue_id == 0)
         assert found.offset == 2, "what it commits from then on counts"
+
+
+def committed(peer: Any, topic: str) -> tuple[Any, str, dict[str, object]]:
+    """A member that has queue 0, and has said 3 of it; its group, and the fields of that queue."""
+    group = f"g{topic}"
+    joined = member(peer, "me", group, topic)
+    queue: dict[str, object] = {"consumerGroup": group, "topic": topic, "queueId": 0}
+    answer_of(joined, Request.QUERY_CONSUMER_OFFSET, queue)
+    answer_of(joined, Request.UPDATE_CONSUMER_OFFSET, queue | {"commitOffset": 3})
+    return joined, group, queue
 
 
 def await_moved(joined: Any, pull: dict[str, object]) -> Any:

@@ -20,7 +20,7 @@ from penstock.actors.gateway.serving import Serving
 from penstock.remoting.bodies import ConsumerBody, Heartbeat, SubscriptionBody
 from penstock.remoting.codes import Response
 from penstock.remoting.command import Command
-from penstock.remoting.fields import QueryOffsetFields
+from penstock.remoting.fields import QueryOffsetFields, UpdateOffsetFields
 from penstock.shared.clock import ManualClock
 from penstock.shared.process.actor import Stage
 from penstock.shared.wire import group_messages as words
@@ -29,6 +29,7 @@ from penstock.shared.wire.messages import encode
 Connect = Callable[[], Connection]
 HANG_S = 60
 QUERY = QueryOffsetFields("g", "t", 0)
+UPDATE = UpdateOffsetFields("g", "t", 0, 3)
 
 
 class Coordinator:
@@ -289,6 +290,52 @@ def test_a_claim_tells_that_an_operator_has_set_the_offset_unless_its_client_beg
     while not member.claims:
         coordinator.groups.work(coordinator.now_ms)
     assert member.moved == (set() if asks else {("t", 0)})
+
+
+def test_who_asks_where_its_group_is_while_it_pulls_elsewhere_is_still_told(
+    coordinator: Coordinator, connect: Connect
+) -> None:
+    """A program may ask what is committed, and its client goes on pulling where it was."""
+    call = beat(coordinator, connect())
+    coordinator.tell(joined(coordinator.hear(words.Join)))
+    (member,) = coordinator.groups.members
+    member.moved.add(("t", 0))
+    coordinator.groups.query(call, QUERY, lambda: 0)
+    asked = coordinator.hear(words.Claim)
+    given = words.ClaimedQueue(0, 5, 9, is_moved=True)
+    coordinator.tell(words.Claimed(asked.request, "g", "t", (given,), ()))
+    while not member.claims:
+        coordinator.groups.work(coordinator.now_ms)
+    assert member.moved == {("t", 0)}
+
+
+@pytest.mark.parametrize("claimed", [False, True])
+def test_what_a_member_commits_that_is_to_be_told_of_an_operators_offset_is_not_said(
+    coordinator: Coordinator, connect: Connect, claimed: bool
+) -> None:
+    call = beat(coordinator, connect())
+    coordinator.tell(joined(coordinator.hear(words.Join)))
+    (member,) = coordinator.groups.members
+    if claimed:
+        claim(coordinator, member)
+    member.moved.add(("t", 0))
+    answered = len(coordinator.answered)
+    coordinator.groups.update(call, UPDATE)
+    assert len(coordinator.answered) == answered + 1
+    coordinator.hears_nothing_more()
+
+
+@pytest.mark.parametrize("is_member", [False, True])
+def test_a_commit_of_no_claim_undoes_no_operators_offset_unless_no_member_says_it(
+    coordinator: Coordinator, connect: Connect, is_member: bool
+) -> None:
+    by = connect()
+    if is_member:
+        beat(coordinator, by)
+        coordinator.tell(joined(coordinator.hear(words.Join)))
+    coordinator.groups.update(Call(by, Command(15, 1), coordinator.now_ms), UPDATE)
+    said = coordinator.hear(words.ResetOffsets)
+    assert (said.offsets, said.unclaimed, said.unmoved) == ({0: 3}, True, is_member)
 
 
 def test_a_member_that_has_more_queues_than_a_join_can_name_joins_with_the_others(
