@@ -150,6 +150,10 @@ class QueueFiles:
         offset, size, _ = self._entry(slot)
         return 0 <= offset < position and size > 0
 
+    def is_used(self, slot: int) -> bool:
+        """Whether a file has the slot, and a byte of it is not zero."""
+        return any(self.spans(slot, slot + 1)) and self._entry(slot) != (0, 0, 0)
+
     def breaks_at(self, slot: int, position: int) -> bool:
         """Whether the entry there names no record at or past `position`, or the next entry names
         no later record."""

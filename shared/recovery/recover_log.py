@@ -55,6 +55,7 @@ from penstock.shared.recovery.find_log_end import (
 )
 from penstock.shared.recovery.restore_queues import (
     find_broken_queues,
+    find_doubted_queues,
     find_late_queues,
     find_lost_queues,
     find_unlisted_queues,
@@ -208,10 +209,12 @@ def _look(
     # Only now is it known from where on queues are to be cut. That place is found by bisection,
     # which a broken entry leads astray.
     good_to = found.end if found.quarantined else dispatch_from
+    gone = deleted.ends()
     if unclean or found.quarantined:
         broken = find_broken_queues(store, queue_ends, good_to)
         restored += restore_queues(store, config, broken, found.end)
-    gone = deleted.ends()
+        doubted = find_doubted_queues(store, good_to, gone)
+        restored += restore_queues(store, config, doubted, found.end)
     late = find_late_queues(store, queue_ends, good_to, gone)
     restored += restore_queues(store, config, late, found.end)
     # The list has every queue since the last start began, if it is that run's, and as it was.

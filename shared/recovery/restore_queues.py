@@ -17,7 +17,7 @@ Where a queue begins no list says, as that moves whenever messages expire. Its f
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from itertools import pairwise
 from pathlib import Path
 
@@ -139,27 +139,73 @@ def find_unlisted_queues(
         for queue in store.queues()
         if queue.segments and f"{queue.topic}/{queue.queue_id}" not in known
     }
-    start = min([good_to, *(_last_message(store, each) for each in ends.values())])
-    numbers, lost = QueueNumbers(), Lost()
-    levels_ms = parse_delay_levels(store.config.message_delay_level)
+    start = min([good_to, *(_last_message(store, each, good_to) for each in ends.values())])
     topics = load_topics(store.paths.topics)
-    for run in log_runs(store, numbers, levels_ms, start if whole else store.log_start, good_to):
+
+    def is_one(topic: str, queue_id: int) -> bool:
+        # a bit of a record's topic, or number, may have flipped: that makes no queue
+        count = max(topics.read_queues(topic), QUEUES.get(topic, 0))
+        return not whole and queue_id < count and f"{topic}/{queue_id}" not in known
+
+    return _find_short(store, ends, range(start if whole else store.log_start, good_to), gone, is_one)
+
+
+def find_doubted_queues(store: StoreSurvey, good_to: int, gone: Mapping[str, int]) -> Lost:
+    """Queues that have bytes where they are to be cut at a log offset, and no entry of theirs, and
+    of which the log has more before that: an entry that leads anywhere else may have led there.
+
+    After a power failure such a place may as well be half an entry, or one of a message that the
+    log has lost; so the log is asked, from the queue's last entry on.
+    """
+    ends = {
+        (queue.topic.encode(), queue.queue_id): queue
+        for queue in store.queues()
+        if queue.segments and _is_doubted(store, queue, good_to)
+    }
+    start = min([good_to, *(_last_message(store, each, good_to) for each in ends.values())])
+    return _find_short(store, ends, range(start, good_to), gone, lambda topic, queue_id: False)
+
+
+def _find_short(
+    store: StoreSurvey,
+    ends: Mapping[Queue, QueueFiles],
+    log: range,
+    gone: Mapping[str, int],
+    is_one: Callable[[str, int], bool],
+) -> Lost:
+    """Which of `ends`, and of other queues that are some, lack messages that this part of the log
+    has, where they are cut at its end."""
+    numbers, lost = QueueNumbers(), Lost()
+    if not log:
+        return lost
+    levels_ms = parse_delay_levels(store.config.message_delay_level)
+    for run in log_runs(store, numbers, levels_ms, log.start, log.stop):
         for (topic, queue_id), pieces in by_queue(run.rows, numbers).items():
             name, queue = topic.decode(), ends.get((topic, queue_id))
-            # a bit of a record's topic, or number, may have flipped: that makes no queue
-            count = max(topics.read_queues(name), QUEUES.get(name, 0))
-            is_one = queue is not None or not whole and queue_id < count
-            if not is_one or run.start < gone.get(name, 0) or f"{name}/{queue_id}" in known:
+            if run.start < gone.get(name, 0) or queue is None and not is_one(name, queue_id):
                 continue
-            end, slot, entries = 0 if queue is None else queue.max_offset, *pieces[-1]
+            end, slot, entries = 0 if queue is None else queue.end_before(log.stop), *pieces[-1]
             if slot + len(entries) // CQ_ENTRY_BYTES > end:
                 lost[topic, queue_id] = QueueEnd(), f"ends at {end}, and the log has more of it"
     return lost
 
 
-def _last_message(store: StoreDirectory, queue: QueueFiles) -> int:
-    """Where the message of a queue's last entry stands; the log's start where none is its own."""
-    at = queue.max_offset - 1
+def _is_doubted(store: StoreDirectory, queue: QueueFiles, good_to: int) -> bool:
+    """Whether a queue has something at the place where it is to be cut, and no entry of its own."""
+    at = queue.end_before(good_to)
+    return at >= queue.first_slot and queue.is_used(at) and not _goes_on(store, queue, at, good_to)
+
+
+def _goes_on(store: StoreDirectory, queue: QueueFiles, at: int, good_to: int) -> bool:
+    """Whether a queue's own entry of a record at or past `good_to` stands at a slot. The record is
+    one that the reput reads again."""
+    return not queue.breaks_at(at, good_to) and _is_foreign(store, queue, at) is False
+
+
+def _last_message(store: StoreDirectory, queue: QueueFiles, good_to: int) -> int:
+    """Where the message of the last entry before `good_to` stands; the log's start where it is
+    none of the queue's own."""
+    at = queue.end_before(good_to) - 1
     is_own = at >= queue.first_slot and _is_foreign(store, queue, at) is False
     return queue.log_offset(at) if is_own else store.log_start
 
@@ -208,7 +254,7 @@ def find_broken_queues(store: StoreDirectory, known: Mapping[str, QueueEnd], goo
         if not queue.first_slot <= at < end.end:
             continue
         is_before = end.last_position != UNKNOWN and end.last_position < good_to
-        if is_before or queue.breaks_at(at, good_to):
+        if is_before or not _goes_on(store, queue, at, good_to):
             why = f"has an entry at {at} that is none"
             lost[queue.topic.encode(), queue.queue_id] = end, why
     return lost

@@ -22,7 +22,14 @@ from penstock.shared.layout import segment_name
 from penstock.shared.memory.queue_table import QueueTable, create_queue_table
 from penstock.shared.memory.run_directory import Run
 from penstock.shared.messaging.system_topics import TIMER_TOPIC
-from penstock.shared.queue.known_queues import QueueEnd, load_known_queues, replace_known_queues
+from penstock.shared.queue.known_queues import (
+    UNKNOWN,
+    QueueEnd,
+    load_known_queues,
+    replace_known_queues,
+)
+from penstock.shared.recovery.restore_queues import find_broken_queues, find_doubted_queues
+from penstock.shared.store.survey import StoreSurvey
 from penstock.shared.store.topics import Topics, save_topics
 from penstock.shared.store.watermark import Watermark, make_watermark
 
@@ -58,6 +65,13 @@ def _first(store: Any) -> Path:
     return min(store.paths.queue("orders", 0).iterdir())
 
 
+def _flip(file: Path, at: int) -> None:
+    """The highest bit of a byte."""
+    raw = bytearray(file.read_bytes())
+    raw[at] ^= 0x80
+    file.write_bytes(raw)
+
+
 def _swap(store: Any) -> None:
     one, other = store.paths.queue("orders", 0), store.paths.queue("orders", 1)
     os.rename(one, one.with_name("x"))
@@ -77,6 +91,9 @@ HARM: dict[str, Callable[[Any], object]] = {
     "its last entry is another": lambda store: _last(store).write_bytes(
         _last(store).read_bytes()[:40] + _last(store).read_bytes()[20:40]
     ),
+    "its last entry is none": lambda store: _flip(_last(store), 40),
+    "its last entry leads far away": lambda store: _flip(_last(store), 44),
+    "its last entry has no size": lambda store: _flip(_last(store), 48),
     "it has changed places with another": _swap,
     "its first file is zeroed": lambda store: _first(store).write_bytes(bytes(60)),
     "its first file begins with zeros": lambda store: _first(store).write_bytes(
@@ -167,6 +184,8 @@ def _drop_line(store: Any) -> None:
     file.write_bytes(b"".join(line for line in lines if not line.startswith(b"orders/0")))
 
 
+# what stands at its end then is no entry of the queue, and says that it had one
+NO_ENTRY = ("its last entry is none", "its last entry leads far away", "its last entry has no size")
 UNLISTED: dict[str, Callable[[Any], object]] = {
     "its line is bent": _bend_line,
     "its line is gone": _drop_line,
@@ -203,7 +222,11 @@ def test_a_queue_of_messages_that_wait_is_made_again_though_no_topic_is_listed(
 @pytest.mark.parametrize(
     ("of_queue", "of_list"),
     [
-        *(("its last file is deleted", of_list) for of_list in UNLISTED),
+        *(
+            (of_queue, of_list)
+            for of_queue in ("its last file is deleted", *NO_ENTRY)
+            for of_list in UNLISTED
+        ),
         # a line that is gone with all of its queue leaves nothing that tells of either
         *(("its directory is gone", each) for each in UNLISTED if each != "its line is gone"),
     ],
@@ -226,6 +249,31 @@ def test_a_queue_that_has_lost_its_end_and_its_line_is_made_again_from_the_log(
     found = known.recover(run)
     assert any("queue orders/0 " in each for each in found.restored_queues), found
     assert _queues(known) == before
+
+
+@pytest.mark.parametrize("known_end", [6, 5])
+@pytest.mark.parametrize("harm", NO_ENTRY)
+def test_a_queue_that_is_to_be_cut_where_it_has_bytes_and_no_entry_is_made_again(
+    known: Any, harm: str, known_end: int
+) -> None:
+    """Whether that is known of its end is as old as the cut or older: else the offset of the
+    message before the cut would be given again."""
+    good_to, ends = known.starts()[-1], {"orders/0": QueueEnd(known_end, UNKNOWN)}
+    HARM[harm](known)
+    with StoreSurvey(known.paths, known.config) as store:
+        found = (
+            find_broken_queues(store, ends, good_to),
+            find_doubted_queues(store, good_to, {}),
+        )
+    assert [(b"orders", 0) in each for each in found] == [known_end == 6, True]
+
+
+def test_half_an_entry_of_a_message_that_is_dispatched_again_is_no_lost_end(known: Any) -> None:
+    """A power failure leaves a page and not the next one, and entries lie on both."""
+    half = 12 * b"\x07" + bytes(8)
+    (_last(known).parent / f"{120:020d}").write_bytes(half + bytes(40))
+    with StoreSurvey(known.paths, known.config) as store:
+        assert find_doubted_queues(store, known.starts()[-1], {}) == {}
 
 
 def test_a_queue_whose_messages_have_expired_goes_on_where_it_was(
