@@ -147,7 +147,9 @@ def find_unlisted_queues(
         count = max(topics.read_queues(topic), QUEUES.get(topic, 0))
         return not whole and queue_id < count and f"{topic}/{queue_id}" not in known
 
-    return _find_short(store, ends, range(start if whole else store.log_start, good_to), gone, is_one)
+    return _find_short(
+        store, ends, range(start if whole else store.log_start, good_to), gone, is_one
+    )
 
 
 def find_doubted_queues(store: StoreSurvey, good_to: int, gone: Mapping[str, int]) -> Lost:
@@ -184,15 +186,20 @@ def _find_short(
             name, queue = topic.decode(), ends.get((topic, queue_id))
             if run.start < gone.get(name, 0) or queue is None and not is_one(name, queue_id):
                 continue
-            end, slot, entries = 0 if queue is None else queue.end_before(log.stop), *pieces[-1]
+            end, slot, entries = 0 if queue is None else _end_at(queue, log.stop), *pieces[-1]
             if slot + len(entries) // CQ_ENTRY_BYTES > end:
                 lost[topic, queue_id] = QueueEnd(), f"ends at {end}, and the log has more of it"
     return lost
 
 
+def _end_at(queue: QueueFiles, good_to: int) -> int:
+    """Where a queue ends that is cut there. An entry that is none may mislead either search."""
+    return min(queue.end_before(good_to), queue.max_offset)
+
+
 def _is_doubted(store: StoreDirectory, queue: QueueFiles, good_to: int) -> bool:
     """Whether a queue has something at the place where it is to be cut, and no entry of its own."""
-    at = queue.end_before(good_to)
+    at = _end_at(queue, good_to)
     return at >= queue.first_slot and queue.is_used(at) and not _goes_on(store, queue, at, good_to)
 
 
@@ -205,7 +212,7 @@ def _goes_on(store: StoreDirectory, queue: QueueFiles, at: int, good_to: int) ->
 def _last_message(store: StoreDirectory, queue: QueueFiles, good_to: int) -> int:
     """Where the message of the last entry before `good_to` stands; the log's start where it is
     none of the queue's own."""
-    at = queue.end_before(good_to) - 1
+    at = _end_at(queue, good_to) - 1
     is_own = at >= queue.first_slot and _is_foreign(store, queue, at) is False
     return queue.log_offset(at) if is_own else store.log_start
 
@@ -250,7 +257,7 @@ def find_broken_queues(store: StoreDirectory, known: Mapping[str, QueueEnd], goo
     lost: Lost = {}
     for queue in store.queues():
         end = known.get(f"{queue.topic}/{queue.queue_id}", QueueEnd())
-        at = queue.end_before(good_to) if queue.segments else 0
+        at = _end_at(queue, good_to) if queue.segments else 0
         if not queue.first_slot <= at < end.end:
             continue
         is_before = end.last_position != UNKNOWN and end.last_position < good_to

@@ -29,6 +29,9 @@ from penstock.shared.recovery.empty_pool import is_named_by
 from penstock.shared.store.directory import StoreDirectory
 from penstock.shared.store.watermark import Watermark, load_watermark
 
+# A record or a blank begins with its size and its magic code.
+_HEAD_BYTES = 8
+
 
 class Witness(NamedTuple):
     """What a start believes. Log offsets; 0 where nobody says anything."""
@@ -97,9 +100,10 @@ def find_witness(store: StoreDirectory, heard: Testimony, dispatched: int) -> Wi
     if not heard.is_of_last_run:
         return least
     if not heard.is_unclean:
-        # No other broker's stop leaves the checkpoint as our own has left it.
-        ours = mark.is_last and checkpoint == mark.checkpoint and dispatched <= mark.flushed
-        return least._replace(is_exact=ours)
+        # No other broker's stop leaves the checkpoint as our own has left it. The log itself says
+        # whether it has grown: a bent entry of a queue may lead anywhere.
+        ours = mark.is_last and checkpoint == mark.checkpoint
+        return least._replace(is_exact=ours and not _has_grown(store, mark.flushed))
     if not heard.is_named:
         return least
     # Where queues follow the flush, a consumer was shown nothing that the queues do not name.
@@ -118,6 +122,18 @@ def find_witness(store: StoreDirectory, heard: Testimony, dispatched: int) -> Wi
     # In this boot the kernel still has whatever was written, flushed or not: nothing is torn.
     torn = heard.is_other_boot
     return Witness(newest, mark.flushed, told_to, may_be_torn=torn, may_be_cut=True)
+
+
+def _has_grown(store: StoreDirectory, flushed: int) -> bool:
+    """Whether anything was written where a record would begin that was written since."""
+    if not store.segments or not store.log_start <= flushed < store.segments[-1].end:
+        return False
+    try:
+        return any(
+            store.read_log(flushed, min(_HEAD_BYTES, store.segment_of(flushed).end - flushed))
+        )
+    except OffsetOutOfRange:  # a segment between others is missing
+        return False
 
 
 def _is_ours(store: StoreDirectory, checkpoint: Checkpoint, known: Checkpoint) -> bool:

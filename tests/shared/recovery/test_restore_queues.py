@@ -65,10 +65,9 @@ def _first(store: Any) -> Path:
     return min(store.paths.queue("orders", 0).iterdir())
 
 
-def _flip(file: Path, at: int) -> None:
-    """The highest bit of a byte."""
+def _flip(file: Path, at: int, bit: int = 0x80) -> None:
     raw = bytearray(file.read_bytes())
-    raw[at] ^= 0x80
+    raw[at] ^= bit
     file.write_bytes(raw)
 
 
@@ -92,6 +91,7 @@ HARM: dict[str, Callable[[Any], object]] = {
         _last(store).read_bytes()[:40] + _last(store).read_bytes()[20:40]
     ),
     "its last entry is none": lambda store: _flip(_last(store), 40),
+    "an entry before its last is none": lambda store: _flip(_last(store), 20),
     "its last entry leads far away": lambda store: _flip(_last(store), 44),
     "its last entry has no size": lambda store: _flip(_last(store), 48),
     "it has changed places with another": _swap,
@@ -185,7 +185,10 @@ def _drop_line(store: Any) -> None:
 
 
 # what stands at its end then is no entry of the queue, and says that it had one
-NO_ENTRY = ("its last entry is none", "its last entry leads far away", "its last entry has no size")
+NO_ENTRY = (
+    *("an entry before its last is none", "its last entry is none"),
+    *("its last entry leads far away", "its last entry has no size"),
+)
 UNLISTED: dict[str, Callable[[Any], object]] = {
     "its line is bent": _bend_line,
     "its line is gone": _drop_line,
@@ -252,7 +255,7 @@ def test_a_queue_that_has_lost_its_end_and_its_line_is_made_again_from_the_log(
 
 
 @pytest.mark.parametrize("known_end", [6, 5])
-@pytest.mark.parametrize("harm", NO_ENTRY)
+@pytest.mark.parametrize("harm", NO_ENTRY[1:])
 def test_a_queue_that_is_to_be_cut_where_it_has_bytes_and_no_entry_is_made_again(
     known: Any, harm: str, known_end: int
 ) -> None:
@@ -266,6 +269,18 @@ def test_a_queue_that_is_to_be_cut_where_it_has_bytes_and_no_entry_is_made_again
             find_doubted_queues(store, good_to, {}),
         )
     assert [(b"orders", 0) in each for each in found] == [known_end == 6, True]
+
+
+@pytest.mark.parametrize("at", [46, 50])  # two KiB further on, in the log's last file
+def test_an_entry_that_leads_behind_the_log_of_an_orderly_stop_makes_that_no_damaged_one(
+    known: Any, make_run: Callable[[Config], Run], at: int
+) -> None:
+    """The bit is one of its offset, or of its size. What our own stop has left says more."""
+    run = _left(known, make_run(known.config))
+    _flip(_last(known, 1), at, 0x08)
+    known.paths.known_queues.unlink()
+    found = known.recover(run)
+    assert (found.quarantined, found.log_end) == ((), known.starts()[-1])
 
 
 def test_half_an_entry_of_a_message_that_is_dispatched_again_is_no_lost_end(known: Any) -> None:
