@@ -56,8 +56,8 @@ from penstock.shared.wire.unread_answers import UnreadAnswers
 FRAMES_AT_ONCE = 32
 # Of one producer: for each frame that may wait here, all of which may be turned away at once.
 ANSWERS_WAITING = 1024
-# Steps of looking for retries between two looks at the socket: some ms.
-RETRY_STEPS = 4
+# Steps of looking for retries between two looks at the socket; none begins when this time is over.
+RETRY_STEPS, RETRY_MS = 4, 5
 # Clients drop what they have not read yet when a connection closes: leave them this time for it.
 LINGER_MS = 50
 _FRAME_PARTS = 3  # peer, header, records
@@ -321,6 +321,8 @@ class Writer(Actor):
                 self._refuse(looked.frame.peer, request.seq, looked.error, request.session)
             elif looked is not None:
                 self._commit(looked.frame._replace(since_ms=now_ms))
+            if self._clock.monotonic_ms() - now_ms >= RETRY_MS:
+                break
         return steps
 
     # --- appending ---

@@ -7,6 +7,7 @@ caller knows: a connection, or a number.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Generator, Hashable
 from typing import Generic, NamedTuple, TypeVar
 
@@ -76,23 +77,27 @@ class QueryTurns(Generic[Asker]):
         self._turns[peer] = _Turn(request, work, position, until_ms)
 
     def work(self) -> list[tuple[Asker, Request, Answer]]:
-        """Go on with every query for a moment; those that have ended, and how."""
+        """Go on with queries for a moment, each in its turn; those that have ended, and how."""
         if not self._turns:
             return []
         ended: list[tuple[Asker, Request, Answer]] = []
         now_ms = self._monotonic_ms()
         dispatched = self._positions["dispatched"]
-        ready = {
-            peer: turn
+        ready = deque(
+            peer
             for peer, turn in self._turns.items()
             if dispatched >= turn.position or turn.until_ms <= now_ms
-        }
+        )
         while ready:
-            for peer, turn in list(ready.items()):
-                answer = _step(turn)
-                if answer is not None:
-                    ended.append((peer, turn.request, answer))
-                    del ready[peer], self._turns[peer]
+            peer = ready.popleft()
+            turn = self._turns.pop(peer)
+            answer = _step(turn)
+            if answer is not None:
+                ended.append((peer, turn.request, answer))
+            else:
+                self._turns[peer] = turn  # to the end of the line, also in the next turn
+                ready.append(peer)
+            # after each step: a thousand of them take far longer than a turn
             if self._monotonic_ms() - now_ms >= TURN_MS:
                 break
         return ended

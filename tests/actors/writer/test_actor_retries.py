@@ -10,7 +10,9 @@ import pytest
 from msgspec.structs import replace
 
 from penstock.actors.writer import Writer
+from penstock.actors.writer.actor import RETRY_MS
 from penstock.actors.writer.retries import MEMORY_MS
+from penstock.actors.writer.retry_index import RetryIndex
 from penstock.shared.wire.messages import Append, Appended, CreateTopic, QueueRun, encode
 
 Maker = Callable[..., Any]
@@ -88,6 +90,28 @@ def test_while_a_retry_is_looked_for_others_are_served(
     assert answer.runs[0].queue_offset == 0, "stored before the retry was known to be new"
     assert not retrying.socket.poll(0)
     assert [each.runs[0].queue_offset for each in retrying.answers(2)] == [1, 2], "in their order"
+
+
+def test_a_step_that_takes_long_ends_the_turn(
+    long_log: Any, client: Maker, frame: Maker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a log of the smallest messages a step takes many times what it usually does."""
+    steps, note = [], RetryIndex._note
+
+    def slow(self: RetryIndex, start: int, stop: int) -> None:
+        steps.append(start)
+        long_log.clock.advance(RETRY_MS)
+        note(self, start, stop)
+
+    monkeypatch.setattr(RetryIndex, "_note", slow)
+    writer = long_log.start(Writer)
+    retrying = client(long_log, writer)
+    retrying.hello(stored_after=0)
+    send(retrying, frame("orders", 0, [b"again"], "again-"), retry=True)
+    while not steps:
+        writer.work()
+    assert len(steps) == 1
+    assert [each.runs[0].queue_offset for each in retrying.answers(1)] == [0]
 
 
 def test_what_a_session_left_unfinished_is_not_stored_behind_the_next_one(
