@@ -90,8 +90,8 @@ def any_settings(dice: random.Random) -> dict[str, object]:
 def filled_store(room: Path, dice: random.Random) -> Iterator[tuple[Path, Config]]:
     """A store that a broker has filled, and all of which is on disk: stopped, or killed."""
     broker = Broker(room, any_settings(dice))
-    with one_load(broker, rate=1000) as load:
-        time.sleep(dice.uniform(0.2, 0.8))
+    with one_load(broker, rate=1000, most=dice.randrange(200, 800)) as load:
+        load.await_most()
         load.finish()
         broker.await_dispatched()
         if dice.random() < 0.5:
@@ -121,18 +121,21 @@ def growing_store(
     It is `left` "stopped", "killed", or without the memory of its run. All of it is on disk, and
     its own files say so. It has a group with offsets, delayed messages and a half one. Of every
     other store the oldest segments have expired, some before the copy was made and some after that.
+    Chance decides how many messages there are, and no clock does: a seed makes the same ones again.
     """
     broker = Broker(room, any_settings(dice) | _SMALL)
     earlier = room / "earlier"
     expires = dice.random() < 0.5
-    with one_load(broker, rate=1000) as load:
-        time.sleep(dice.uniform(0.2, 0.7))
+    with one_load(broker, rate=1000, most=dice.randrange(200, 700)) as load:
+        load.await_most()
         if expires:
             _expire(broker)
         else:  # a delayed message keeps what comes after it from expiring
             _leave_waiting(broker)
+        broker.await_dispatched()
         shutil.copytree(broker.store, earlier, ignore=shutil.ignore_patterns("half-made", "*.tmp"))
-        time.sleep(dice.uniform(0.2, 0.7))
+        load.most += dice.randrange(200, 700)
+        load.await_most()
         load.finish()
         if expires:
             broker.await_dispatched()

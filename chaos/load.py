@@ -6,6 +6,7 @@ Each runs in a thread of its own. What they remember is for history.py.
 from __future__ import annotations
 
 import threading
+import time
 from collections import defaultdict
 from collections.abc import Callable
 from operator import attrgetter
@@ -21,6 +22,7 @@ TOPIC = "chaos"
 QUEUES = 4
 _ROUND_S = 0.02
 _LARGE_BYTES = 40_000
+_NO_END = 1 << 60
 
 
 def _no_flushes() -> int:
@@ -28,7 +30,7 @@ def _no_flushes() -> int:
 
 
 class Load:
-    """One producer that sends numbered messages to all queues in turn."""
+    """One producer that sends numbered messages to all queues in turn, and no more than `most`."""
 
     def __init__(
         self,
@@ -38,9 +40,11 @@ class Load:
         rate: int = 1500,
         ack: str = "",
         timeout_ms: int = 30_000,
+        most: int = _NO_END,
         flushes: Callable[[], int] = _no_flushes,
     ) -> None:
         self.name = name
+        self.most = most
         self.acked: list[Sent] = []
         self.failed: list[PenstockError] = []
         self._rate = rate
@@ -56,7 +60,8 @@ class Load:
         number = 0
         try:
             while not self._stopping.wait(_ROUND_S):
-                for _ in range(max(1, int(self._rate * _ROUND_S))):
+                at_once = max(1, int(self._rate * _ROUND_S))
+                for _ in range(min(at_once, self.most - number)):
                     self._send(number % QUEUES, number)
                     number += 1
         except BaseException as error:
@@ -83,6 +88,14 @@ class Load:
     def count(self) -> int:
         with self._lock:
             return len(self.acked)
+
+    def await_most(self, timeout_s: float = 30) -> None:
+        """Wait until all that may be sent is acknowledged."""
+        deadline = time.monotonic() + timeout_s
+        while self.count() < self.most:
+            if time.monotonic() > deadline:
+                raise StoreUnavailable("a producer did not get on in time", self.name)
+            time.sleep(0.005)
 
     def finish(self) -> None:
         """Stop sending and wait for every outcome. Raises what went wrong in the thread."""

@@ -78,13 +78,13 @@ def under_load(broker: Broker, *, rate: int = 1000) -> Iterator[UnderLoad]:
 
 
 @contextmanager
-def one_load(broker: Broker, *, rate: int) -> Iterator[Load]:
-    """Start the broker and one producer; whatever happens, nothing of them stays."""
+def one_load(broker: Broker, *, rate: int, most: int = 1 << 60) -> Iterator[Load]:
+    """Start the broker and a producer of `most` messages; whatever happens, nothing stays."""
     load: Load | None = None
     try:
         broker.start()
         make_topics(broker)
-        load = Load("p", broker.produce, rate=rate)
+        load = Load("p", broker.produce, rate=rate, most=most)
         yield load
     finally:
         if load is not None:

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from penstock.chaos.arena import growing_store
+from penstock.chaos.stepped.placed import Key, read_placed
 from penstock.chaos.storage.damage import Task, check_copies
 from penstock.chaos.storage.harm import HARM, Scene, do_harm
 from penstock.shared.formats.record import Record, encode_record
@@ -32,6 +33,19 @@ def test_no_intact_message_is_lost_in_silence_and_no_offset_is_given_twice(
         outcomes = check_copies(task)
     assert len(outcomes) == len(SEEDS) and all(what for what, _ in outcomes)
     assert [wrong for _, wrong in outcomes if wrong] == []
+
+
+def test_a_seed_makes_the_same_messages_again(tmp_path: Path) -> None:
+    found = []
+    for name in ("once", "again"):
+        with growing_store(tmp_path / name, random.Random(3), "killed") as (store, earlier, _):
+            found.append([_messages(store), _messages(earlier)])
+    assert found[0] == found[1] and all(found[0])
+
+
+def _messages(store: Path) -> set[tuple[Key, bytes]]:
+    """Of the load: others wait for a time, or are marked with one."""
+    return {(each.key, each.sent.digest) for each in read_placed(store) if each.is_load}
 
 
 @pytest.mark.parametrize("kind", HARM)
