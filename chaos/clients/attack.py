@@ -24,6 +24,8 @@ from pathlib import Path
 from penstock.chaos.arena import Arena, any_settings
 from penstock.chaos.broker import Broker
 from penstock.chaos.clients.attackers import ATTACKS, Attack
+from penstock.chaos.clients.attacks.peer import make_attacked_topics
+from penstock.chaos.clients.attacks.pulls import new_group
 from penstock.chaos.clients.honest import Honest, Wait, honest
 from penstock.chaos.history import check_acknowledged
 from penstock.chaos.load import read_all
@@ -45,6 +47,14 @@ TOLERANCE = 1.2
 # The actors' own time: what they wait for a processor comes on top.
 GIVEN_BACK_S = 10
 _LOOK_S = 0.02
+# Messages may be as long as they usually may, and files hold what attackers store.
+_SETTINGS: dict[str, object] = {
+    "max_queues": 2000,
+    "max_message_size_bytes": 4 << 20,
+    "mapped_file_size_commit_log_bytes": 16 << 20,
+    "mapped_file_size_consume_queue_bytes": 20 * 50_000,
+    "transient_store_pool_bytes": 32 << 20,
+}
 
 
 class Memory:
@@ -53,7 +63,9 @@ class Memory:
     def __init__(self, pids: dict[str, int]) -> None:
         self._pids = pids
         self._before = {name: own_memory_bytes(pid) for name, pid in pids.items()}
-        self.most = dict.fromkeys(pids, 0)
+        # the attack of the moment, and what each took at most with the attack of that moment
+        self.during = ""
+        self.most = dict.fromkeys(pids, (0, ""))
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._work, name="memory")
         self._thread.start()
@@ -62,7 +74,7 @@ class Memory:
         while not self._stopping.wait(_LOOK_S):
             with suppress(FileNotFoundError, ProcessLookupError):  # replaced, which is told of
                 for name, size in self.grown().items():
-                    self.most[name] = max(self.most[name], size)
+                    self.most[name] = max(self.most[name], (size, self.during))
 
     def grown(self) -> dict[str, int]:
         now = {name: own_memory_bytes(pid) for name, pid in self._pids.items()}
@@ -93,13 +105,14 @@ def room_in_memory(arena: Arena) -> Iterator[Path]:
 
 def attack_round(arena: Arena, dice: random.Random, replay: str) -> None:
     with room_in_memory(arena) as room:
-        broker = Broker(room, any_settings(dice) | {"max_queues": 2000})
+        broker = Broker(room, any_settings(dice) | _SETTINGS)
         with one_load(broker, rate=300) as load:
+            make_attacked_topics(broker)
             with honest(broker) as others:
                 await_true(lambda: bool(others.waits), "a client is served", 60)
                 pids = broker.actors()
                 with _memory(pids) as memory:
-                    wrong = _attacks(arena, broker, dice, others)
+                    wrong = _attacks(arena, broker, dice, others, memory)
             load.finish()
             wrong += [*others.wrong, *_replaced(broker, pids)]
             if not _replaced(broker, pids):
@@ -109,17 +122,29 @@ def attack_round(arena: Arena, dice: random.Random, replay: str) -> None:
             stored = read_all(broker.consume)
             wrong += check_acknowledged(load.acked, stored, "which were acknowledged")
             arena.report.acknowledged += load.count()
-            arena.report.add_violations(wrong, replay)
             broker.stop()
+            wrong += _served_again(broker)
+            arena.report.add_violations(wrong, replay)
 
 
-def _attacks(arena: Arena, broker: Broker, dice: random.Random, others: Honest) -> list[str]:
+def _served_again(broker: Broker) -> list[str]:
+    """Start on what attackers have left in the store: who is not served then?"""
+    broker.start()
+    wrong = new_group(broker)
+    broker.stop()
+    return wrong
+
+
+def _attacks(
+    arena: Arena, broker: Broker, dice: random.Random, others: Honest, memory: Memory
+) -> list[str]:
     """Every attack, in any order, and again where others were late: what is wrong."""
     wrong: list[str] = []
     lates: list[list[str]] = []
     while not lates or lates[0] and len(lates) < TRIES:
         began, late = len(others.waits), []
         for attack in dice.sample(ATTACKS, len(ATTACKS)):
+            memory.during = _name(attack)
             found, late_here = _attack(arena, broker, dice, attack, others)
             wrong += found
             late += late_here
@@ -135,7 +160,7 @@ def _attack(
     arena: Arena, broker: Broker, dice: random.Random, attack: Attack, others: Honest
 ) -> tuple[list[str], list[str]]:
     """What is wrong, and whether others were late."""
-    name = attack.__name__.replace("_", " ")
+    name = _name(attack)
     done = len(others.waits)
     found = attack(broker, dice)
     # whoever waits now has waited during it
@@ -150,8 +175,14 @@ def _attack(
     return found, _late(name, waits, WAIT_OF_ATTACK_S)
 
 
+def _name(attack: Attack) -> str:
+    return attack.__name__.replace("_", " ")
+
+
 def _late(what: str, waits: Sequence[Wait], most_s: float) -> list[str]:
     """Whether others have waited too long for the broker."""
+    if not waits:
+        return []  # they were told an error, which says more
     p99_s, whole_s = (
         sorted(each)[math.ceil(0.99 * len(waits)) - 1]
         for each in zip(*((wait.brokers_s, wait.whole_s) for wait in waits), strict=True)
@@ -171,9 +202,9 @@ def _kept(arena: Arena, memory: Memory, pids: dict[str, int]) -> list[str]:
     wrong = []
     began = time.monotonic()
     for name, pid in pids.items():
-        most = memory.most[name]
+        most, during = memory.most[name]
         if most > TOLERANCE * FLOOD_BYTES:
-            wrong.append(f"{name} took {most >> 20} MiB")
+            wrong.append(f"{name} took {most >> 20} MiB: {during}")
         delayed_s = delayed_seconds([pid])
         while True:
             own_s = time.monotonic() - began - (delayed_seconds([pid]) - delayed_s)

@@ -677,6 +677,38 @@ def inflow_not_watched(inflow: Any) -> None:
     inflow.Inflow.look = lambda self, drained, held_bytes: False
 
 
+@canary("actors.writer.retries", "attack")
+def retries_looked_for_in_one_turn(retries: Any) -> None:
+    """A retry is looked for in one go, however much of the log that is, and nobody is served
+    meanwhile."""
+    look = retries.Retries._look
+
+    def in_one_go(self: Any, frame: Any, stored_after: int) -> Any:
+        *_, stored = look(self, frame, stored_after)
+        yield stored
+
+    retries.Retries._look = in_one_go
+
+
+@canary("actors.reader.filtered_pulls", "attack")
+def filters_looked_through_in_one_turn(filtered_pulls: Any) -> None:
+    """A pull with a filter looks through all that is there, and nobody is served meanwhile."""
+    filtered_pulls.LOOKS_AT_ONCE = 1 << 60
+    filtered_pulls.FilteredPulls._has_time = lambda self: True
+
+
+@canary("shared.index.query_turns", "attack")
+def queries_answered_in_one_turn(query_turns: Any) -> None:
+    """A query looks at all that may have its key, and nobody is served meanwhile."""
+    query_turns.TURN_MS = 1 << 60
+
+
+@canary("actors.reader.filter_turns", "attack")
+def long_filters_read_at_once(filter_turns: Any) -> None:
+    """A filter is read when it comes, however long that takes and however many come."""
+    filter_turns.FilterTurns.has_to_wait = lambda self, peer, pull: False
+
+
 @canary("actors.writer.exact_offsets", "exactly")
 def offsets_never_compared(exact_offsets: Any) -> None:
     """The writer stores a block wherever the offsets of its inputs are."""
