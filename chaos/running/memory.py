@@ -14,7 +14,7 @@ from signal import SIGKILL
 import zmq
 
 from penstock.chaos.arena import Arena, any_settings
-from penstock.chaos.broker import Broker
+from penstock.chaos.broker import SMALL_SEGMENT_BYTES, Broker
 from penstock.chaos.load import TOPIC
 from penstock.chaos.machine.usage import address_space_bytes, own_memory_bytes
 from penstock.chaos.scene import Scene, scene
@@ -33,7 +33,9 @@ _UNLIMITED = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
 
 
 def memory_round(arena: Arena, dice: random.Random, replay: str) -> None:
-    with arena.room() as room, scene(arena, room, any_settings(dice), rate=500) as it:
+    # an actor without memory is to meet a segment that it has not mapped yet
+    settings = any_settings(dice) | {"mapped_file_size_commit_log_bytes": SMALL_SEGMENT_BYTES}
+    with arena.room() as room, scene(arena, room, settings, rate=500) as it:
         wrong = _check_greedy(it, dice)
         for actor in dice.sample(ACTORS, STARVED):
             starve(it, actor, dice)
