@@ -193,7 +193,7 @@ def _find_short(
 
 
 def _end_at(queue: QueueFiles, good_to: int) -> int:
-    """Where a queue ends that is cut there. An entry that is none may mislead either search."""
+    """Where a queue ends that is cut there. What is no entry may mislead either search."""
     return min(queue.end_before(good_to), queue.max_offset)
 
 
@@ -262,7 +262,7 @@ def find_broken_queues(store: StoreDirectory, known: Mapping[str, QueueEnd], goo
             continue
         is_before = end.last_position != UNKNOWN and end.last_position < good_to
         if is_before or not _goes_on(store, queue, at, good_to):
-            why = f"has an entry at {at} that is none"
+            why = f"has bytes at {at} that are no entry"
             lost[queue.topic.encode(), queue.queue_id] = end, why
     return lost
 
@@ -303,7 +303,7 @@ def _why_disordered(store: StoreDirectory, queue: QueueFiles, stop: int) -> str:
     before_slot, before = -1, -1
     for slot, offset, size in queue.edges(stop):
         if size <= 0 or offset < 0:
-            return f"has an entry at {slot} that is none"
+            return f"has bytes at {slot} that are no entry"
         if size == BLANK_SIZE:
             continue
         if offset < before and any(
