@@ -249,6 +249,20 @@ def test_what_a_disk_refuses_of_an_earlier_run_keeps_its_slot(
         assert _entries(broker, key) == expected[key]
 
 
+def test_messages_of_a_deleted_topic_have_no_entries_and_those_between_them_have(
+    pipeline: Callable[..., Any], work: Callable[..., None]
+) -> None:
+    broker = pipeline(**MAPPED)
+    ends = [broker.append(topic=topic) for topic in ("gone", "orders", "gone", "orders")]
+    row = DeletedTopic(number=1, topic="gone", log_end=ends[2], at_ms=1, is_done=True)
+    save_deleted_topics(broker.paths.deleted_topics, DeletedTopics(1, (row,)))
+    _reach(broker)
+    work(broker.start(Reput))
+    assert broker.queues() == {QueueKey("orders", 0): (0, 2)}
+    orders = QueueKey("orders", 0)
+    assert _entries(broker, orders) == _expected(broker)[orders]
+
+
 def test_queues_that_could_not_be_moved_away_are_no_error_any_more_once_they_are(
     pipeline: Callable[..., Any], work: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:

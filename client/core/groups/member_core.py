@@ -33,7 +33,7 @@ from penstock.shared.formats.record import decode_record
 from penstock.shared.messaging.delayed import Delay, delayed
 from penstock.shared.messaging.retried import FIRST_LEVEL, NEVER_AGAIN, is_spent, retried
 from penstock.shared.messaging.system_topics import dlq_topic, retry_topic
-from penstock.shared.wire.group_messages import Commit, Release
+from penstock.shared.wire.group_messages import Commit, Joined, Release
 
 # What could not be sent back is handled again after this time, as in RocketMQ.
 AGAIN_MS = 5000
@@ -41,8 +41,6 @@ AGAIN_MS = 5000
 # long as they take: the next owner must not begin before they have ended.
 # One with messages on their way back waits longer: the next owner would be given them too.
 HANDOVER_MS, SENT_BACK_MS = 1000, 10_000
-DEFAULT_RETRIES = 16
-DEFAULT_CONSUME_TIMEOUT_MS = 15 * 60_000
 
 
 class Settings(NamedTuple):
@@ -193,15 +191,19 @@ class MemberCore:
     @property
     def max_times(self) -> int:
         """How often a message may come again before it is a dead letter."""
-        if self.settings.max_times is not None:
-            return self.settings.max_times
-        joined = self.membership.joined
-        return joined.retry_max_times if joined is not None else DEFAULT_RETRIES
+        set_times = self.settings.max_times
+        return self._group.retry_max_times if set_times is None else set_times
 
     @property
     def _retry_queues(self) -> int:
+        return max(1, self._group.retry_queue_nums)
+
+    @property
+    def _group(self) -> Joined:
+        """What the coordinator has said of the group."""
         joined = self.membership.joined
-        return max(1, joined.retry_queue_nums) if joined is not None else 1
+        assert joined is not None, "nothing is handed out before"
+        return joined
 
     # --- each turn ---
 
@@ -301,12 +303,12 @@ class MemberCore:
 
     def _give_up_old(self, now_ms: int) -> None:
         """What is in hand for too long comes again; its handler's word does not count any more."""
+        joined = self.membership.joined
+        if joined is None or self.options.orderly or self.options.model == "broadcasting":
+            return
         timeout_ms = self.settings.consume_timeout_ms
         if timeout_ms is None:
-            joined = self.membership.joined
-            timeout_ms = joined.consume_timeout_ms if joined else DEFAULT_CONSUME_TIMEOUT_MS
-        if self.options.orderly or self.options.model == "broadcasting":
-            return
+            timeout_ms = joined.consume_timeout_ms
         for queue in self.queues.values():
             for handful in queue.held_since(now_ms - timeout_ms):
                 for place in list(handful.unfinished):

@@ -8,7 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryFile
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from penstock.shared.files.durable import (
@@ -288,6 +288,7 @@ def test_everything_from_a_place_on_becomes_zero_and_is_counted(
     st.integers(0, 16 * 4096),
     st.integers(0, 16 * 4096),
 )
+@example({1}, 0, 4096)  # data begins where the range ends
 def test_the_parts_of_a_range_that_are_no_holes_are_found_whole(
     blocks: set[int], start: int, stop: int
 ) -> None:

@@ -3,6 +3,7 @@ whoever begins at its first message gets what the log has of it."""
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -185,6 +186,17 @@ def test_for_queues_that_begin_in_order_nothing_of_the_log_is_read(
         found = find_late_queues(survey, {}, survey.segments[-1].end, {})
         assert (found, ends) == ({}, [14, 9])
         assert survey.bytes_read - before < 200, "a few entries"
+
+
+def test_a_queue_whose_only_file_was_cut_before_its_first_entry_ended_does_not_keep_a_start_back(
+    store: Callable[..., Any],
+) -> None:
+    made = store()
+    *earlier, last = _files(made)
+    for path in earlier:
+        path.unlink()
+    os.truncate(last, 7)
+    assert made.recover().restored_queues == []
 
 
 def test_what_is_written_again_from_the_log_is_not_made_twice(store: Callable[..., Any]) -> None:

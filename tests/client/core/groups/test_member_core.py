@@ -51,6 +51,7 @@ class Coordinator:
         self.offsets: dict[int, int] = {}
         self.changed: set[str] = set()
         self.parting: set[str] = set()
+        self.retry_queues = 1
 
     def answer(self, header: bytes) -> bytes | None:
         request = wire.decode_group_request(header)
@@ -97,7 +98,7 @@ class Coordinator:
             owner = self.owners.setdefault(each.queue_id, (request.client_id, each.epoch))
             if owner != (request.client_id, each.epoch):
                 lost.append(each)
-        usual = 5000, "broker-a", 16, 1, 900_000
+        usual = 5000, "broker-a", 16, self.retry_queues, 900_000
         return wire.Joined(request.request, GROUP, *self.state, *usual, tuple(lost))
 
     @property
@@ -135,6 +136,7 @@ class Writer:
 
     def __init__(self) -> None:
         self.stored: list[Record] = []
+        self.made: list[tuple[str, int]] = []
         self.end = 0
 
     def answer(self, parts: tuple[bytes, ...]) -> bytes | None:
@@ -143,6 +145,7 @@ class Writer:
             told = request.producer, request.session, request.next_seq, self.end, 0, 0, 1
             return encode(messages.Welcome(*told))
         if isinstance(request, messages.CreateTopic):
+            self.made.append((request.topic, request.queues))
             return encode(messages.Routed(request.request, request.topic, request.queues))
         assert isinstance(request, messages.Append)
         at, runs = 0, []
@@ -509,6 +512,23 @@ def test_a_message_in_hand_for_too_long_comes_again(world: World) -> None:
     member.core.done(handful, handful.start, handful.stop)
     member.core.back(handful, Back(handful.start), 960_000)
     member.exchange(world, 961_000)
+    assert len(world.writer.stored) == 1
+
+
+@pytest.mark.parametrize(("said", "made"), [(0, 1), (1, 1), (3, 3)])
+def test_a_groups_topic_of_retries_has_as_many_queues_as_it_has_set_and_one_at_least(
+    world: World, said: int, made: int
+) -> None:
+    world.coordinator.retry_queues = said
+    (member,) = joined(world, "a")
+    world.reader.append(0, 1)
+    member.exchange(world, 6000)
+    handful = member.take(6000)
+    assert handful is not None
+    member.core.back(handful, Back(handful.start), 6000)
+    for now_ms in range(6000, 7000, 100):
+        member.exchange(world, now_ms)
+    assert world.writer.made == [(f"%RETRY%{GROUP}", made)]
     assert len(world.writer.stored) == 1
 
 

@@ -9,9 +9,17 @@ from penstock.client.core.sending.encoding import BatchMessage, Encoder
 from penstock.client.core.sending.frame_ring import FrameRing
 from penstock.client.core.sending.packing import Packer
 from penstock.client.core.sending.producer_core import ProducerCore
+from penstock.client.core.sending.record_sender import RecordSender
 from penstock.shared.formats.message_id import key_origin
 from penstock.shared.wire import messages
-from penstock.shared.wire.messages import Appended, Hello, StoredRun, decode_produce_request, encode
+from penstock.shared.wire.messages import (
+    Appended,
+    Hello,
+    QueueRun,
+    StoredRun,
+    decode_produce_request,
+    encode,
+)
 
 STEP_MS = 10
 HOST = bytes((127, 0, 0, 1, 0, 0, 0, 9))
@@ -32,11 +40,10 @@ def _hellos(core: ProducerCore, first_ms: int, seconds: int) -> list[int]:
     return asked
 
 
-def _answered(core: ProducerCore, hello: Hello, now_ms: int) -> None:
-    welcome = messages.Welcome(
+def _welcome(hello: Hello) -> messages.Welcome:
+    return messages.Welcome(
         hello.producer, hello.session, hello.next_seq, 0, 1 << 20, 1 << 22, 1, 8, False, False
     )
-    core.received([encode(welcome)], now_ms)
 
 
 def test_a_producer_that_waits_long_asks_less_and_less_until_a_frame_is_answered() -> None:
@@ -44,7 +51,7 @@ def test_a_producer_that_waits_long_asks_less_and_less_until_a_frame_is_answered
     (parts,) = core.outgoing(0)
     hello = decode_produce_request(bytes(parts[0]))
     assert isinstance(hello, Hello)
-    _answered(core, hello, 0)
+    core.received([encode(_welcome(hello))], 0)
     core.send("orders", BatchMessage(b"x"), None, None, "", True, 0)
     (parts,) = core.outgoing(0)
     route = decode_produce_request(bytes(parts[0]))
@@ -79,3 +86,22 @@ def test_the_next_question_comes_sooner_after_answers_in_a_new_session_and_once_
     answered_ms = probes.lost(5000)
     assert probes.due_ms(answered_ms, 0) == 5000 + CONNECT_MS
     assert probes.heard() == 0
+
+
+def test_an_actor_that_waits_long_asks_twice_as_often_after_each_frame_that_is_answered() -> None:
+    sender = RecordSender("run", "actor", 1)
+    for number in range(2):
+        sender.put([QueueRun("orders", number, 1)], b"", number)
+    ((raw,),) = sender.outgoing(0)
+    hello = decode_produce_request(raw)
+    assert isinstance(hello, Hello)
+    sender.take(_welcome(hello), 0)
+    assert len([*sender.outgoing(0)]) == 2
+    now_ms = 0
+    for _ in range(9):
+        now_ms += sender.wait_ms(now_ms)
+        assert [decode_produce_request(raw) for (raw,) in sender.outgoing(now_ms)] == [hello]
+    assert sender.wait_ms(now_ms) == MOST_MS
+    stored = (StoredRun(0, 0, 0),)
+    sender.take(Appended(hello.producer, hello.session, hello.next_seq, stored, 0, HOST), now_ms)
+    assert sender.wait_ms(now_ms) == MOST_MS // 2
