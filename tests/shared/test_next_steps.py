@@ -45,6 +45,7 @@ def test_what_is_near_nothing_is_told_what_there_is() -> None:
     assert other_topics("zzz", []) == "there is no topic yet"
     assert did_you_mean("never", ["sync", "async"]) == "There are: sync, async"
     assert did_you_mean("synch", ["sync", "async"]) == "Did you mean sync or async?"
+    assert did_you_mean("zzz", "abcdefgh") == "There are: a, b, c, d, e, f and 2 more"
 
 
 def test_the_topics_of_groups_are_not_offered() -> None:

@@ -180,9 +180,9 @@ def test_with_async_flushing_the_checkpoint_waits_for_the_log_to_follow_the_queu
     assert broker.positions["flushed"] == 0
     assert _checkpoint(broker).confirm_offset == 0
     broker.positions.initialise("flush_wanted", broker.positions["wrote"])
-    work(flusher)
+    flusher.work()
     assert broker.positions["flushed"] > record
-    assert _checkpoint(broker).confirm_offset == record, "not only with the next round"
+    assert _checkpoint(broker).confirm_offset == record, "at once, and not only with the next round"
 
 
 def test_a_stop_leaves_a_checkpoint_of_the_last_message(

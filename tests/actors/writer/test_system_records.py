@@ -8,8 +8,11 @@ from typing import Any
 import pytest
 
 from penstock.actors.writer import Writer
+from penstock.actors.writer.system_records import Recalls
+from penstock.shared.errors import InvalidMessage
 from penstock.shared.formats.properties import encode_properties
 from penstock.shared.formats.record import Record, encode_record
+from penstock.shared.messaging.delayed import RECALL_COMING
 from penstock.shared.messaging.half import committed, discarded, half_properties, op_records
 from penstock.shared.messaging.system_topics import HALF_TOPIC, OP_TOPIC
 from penstock.shared.wire.messages import Appended, CreateTopic, QueueRun, Refused, Route, Routed
@@ -91,3 +94,20 @@ def test_records_of_other_topics_may_follow_in_the_frame(producer: Any) -> None:
     plain = Record("orders", b"no half message", born_host=HOST)
     answer = send(producer, half(), plain, half(UNIQ_KEY="K2"))
     assert isinstance(answer, Appended) and [run.first for run in answer.runs] == [0, 1, 2]
+
+
+def test_what_is_due_is_held_up_from_before_a_recall_is_checked_until_it_is_stored(
+    pipeline: Callable[..., Any],
+) -> None:
+    """Else the scheduler could take the message between the check and the recall."""
+    broker = pipeline()
+    positions = broker.stage("writer").positions
+    recalls = Recalls(positions, broker.clock, 100)
+    assert positions["recalled"] == 100
+    recalls.prepare(broker.clock.now_ms() + 1, 100)
+    assert positions["recalled"] == RECALL_COMING
+    recalls.stored(250)
+    assert positions["recalled"] == 250
+    with pytest.raises(InvalidMessage):
+        recalls.prepare(broker.clock.now_ms(), 250)
+    assert positions["recalled"] == 250

@@ -169,3 +169,13 @@ def test_what_could_not_be_delivered_may_not_wait(raw: bytes) -> None:
         check_timer(raw, NOW)
     with pytest.raises(InvalidMessage):
         check_level(raw, 0)
+
+
+def test_a_clock_of_a_producer_may_be_a_minute_ahead_where_a_message_waits_for_40_days() -> None:
+    def waits(due_ms: int) -> bytes:
+        return b"TIMER_OUT_MS\x01%d\x02REAL_TOPIC\x01t\x02REAL_QID\x010\x02" % due_ms
+
+    last_ms = NOW + MAX_DELAY_MS + 60_000
+    assert check_timer(waits(last_ms), NOW) == (b"t", 0)
+    with pytest.raises(InvalidMessage):
+        check_timer(waits(last_ms + 1), NOW)

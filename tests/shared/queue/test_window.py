@@ -38,7 +38,7 @@ def test_a_window_ends_before_the_first_entry_that_has_its_neighbour_s_place(
         whole -= 1
     if not whole or start and queue[start - 1] == queue[start]:
         whole = int(owner)
-    assert window.before_lost(count, lambda at: owner) == whole
+    assert window.before_lost(count, lambda at: owner and at == 1000 * queue[start]) == whole
 
 
 def test_blanks_have_no_place_and_nothing_is_lost_without_neighbours() -> None:
