@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 
 from penstock.actors.committer import Committer
@@ -18,6 +19,7 @@ from penstock.shared.messaging.offsets_record import ANY, NONE, begin_of, move_o
 from penstock.shared.messaging.system_topics import OFFSETS_GROUP, OFFSETS_TOPIC
 from penstock.shared.queue.deleted_topics import NONE as NO_TOPICS
 from penstock.shared.queue.deleted_topics import save_deleted_topics
+from penstock.shared.store.saved_offsets import SavedOffsets, save_offsets
 from penstock.shared.store.topics import load_topics, save_topics
 from penstock.shared.wire import group_messages as words
 from penstock.shared.wire.messages import encode
@@ -260,6 +262,18 @@ def test_a_member_s_late_commit_takes_nothing_back_of_what_blocks_have_stored(
         continue
     assert bench.broker.positions["wrote"] == before
     assert writer._exact._offsets == {GROUP: {TOPIC: {0: 9}}}
+
+
+def test_a_group_without_offsets_of_its_own_goes_on_where_its_blocks_have_ended(
+    bench: Bench,
+) -> None:
+    """The records of the blocks have expired, and the group's files are not there any more."""
+    saved = SavedOffsets(0, 0, {GROUP: {TOPIC: {0: 5, 1: 7}}})
+    save_offsets(bench.broker.paths.exact_offsets, msgspec.json.encode(saved))
+    bench.restart()
+    assert bench.offsets() == {}
+    assert bench.ask(words.Claim, "a", TOPIC, (0, 2)).queues[0].offset == 5
+    assert bench.offsets() == {0: 5, 2: 0}
 
 
 def test_what_another_broker_has_acknowledged_is_not_set_back_by_records_that_are_older(

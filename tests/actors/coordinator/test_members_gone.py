@@ -56,6 +56,19 @@ def test_a_member_that_comes_back_by_another_connection_stays(join: Join) -> Non
     assert dead(members, 3000 + GRACE_MS) == ["a"]
 
 
+def test_members_are_counted_over_all_groups_while_they_are_there(join: Join) -> None:
+    members, counts = Membership(), []
+    joined = [
+        members.join(replace(join, group=group, client_id=client), b"peer", 7, 1000, 1)
+        for group, client in (("g", "a"), ("g", "b"), ("h", "a"), ("g", "a"))
+    ]
+    counts.append(members.count)
+    for member in joined[:3]:
+        members.remove(member)
+        counts.append(members.count)
+    assert counts == [3, 2, 1, 0]
+
+
 def test_a_members_time_runs_from_the_first_word_that_its_connection_has_ended(join: Join) -> None:
     members = Membership()
     members.join(join, b"peer", 7, 1000, 1)

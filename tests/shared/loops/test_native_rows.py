@@ -138,3 +138,15 @@ def test_columns_of_different_lengths_are_refused(loops: Any) -> None:
     columns = [(b"TAGS", array("i", [0]), b""), (b"KEYS", array("i", [0, 0]), b"")]
     with pytest.raises(ValueError, match="argument"):
         loops.join_properties(columns)
+
+
+@pytest.mark.parametrize("loops", [native, pure])
+@pytest.mark.parametrize("before", [[], [(b"TAGS", array("i", [0, 1]), b"x")]])
+def test_a_columns_words_are_whole_ones(loops: Any, before: list[Any]) -> None:
+    with pytest.raises(ValueError, match="multiple"):
+        loops.join_properties([*before, (b"KEYS", array("i", [0, 1]).tobytes() + b"x", b"x")])
+
+
+def test_a_column_without_words_has_no_rows() -> None:
+    columns = [(b"TAGS", array("i"), b"")]
+    assert native.join_properties(columns) == pure.join_properties(columns) == (bytes(4), b"")
