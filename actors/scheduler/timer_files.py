@@ -94,8 +94,8 @@ class TimerFiles:
         try:
             with open(self._path(number, hour), "rb") as file:
                 file.seek(start * ENTRY.itemsize)
-                size = os.fstat(file.fileno()).st_size - start * ENTRY.itemsize
-                raw = file.read(max(0, min(size, (stop - start) * ENTRY.itemsize)))
+                most = min(os.fstat(file.fileno()).st_size, (stop - start) * ENTRY.itemsize)
+                raw = file.read(most)
         except FileNotFoundError:
             return np.empty(0, ENTRY)
         return np.frombuffer(raw, ENTRY, len(raw) // ENTRY.itemsize)

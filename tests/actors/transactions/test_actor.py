@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from penstock.actors.writer import Writer
 from penstock.shared.formats.properties import decode_properties, encode_properties
 from penstock.shared.formats.record import Record
+from penstock.shared.memory.queue_table import QueueKey, QueueTable
 from penstock.shared.messaging.half import committed, half_properties, op_records, parse_op
 from penstock.shared.messaging.system_topics import HALF_TOPIC, OP_TOPIC, TRANSACTION_GROUP
 from penstock.shared.messaging.system_topics import TRANS_CHECK_MAX_TIME_TOPIC as GIVEN_UP
@@ -152,6 +153,22 @@ def test_what_is_committed_is_there_once_though_its_frame_is_refused_when_it_is_
     it.dispatched()
     assert [each.body for each in it.queue("orders", 1)] == [b"body"]
     assert it.queue("orders", 1)[0].physical_offset == answers[1].physical_offset
+
+
+def test_a_half_message_that_has_expired_is_waited_for_no_longer(scene: Scenes) -> None:
+    it = scene()
+    it.half()
+    it.dispatched()
+    it.until(lambda: it.broker.positions["transactions_open"] == 1, "the half message")
+    table = QueueTable(it.broker.run.queues, writable=True)
+    slot = dict((key, slot) for slot, key in table.keys(0, it.broker.positions["queue_count"]))
+    table.publish_min_offset(slot[QueueKey(HALF_TOPIC, 0)], 1)  # as a cleaner does
+    table.close()
+    it.until(
+        lambda: it.pass_time(1000) or it.broker.positions["transactions_open"] == 0,
+        "a look at what is open",
+    )
+    assert it.queue(GIVEN_UP) == []
 
 
 def test_what_is_no_half_message_cannot_be_ended(scene: Scenes) -> None:

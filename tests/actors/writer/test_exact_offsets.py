@@ -271,6 +271,14 @@ def test_the_log_keeps_the_first_record_of_values_that_are_not_saved(bench: Benc
         assert positions["unsaved_offsets"] == max(wrote, 1)
 
 
+def test_a_new_runs_writer_has_the_log_keep_what_the_last_one_has_not_saved(bench: Bench) -> None:
+    assert isinstance(bench.send(one("a", NONE, 10)), Appended)
+    bench.broker.positions.initialise("unsaved_offsets", 0)  # a run begins with an empty page
+    bench.restart()
+    assert present(bench.send_when_read(one("again", 3, 99))) == {"in": {0: 10}}
+    assert bench.broker.positions["unsaved_offsets"] == 1
+
+
 def test_values_are_saved_only_when_the_disk_has_what_they_follow_from(bench: Bench) -> None:
     broker = bench.broker
     bench.send(one("a", NONE, 10))

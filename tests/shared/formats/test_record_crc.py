@@ -132,6 +132,7 @@ def test_a_store_is_verified_by_the_checksum_that_is_asked_for(
         30,
         False,
     )
+    assert (problem.file, problem.offset) == (str(root / "commitlog"), 0)
     assert problem.detail.startswith("30 of 30 records have no checksum of their own")
 
 

@@ -68,9 +68,12 @@ def test_a_second_jump_begins_the_time_anew(machine: Machine) -> None:
     assert time.now_ms() == 0
 
 
-def test_a_restart_knows_of_the_jump_before_it_and_sees_one_meanwhile(machine: Machine) -> None:
+@pytest.mark.parametrize("jump_ms", [YEARS_MS, 2 * HOUR_MS])
+def test_a_restart_knows_of_the_jump_before_it_and_sees_one_meanwhile(
+    machine: Machine, jump_ms: int
+) -> None:
     machine.start()
-    machine.clock.jump(YEARS_MS)
+    machine.clock.jump(jump_ms)
     assert machine.start().now_ms() == 0
     machine.clock.advance(RESERVED_MS - 1)
     assert machine.start().now_ms() == 0
