@@ -26,7 +26,7 @@ from penstock.shared.formats.properties import LOST, decode_properties
 from penstock.shared.formats.queue_entry import ENTRY
 from penstock.shared.formats.record import Record, decode_record
 from penstock.shared.formats.record_check import Kind
-from penstock.shared.formats.record_layout import AT_QUEUE_OFFSET, store_timestamp_ms
+from penstock.shared.formats.record_layout import AT_MAGIC, AT_QUEUE_OFFSET, store_timestamp_ms
 from penstock.shared.formats.tombstone import LostMessage, lay_out
 from penstock.shared.layout import segment_name
 from penstock.shared.memory.positions import Positions
@@ -47,6 +47,16 @@ def _records(root: Path) -> list[Record]:
         return [
             decode_record(bytes(step[3])) for step in store.scan_log() if step[1] is Kind.RECORD
         ]
+
+
+def test_of_a_log_that_is_nothing_but_a_torn_tail_nothing_is_to_be_repaired(
+    stopped_store: Callable[..., Any], make_record: Callable[..., Record]
+) -> None:
+    store = stopped_store([make_record()], unclean=True)
+    log = store.log()
+    log[AT_MAGIC] ^= 4
+    store.write_log(log)
+    assert not plan_repair(store.paths, store.config).needed
 
 
 def _assert_repaired(store: Any, before: list[Record], lost: set[tuple[int, int]]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +17,7 @@ from penstock.shared.files.segments import Problem
 from penstock.shared.formats.checkpoint import Checkpoint, encode_checkpoint
 from penstock.shared.formats.delay_levels import SCHEDULE_TOPIC
 from penstock.shared.formats.properties import encode_properties
-from penstock.shared.formats.record import Record, pack_host
+from penstock.shared.formats.record import Record, encode_record, pack_host
 from penstock.shared.formats.record_check import Kind
 from penstock.shared.formats.record_crc import Checksum
 from penstock.shared.layout import segment_name
@@ -423,3 +424,13 @@ def test_a_tags_code_is_an_extension_address_only_beside_extension_files(
     else:
         found = _only(report.problems, "queue-entry-differs")
         assert (Path(found.file).name, found.offset) == (segment_name(0), 0)
+
+
+def test_a_log_whose_only_file_ends_with_a_record_is_read_to_there(
+    store_builder: Callable[..., Path], make_record: Callable[..., Record]
+) -> None:
+    root = store_builder([make_record() for _ in range(3)])
+    (file,) = (root / "commitlog").iterdir()
+    os.truncate(file, 2 * len(encode_record(make_record())))
+    report = verify_store(root)
+    assert (report.messages, report.log_end) == (2, file.stat().st_size)
