@@ -290,10 +290,12 @@ def test_a_shard_goes_where_rocketmq_sends_it_and_a_queue_is_itself(loops: Any) 
     for shard, queue in [("u1", None), ("ü", None), ("", None), (None, 2)]:
         future = core.send("a", b"x", None, None, shard, queue, "", NOW_MS)
         expected = shard_queue(shard, 3) if queue is None else queue
-        assert future.run.queue_id == expected, (shard, queue)
+        assert (future.run.queue_id, future.run.fixed) == (expected, True), (shard, queue)
     assert core.send("a", b"x", None, None, "u1", 0, "", NOW_MS) is None, "both chosen"
     assert core.send("a", b"x", None, None, None, 3, "", NOW_MS) is None
     assert core.send("a", b"x", None, None, None, None, "", NOW_MS).run.queue_id == 0
+    of_any_queue = taking(loops).send("a", b"x", None, None, None, None, "", NOW_MS)
+    assert not of_any_queue.run.fixed, "it may go to another one"
 
 
 def test_frames_and_futures_of_another_kind_are_refused() -> None:
