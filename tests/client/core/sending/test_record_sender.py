@@ -156,6 +156,7 @@ def test_what_the_writer_does_not_understand_is_told_of_everything(
     assert tag == "tag" and stored_after == -1
     assert isinstance(outcome, PenstockError)
     assert outcome.what == "a header is no message of this protocol"
+    assert sender.is_idle, "what has its outcome is not sent later"
 
 
 def test_no_more_frames_than_the_window_are_on_their_way(make_wire: Callable[[], Any]) -> None:
