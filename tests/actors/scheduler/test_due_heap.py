@@ -53,6 +53,13 @@ def test_a_heap_gives_what_is_due_in_order_and_once(found: list[object]) -> None
         assert heap.next_ms == min((each[0] for each in model), default=-1)
 
 
+@pytest.mark.parametrize("last_ms", [(1 << 16) - 1, 1 << 16, (1 << 16) + 1, 1 << 17])
+def test_entries_that_are_due_more_than_a_minute_apart_come_in_order(last_ms: int) -> None:
+    heap = DueHeap()
+    heap.add(held(np.array([(due, 1, 1, 0) for due in (last_ms, 2, 0)], ENTRY)))
+    assert heap.take(last_ms, 3)["due"].tolist() == [0, 2, last_ms]
+
+
 @given(st.lists(st.lists(st.tuples(st.integers(0, 5 * MINUTE_MS), st.integers(0, 20)))))
 def test_files_hold_each_timer_once_in_its_minute(
     tmp_path_factory: object, puts: list[list[tuple[int, int]]]
