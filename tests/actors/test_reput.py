@@ -289,6 +289,22 @@ def test_queues_that_could_not_be_moved_away_are_no_error_any_more_once_they_are
     assert not broker.positions["dispatch_error"]
 
 
+def test_what_a_deleted_topic_has_in_the_log_gets_no_entry_when_it_is_met_late(
+    pipeline: Callable[..., Any], work: Callable[..., None]
+) -> None:
+    broker = pipeline(**MAPPED)
+    reput = broker.start(Reput)
+    stop = broker.append(3)
+    row = DeletedTopic(number=1, topic="orders", log_end=stop, at_ms=1, is_done=True)
+    save_deleted_topics(broker.paths.deleted_topics, DeletedTopics(1, (row,)))
+    broker.positions.initialise("deleted_topics", 1)
+    broker.append(2, topic="others")
+    _reach(broker)
+    work(reput)
+    assert broker.positions["dispatched"] == broker.positions["wrote"]
+    assert broker.queues() == {QueueKey("others", 0): (0, 2)}
+
+
 def test_memory_without_room_for_a_new_queue_is_told_and_tried_again(
     pipeline: Callable[..., Any], work: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
