@@ -412,6 +412,21 @@ def test_an_end_that_is_another_file_s_is_missed_where_no_list_tells(
     assert load_known_queues(store.paths.known_queues).get("orders/0", QueueEnd()).end <= 8
 
 
+def test_two_messages_are_enough_to_tell_that_a_queue_has_another_s_file(
+    stopped_store: Callable[..., Any], twelve: list[Record], tmp_path: Path
+) -> None:
+    store = stopped_store(twelve[:4], queue_segment_bytes=60)
+    store = store._replace(config=_with_small_files(store.config))
+    before = _queues(store)
+    _swap(store)
+    found = _start(store, tmp_path / "queues")
+    assert [each.split(" at ")[0] for each in found.restored_queues] == [
+        "queue orders/0 leads to other messages",
+        "queue orders/1 leads to other messages",
+    ]
+    assert _queues(store) == before
+
+
 def test_a_single_record_whose_numbers_have_changed_takes_no_queue_s_end_away(
     eight_each: Callable[..., Any],
 ) -> None:
