@@ -191,6 +191,22 @@ def test_an_actor_that_clients_reach_takes_a_turn_when_its_process_works(
     assert running.end() == 0
 
 
+def test_actors_that_have_nothing_to_do_sleep(broker: Callable[..., Broker]) -> None:
+    running = broker("")
+    running.await_ready()
+    began, before = time.monotonic(), running.cycles()
+    woken = dict.fromkeys(before, 0)
+    while min(woken.values()) < 20:
+        assert time.monotonic() < began + READY_TIMEOUT_S, running.output()
+        time.sleep(0.05)
+        now = running.cycles()
+        woken = {name: now[name] - count for name, count in before.items()}
+    # ten a second is usual; without sleep it is hundreds, with twenty others at the processor, too
+    most = 20 + 40 * (time.monotonic() - began)
+    assert max(woken.values()) < most, woken
+    assert running.end() == 0
+
+
 def test_an_actor_that_has_found_work_without_a_bell_looks_again_at_the_next_tick(
     broker: Callable[..., Broker],
 ) -> None:

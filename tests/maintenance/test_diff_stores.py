@@ -53,6 +53,15 @@ def test_a_store_is_the_same_as_its_copy(stores: Callable[..., list[Any]]) -> No
     assert (compared.queues, compared.messages) == (2, 3)
 
 
+def test_progress_counts_the_messages_that_were_compared(
+    stores: Callable[..., list[Any]],
+) -> None:
+    both = records(b"1", b"2") + records(b"3", topic="u", queue_id=1)
+    told: list[tuple[int, int]] = []
+    assert stores(both, both, progress=lambda done, total: told.append((done, total))) == []
+    assert told == [(1, 3), (2, 3), (3, 3)]
+
+
 def test_queues_and_the_first_other_message_are_told(stores: Callable[..., list[Any]]) -> None:
     a = records(b"1", b"2", b"3", b"4") + records(b"x", topic="gone")
     b = records(b"1", b"2", b"other", b"also") + records(b"5", queue_id=1)
