@@ -83,7 +83,7 @@ def test_a_wrong_byte_is_named_with_its_place(
     report = _verify(root)
     assert {problem.kind for problem in report.problems} >= kinds - {"index-chain"}
     assert {problem.kind for problem in report.problems} <= kinds | {"index-slot", "index-header"}
-    assert str(path) in {problem.file for problem in report.problems}
+    assert (str(path), at) in {(problem.file, problem.offset) for problem in report.problems}
 
 
 def test_a_key_without_an_item_is_missing(indexed: Callable[..., Path]) -> None:
