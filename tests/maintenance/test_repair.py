@@ -26,7 +26,12 @@ from penstock.shared.formats.properties import LOST, decode_properties
 from penstock.shared.formats.queue_entry import ENTRY
 from penstock.shared.formats.record import Record, decode_record
 from penstock.shared.formats.record_check import Kind
-from penstock.shared.formats.record_layout import AT_MAGIC, AT_QUEUE_OFFSET, store_timestamp_ms
+from penstock.shared.formats.record_layout import (
+    AT_MAGIC,
+    AT_QUEUE_OFFSET,
+    SMALLEST_RECORD_BYTES,
+    store_timestamp_ms,
+)
 from penstock.shared.formats.tombstone import LostMessage, lay_out
 from penstock.shared.layout import segment_name
 from penstock.shared.memory.positions import Positions
@@ -185,6 +190,17 @@ def test_a_queue_that_begins_mid_way_is_not_damaged(
     assert [each.lost for each in _repair(store).ranges] == [[LostMessage("orders", 0, 0)]]
     assert _records(store.paths.root)[1:] == whole[1:]
     assert verify_store(store.paths.root).problems == []
+
+
+def test_a_queue_whose_lost_first_message_just_had_room_in_front_begins_with_it(
+    stopped_store: Callable[..., Any],
+) -> None:
+    store = stopped_store([Record("t", b"")] * 2, queues=False)
+    assert store.starts()[1] == SMALLEST_RECORD_BYTES + len("t")
+    log = store.log()
+    log[: store.starts()[1]] = b"\x11" * store.starts()[1]
+    store.write_log(log)
+    assert [each.lost for each in _repair(store).ranges] == [[LostMessage("t", 0, 0)]]
 
 
 def test_a_queue_offset_that_cannot_be_is_damage(
