@@ -162,6 +162,21 @@ def test_queues_and_checkpoint_follow_the_log(
     assert found.physic_timestamp_ms == broker.positions["wrote_timestamp"]
 
 
+def test_queues_that_have_grown_by_less_than_a_page_follow_after_5_s_of_rounds(
+    pipeline: Callable[..., Any], work: Callable[..., None]
+) -> None:
+    broker = pipeline(transient_store_pool_enable=False)
+    committer, reput, flusher = (broker.start(kind) for kind in (Committer, Reput, Flusher))
+    broker.append()
+    work(committer, flusher, reput)
+    broker.append()
+    work(committer, flusher, reput)
+    for last in (0, 0, 0, 0, broker.positions["dispatched_record"]):
+        broker.clock.advance(1000)
+        work(flusher)
+        assert _checkpoint(broker).confirm_offset == last
+
+
 def test_with_async_flushing_the_checkpoint_waits_for_the_log_to_follow_the_queues(
     pipeline: Callable[..., Any], work: Callable[..., None]
 ) -> None:
