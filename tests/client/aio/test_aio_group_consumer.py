@@ -130,6 +130,8 @@ def test_an_ordinary_function_is_a_handler_too_and_what_cannot_be_called_is_none
                 if len(found) == 20:
                     consumer.stop()
 
+            with pytest.raises(InvalidArgument, match="joined its group in another way"):
+                await consumer.run(handle, orderly=True)
             await consumer.run(handle)
         with Producer(store=broker.store) as producer:
             assert f"%DLQ%{topic}" not in producer.topics()

@@ -77,8 +77,10 @@ class Indexed:
     def start(self, **changes: object) -> list[bytes]:
         """A start's recovery; what the index holds then."""
         recovered = self.recovered(**changes)
+        before = len(os.listdir("/proc/self/fd"))
         with StoreSurvey(self.paths, self.config) as survey:
             self.remark = recover_index(survey, recovered, self.run, 0)
+        assert len(os.listdir("/proc/self/fd")) <= before, "no file stays open"
         return self.contents()
 
 
