@@ -130,7 +130,8 @@ def test_a_store_whose_broker_ended_says_how_and_when(
     started = running.status()["started_ms"]
     (running.kill if killed else running.stop)()
     said = said_of(running.store)
-    how = f"its broker (pid {running.process.pid}) was killed" if killed else "it was stopped at "
+    pid = running.process.pid
+    how = f"its broker (pid {pid}) was killed, at about " if killed else "it was stopped at "
     assert how in said and f"penstock up --store {running.store}" in said
     import datetime as dt
     import re
@@ -145,7 +146,7 @@ def test_a_store_whose_broker_ended_says_how_and_when(
 def test_a_run_of_another_boot_is_told_as_such(paths: StorePaths, run: Run) -> None:
     write_run(paths, as_supervised_by(run, os.getppid(), boot_id="another boot"))
     paths.abort.touch()
-    assert "on another machine, or until this one went down" in said_of(paths.root)
+    assert "on another machine, or until this one went down, after 2" in said_of(paths.root)
 
 
 def test_another_program_that_has_the_lock_is_named(paths: StorePaths, run: Run) -> None:
