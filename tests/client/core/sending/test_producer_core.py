@@ -356,6 +356,16 @@ def test_a_refusal_of_everything_is_not_tried_again_in_parts(wire: Any) -> None:
     assert len(wire.writer.log) == 2
 
 
+def test_failures_that_nobody_has_asked_for_are_counted(wire: Any) -> None:
+    wire.writer.refuse_next = True
+    asked, *_ = [wire.send("a", None, queue, "", 1) for queue in (0, 1)]
+    wire.heal(5)
+    assert isinstance(asked.exception(0), SegmentUnavailable)
+    lost = wire.core.failures.take()
+    assert lost.topics == {"a": 1} and isinstance(lost.error, SegmentUnavailable)
+    assert wire.core.failures.take() is None
+
+
 def test_a_message_that_a_later_broker_has_no_room_for_fails_alone(wire: Any) -> None:
     """That broker wants a checksum's room in each record, and the properties are as long as may
     be."""
