@@ -15,6 +15,7 @@ import pytest
 from penstock.actors.monitor.board import expressions, grafana_board
 from penstock.actors.monitor.metric_table import BY_NAME, METRICS, NOT_SHOWN, document
 from penstock.client import Producer
+from penstock.shared.memory.durations import BUCKETS
 from penstock.shared.memory.positions import POSITIONS
 
 ROOT = Path(__file__).parents[3]
@@ -106,7 +107,9 @@ def test_each_durable_answer_is_counted_with_its_time(monitored: Any) -> None:
         assert 0 < after[f"{name}_sum", ""] - before[f"{name}_sum", ""] < 60 * new
         buckets = [(k[1], v) for k, v in after.items() if k[0] == f"{name}_bucket"]
         edges = [math.inf if "Inf" in le else float(le[4:-1]) for le, _ in buckets]
-        assert edges == sorted(edges) and edges[-1] == math.inf
+        assert edges[-1] == math.inf and len(edges) == BUCKETS // 4
+        # a doubling each
+        assert edges[1:-1] == pytest.approx([2 * edge for edge in edges[:-2]])
         assert [v for _, v in buckets] == sorted(v for _, v in buckets)
         assert buckets[-1][1] == after[f"{name}_count", ""]
 

@@ -677,3 +677,12 @@ def test_a_clean_store_without_queues_loses_nothing_behind_damage(
     found = store.recover()
     assert [each.position for each in found.quarantined] == [records[-2]]
     assert (found.log_end, store.contents()) == (end, before)
+
+
+def test_queues_that_a_dead_start_was_making_are_removed(
+    stopped_store: Callable[..., Any], twelve: list[Record]
+) -> None:
+    store = stopped_store(twelve)
+    (store.paths.rebuild / "consumequeue").mkdir(parents=True)
+    store.recover()
+    assert not store.paths.rebuild.exists()
