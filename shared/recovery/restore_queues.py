@@ -210,8 +210,8 @@ def _goes_on(store: StoreDirectory, queue: QueueFiles, at: int, good_to: int) ->
 
 
 def _last_message(store: StoreDirectory, queue: QueueFiles, good_to: int) -> int:
-    """Where the message of the last entry before `good_to` stands; the log's start where it is
-    none of the queue's own."""
+    """Where the message of the last entry before `good_to` stands, if it is the queue's own; else
+    the log's start."""
     at = _end_at(queue, good_to) - 1
     is_own = at >= queue.first_slot and _is_foreign(store, queue, at) is False
     return queue.log_offset(at) if is_own else store.log_start
