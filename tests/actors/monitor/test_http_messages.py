@@ -120,3 +120,7 @@ def test_an_answer_has_its_length_and_for_head_no_body() -> None:
     assert body == b"body" and b"Content-Length: 4" in head
     assert encode_answer(answer, with_body=False, keeps_open=True) == head + b"\r\n\r\n"
     assert b"default-src 'none'" in head and b"unsafe" not in head
+
+
+def test_a_head_that_ends_at_once_is_not_too_long_whatever_follows() -> None:
+    assert head_end(b"\r\n\r\n".ljust(MAX_HEAD_BYTES)) == 4
