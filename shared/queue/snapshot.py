@@ -59,6 +59,7 @@ class QueueFiles:
         self._files = files
         self._log_start = log_start
         self._bases = [segment.base for segment in self.segments]
+        self._ends_before: dict[int, int] = {}
 
     @property
     def first_slot(self) -> int:
@@ -135,8 +136,13 @@ class QueueFiles:
         0 where no entry does. What comes after it is not looked at.
 
         Bisection finds it, as entries are in log order. One that is not real may mislead it, which
-        `breaks_at` notices.
+        `breaks_at` notices. It is found once: a start asks several times, of each queue.
         """
+        if position not in self._ends_before:
+            self._ends_before[position] = self._find_end_before(position)
+        return self._ends_before[position]
+
+    def _find_end_before(self, position: int) -> int:
         for segment in reversed(self.segments):
             first = segment.base // CQ_ENTRY_BYTES
             slots = range(first, first + segment.size // CQ_ENTRY_BYTES)
