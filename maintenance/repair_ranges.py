@@ -103,7 +103,7 @@ def _known_end(paths: StorePaths, store: StoreDirectory) -> int:
     """How far the log went, by what was known of its damage and by a clean store's queues."""
     ends = [each.end for each in load_quarantine(paths)]
     if not store.is_unclean and store.segments:
-        ends.append(min(dispatched_to(store.queues()), store.segments[-1].end))
+        ends.append(min(dispatched_to(store), store.segments[-1].end))
     return max(ends, default=0)
 
 

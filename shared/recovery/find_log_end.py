@@ -9,18 +9,17 @@ before that which stays, and the torn tail after it which goes. Reads only; reco
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from enum import Enum
 from typing import NamedTuple
 
 import msgspec
 
 from penstock.shared.config import Config
-from penstock.shared.errors import StoreDamaged
+from penstock.shared.errors import OffsetOutOfRange, StoreDamaged
 from penstock.shared.formats.record import decode_record
 from penstock.shared.formats.record_check import NO_RECORD_CRC, Kind
 from penstock.shared.formats.record_crc import Checksum
-from penstock.shared.formats.record_layout import store_timestamp_ms
+from penstock.shared.formats.record_layout import AT_MAGIC, store_timestamp_ms
 from penstock.shared.log.damage import Damage, damage_between
 from penstock.shared.log.reader import reach_bytes
 from penstock.shared.log.unfinished_block import unfinished_block
@@ -331,6 +330,21 @@ def _without_checksum(position: int) -> StoreDamaged:
     )
 
 
-def dispatched_to(queues: Sequence[QueueFiles]) -> int:
-    """The end of the newest record that one of these names. Each looks it up once."""
-    return max([0, *(queue.dispatched_to for queue in queues)])
+def dispatched_to(store: StoreDirectory) -> int:
+    """The end of the newest record that a queue names: by the record itself where it is whole. A
+    bent size of an entry would have the log go on, and what is not there would be damage."""
+    found = 0
+    for queue in sorted(store.queues(), key=lambda each: each.dispatched_to, reverse=True):
+        if queue.dispatched_to <= found:
+            break
+        found = max(found, _named_end(store, queue))
+    return found
+
+
+def _named_end(store: StoreDirectory, queue: QueueFiles) -> int:
+    position = queue.log_offset(queue.max_offset - 1)
+    try:
+        store.record_at(position)
+    except (StoreDamaged, OffsetOutOfRange):
+        return queue.dispatched_to  # the log may have lost it
+    return position + int.from_bytes(store.read_log(position, AT_MAGIC), "big")

@@ -191,7 +191,7 @@ def _look(
     # entries of what is lost may not lead to what stands after the log's end: a start cuts those
     most = memory.log_end if memory.is_known else NOWHERE
     restored = restore_queues(store, config, lost, most)
-    dispatched = dispatched_to(store.queues())
+    dispatched = dispatched_to(store)
     witness = find_witness(store, heard, dispatched)
     bounds, believed = _bounds(memory, _files_end(store), known, witness, dispatched)
     vouched = scan_start(store, witness, unclean, bounds.most, dispatched)
@@ -338,7 +338,7 @@ def _refuse_lost_log(store: StoreSurvey, heard: Testimony) -> None:
     last = max(store.paths.commit_log.iterdir(), default=None)
     if last is not None and (not last.name.isdigit() or last.stat().st_size):
         return
-    dispatched = dispatched_to(store.queues())
+    dispatched = dispatched_to(store)
     known_end = max(dispatched, find_witness(store, heard, dispatched).flushed)
     if known_end > (0 if last is None else int(last.name)):
         raise StoreDamaged(

@@ -283,6 +283,17 @@ def test_an_entry_that_leads_behind_the_log_of_an_orderly_stop_makes_that_no_dam
     assert (found.quarantined, found.log_end) == ((), known.starts()[-1])
 
 
+def test_an_entry_s_size_is_no_word_on_where_the_log_ends(known: Any) -> None:
+    """Nor for a repair, which would put marks there for what is lost. No watermark says more, as in
+    a store of RocketMQ's."""
+    log = known.log()
+    _flip(_last(known, 1), 50, 0x08)
+    found = known.recover()
+    assert (found.quarantined, found.log_end) == ((), known.starts()[-1])
+    plan = plan_repair(known.paths, known.config)
+    assert not plan.ranges and known.log() == log
+
+
 def test_half_an_entry_of_a_message_that_is_dispatched_again_is_no_lost_end(known: Any) -> None:
     """A power failure leaves a page and not the next one, and entries lie on both."""
     half = 12 * b"\x07" + bytes(8)
