@@ -267,7 +267,7 @@ class _Walk:
 
     def _settle(self) -> None:
         """After the walk: what has no slot is damage, and of what was missing some has come."""
-        self._order.finish()
+        self._order.finish(is_all=True)
         self._first |= self._order.begun_again
         found = self._order.left_out + self._order.overtaken + self._stood_at_ends()
         wrong = [self._misplaced(each) for each in found]

@@ -9,6 +9,7 @@ order along the log, in which each record of a queue follows the one before it b
     0 1 2 ... 170 0 1 2 3                goes on from there: RocketMQ made the topic again
     [42] 59 60 61 62 ...                 no room for what would lie between: the first is left out
     [99] 41 42 43 44 ...                 a topic that is made again begins at 0: the same
+    41 42 [107] 44 45                    the log ends: 43, though one who appends has served 107
 
 A record that goes back to a slot that is taken is therefore doubted until the next of its queue has
 come. Where two that name one slot stand next to each other, the second has it if nothing leads up
@@ -35,6 +36,15 @@ class _Doubted(NamedTuple, Generic[Record]):
     record: Record
     slot: int
     is_again: bool
+
+
+class _Leapt(NamedTuple, Generic[Queue, Record]):
+    """A record that names a slot further on than the one that was to come, and both."""
+
+    queue: Queue
+    expected: int
+    slot: int
+    record: Record
 
 
 class SlotOrder(Generic[Queue, Record]):
@@ -70,6 +80,9 @@ class SlotOrder(Generic[Queue, Record]):
         self.undecided: list[Record] = []
         # of these those of each queue that came after the record at its end
         self.tails: dict[Queue, list[Record]] = {}
+        # Records that leapt over slots of which the second came next: so theirs was the first.
+        self._contradicted: list[_Leapt[Queue, Record]] = []
+        self._leapt: dict[Queue, _Leapt[Queue, Record]] = {}
 
     def end(self, queue: Queue, slot: int) -> int:
         """The highest slot of a queue plus one; `slot` where nothing is known of it yet."""
@@ -94,6 +107,9 @@ class SlotOrder(Generic[Queue, Record]):
         The record before it, if that was doubted and has its slot after all; and whether this one
         has its own. If not, it is doubted or left out.
         """
+        leapt = self._leapt.pop(queue, None)
+        if leapt is not None and slot == leapt.expected + 1:
+            self._contradicted.append(leapt)
         landed = self._land(queue, slot)
         too_far = slot - self.end(queue, slot) > room
         if too_far and not self._leaps_rightly(queue, slot, record, count):
@@ -128,6 +144,7 @@ class SlotOrder(Generic[Queue, Record]):
                 self.overtaken.append(ahead.pop(number))
         if slot > end:
             self.missing.setdefault(queue, []).append((end, slot))
+            self._leapt[queue] = _Leapt(queue, end, slot, record)
         if slot > end or slot and expected is None:
             ahead[slot] = record
         self._fill(queue, slot, slot + count)
@@ -177,13 +194,22 @@ class SlotOrder(Generic[Queue, Record]):
         self._next.pop(queue, None)
         self.ends[queue] = self.begun_again[queue] = slot
 
-    def finish(self) -> None:
+    def finish(self, *, is_all: bool = False) -> None:
         """The log has ended: who is doubted stays out, though it may be the first of a topic that
-        was made again."""
+        was made again.
+
+        `is_all` says that the caller serves nothing before it has read all of the log. Then a
+        record that leapt loses its slot if the next of its queue contradicts it and no other has
+        the slot; what it leapt over was never there.
+        """
         self.undecided += [each.record for each in self._doubted.values()]
         self._doubted.clear()
         self.left_out += [record for _, record in self._leaping.values()]
         self._leaping.clear()
+        for each in self._contradicted if is_all else ():
+            if self._ahead[each.queue].get(each.slot) == each.record:  # no other has its slot
+                self.overtaken.append(each.record)
+                self._fill(each.queue, each.expected + 1, each.slot)
 
     def _resolve(self, queue: Queue, slot: int) -> Record | None:
         """The doubted record of a queue, if it has its slot because `slot` comes next."""

@@ -281,6 +281,26 @@ def test_a_queue_offset_that_is_not_its_own_is_damage(
     _assert_repaired(store, whole, {(number % 2, number // 2)})
 
 
+@pytest.mark.parametrize("started", [False, True])
+@pytest.mark.parametrize(("number", "bit"), [(2, 5), (4, 3), (5, 4), (8, 3)])
+def test_a_record_that_leaps_past_its_queue_s_end_is_damage_though_no_entry_leads_to_it(
+    stopped_store: Callable[..., Any], twelve: list[Record], number: int, bit: int, started: bool
+) -> None:
+    """The next of its queue says which slot it had, also where a start has taken its word."""
+    store = stopped_store(twelve, queues=False)
+    start, whole, log = store.starts()[number], _records(store.paths.root), store.log()
+    log[start + AT_QUEUE_OFFSET + 7] ^= 1 << bit
+    store.write_log(log)
+    if started:
+        rebuild_store(store.paths, store.config, SystemClock(), queues=True, index=False)
+    (found,) = _repair(store).ranges
+    own = LostMessage("orders", number % 2, number // 2)
+    assert (found.lost, found.damage.position) == ([own], start)
+    after = {(r.queue_id, r.queue_offset): r for r in _records(store.paths.root) if r.topic != LOST}
+    assert all(after[r.queue_id, r.queue_offset] == r for r in whole if r.physical_offset != start)
+    assert verify_store(store.paths.root).problems == []
+
+
 @pytest.mark.parametrize("queues", [True, False])
 @pytest.mark.parametrize("apart", [False, True])
 def test_many_messages_outweigh_a_first_one_that_contradicts_them(

@@ -84,6 +84,31 @@ def test_what_comes_without_a_slot_at_a_queue_s_end_is_counted(
     assert order.tails.get("q", []) == tail
 
 
+@pytest.mark.parametrize(
+    ("slots", "overtaken", "missing"),
+    [
+        ([5, 6, 40, 8, 9], [2], [(7, 8)]),
+        ([5, 6, 40, 8, 9, 99, 42], [2, 5], [(7, 8), (41, 42)]),
+        ([5, 6, 40], [], [(7, 40)]),
+        ([5, 6, 40, 41], [], [(7, 40)]),
+        # another is missing as well: nothing tells which of two it is
+        ([5, 6, 40, 9], [], [(7, 9), (10, 40)]),
+        # whose slot that is comes later
+        ([5, 8, 7, 8, 9], [1], [(6, 7)]),
+        # the topic was made again
+        ([5, 6, 40, 0, 1], [], [(7, 40)]),
+    ],
+)
+def test_who_has_read_all_of_the_log_knows_which_record_leapt(
+    slots: list[int], overtaken: list[int], missing: list[tuple[int, int]]
+) -> None:
+    order = Order()
+    for number, slot in enumerate(slots):
+        order.take("q", slot, number)
+    order.finish(is_all=True)
+    assert (order.overtaken, order.missing["q"]) == (overtaken, missing)
+
+
 def test_what_is_known_of_a_slot_decides_between_two_next_to_each_other() -> None:
     order = Order(is_known=lambda queue, slot, record: (queue, slot, record) == ("q", 6, 2))
     assert _walk(order, [5, 6, 6, 7]) == {5: 0, 6: 2, 7: 3}
