@@ -24,8 +24,8 @@ from pathlib import Path
 from penstock.chaos.arena import Arena, any_settings
 from penstock.chaos.broker import Broker
 from penstock.chaos.clients.attackers import ATTACKS, Attack
-from penstock.chaos.clients.attacks import pulls
 from penstock.chaos.clients.attacks.peer import make_attacked_topics
+from penstock.chaos.clients.attacks.pulls import new_group
 from penstock.chaos.clients.honest import Honest, Wait, honest
 from penstock.chaos.history import check_acknowledged
 from penstock.chaos.load import read_all
@@ -40,9 +40,8 @@ WAIT_S, WAIT_OF_ATTACK_S = 0.1, 0.5
 # What an attack does to others it does again. What else the machine does in these seconds, and what
 # its host does, no process can tell from it; but that does not come in two of three tries.
 TRIES = 3
-# What docs/limits.md says that an actor takes beyond what it has, amid a flood, amid one of whole
-# requests that come faster than it takes them, and after it.
-FLOOD_BYTES, TOO_FAST_BYTES, KEPT_BYTES = 256 << 20, 512 << 20, 100 << 20
+# What docs/limits.md says that an actor takes beyond what it has, amid a flood and after it.
+FLOOD_BYTES, KEPT_BYTES = 256 << 20, 100 << 20
 # Allowed in parts of that: Python and ZeroMQ take their share.
 TOLERANCE = 1.2
 # The actors' own time: what they wait for a processor comes on top.
@@ -64,9 +63,9 @@ class Memory:
     def __init__(self, pids: dict[str, int]) -> None:
         self._pids = pids
         self._before = {name: own_memory_bytes(pid) for name, pid in pids.items()}
-        # the attack of the moment, and what each actor took at most during each
+        # the attack of the moment, and what each took at most with the attack of that moment
         self.during = ""
-        self.most: dict[str, dict[str, int]] = {name: {} for name in pids}
+        self.most = dict.fromkeys(pids, (0, ""))
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._work, name="memory")
         self._thread.start()
@@ -75,8 +74,7 @@ class Memory:
         while not self._stopping.wait(_LOOK_S):
             with suppress(FileNotFoundError, ProcessLookupError):  # replaced, which is told of
                 for name, size in self.grown().items():
-                    most = self.most[name]
-                    most[self.during] = max(most.get(self.during, 0), size)
+                    self.most[name] = max(self.most[name], (size, self.during))
 
     def grown(self) -> dict[str, int]:
         now = {name: own_memory_bytes(pid) for name, pid in self._pids.items()}
@@ -132,7 +130,7 @@ def attack_round(arena: Arena, dice: random.Random, replay: str) -> None:
 def _served_again(broker: Broker) -> list[str]:
     """Start on what attackers have left in the store: who is not served then?"""
     broker.start()
-    wrong = pulls.new_group(broker)
+    wrong = new_group(broker)
     broker.stop()
     return wrong
 
@@ -181,9 +179,6 @@ def _name(attack: Attack) -> str:
     return attack.__name__.replace("_", " ")
 
 
-_TOO_FAST = frozenset(map(_name, (pulls.long_filters, pulls.many_groups, pulls.held_pulls)))
-
-
 def _late(what: str, waits: Sequence[Wait], most_s: float) -> list[str]:
     """Whether others have waited too long for the broker."""
     if not waits:
@@ -202,21 +197,14 @@ def _replaced(broker: Broker, pids: dict[str, int]) -> list[str]:
     return [f"{name} was replaced" for name, pid in pids.items() if now[name] != pid]
 
 
-def too_much(name: str, most: dict[str, int]) -> list[str]:
-    """What is wrong with the memory that an actor took at most during each attack."""
-    return [
-        f"{name} took {size >> 20} MiB: {attack}"
-        for attack, size in most.items()
-        if size > TOLERANCE * (TOO_FAST_BYTES if attack in _TOO_FAST else FLOOD_BYTES)
-    ]
-
-
 def _kept(arena: Arena, memory: Memory, pids: dict[str, int]) -> list[str]:
     """It was never too much, and what was taken is given back after a while."""
     wrong = []
     began = time.monotonic()
     for name, pid in pids.items():
-        wrong += too_much(name, memory.most[name])
+        most, during = memory.most[name]
+        if most > TOLERANCE * FLOOD_BYTES:
+            wrong.append(f"{name} took {most >> 20} MiB: {during}")
         delayed_s = delayed_seconds([pid])
         while True:
             own_s = time.monotonic() - began - (delayed_seconds([pid]) - delayed_s)
@@ -226,7 +214,6 @@ def _kept(arena: Arena, memory: Memory, pids: dict[str, int]) -> list[str]:
             time.sleep(_LOOK_S)
         if kept > TOLERANCE * KEPT_BYTES:
             wrong.append(f"{name} keeps {kept >> 20} MiB")
-        most = max(memory.most[name].values(), default=0)
         arena.report.add_memory(name, most, kept, time.monotonic() - began)
     return wrong
 

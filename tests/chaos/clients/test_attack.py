@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.chaos.clients.attack import _late, too_much
+from penstock.chaos.clients.attack import _late
 from penstock.chaos.clients.honest import Wait
 
 
@@ -17,14 +17,3 @@ def test_whoever_waited_longer_than_the_most_was_late() -> None:
 def test_where_nobody_was_served_nobody_was_late() -> None:
     """Whoever is told an error instead says so himself."""
     assert _late("an attack", [], 0.1) == []
-
-
-def test_requests_that_come_faster_than_they_are_taken_may_take_more_memory() -> None:
-    most = {"held pulls": 500 << 20, "many parts": 250 << 20}
-    assert too_much("reader", most) == []
-    assert too_much("reader", {**most, "many parts": 400 << 20}) == [
-        "reader took 400 MiB: many parts"
-    ]
-    assert too_much("reader", {**most, "held pulls": 700 << 20}) == [
-        "reader took 700 MiB: held pulls"
-    ]
