@@ -22,7 +22,7 @@ TOPIC = "chaos"
 QUEUES = 4
 _ROUND_S = 0.02
 _LARGE_BYTES = 40_000
-_NO_END = 1 << 60
+NO_END = 1 << 60
 
 
 def _no_flushes() -> int:
@@ -40,7 +40,7 @@ class Load:
         rate: int = 1500,
         ack: str = "",
         timeout_ms: int = 30_000,
-        most: int = _NO_END,
+        most: int = NO_END,
         flushes: Callable[[], int] = _no_flushes,
     ) -> None:
         self.name = name

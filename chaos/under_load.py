@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 from penstock.chaos.broker import Broker
 from penstock.chaos.history import check_acknowledged, check_order
-from penstock.chaos.load import QUEUES, TOPIC, Follower, Load, read_all
+from penstock.chaos.load import NO_END, QUEUES, TOPIC, Follower, Load, read_all
 from penstock.chaos.stepped.replay import check_index, check_whole
 from penstock.client.sending.producer import Producer
 from penstock.shared.errors import StoreUnavailable
@@ -78,7 +78,7 @@ def under_load(broker: Broker, *, rate: int = 1000) -> Iterator[UnderLoad]:
 
 
 @contextmanager
-def one_load(broker: Broker, *, rate: int, most: int = 1 << 60) -> Iterator[Load]:
+def one_load(broker: Broker, *, rate: int, most: int = NO_END) -> Iterator[Load]:
     """Start the broker and a producer of `most` messages; whatever happens, nothing stays."""
     load: Load | None = None
     try:

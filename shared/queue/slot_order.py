@@ -144,7 +144,8 @@ class SlotOrder(Generic[Queue, Record]):
                 self.overtaken.append(ahead.pop(number))
         if slot > end:
             self.missing.setdefault(queue, []).append((end, slot))
-            self._leapt[queue] = _Leapt(queue, end, slot, record)
+            if count == 1:  # several that follow each other are more likely right
+                self._leapt[queue] = _Leapt(queue, end, slot, record)
         if slot > end or slot and expected is None:
             ahead[slot] = record
         self._fill(queue, slot, slot + count)

@@ -139,17 +139,14 @@ def find_unlisted_queues(
         for queue in store.queues()
         if queue.segments and f"{queue.topic}/{queue.queue_id}" not in known
     }
-    start = min([good_to, *(_last_message(store, each, good_to) for each in ends.values())])
     topics = load_topics(store.paths.topics)
 
     def is_one(topic: str, queue_id: int) -> bool:
         # a bit of a record's topic, or number, may have flipped: that makes no queue
         count = max(topics.read_queues(topic), QUEUES.get(topic, 0))
-        return not whole and queue_id < count and f"{topic}/{queue_id}" not in known
+        return queue_id < count and f"{topic}/{queue_id}" not in known
 
-    return _find_short(
-        store, ends, range(start if whole else store.log_start, good_to), gone, is_one
-    )
+    return _find_short(store, ends, good_to, gone, None if whole else is_one)
 
 
 def find_doubted_queues(store: StoreSurvey, good_to: int, gone: Mapping[str, int]) -> Lost:
@@ -164,29 +161,34 @@ def find_doubted_queues(store: StoreSurvey, good_to: int, gone: Mapping[str, int
         for queue in store.queues()
         if queue.segments and _is_doubted(store, queue, good_to)
     }
-    start = min([good_to, *(_last_message(store, each, good_to) for each in ends.values())])
-    return _find_short(store, ends, range(start, good_to), gone, lambda topic, queue_id: False)
+    return _find_short(store, ends, good_to, gone)
 
 
 def _find_short(
     store: StoreSurvey,
     ends: Mapping[Queue, QueueFiles],
-    log: range,
+    good_to: int,
     gone: Mapping[str, int],
-    is_one: Callable[[str, int], bool],
+    is_one: Callable[[str, int], bool] | None = None,
 ) -> Lost:
-    """Which of `ends`, and of other queues that are some, lack messages that this part of the log
-    has, where they are cut at its end."""
+    """Which of `ends`, cut at `good_to`, lack messages that the log has before that.
+
+    The log is read from the last entries on; or all of it, where `is_one` says which queues count
+    though they may have no files.
+    """
     numbers, lost = QueueNumbers(), Lost()
-    if not log:
-        return lost
+    start = min([good_to, *(_last_message(store, each, good_to) for each in ends.values())])
+    start = store.log_start if is_one else start
+    if start >= good_to:
+        return lost  # no segment may begin there
     levels_ms = parse_delay_levels(store.config.message_delay_level)
-    for run in log_runs(store, numbers, levels_ms, log.start, log.stop):
+    for run in log_runs(store, numbers, levels_ms, start, good_to):
         for (topic, queue_id), pieces in by_queue(run.rows, numbers).items():
             name, queue = topic.decode(), ends.get((topic, queue_id))
-            if run.start < gone.get(name, 0) or queue is None and not is_one(name, queue_id):
+            counts = queue is not None or is_one is not None and is_one(name, queue_id)
+            if not counts or run.start < gone.get(name, 0):
                 continue
-            end, slot, entries = 0 if queue is None else _end_at(queue, log.stop), *pieces[-1]
+            end, slot, entries = 0 if queue is None else _end_at(queue, good_to), *pieces[-1]
             if slot + len(entries) // CQ_ENTRY_BYTES > end:
                 lost[topic, queue_id] = QueueEnd(), f"ends at {end}, and the log has more of it"
     return lost

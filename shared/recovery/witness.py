@@ -23,14 +23,12 @@ from penstock.shared.errors import OffsetOutOfRange
 from penstock.shared.formats.checkpoint import Checkpoint
 from penstock.shared.formats.record_check import Kind, examine
 from penstock.shared.formats.record_layout import AT_MAGIC, store_timestamp_ms
+from penstock.shared.layout import BLANK_HEADER_BYTES
 from penstock.shared.memory.run_directory import Run, boot_id
 from penstock.shared.queue.known_queues import lacks_lines, load_known_flush
 from penstock.shared.recovery.empty_pool import is_named_by
 from penstock.shared.store.directory import StoreDirectory
 from penstock.shared.store.watermark import Watermark, load_watermark
-
-# A record or a blank begins with its size and its magic code.
-_HEAD_BYTES = 8
 
 
 class Witness(NamedTuple):
@@ -129,9 +127,8 @@ def _has_grown(store: StoreDirectory, flushed: int) -> bool:
     if not store.segments or not store.log_start <= flushed < store.segments[-1].end:
         return False
     try:
-        return any(
-            store.read_log(flushed, min(_HEAD_BYTES, store.segment_of(flushed).end - flushed))
-        )
+        left = store.segment_of(flushed).end - flushed
+        return any(store.read_log(flushed, min(BLANK_HEADER_BYTES, left)))
     except OffsetOutOfRange:  # a segment between others is missing
         return False
 

@@ -109,6 +109,14 @@ def test_who_has_read_all_of_the_log_knows_which_record_leapt(
     assert (order.overtaken, order.missing["q"]) == (overtaken, missing)
 
 
+def test_several_that_leapt_together_are_not_contradicted_by_one() -> None:
+    order = Order()
+    for slot, count in ((5, 2), (40, 3), (8, 1)):
+        order.take("q", slot, slot, count)
+    order.finish(is_all=True)
+    assert order.overtaken == []
+
+
 def test_what_is_known_of_a_slot_decides_between_two_next_to_each_other() -> None:
     order = Order(is_known=lambda queue, slot, record: (queue, slot, record) == ("q", 6, 2))
     assert _walk(order, [5, 6, 6, 7]) == {5: 0, 6: 2, 7: 3}
