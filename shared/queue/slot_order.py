@@ -107,9 +107,7 @@ class SlotOrder(Generic[Queue, Record]):
         The record before it, if that was doubted and has its slot after all; and whether this one
         has its own. If not, it is doubted or left out.
         """
-        leapt = self._leapt.pop(queue, None)
-        if leapt is not None and slot == leapt.expected + 1:
-            self._contradicted.append(leapt)
+        self._contradict(queue, slot)
         landed = self._land(queue, slot)
         too_far = slot - self.end(queue, slot) > room
         if too_far and not self._leaps_rightly(queue, slot, record, count):
@@ -144,8 +142,8 @@ class SlotOrder(Generic[Queue, Record]):
                 self.overtaken.append(ahead.pop(number))
         if slot > end:
             self.missing.setdefault(queue, []).append((end, slot))
-            if count == 1:  # several that follow each other are more likely right
-                self._leapt[queue] = _Leapt(queue, end, slot, record)
+        if slot > end and count == 1:  # several that follow each other are more likely right
+            self._leapt[queue] = _Leapt(queue, end, slot, record)
         if slot > end or slot and expected is None:
             ahead[slot] = record
         self._fill(queue, slot, slot + count)
@@ -158,6 +156,12 @@ class SlotOrder(Generic[Queue, Record]):
         self.ends[queue] = max(end, slot + count)
         self._next[queue] = slot + count
         return accepted, has_slot
+
+    def _contradict(self, queue: Queue, slot: int) -> None:
+        """Note a record that leapt, if the next of its queue, `slot`, is the second it leapt over."""
+        leapt = self._leapt.pop(queue, None)
+        if leapt is not None and slot == leapt.expected + 1:
+            self._contradicted.append(leapt)
 
     def _leaps_rightly(self, queue: Queue, slot: int, record: Record, count: int) -> bool:
         """Whether a record is taken for which the log has no room after the queue's end.

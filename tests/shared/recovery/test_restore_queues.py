@@ -28,7 +28,11 @@ from penstock.shared.queue.known_queues import (
     load_known_queues,
     replace_known_queues,
 )
-from penstock.shared.recovery.restore_queues import find_broken_queues, find_doubted_queues
+from penstock.shared.recovery.restore_queues import (
+    find_broken_queues,
+    find_doubted_queues,
+    find_unlisted_queues,
+)
 from penstock.shared.store.survey import StoreSurvey
 from penstock.shared.store.topics import Topics, save_topics
 from penstock.shared.store.watermark import Watermark, make_watermark
@@ -292,6 +296,42 @@ def test_an_entry_s_size_is_no_word_on_where_the_log_ends(known: Any) -> None:
     assert (found.quarantined, found.log_end) == ((), known.starts()[-1])
     plan = plan_repair(known.paths, known.config)
     assert not plan.ranges and known.log() == log
+
+
+def test_an_entry_before_the_last_that_bisection_misses_ends_a_queue_too(
+    stopped_store: Callable[..., Any], twelve: list[Record], make_run: Callable[[Config], Run]
+) -> None:
+    store = stopped_store(twelve)
+    run, before = _left(store, make_run(store.config)), _queues(store)
+    _flip(_last(store), 4 * 20)
+    found = store.recover(run)
+    assert any("queue orders/0 " in each for each in found.restored_queues)
+    assert _queues(store) == before
+
+
+def test_a_queue_that_has_gone_on_since_its_list_is_made_again_where_its_entry_is_bent(
+    known: Any, make_run: Callable[[Config], Run]
+) -> None:
+    run, before = _left(known, make_run(known.config)), _queues(known)
+    known.paths.abort.write_text(str(run.supervisor_pid))
+    ends = load_known_queues(known.paths.known_queues)
+    older = {**ends, "orders/0": QueueEnd(5, known.starts()[8])}
+    replace_known_queues(known.paths.known_queues, older)
+    HARM["its last entry leads far away"](known)
+    found = known.recover(msgspec.structs.replace(run, boot_id="another"))
+    assert any("queue orders/0 " in each for each in found.restored_queues)
+    assert _queues(known) == before
+
+
+def test_what_a_deleted_topic_has_in_the_log_is_missed_by_no_queue(known: Any) -> None:
+    good_to = known.starts()[-1]
+    HARM["its last file is deleted"](known)
+    with StoreSurvey(known.paths, known.config) as store:
+        found = [
+            find_unlisted_queues(store, set(), good_to, gone, whole=False).keys()
+            for gone in ({}, {"orders": good_to})
+        ]
+    assert found == [{(b"orders", 0)}, set()]
 
 
 def test_half_an_entry_of_a_message_that_is_dispatched_again_is_no_lost_end(known: Any) -> None:

@@ -515,6 +515,22 @@ def test_a_message_in_hand_for_too_long_comes_again(world: World) -> None:
     assert len(world.writer.stored) == 1
 
 
+def test_an_orderly_message_stays_in_hand_however_long_it_takes(world: World) -> None:
+    """The one after it must not be handled before it."""
+    (member,) = joined(world, "a", orderly=True)
+    world.reader.append(0, 1)
+    member.exchange(world, 6000)
+    handful = member.take(6000)
+    assert handful is not None
+    for now_ms in range(10_000, 910_000, 4000):
+        member.exchange(world, now_ms)
+    assert world.writer.stored == [] and member.take(911_000) is None
+    member.core.done(handful, handful.start, handful.stop)
+    for now_ms in range(912_000, 913_000, 100):
+        member.exchange(world, now_ms)
+    assert world.coordinator.offsets[0] == 1
+
+
 @pytest.mark.parametrize(("said", "made"), [(0, 1), (1, 1), (3, 3)])
 def test_a_groups_topic_of_retries_has_as_many_queues_as_it_has_set_and_one_at_least(
     world: World, said: int, made: int
