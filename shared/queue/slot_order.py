@@ -158,7 +158,7 @@ class SlotOrder(Generic[Queue, Record]):
         return accepted, has_slot
 
     def _contradict(self, queue: Queue, slot: int) -> None:
-        """Note a record that leapt, if the next of its queue, `slot`, is the second it leapt over."""
+        """Note a record that leapt over `slot`, which comes next, and over the one before that."""
         leapt = self._leapt.pop(queue, None)
         if leapt is not None and slot == leapt.expected + 1:
             self._contradicted.append(leapt)
