@@ -46,8 +46,9 @@ GROWN_BYTES = 8 << 20
 # Between two questions to the C library while the process is as large as it was. It goes through
 # all free pieces: some tens of microseconds, or some ms, and then it is asked seldom.
 ASK_MS, ASK_PER_MS = 20, 100
-# At a gigabyte a second less than UNDER_WAY_BYTES come meanwhile.
-WORK_MS = 50
+# The kernel counts in ticks, of 10 ms at most. At six gigabytes a second less than UNDER_WAY_BYTES
+# come in two of them.
+WORK_MS = 10
 # Less than that under way closes nobody, for an honest frame is shorter; the second is for when
 # memory runs out.
 LEAST_BYTES, LEAST_AT_LAST_BYTES = 512 << 10, 4 << 10
@@ -155,7 +156,9 @@ class Inflow:
             return False
         grown = used - held_bytes - self._calm
         self._calm += min(0, grown)
-        if grown < SPARE_BYTES or not self._close_one(grown, drained):
+        # While whole requests are there nobody can say whose the growth is. To take it for nobody's
+        # then would leave alone whoever has sent all that it means to send.
+        if grown < SPARE_BYTES or (not self._close_one(grown, drained) and drained):
             self._seen, self._used = own, used
         # Many connections take long to look at: a tenth of what the process works goes into that,
         # which on a busy machine is less than a tenth of the time. A flood is work, too.

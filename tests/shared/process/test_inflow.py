@@ -97,6 +97,13 @@ def endpoint() -> Iterator[Endpoint]:
     made.context.term()
 
 
+def _wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + WAIT_S
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
 def _flood(peer: socket.socket, piece: bytes, ended: list[int]) -> None:
     """Send it again and again, until the other side closes."""
     sent = 0
@@ -129,6 +136,27 @@ def test_a_message_without_an_end_is_closed_and_nobody_else(
     honest.send(b"behind")
     endpoint.serve_until(lambda: endpoint.requests == [b"before", b"behind"])
     endpoint.serve_until(lambda: in_use_bytes() - before < 32 << 20)
+
+
+def test_who_has_sent_all_of_a_flood_while_requests_were_waiting_is_closed_later(
+    endpoint: Endpoint,
+) -> None:
+    honest = endpoint.dial()
+    honest.send(b"before")
+    endpoint.serve_until(lambda: endpoint.requests == [b"before"])
+    before = in_use_bytes()
+    with endpoint.greeted() as evil:
+        # without a turn: no look sees it come, and the one that does finds a request, too
+        for _ in range(UNDER_WAY_BYTES // len(LONG_PART) * 3 // 2):
+            evil.sendall(LONG_PART)
+        _wait_until(lambda: in_use_bytes() - before > UNDER_WAY_BYTES)
+        honest.send(b"amid")
+        _wait_until(lambda: bool(endpoint.serving.poll(0)))
+        endpoint.inlet.drained = False
+        endpoint.inlet.tend()
+        assert not endpoint.closed, "whose the memory is cannot be said yet"
+        endpoint.serve_until(lambda: bool(endpoint.closed))
+    assert endpoint.requests == [b"before", b"amid"]
 
 
 def _calms(inflow: Inflow, now_ms: list[int]) -> bool:
