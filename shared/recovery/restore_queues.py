@@ -17,6 +17,7 @@ Where a queue begins no list says, as that moves whenever messages expire. Its f
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from itertools import pairwise
 from pathlib import Path
@@ -30,7 +31,7 @@ from penstock.shared.formats.queue_entry import BLANK_SIZE, ENTRY
 from penstock.shared.layout import CQ_ENTRY_BYTES, StorePaths
 from penstock.shared.loops.active import QueueNumbers, by_queue
 from penstock.shared.messaging.system_topics import QUEUES
-from penstock.shared.names import LIGHT_QUEUE_PREFIX
+from penstock.shared.names import LIGHT_QUEUE_PREFIX, is_stored_topic
 from penstock.shared.queue.deleted_topics import load_living_queues
 from penstock.shared.queue.known_queues import UNKNOWN, QueueEnd
 from penstock.shared.queue.snapshot import QueueFiles
@@ -132,7 +133,8 @@ def find_unlisted_queues(
     The reput dispatches records from `good_to` on, and of topics that were deleted none before
     their end in `gone`. Every start lists all queues, so an unlisted one is new, and little of the
     log is read: from its last entry on. With a list that has lost lines, not `whole`, it is all of
-    the log, and for every queue that a topic has.
+    the log, and for every queue that a topic has; of a topic that config/topics.json does not have
+    (that file was harmed, too) for each of which the log has several messages.
     """
     ends = {
         (queue.topic.encode(), queue.queue_id): queue
@@ -141,10 +143,11 @@ def find_unlisted_queues(
     }
     topics = load_topics(store.paths.topics)
 
-    def is_one(topic: str, queue_id: int) -> bool:
+    def is_one(topic: str, queue_id: int, messages: int) -> bool:
         # a bit of a record's topic, or number, may have flipped: that makes no queue
         count = max(topics.read_queues(topic), QUEUES.get(topic, 0))
-        return queue_id < count and f"{topic}/{queue_id}" not in known
+        counts = queue_id < count or not count and messages > 1 and is_stored_topic(topic)
+        return counts and f"{topic}/{queue_id}" not in known
 
     return _find_short(store, ends, good_to, gone, None if whole else is_one)
 
@@ -169,14 +172,14 @@ def _find_short(
     ends: Mapping[Queue, QueueFiles],
     good_to: int,
     gone: Mapping[str, int],
-    is_one: Callable[[str, int], bool] | None = None,
+    is_one: Callable[[str, int, int], bool] | None = None,
 ) -> Lost:
     """Which of `ends`, cut at `good_to`, lack messages that the log has before that.
 
     The log is read from the last entries on; or all of it, where `is_one` says which queues count
-    though they may have no files.
+    though they may have no files, by topic, number and how many messages there are so far.
     """
-    numbers, lost = QueueNumbers(), Lost()
+    numbers, lost, messages = QueueNumbers(), Lost(), Counter[Queue]()
     start = min([good_to, *(_last_message(store, each, good_to) for each in ends.values())])
     start = store.log_start if is_one else start
     if start >= good_to:
@@ -185,8 +188,11 @@ def _find_short(
     for run in log_runs(store, numbers, levels_ms, start, good_to):
         for (topic, queue_id), pieces in by_queue(run.rows, numbers).items():
             name, queue = topic.decode(), ends.get((topic, queue_id))
-            counts = queue is not None or is_one is not None and is_one(name, queue_id)
-            if not counts or run.start < gone.get(name, 0):
+            if run.start < gone.get(name, 0):
+                continue
+            messages[topic, queue_id] += sum(len(raw) for _, raw in pieces) // CQ_ENTRY_BYTES
+            so_far = messages[topic, queue_id]
+            if queue is None and (is_one is None or not is_one(name, queue_id, so_far)):
                 continue
             end, slot, entries = 0 if queue is None else _end_at(queue, good_to), *pieces[-1]
             if slot + len(entries) // CQ_ENTRY_BYTES > end:

@@ -17,7 +17,7 @@ from penstock.shared.clock import SystemClock
 from penstock.shared.config import Config
 from penstock.shared.formats.checkpoint import Checkpoint, encode_checkpoint
 from penstock.shared.formats.record import Record
-from penstock.shared.formats.record_layout import AT_QUEUE_OFFSET
+from penstock.shared.formats.record_layout import AT_QUEUE_ID, AT_QUEUE_OFFSET
 from penstock.shared.layout import segment_name
 from penstock.shared.memory.queue_table import QueueTable, create_queue_table
 from penstock.shared.memory.run_directory import Run
@@ -332,6 +332,20 @@ def test_what_a_deleted_topic_has_in_the_log_is_missed_by_no_queue(known: Any) -
             for gone in ({}, {"orders": good_to})
         ]
     assert found == [{(b"orders", 0)}, set()]
+
+
+def test_a_queue_that_neither_list_nor_topics_have_is_missed_if_the_log_has_several_messages(
+    known: Any,
+) -> None:
+    """One message may have lost a bit of its queue's number, which makes no queue."""
+    log = known.log()
+    log[known.starts()[0] + AT_QUEUE_ID + 3] ^= 4
+    known.write_log(log)
+    known.paths.topics.unlink(missing_ok=True)
+    shutil.rmtree(known.paths.queue("orders", 1))
+    with StoreSurvey(known.paths, known.config) as store:
+        lost = find_unlisted_queues(store, {"orders/0"}, known.starts()[-1], {}, whole=False)
+    assert lost.keys() == {(b"orders", 1)}
 
 
 def test_half_an_entry_of_a_message_that_is_dispatched_again_is_no_lost_end(known: Any) -> None:
