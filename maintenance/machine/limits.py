@@ -25,10 +25,10 @@ _CAP_IPC_LOCK, _CAP_SYS_RESOURCE = 14, 24
 _GROUPS = Path("/sys/fs/cgroup")
 
 
-def check_limits(config: Config) -> Iterator[Check]:
+def check_limits(config: Config, container: Path = _GROUPS) -> Iterator[Check]:
     """All of them; that of locked memory where a broker of this configuration locks some."""
     yield open_files(resource.getrlimit(resource.RLIMIT_NOFILE)[1])
-    yield processes(_most_tasks(), _own_tasks())
+    yield processes(_most_tasks(container), _own_tasks())
     if config.warm_mapped_file_enable and not config.transient_store_pool_enable:
         # it is held to the soft limit: nobody raises it
         most = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
@@ -89,12 +89,12 @@ def address_space(most: int, config: Config) -> Check:
     return Check("address space", WARNING, found, remedy)
 
 
-def _most_tasks() -> int:
+def _most_tasks(container: Path) -> int:
     """The least of what this user and this container may have."""
     most = resource.getrlimit(resource.RLIMIT_NPROC)[0]
     found = [] if most == resource.RLIM_INFINITY or _may(_CAP_SYS_RESOURCE) else [most]
     try:
-        text = (_GROUPS / "pids.max").read_text().strip()
+        text = (container / "pids.max").read_text().strip()
         found += [int(text)] if text.isdecimal() else []
     except OSError:
         pass  # the machine's own group has none, and cgroups of before 2016 are elsewhere

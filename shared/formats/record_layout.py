@@ -119,7 +119,7 @@ def body_span(buffer: bytes | memoryview, at: int) -> tuple[int, int]:
 
 
 def store_timestamp_ms(buffer: bytes | memoryview, at: int) -> int:
-    """The store timestamp of the record at `at`, of which HEAD_BYTES are enough."""
+    """The store timestamp of the record at `at`, of which SMALLEST_RECORD_BYTES are enough."""
     start = at + AT_STORE_TIMESTAMP_V4
     if _sys_flag(buffer, at) & SYS_BORN_HOST_V6:
         start += V6_EXTRA_BYTES

@@ -5,7 +5,7 @@ from __future__ import annotations
 from penstock.shared.errors import OffsetOutOfRange
 from penstock.shared.files.durable import sync_directory
 from penstock.shared.formats.index_layout import Geometry
-from penstock.shared.formats.record_layout import HEAD_BYTES, store_timestamp_ms
+from penstock.shared.formats.record_layout import SMALLEST_RECORD_BYTES, store_timestamp_ms
 from penstock.shared.index.directory import index_files, index_geometry
 from penstock.shared.index.index_file import IndexFile, IndexFiles, StoredMs
 from penstock.shared.layout import StorePaths
@@ -116,8 +116,7 @@ def _stored_ms(store: StoreDirectory) -> StoredMs:
 
     def stored_ms(offset: int) -> int | None:
         try:
-            left = store.segment_of(offset).end - offset
-            return store_timestamp_ms(store.read_log(offset, min(left, HEAD_BYTES)), 0)
+            return store_timestamp_ms(store.read_log(offset, SMALLEST_RECORD_BYTES), 0)
         except OffsetOutOfRange:
             return None
 

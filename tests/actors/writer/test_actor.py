@@ -413,6 +413,7 @@ def test_a_stopping_writer_takes_nothing_new_and_answers_what_it_has(
     assert broker.positions["wrote"] == wrote and not writer.drained()
     work(committer, flusher)
     writer.work()
+    broker.clock.advance(LINGER_MS)
     assert not writer.drained(), "the producer has a moment to take its answer"
     assert producer.socket.poll(60_000)
     broker.clock.advance(LINGER_MS)

@@ -7,12 +7,14 @@ import resource
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
 from penstock.maintenance.machine.clock import clock, is_synchronised
 from penstock.maintenance.machine.limits import (
     address_space,
+    check_limits,
     locked_memory,
     open_files,
     processes,
@@ -58,6 +60,18 @@ def test_the_limits_of_its_own_process_are_what_doctor_looks_at() -> None:
     assert rows["address space"]["found"] == "at most 4096 MiB for a process"
     assert rows["address space"]["state"] == "warning"
     assert {"processes", "open files", "locked memory"} <= rows.keys()
+
+
+def test_a_container_may_have_fewer_processes_than_its_user(tmp_path: Path) -> None:
+    def found() -> str:
+        (check,) = (each for each in check_limits(Config(), tmp_path) if each.name == "processes")
+        return check.found
+
+    of_the_user = found()
+    (tmp_path / "pids.max").write_text("37\n")
+    assert found().startswith("at most 37 with their threads")
+    (tmp_path / "pids.max").write_text("max\n")
+    assert found().split(",")[0] == of_the_user.split(",")[0]
 
 
 def test_a_clock_that_ntp_does_not_set_is_a_warning_and_one_of_the_past_a_problem() -> None:

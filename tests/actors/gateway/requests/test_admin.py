@@ -333,7 +333,12 @@ def test_a_member_is_asked_by_way_of_the_broker(gateway: Any, peer: Any, asker: 
     )
     queue = json.loads(entries.body)
     assert (queue["minQueueIndex"], queue["maxQueueIndex"]) == (0, 2)
-    assert queue["subscriptionData"]["subString"] == "A || B"
+    assert queue["subscriptionData"]["subString"] == "A || B" and "filterData" not in queue
+    fields_of_nobody = {"topic": "forwarded", "queueId": 0, "index": 1, "count": 9}
+    entries = asker.ask(Request.QUERY_CONSUME_QUEUE, fields_of_nobody | {"consumerGroup": "away"})
+    assert json.loads(entries.body)["filterData"] == "away@forwarded is not online!"
+    entries = asker.ask(Request.QUERY_CONSUME_QUEUE, fields_of_nobody)
+    assert "filterData" not in json.loads(entries.body)
     (entry,) = queue["queueData"]
     assert entry["tagsCode"] == 65
     port = int(gateway.remoting.rpartition(":")[2])

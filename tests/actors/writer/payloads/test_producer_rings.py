@@ -96,6 +96,13 @@ def test_a_copy_is_what_the_span_says_and_stays_when_the_ring_changes(
     taken.close()
 
 
+def test_a_span_as_large_as_a_frame_may_be_is_read(broker: Broker, rings: ProducerRings) -> None:
+    ring = rings.open(7, 0)
+    with broker.take(ring) as memory:
+        frame = memory[:MAX_FRAME_BYTES] = os.urandom(MAX_FRAME_BYTES)
+        assert rings.read(7, RingSpan(ring.number, 0, MAX_FRAME_BYTES)) == frame
+
+
 @pytest.mark.parametrize(
     ("offset", "length"),
     [
