@@ -173,6 +173,27 @@ def test_a_record_is_found_next_to_damage_of_any_length(
     ]
 
 
+def test_a_record_up_to_its_segment_s_end_is_found_next_to_damage(
+    tmp_path: Path, make_record: Callable[..., Record]
+) -> None:
+    first = encode_record(make_record())
+    at = len(first) + 10
+    left = SEGMENT - at
+    empty = len(encode_record(make_record(body=b"")))
+    last = make_record(body=bytes(left - empty), queue_offset=1, physical_offset=at)
+    log = tmp_path / "commitlog"
+    log.mkdir()
+    (log / segment_name(0)).write_bytes(first + b"\x7f" * 10 + encode_record(last))
+    with StoreDirectory(tmp_path) as store:
+        steps = [(at, found, size) for at, found, size, _, _ in store.scan_log()]
+    assert steps == [
+        (0, Kind.RECORD, len(first)),
+        (len(first), Kind.DAMAGED, 10),
+        (at, Kind.RECORD, left),
+        (SEGMENT, Kind.END, 0),
+    ]
+
+
 def test_zeros_over_a_border_of_segments_are_damage_where_records_follow(
     store_builder: Callable[..., Path], make_record: Callable[..., Record]
 ) -> None:

@@ -19,6 +19,7 @@ from hypothesis.stateful import run_state_machine_as_test as run
 
 from penstock.client.core.groups.assigned_core import AssignedCore
 from penstock.client.core.groups.member_core import (
+    AGAIN_MS,
     SENT_BACK_MS,
     Back,
     MemberCore,
@@ -28,6 +29,7 @@ from penstock.client.core.groups.member_options import MemberOptions
 from penstock.client.core.groups.process_queue import Handful
 from penstock.client.core.groups.queue_rotation import TURN_MS
 from penstock.client.core.groups.strategies import Averagely
+from penstock.shared.errors import PenstockError, QueueNotFound
 from penstock.shared.formats.properties import decode_properties
 from penstock.shared.formats.record import Record, decode_record, encode_record
 from penstock.shared.wire import group_messages as wire
@@ -138,6 +140,8 @@ class Writer:
         self.stored: list[Record] = []
         self.made: list[tuple[str, int]] = []
         self.end = 0
+        # what the next frame is refused with
+        self.refusal: PenstockError | None = None
 
     def answer(self, parts: tuple[bytes, ...]) -> bytes | None:
         request = messages.decode_produce_request(parts[0])
@@ -148,6 +152,9 @@ class Writer:
             self.made.append((request.topic, request.queues))
             return encode(messages.Routed(request.request, request.topic, request.queues))
         assert isinstance(request, messages.Append)
+        if self.refusal is not None:
+            error, self.refusal = self.refusal, None
+            return encode(messages.refusal(error, request.seq, request.session))
         at, runs = 0, []
         for number, _ in enumerate(request.runs):
             record = decode_record(parts[1], at)
@@ -565,6 +572,27 @@ def test_a_message_on_its_way_back_is_not_sent_back_once_more(world: World, fail
         member.exchange(world, now_ms)
     assert [_origin(each).queue_offset for each in world.writer.stored] == [0, 1]
     assert world.coordinator.offsets[0] == 2
+
+
+def test_a_message_that_could_not_be_sent_back_is_handed_out_again(world: World) -> None:
+    """As the broker refuses it, and takes the next one: it has failed once more by then."""
+    (member,) = joined(world, "a")
+    world.reader.append(0, 2)
+    member.exchange(world, 6000)
+    handful = member.take(6000)
+    assert handful is not None and len(handful.messages) == 2
+    world.writer.refusal = QueueNotFound("the topic has no such queue", 0)
+    member.core.done(handful, handful.start, handful.start + 1)
+    member.core.back(handful, Back(handful.start + 1), 6000)
+    for now_ms in range(6000, 6300, 100):
+        member.exchange(world, now_ms)
+    assert not world.writer.stored and handful.queue.failures == {1: 1}
+    again = next(filter(None, map(member.take, range(6300, 6400 + AGAIN_MS, 100))))
+    assert [message.queue_offset for message in again.messages] == [1]
+    member.core.back(again, Back(again.start), 20_000)
+    for now_ms in range(20_000, 20_500, 100):
+        member.exchange(world, now_ms)
+    assert [_origin(each).queue_offset for each in world.writer.stored] == [1]
 
 
 def test_an_orderly_message_that_has_failed_waits_before_it_is_tried_again(world: World) -> None:

@@ -171,6 +171,22 @@ def test_a_topic_that_has_more_queues_now_uses_them() -> None:
     assert [sends.send("t") for _ in range(4)] == [0, 1, 2, 0]
 
 
+def test_a_queue_that_has_rested_goes_on_with_the_others_and_catches_up_with_none() -> None:
+    sends = Sends(t=4)
+    for resting in (frozenset({1}), frozenset({1, 2})):
+        sends.turns.rest("t", resting)
+        for _ in range(30):
+            assert sends.send("t") not in resting
+            sends.frames()
+    sends.turns.rest("t", frozenset({2}))
+    counts: Counter[int] = Counter()
+    for _ in range(30):
+        counts[sends.send("t")] += 1
+        sends.frames()
+    assert set(counts) == {0, 1, 3}
+    assert max(counts.values()) - min(counts.values()) <= 2
+
+
 @given(
     queues=st.integers(1, 40),
     frames=st.lists(
