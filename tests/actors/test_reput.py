@@ -21,6 +21,7 @@ from penstock.shared.formats.record import decode_record
 from penstock.shared.formats.record_check import Kind
 from penstock.shared.formats.record_layout import AT_QUEUE_OFFSET
 from penstock.shared.layout import segment_name
+from penstock.shared.log.damage import QUARANTINE, damage_between, save_quarantine
 from penstock.shared.log.scan import scan
 from penstock.shared.memory.queue_table import SLOT_BYTES, QueueKey, QueueTable
 from penstock.shared.process.actor import QUIET_AFTER_MS, QUIET_TICK_MS, TICK_MS
@@ -430,6 +431,23 @@ def test_a_record_whose_queue_offset_is_damaged_keeps_nobody_from_the_others(
     assert broker.positions["dispatched"] == broker.positions["wrote"]
     found = [position for position, _ in _entries(broker, QueueKey("orders", 0))]
     assert found == [starts[each] for each in entries]
+    assert broker.queues() == {QueueKey("orders", 0): (0, 5)}
+
+
+def test_messages_that_are_lost_with_damage_have_entries_that_lead_to_it(
+    pipeline: Callable[..., Any], work: Callable[..., None]
+) -> None:
+    """A queue has no gap, and readers pass over what is known to be damaged."""
+    broker = pipeline(**MAPPED)
+    starts = [0, *(broker.append() for _ in range(5))]
+    segment_bytes = broker.config.mapped_file_size_commit_log_bytes
+    damage = damage_between(broker.paths, segment_bytes, starts[2], starts[4], "bad")
+    save_quarantine(broker.paths, damage, 77)
+    broker.positions.initialise("read_only", QUARANTINE)
+    _reach(broker)
+    work(broker.start(Reput))
+    found = [position for position, _ in _entries(broker, QueueKey("orders", 0))]
+    assert found == [starts[0], starts[1], starts[2], starts[2], starts[4]]
     assert broker.queues() == {QueueKey("orders", 0): (0, 5)}
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.actors.gateway import LoneNameServer
+from penstock.actors.gateway.naming.registration import AGAIN_MS
 from penstock.client import Producer
 from penstock.remoting.codes import Request, Response
 
@@ -90,6 +91,23 @@ def test_a_broker_that_a_name_server_refuses_says_so_and_serves(
     await_true(lambda: f"name server {address} refuses this broker" in broker.said.read_text())
     with Producer(broker.produce) as producer:
         assert producer.send("served", b"x").result(WAIT_S)
+
+
+def test_a_name_server_that_ends_each_connection_is_dialed_no_more_than_every_two_seconds(
+    start_broker: Callable[..., Any],
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as ending:
+        ending.settimeout(WAIT_S)
+        start_broker(
+            gateway_enable="true", gateway_port=0, gateway_name_server_port=0,
+            namesrv_addr=f'"127.0.0.1:{ending.getsockname()[1]}"',
+        )  # fmt: skip
+        dialed, _ = ending.accept()
+        ended_s = time.monotonic()
+        dialed.close()
+        ending.accept()[0].close()
+        # the broker's clock has whole milliseconds
+        assert time.monotonic() - ended_s > AGAIN_MS / 1000 - 0.01
 
 
 def test_a_name_server_whose_name_none_can_have_is_reported_and_the_broker_serves(
