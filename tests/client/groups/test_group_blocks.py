@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import Counter
 from collections.abc import Iterable
 from threading import Event, Thread, active_count
@@ -59,6 +60,27 @@ def test_a_block_for_each_message_acknowledges_it_and_stores_what_it_sends(
                     out.send(topic + "-out", each.body)
         assert sum(offset for (of, _), offset in consumer.assignment.items() if of == topic) == 100
     assert made(broker, topic) == list(range(100))
+
+
+def test_a_queue_that_was_full_is_read_on_as_soon_as_a_block_is_stored(
+    broker: Any, topic: str
+) -> None:
+    """And not with the next turn of the member's thread, which sleeps for up to 200 ms."""
+    with Producer(store=broker.store) as producer:
+        producer.create_topic(topic + "-long", 1)
+        for _ in range(120):
+            producer.send(topic + "-long", bytes(60_000))
+    took, seen = [], 0
+    with member(broker, topic + "-long", max_messages=1, commit_ms=600_000) as consumer:
+        while seen < 120:
+            began = time.monotonic()
+            batch = consumer.poll(60.0, most=120)
+            took.append(time.monotonic() - began)
+            with consumer.exactly_once() as out:
+                out.send(topic + "-out", b"0")
+            seen += len(batch)
+    # the first ones come while its thread is awake all the same: it has just joined
+    assert len(took) > 6 and min(took[4:]) < 0.1
 
 
 def test_a_block_that_raises_has_its_inputs_come_again_in_their_order(
