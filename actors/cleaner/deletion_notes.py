@@ -15,7 +15,7 @@ from penstock.shared.clock import Clock
 from penstock.shared.config import Config
 from penstock.shared.errors import StoreDamaged
 from penstock.shared.faults import crash_point
-from penstock.shared.formats.record_layout import HEAD_BYTES, store_timestamp_ms
+from penstock.shared.formats.record_layout import SMALLEST_RECORD_BYTES, store_timestamp_ms
 from penstock.shared.layout import StorePaths, segment_name
 from penstock.shared.store.deletions import Deletion, Deletions, Reason, describe
 
@@ -100,6 +100,6 @@ class DeletionNotes:
         """The store time of a segment's first record; 0 where it cannot be read."""
         try:
             with (self._paths.commit_log / segment_name(base)).open("rb") as file:
-                return max(0, store_timestamp_ms(file.read(HEAD_BYTES), 0))
+                return max(0, store_timestamp_ms(file.read(SMALLEST_RECORD_BYTES), 0))
         except OSError:
             return 0

@@ -70,8 +70,6 @@ PROPERTIES_LENGTH_BYTES = 2
 AT_SYS_FLAG_LOW = AT_SYS_FLAG + 3
 AT_MAGIC_LOW = AT_MAGIC + 3
 
-# Where the body of any record begins at the latest, so this many bytes hold all fields before it.
-HEAD_BYTES = AT_BODY_V4 + 2 * V6_EXTRA_BYTES
 # A record of the first version with IPv4 hosts and neither body, topic nor properties.
 SMALLEST_RECORD_BYTES = AT_BODY_V4 + TOPIC_LENGTH_BYTES[MAGIC_V1] + PROPERTIES_LENGTH_BYTES
 

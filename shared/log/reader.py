@@ -12,7 +12,11 @@ from penstock.shared.config import Config
 from penstock.shared.errors import StoreDamaged
 from penstock.shared.files.mapped_file_queue import MappedFileQueue
 from penstock.shared.formats.record_crc import Checksum
-from penstock.shared.formats.record_layout import HEAD_BYTES, blank_size, store_timestamp_ms
+from penstock.shared.formats.record_layout import (
+    SMALLEST_RECORD_BYTES,
+    blank_size,
+    store_timestamp_ms,
+)
 from penstock.shared.layout import StorePaths
 from penstock.shared.log.damage import DamagedRanges, load_quarantine
 from penstock.shared.loops.active import record_starts
@@ -118,7 +122,9 @@ class LogReader:
         if position < self._positions["log_start"]:
             return None
         try:
-            return store_timestamp_ms(self._segments.view(position, position + HEAD_BYTES), 0)
+            return store_timestamp_ms(
+                self._segments.view(position, position + SMALLEST_RECORD_BYTES), 0
+            )
         except FileNotFoundError:
             # expired since the look at `log_start`, which the cleaner moves before it deletes
             return None

@@ -16,7 +16,7 @@ from penstock.shared.faults import crash_point
 from penstock.shared.files.durable import replace_file, sync_file, write_at
 from penstock.shared.files.mapped_file_queue import MappedFileQueue
 from penstock.shared.formats.checkpoint import Checkpoint, decode_checkpoint, encode_checkpoint
-from penstock.shared.formats.record_layout import HEAD_BYTES, store_timestamp_ms
+from penstock.shared.formats.record_layout import SMALLEST_RECORD_BYTES, store_timestamp_ms
 from penstock.shared.layout import PAGE_BYTES
 from penstock.shared.memory.positions import Positions
 
@@ -125,7 +125,9 @@ class CheckpointKeeper:
         # `flushed` is never inside a record: one that begins before it is on disk as a whole
         if not 0 <= record < self._positions["flushed"]:
             return False
-        stored_ms = store_timestamp_ms(self._segments.view(record, record + HEAD_BYTES), 0)
+        stored_ms = store_timestamp_ms(
+            self._segments.view(record, record + SMALLEST_RECORD_BYTES), 0
+        )
         if stored_ms > self._words.physic_timestamp_ms:
             return False
         # both words change together: a start looks whether the record has a time that fits

@@ -17,7 +17,6 @@ from penstock.shared.formats.record_layout import (
     AT_PHYSICAL_OFFSET,
     AT_QUEUE_ID,
     AT_QUEUE_OFFSET,
-    HEAD_BYTES,
     SMALLEST_RECORD_BYTES,
     TOPIC_LENGTH_BYTES,
     fields_at,
@@ -106,11 +105,8 @@ class StoreQueue:
     def stored_ms(self, slot: int) -> int | None:
         position = self._files.log_offset(slot)
         try:
-            # the smallest records are shorter than a head may be, and one may end its segment
-            left = self._store.segment_of(position).end - position
-            if left < SMALLEST_RECORD_BYTES:
-                return None
-            head = self._store.read_log(position, min(HEAD_BYTES, left))
+            # all that is looked at is in the smallest record, which may end its segment
+            head = self._store.read_log(position, SMALLEST_RECORD_BYTES)
         except OffsetOutOfRange:
             return None
         magic, *place = _HEAD.unpack_from(head)

@@ -21,7 +21,7 @@ from penstock.shared.errors import InvalidArgument
 from penstock.shared.files.disk_space import disk_used_percent
 from penstock.shared.formats.delay_levels import SCHEDULE_TOPIC
 from penstock.shared.formats.queue_entry import ENTRY
-from penstock.shared.formats.record_layout import HEAD_BYTES, store_timestamp_ms
+from penstock.shared.formats.record_layout import SMALLEST_RECORD_BYTES, store_timestamp_ms
 from penstock.shared.layout import StorePaths
 from penstock.shared.queue.reader import unreadable
 
@@ -128,8 +128,8 @@ def _duration(ms: int) -> str:
 
 def _earliest_ms(services: Services) -> int:
     """When the first message was stored that the log still holds; -1 where it has none."""
-    raw = services.log_at(services.positions["log_start"], HEAD_BYTES)
-    return store_timestamp_ms(raw, 0) if len(raw) == HEAD_BYTES else -1
+    raw = services.log_at(services.positions["log_start"], SMALLEST_RECORD_BYTES)
+    return store_timestamp_ms(raw, 0) if len(raw) == SMALLEST_RECORD_BYTES else -1
 
 
 def config(services: Services, call: Call) -> Reply:

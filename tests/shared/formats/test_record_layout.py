@@ -18,9 +18,9 @@ from penstock.shared.formats.record_layout import (
     AT_QUEUE_ID,
     AT_SYS_FLAG,
     FIXED_HEAD,
-    HEAD_BYTES,
     HOST_V4_BYTES,
     HOST_V6_BYTES,
+    SMALLEST_RECORD_BYTES,
     body_span,
     fields_at,
     store_host,
@@ -68,7 +68,7 @@ def test_the_fields_of_a_record_are_found_whatever_its_hosts(
     )
     assert body_span(record, 0) == (AT_BODY_V4 + born + store - 2 * HOST_V4_BYTES, 4)
     assert store_host(record) == b"\x07" * store
-    assert store_timestamp_ms(record[:HEAD_BYTES], 0) == 1_700_000_001_456
+    assert store_timestamp_ms(record[:SMALLEST_RECORD_BYTES], 0) == 1_700_000_001_456
 
 
 def test_a_head_that_is_cut_off_has_no_store_time() -> None:
