@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Iterable
+from statistics import median
 from threading import Event, Thread, active_count
 from typing import Any
 
@@ -79,8 +80,8 @@ def test_a_queue_that_was_full_is_read_on_as_soon_as_a_block_is_stored(
             with consumer.exactly_once() as out:
                 out.send(topic + "-out", b"0")
             seen += len(batch)
-    # the first ones come while its thread is awake all the same: it has just joined
-    assert len(took) > 6 and min(took[4:]) < 0.1
+    # the first ones find its thread awake: it has just joined
+    assert len(took) > 6 and median(took[2:]) < 0.15
 
 
 def test_a_block_that_raises_has_its_inputs_come_again_in_their_order(
