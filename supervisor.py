@@ -340,7 +340,6 @@ class Supervisor:
         killed = code in (os.CLD_KILLED, os.CLD_DUMPED)
         pid, child.pid = child.pid, 0
         self.store.positions.supervise(child.name, pid=0, state=DOWN)
-        child.start_at_ms = now_ms
         if child.retiring and (child.is_spare or not killed and status == 0):
             child.retired = True
             return

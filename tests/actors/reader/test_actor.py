@@ -413,6 +413,30 @@ def test_a_question_that_is_asked_again_and_again_is_answered_in_time(
     assert answer.queues[0].max_offset == 1
 
 
+def test_a_reader_that_ends_tells_those_that_ask_for_a_topic_what_is_there(
+    running: Callable[..., Any], work: Callable[..., None]
+) -> None:
+    """As in the test above they wait for the reput, and then for a reader that has gone."""
+    broker, reader, client = running()
+    # As clients have theirs, `immediate`, ZeroMQ may drop an answer when its connection ends before
+    # it was read: they ask again.
+    client.socket = broker.client("")
+    client.socket.connect(broker.run.endpoints.consume)
+    _store(broker, broker.start(Reput), work)
+    broker.append()
+    broker.positions.initialise("flushed", broker.positions["wrote"])
+    client.ask(encode(Describe(7, "orders", -1)), answers=0)
+    deadline = time.monotonic() + HANG_S
+    while not reader._asked:  # it may be on its way yet
+        assert time.monotonic() < deadline
+        reader.work()
+    assert not client.socket.poll(20)
+    reader.close()
+    assert client.socket.poll(1000 * HANG_S)
+    answer = decode_consume_answer(client.socket.recv_multipart()[0])
+    assert isinstance(answer, Described) and answer.queues[0].max_offset == 1
+
+
 @pytest.mark.parametrize(
     "parts",
     [

@@ -90,6 +90,15 @@ def test_a_timer_is_not_hidden_by_one_that_named_its_place_before(tmp_path: Path
     assert files.load(0).tolist() == rows
 
 
+def test_of_files_that_are_cleared_none_is_left_of_minutes_or_hours(tmp_path: Path) -> None:
+    files = TimerFiles(tmp_path / "timers")
+    rows = [(due, due, 1, 0) for due in (MINUTE_MS, 90 * MINUTE_MS)]
+    files.append(np.array(rows, ENTRY), hours_from=1)
+    assert files.minutes() == [1] and files.hours() == [1]
+    files.clear()
+    assert not files.minutes() and not files.hours()
+
+
 def test_an_entry_that_was_cut_off_is_written_over(tmp_path: Path) -> None:
     files = TimerFiles(tmp_path / "timers")
     files.append(np.array([(5, 1, 1, 0)], ENTRY))

@@ -143,3 +143,16 @@ def test_a_batch_is_measured_by_its_own_records_and_not_by_what_comes_after_it(
     one = frame("orders", 0, [bytes(5_000), bytes(5_001)])
     (answer,) = producer.append_runs([run_of(0, 2, batch=True), run_of(1, 1)], one + two)
     assert isinstance(answer, Refused) and "the batch is larger than 10000 bytes" in answer.what
+
+
+def test_a_batch_is_measured_by_its_own_records_and_not_by_what_comes_before_it(
+    pipeline: Callable[..., Any], client: Callable[..., Any], frame: Callable[..., bytes]
+) -> None:
+    broker = pipeline(max_message_size_bytes=20_000)
+    broker.allocate(2)
+    producer = client(broker, broker.start(Writer))
+    singles, batch = frame("orders", 0, [bytes(9_000)] * 3), frame("orders", 1, [bytes(9_000)] * 2)
+    # where it begins in the frame and where it ends come to more than a segment
+    assert 2 * len(singles) + len(batch) > SEGMENT_BYTES > len(singles) + len(batch)
+    (answer,) = producer.append_runs([run_of(0, 3), run_of(1, 2, batch=True)], singles + batch)
+    assert told(answer) == [(0, 0, 0), (3, 0, len(singles))]

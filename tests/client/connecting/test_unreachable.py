@@ -111,3 +111,13 @@ def test_the_same_for_asyncio(mute: Any) -> None:
                 assert isinstance(caught.value, BrokerTimeout), caught.value
 
     asyncio.run(asyncio.wait_for(test(), 30))
+
+
+def test_an_asyncio_producer_says_that_there_is_no_connection(gone: Any) -> None:
+    async def test() -> None:
+        async with aio.Producer(gone.produce, timeout_ms=3000) as producer:
+            gone.kill()
+            with pytest.raises(ConnectError, match="there is no connection"):
+                await producer.send("orders", b"x")
+
+    asyncio.run(asyncio.wait_for(test(), 60))

@@ -417,6 +417,34 @@ def test_what_two_threads_have_asked_for_is_in_no_block_and_comes_again(
         blocks_until_all_is_made(broker, topic, consumer)
 
 
+def test_what_two_tasks_have_asked_for_is_in_no_block(broker: Any, topic: str) -> None:
+    """They may be of the same thread: it is not by that that they are told apart."""
+
+    async def work() -> None:
+        async with AioGroupConsumer(
+            store=broker.store, group=topic, topics=topic, start="first"
+        ) as consumer:
+
+            async def poll() -> None:
+                assert await consumer.poll(60.0, most=5)
+                has_polled.set()
+                await may_end.wait()
+
+            has_polled, may_end = asyncio.Event(), asyncio.Event()
+            other = asyncio.create_task(poll())
+            await has_polled.wait()
+            batch = await consumer.poll(60.0, most=5)
+            with pytest.raises(InvalidArgument, match="several threads or tasks"):
+                async with consumer.exactly_once() as out:
+                    for each in batch:
+                        out.send(topic + "-out", each.body)
+            may_end.set()
+            await other
+
+    asyncio.run(asyncio.wait_for(work(), 120))
+    assert made(broker, topic) == []
+
+
 def test_threads_that_ask_first_join_as_one_member(broker: Any, topic: str) -> None:
     with member(broker, topic) as consumer, GroupAdmin(store=broker.store) as admin:
         threads = [Thread(target=consumer.poll, args=(0.0,)) for _ in range(8)]

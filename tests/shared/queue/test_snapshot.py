@@ -68,3 +68,19 @@ def test_it_is_dispatched_to_the_end_of_its_newest_record_that_the_log_has(
     queue = QueueFiles(files, tmp_path, "orders", 0, log_start)
     assert queue.dispatched_to == (100 if log_start < 100 else 0)
     files.close()
+
+
+@pytest.mark.parametrize("after", [6, 60, 149])
+def test_an_interruption_is_where_entries_stop_and_where_something_comes_again(
+    tmp_path: Path, after: int
+) -> None:
+    raw = bytearray(b"".join(ENTRY.pack(slot, 100, 7) for slot in range(5)))
+    raw += bytes(150 * ENTRY.size - len(raw))
+    ENTRY.pack_into(raw, after * ENTRY.size, after, 100, 7)
+    each = 50 * ENTRY.size
+    for base in range(0, len(raw), each):
+        (tmp_path / segment_name(base)).write_bytes(raw[base : base + each])
+    files = FileCache()
+    queue = QueueFiles(files, tmp_path, "orders", 0, 0)
+    assert queue.interruption() == (5, after)
+    files.close()

@@ -196,6 +196,17 @@ def test_a_pull_that_overtakes_its_clients_heartbeat_waits_for_it(peer: Any, top
     assert answer.code == Response.SUBSCRIPTION_NOT_LATEST, "it has waited in vain"
 
 
+def test_a_heartbeat_of_version_0_is_older_than_a_pull_of_version_1(peer: Any, topic: str) -> None:
+    group, client = f"g{topic}", peer()
+    body = heartbeat("a", group, topic).replace(b'"subVersion":5', b'"subVersion":0')
+    assert client.ask(Request.HEART_BEAT, {}, body).code == Response.SUCCESS
+    pull = pull_fields(topic, 0, 0, consumerGroup=group, sysFlag=0)
+    answer = answer_of(client, Request.PULL_MESSAGE, pull | {"subVersion": 1})
+    assert answer.code == Response.SUBSCRIPTION_NOT_LATEST
+    answer = answer_of(client, Request.PULL_MESSAGE, pull | {"subVersion": 0})
+    assert answer.code == Response.SUCCESS
+
+
 def test_a_held_pull_is_answered_by_what_matches_and_by_nothing_else(
     peer: Any, topic: str, send: Any
 ) -> None:

@@ -6,6 +6,7 @@ import json
 import socket
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ from penstock.actors.gateway import LoneNameServer
 from penstock.actors.gateway.naming.registration import AGAIN_MS
 from penstock.client import Producer
 from penstock.remoting.codes import Request, Response
+from penstock.remoting.command import decode_command
+from penstock.remoting.frames import FrameSplitter
 
 WAIT_S = 60
 
@@ -27,6 +30,18 @@ def await_true(holds: Callable[[], bool]) -> None:
 def route(peer: Any, topic: str) -> dict[str, Any] | None:
     answer = peer.ask(Request.GET_ROUTEINFO_BY_TOPIC, {"topic": topic})
     return json.loads(answer.body) if answer.code == Response.SUCCESS else None
+
+
+def codes_heard(silent: socket.socket) -> list[int]:
+    """The requests that have come to a server which has answered none, until its peers ended."""
+    silent.setblocking(False)
+    codes = []
+    with suppress(BlockingIOError):
+        while True:
+            connection, _ = silent.accept()
+            with connection, connection.makefile("rb") as file:
+                codes += [decode_command(frame).code for frame in FrameSplitter().feed(file.read())]
+    return codes
 
 
 def test_a_broker_registers_follows_its_topics_and_leaves(
@@ -65,6 +80,8 @@ def test_a_broker_registers_follows_its_topics_and_leaves(
 
         broker.stop()
         assert route(peer, "young") is None, "it has said that it stops, not only been silent"
+        # whoever does not go by ended connections is told, too
+        assert codes_heard(silent)[-1] == Request.UNREGISTER_BROKER
         assert json.loads(peer.ask(Request.GET_BROKER_CLUSTER_INFO).body)["clusterAddrTable"] == {}
 
 

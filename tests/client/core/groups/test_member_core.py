@@ -482,6 +482,25 @@ def test_a_queue_waits_for_what_is_on_its_way_back_before_it_goes(world: World, 
     assert (again is None) == (ms < SENT_BACK_MS) and len(writer.stored) == 1
 
 
+def test_a_member_that_closes_is_drained_once_what_it_sends_back_is_stored(world: World) -> None:
+    world.writer = writer = SlowWriter()
+    (first,) = joined(world, "a")
+    world.reader.append(2, 1)
+    first.exchange(world, 6000)
+    handful = first.take(6000)
+    assert handful is not None
+    first.core.close()
+    assert not first.core.is_drained, "somebody works on it"
+    first.core.back(handful, Back(handful.start, 0, "no"), 6000)
+    for now_ms in range(6100, 8000, 100):
+        first.exchange(world, now_ms)
+    assert not first.core.is_drained, "it is on its way back"
+    writer.takes = True
+    for now_ms in range(8000, 12_000, 100):
+        first.exchange(world, now_ms)
+    assert first.core.is_drained and len(writer.stored) == 1
+
+
 def test_a_member_that_closes_takes_back_no_queue_that_it_has_released(world: World) -> None:
     """Its last handlers may take long: meanwhile the others have all but what those work on."""
     first, second = joined(world, "a", "b")
