@@ -69,6 +69,25 @@ def _append(broker: Any, count: int, start: int = 0) -> list[int]:
     return [broker.append(properties={"UNIQ_KEY": f"k{number}"}) for number in numbers]
 
 
+def test_consumers_see_what_the_disk_takes_no_index_of(
+    running: Callable[..., Any], work: Callable[..., None]
+) -> None:
+    """A file in the index's place stands for the disk."""
+    broker = running()
+    _append(broker, 3)
+    _reach(broker)
+    reput = broker.start(Reput)
+    broker.paths.index.write_bytes(b"")
+    work(reput)
+    assert broker.positions["dispatch_error"] and not broker.positions["dispatched"]
+    assert broker.positions["queued"] == broker.positions["wrote"]
+    broker.paths.index.unlink()
+    broker.clock.advance(RETRY_MS)
+    work(reput)
+    assert broker.positions["dispatched"] == broker.positions["wrote"]
+    assert not broker.positions["dispatch_error"] and index_files(broker.paths.index)
+
+
 def test_the_reput_writes_the_index_that_the_log_gives(
     running: Callable[..., Any], work: Callable[..., None], tmp_path: Path
 ) -> None:
