@@ -620,7 +620,7 @@ def store_times_go_back(log_end: Any) -> None:
     append = log_end.LogEnd.append
 
     def at_any_time(self: Any, *arguments: Any) -> Any:
-        self._stored_ms = 0
+        self.stored_ms = 0
         return append(self, *arguments)
 
     log_end.LogEnd.append = at_any_time
