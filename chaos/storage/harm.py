@@ -265,15 +265,16 @@ def _forget(scene: Scene, dice: random.Random) -> list[Hit]:
 
 def _misplace(scene: Scene, dice: random.Random) -> list[Hit]:
     """A bit of a record's queue offset, queue id or topic, so that it may name another message's
-    slot. As often as not no witness is left, so that all of the log is dispatched again."""
+    slot. As often as not no witness is left, so that all of the log is dispatched again; or the
+    files of the queue that it names then are gone, so that they are made again from the log."""
     try:
         with StoreDirectory(scene.root) as store:
             records = [
-                (at, len(decode_record(record).topic))
-                for at, found, _, record, _ in store.scan_log()
+                (at, size, len(decode_record(record).topic))
+                for at, found, size, record, _ in store.scan_log()
                 if found is Kind.RECORD
             ]
-            position, topic_bytes = dice.choice(records) if records else (-1, 0)
+            position, size, topic_bytes = dice.choice(records) if records else (-1, 0, 0)
             files = [each for each in store.segments if each.base <= position < each.end]
     except PenstockError:
         return []  # what was done to it before leaves nothing to be read
@@ -286,7 +287,15 @@ def _misplace(scene: Scene, dice: random.Random) -> list[Hit]:
     fields = {"queue offset": at + AT_QUEUE_OFFSET + 7, "queue id": at + AT_QUEUE_ID + 3}
     what, byte = dice.choice([*fields.items(), ("topic", topic_end)])
     hit = _flip_at(files[0].path, byte, dice)._replace(what=f"a flipped bit of a {what}")
-    return [hit, *(_unwitness(scene, dice) if dice.random() < 0.5 else [])]
+    hits = [hit, *(_unwitness(scene, dice) if dice.random() < 0.5 else [])]
+    if what == "topic" or dice.random() < 0.5:
+        return hits
+    named = decode_record(files[0].path.read_bytes()[at : at + size])
+    queue = StorePaths(scene.root).queue(named.topic, named.queue_id)
+    for each in sorted(queue.iterdir()) if queue.is_dir() else ():
+        hits.append(Hit("deleted", each, 0, each.stat().st_size))
+        each.unlink()
+    return hits
 
 
 def _lead_elsewhere(scene: Scene, dice: random.Random) -> list[Hit]:

@@ -348,6 +348,17 @@ def test_a_queue_that_neither_list_nor_topics_have_is_missed_if_the_log_has_seve
     assert lost.keys() == {(b"orders", 1)}
 
 
+def test_a_record_that_another_queue_had_takes_no_slot_of_one_that_is_made_again(
+    known: Any,
+) -> None:
+    """A bit of its queue id has flipped, and it stands right before the one whose slot it names."""
+    before, log = _queues(known), known.log()
+    log[known.starts()[6] + AT_QUEUE_ID + 3] ^= 1
+    known.write_log(log)
+    shutil.rmtree(known.paths.queue("orders", 1))
+    assert len(known.recover().restored_queues) == 1 and _queues(known) == before
+
+
 def test_half_an_entry_of_a_message_that_is_dispatched_again_is_no_lost_end(known: Any) -> None:
     """A power failure leaves a page and not the next one, and entries lie on both."""
     half = 12 * b"\x07" + bytes(8)
