@@ -202,12 +202,27 @@ class Judge:
             counted = len(reading.messages) + reading.passed_over + len(reading.unreadable)
             if counted != len(here):
                 found.append(f"{counted} of {len(here)} offsets are met")
-            if repaired and (bad := [*reading.unreadable.values(), reading.why_stopped][0]):
-                found.append(f"it cannot be read: {bad}")
+            bad = [*self._repairable(queue, reading), *filter(None, [reading.why_stopped])]
+            if repaired and bad:
+                found.append(f"it cannot be read: {bad[0]}")
             if not reading.why_stopped and reading.end != offsets.stop:
                 found.append(f"it ends at {reading.end}, of {offsets}")
             wrong += [f"to a consumer of queue {queue}: {each}" for each in found]
         return wrong
+
+    def _repairable(self, queue: int, reading: Reading) -> list[str]:
+        """What consumers are told of messages that they cannot read. A repair leaves a message that
+        was hit in its flags, which no checksum covers, and whose body is of another form since."""
+        hit = {
+            each.sent.queue_offset
+            for each in self._original
+            if each.key[:2] == (TOPIC, queue) and self._is_hit(each)
+        }
+        return [
+            error
+            for at, error in reading.unreadable.items()
+            if at not in hit or "cannot be decompressed" not in error
+        ]
 
     def _is_readable(self, queue: int) -> bool:
         """Whether the topics' file lets a queue be read. A bit of it may say otherwise: nobody can
