@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import random
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -75,12 +75,14 @@ def _flip(scene: Scene, dice: random.Random) -> list[Hit]:
     return [_flip_at(file, at, dice)]
 
 
-def _flip_at(file: Path, at: int, dice: random.Random) -> Hit:
+def _flip_at(
+    file: Path, at: int, dice: random.Random, bits: Sequence[int] = tuple(range(8))
+) -> Hit:
     with file.open("r+b") as handle:
         handle.seek(at)
         byte = handle.read(1)[0]
         handle.seek(at)
-        handle.write(bytes([byte ^ 1 << dice.randrange(8)]))
+        handle.write(bytes([byte ^ 1 << dice.choice(bits)]))
     return Hit("a flipped bit", file, at, at + 1)
 
 
@@ -286,7 +288,9 @@ def _misplace(scene: Scene, dice: random.Random) -> list[Hit]:
     topic_end = body_at + body_bytes + topic_bytes
     fields = {"queue offset": at + AT_QUEUE_OFFSET + 7, "queue id": at + AT_QUEUE_ID + 3}
     what, byte = dice.choice([*fields.items(), ("topic", topic_end)])
-    hit = _flip_at(files[0].path, byte, dice)._replace(what=f"a flipped bit of a {what}")
+    # with its highest bit, or that of 32, the topic's last byte is none that a topic may have
+    bits = dice.choice((range(8), (5, 7))) if what == "topic" else range(8)
+    hit = _flip_at(files[0].path, byte, dice, bits)._replace(what=f"a flipped bit of a {what}")
     hits = [hit, *(_unwitness(scene, dice) if dice.random() < 0.5 else [])]
     if what == "topic" or dice.random() < 0.5:
         return hits
@@ -343,7 +347,7 @@ HARM: dict[str, tuple[Callable[[Scene, random.Random], list[Hit]], int]] = {
     "silence": (_silence, 8),
     "shorten": (_shorten, 8),
     "forget": (_forget, 6),
-    "misplace": (_misplace, 6),
+    "misplace": (_misplace, 12),
     "elsewhere": (_lead_elsewhere, 6),
     "abort": (_make_abort, 3),
 }
