@@ -652,6 +652,9 @@ def test_a_file_of_queues_or_index_that_stays_keeps_no_segment_from_going(
         it.age(2)
         it.run(cleaner, rounds=2)
         assert it.segments()[0] == 3 * SEGMENT_BYTES
+        for _ in range(2):
+            it.run(cleaner)
+            assert it.broker.positions["clean_error"] == errno.EPERM, "nothing more has expired"
     it.run(cleaner, rounds=2)
     assert it.queue_files(0)[0] > 0 and len([*it.broker.paths.index.iterdir()]) == 1
     assert it.broker.positions["clean_error"] == 0
