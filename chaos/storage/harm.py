@@ -288,7 +288,7 @@ def _misplace(scene: Scene, dice: random.Random) -> list[Hit]:
     topic_end = body_at + body_bytes + topic_bytes
     fields = {"queue offset": at + AT_QUEUE_OFFSET + 7, "queue id": at + AT_QUEUE_ID + 3}
     what, byte = dice.choice([*fields.items(), ("topic", topic_end)])
-    # with its highest bit, or that of 32, the topic's last byte is none that a topic may have
+    # with its highest bit, or that of 32, the topic's last byte becomes one that no topic may have
     bits = dice.choice((range(8), (5, 7))) if what == "topic" else range(8)
     hit = _flip_at(files[0].path, byte, dice, bits)._replace(what=f"a flipped bit of a {what}")
     hits = [hit, *(_unwitness(scene, dice) if dice.random() < 0.5 else [])]
