@@ -75,7 +75,8 @@ def exactly_once_round(arena: Arena, dice: random.Random, replay: str) -> None:
         arena.report.add_fault(f"{kind} killed while copying", count)
     wrong = [f"an output is missing: {body.decode()}" for body in found.missing]
     wrong += [f"an output is there twice: {body.decode()}" for body in found.twice]
-    arena.report.add_violations(wrong + found.ended, replay)
+    # where a program has ended its outputs are missing, too
+    arena.report.add_violations(found.ended + wrong, replay)
 
 
 class _Program:

@@ -212,6 +212,12 @@ class EarlierFiles:
         except (OSError, StoreDamaged):  # what cannot be read is no witness
             return False
 
+    def has_elsewhere(self, queue: Queue, slot: int, entries: bytes) -> bool:
+        """Whether another queue of the topic has them from this slot on: a queue id that has lost a
+        bit names the same slot of that one."""
+        others = (each for each in self._queues if each[0] == queue[0] and each != queue)
+        return any(self.has(other, slot, entries) for other in others)
+
     def placed(
         self, rows: bytes, names: Sequence[Queue], start: int, stop: int
     ) -> tuple[list[tuple[Place, bytes]], list[int]]:

@@ -147,11 +147,13 @@ class QueueBuilder:
         self._windows = QueueWindows(target, config, self.numbers)
         self._levels_ms = parse_delay_levels(config.message_delay_level)
         self.done = BuiltQueues()
-        self._files = EarlierFiles(store.queues(), self._named)
         # Queues that have lost their ends are no witnesses.
-        self._earlier = self._files if only is None else EarlierFiles((), self._named)
-        keys = [(queue.topic.encode(), queue.queue_id) for queue in store.queues()]
-        self._whole = [key for key in keys if key not in (only or ())]
+        whole = [
+            queue
+            for queue in store.queues()
+            if (queue.topic.encode(), queue.queue_id) not in (only or ())
+        ]
+        self._earlier = EarlierFiles(whole, self._named)
         # of records it knows slot and entry
         self._order: SlotOrder[Queue, tuple[int, bytes]] = SlotOrder(is_known=self._is_known)
         # the next slot of each queue
@@ -274,11 +276,9 @@ class QueueBuilder:
         """Whether the second of two records that name a slot, one after the other, is the one that
         had it: the old files say so, or that another queue of the topic had the first there, as
         when a bit of its queue id has flipped."""
-        if self._earlier.has(key, slot, record[1]):
-            return True
-        first = self._last.get(key, b"")
-        others = (each for each in self._whole if each[0] == key[0] and each != key)
-        return any(self._files.has(other, slot, first) for other in others)
+        return self._earlier.has(key, slot, record[1]) or self._earlier.has_elsewhere(
+            key, slot, self._last.get(key, b"")
+        )
 
     def _named(self, position: int, size: int) -> Place | None:
         """The slot that the whole record of this size names at a log offset; None without one."""

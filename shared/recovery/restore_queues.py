@@ -190,10 +190,10 @@ def _find_short(
             name, queue = topic.decode(), ends.get((topic, queue_id))
             if run.start < gone.get(name, 0):
                 continue
-            messages[topic, queue_id] += sum(len(raw) for _, raw in pieces) // CQ_ENTRY_BYTES
-            so_far = messages[topic, queue_id]
-            if queue is None and (is_one is None or not is_one(name, queue_id, so_far)):
-                continue
+            if queue is None:
+                messages[topic, queue_id] += sum(len(raw) for _, raw in pieces) // CQ_ENTRY_BYTES
+                if is_one is None or not is_one(name, queue_id, messages[topic, queue_id]):
+                    continue
             end, slot, entries = 0 if queue is None else _end_at(queue, good_to), *pieces[-1]
             if slot + len(entries) // CQ_ENTRY_BYTES > end:
                 lost[topic, queue_id] = QueueEnd(), f"ends at {end}, and the log has more of it"

@@ -27,7 +27,7 @@ def test_each_input_has_its_effect_once_whoever_is_killed(tmp_path: Path, flush:
     settings = {"flush_disk_type": flush}
     found = run_exactly_once(tmp_path, settings, KILLS, random.Random(seed))
     print(found)
-    assert (found.missing, found.twice) == ([], [])
+    assert (found.ended, found.missing, found.twice) == ([], [], [])
     assert found.struck.total() == KILLS and found.inputs
 
 
@@ -42,7 +42,7 @@ def test_a_program_goes_on_that_was_told_of_a_late_disk(
         place = tmp_path / str(seed)
         place.mkdir()
         found = run_exactly_once(place, settings, 3, random.Random(seed))
-        assert (found.missing, found.twice) == ([], [])
+        assert (found.ended, found.missing, found.twice) == ([], [], [])
         said = "".join(each.read_text() for each in place.glob("copier-*"))
         if "FLUSH_DISK_TIMEOUT" in said:
             return

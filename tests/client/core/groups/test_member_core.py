@@ -390,6 +390,16 @@ def joined(world: World, *names: str, orderly: bool = False) -> list[Member]:
     return members
 
 
+def in_hand(world: World, count: int, *, orderly: bool = False) -> tuple[Member, Handful]:
+    """A member that has joined, and the `count` new messages of queue 0 that it was given."""
+    (member,) = joined(world, "a", orderly=orderly)
+    world.reader.append(0, count)
+    member.exchange(world, 6000)
+    handful = member.take(6000)
+    assert handful is not None
+    return member, handful
+
+
 def test_two_members_share_the_queues_as_the_strategy_says(world: World) -> None:
     first, second = joined(world, "a", "b")
     assert sorted(first.core.queues) == [(TOPIC, 0), (TOPIC, 1)]
@@ -406,11 +416,8 @@ def test_a_reader_asks_nobody_before_it_has_a_queue_and_then_for_that_alone() ->
 
 
 def test_a_queue_that_is_another_members_is_handed_out_no_more(world: World) -> None:
-    (member,) = joined(world, "a")
-    world.reader.append(0, 4)
-    member.exchange(world, 6000)
-    handful = member.take(6000)
-    assert handful is not None and handful.queue.queue_id == 0
+    member, handful = in_hand(world, 4)
+    assert handful.queue.queue_id == 0
     world.coordinator.owners[0] = "b", 99
     member.core.done(handful, handful.start, handful.stop)
     for now_ms in range(6100, 6500, 100):
@@ -420,11 +427,7 @@ def test_a_queue_that_is_another_members_is_handed_out_no_more(world: World) -> 
 
 
 def test_it_sleeps_no_longer_than_until_it_may_say_what_is_done(world: World) -> None:
-    (member,) = joined(world, "a")
-    world.reader.append(0, 1)
-    member.exchange(world, 6000)
-    handful = member.take(6000)
-    assert handful is not None
+    member, handful = in_hand(world, 1)
     member.exchange(world, 6100, lambda: True)  # it waits for an answer to its pull
     assert member.core.wait_ms(6100) > 50, "nothing is to be said while it is in hand"
     member.core.done(handful, handful.start, handful.stop)
@@ -525,11 +528,7 @@ def test_a_member_that_closes_takes_back_no_queue_that_it_has_released(world: Wo
 
 
 def test_a_message_in_hand_for_too_long_comes_again(world: World) -> None:
-    (member,) = joined(world, "a")
-    world.reader.append(0, 1)
-    member.exchange(world, 6000)
-    handful = member.take(6000)
-    assert handful is not None
+    member, handful = in_hand(world, 1)
     for now_ms in [*range(10_000, 900_000, 4000), *range(900_000, 910_000, 100)]:
         member.exchange(world, now_ms)
     assert [each.topic for each in world.writer.stored] == ["SCHEDULE_TOPIC_XXXX"]
@@ -543,11 +542,7 @@ def test_a_message_in_hand_for_too_long_comes_again(world: World) -> None:
 
 def test_an_orderly_message_stays_in_hand_however_long_it_takes(world: World) -> None:
     """The one after it must not be handled before it."""
-    (member,) = joined(world, "a", orderly=True)
-    world.reader.append(0, 1)
-    member.exchange(world, 6000)
-    handful = member.take(6000)
-    assert handful is not None
+    member, handful = in_hand(world, 1, orderly=True)
     for now_ms in [*range(10_000, 900_000, 4000), *range(900_000, 910_000, 100)]:
         member.exchange(world, now_ms)
     assert world.writer.stored == [] and member.take(911_000) is None
@@ -562,11 +557,7 @@ def test_a_groups_topic_of_retries_has_as_many_queues_as_it_has_set_and_one_at_l
     world: World, said: int, made: int
 ) -> None:
     world.coordinator.retry_queues = said
-    (member,) = joined(world, "a")
-    world.reader.append(0, 1)
-    member.exchange(world, 6000)
-    handful = member.take(6000)
-    assert handful is not None
+    member, handful = in_hand(world, 1)
     member.core.back(handful, Back(handful.start), 6000)
     for now_ms in range(6000, 7000, 100):
         member.exchange(world, now_ms)
@@ -577,11 +568,7 @@ def test_a_groups_topic_of_retries_has_as_many_queues_as_it_has_set_and_one_at_l
 @pytest.mark.parametrize("failed", [True, False], ids=["failed", "in hand for too long"])
 def test_a_message_on_its_way_back_is_not_sent_back_once_more(world: World, failed: bool) -> None:
     """The writer may take longer for it than the group's handlers may."""
-    (member,) = joined(world, "a")
-    world.reader.append(0, 2)
-    member.exchange(world, 6000)
-    handful = member.take(6000)
-    assert handful is not None
+    member, handful = in_hand(world, 2)
     if failed:
         member.core.back(handful, Back(handful.start, reason="no"), 6000)
     for now_ms in range(900_000, 920_000, 500):
@@ -595,11 +582,8 @@ def test_a_message_on_its_way_back_is_not_sent_back_once_more(world: World, fail
 
 def test_a_message_that_could_not_be_sent_back_is_handed_out_again(world: World) -> None:
     """As the broker refuses it, and takes the next one: it has failed once more by then."""
-    (member,) = joined(world, "a")
-    world.reader.append(0, 2)
-    member.exchange(world, 6000)
-    handful = member.take(6000)
-    assert handful is not None and len(handful.messages) == 2
+    member, handful = in_hand(world, 2)
+    assert len(handful.messages) == 2
     world.writer.refusal = QueueNotFound("the topic has no such queue", 0)
     member.core.done(handful, handful.start, handful.start + 1)
     member.core.back(handful, Back(handful.start + 1), 6000)
@@ -615,11 +599,7 @@ def test_a_message_that_could_not_be_sent_back_is_handed_out_again(world: World)
 
 
 def test_an_orderly_message_that_has_failed_waits_before_it_is_tried_again(world: World) -> None:
-    (member,) = joined(world, "a", orderly=True)
-    world.reader.append(0, 2)
-    member.exchange(world, 6000)
-    handful = member.take(6000)
-    assert handful is not None
+    member, handful = in_hand(world, 2, orderly=True)
     member.core.failed(handful, Back(handful.start, 0, "no"), 6000)
     due_ms = 6000 + member.core.settings.suspend_ms
     assert member.take(due_ms - 1) is None
@@ -628,11 +608,7 @@ def test_an_orderly_message_that_has_failed_waits_before_it_is_tried_again(world
 
 
 def test_an_orderly_message_fails_once_however_often_its_handler_says_so(world: World) -> None:
-    (member,) = joined(world, "a", orderly=True)
-    world.reader.append(0, 2)
-    member.exchange(world, 6000)
-    handful = member.take(6000)
-    assert handful is not None
+    member, handful = in_hand(world, 2, orderly=True)
     core, failed = member.core, Back(handful.start, 0, "no")
     for now_ms in (6000, 6001, 6002):
         core.failed(handful, failed, now_ms)
@@ -649,11 +625,7 @@ def test_an_orderly_message_fails_once_however_often_its_handler_says_so(world: 
 
 @pytest.mark.parametrize("delay_ms", [0, 2500])
 def test_an_orderly_message_waits_as_long_as_its_handler_says(world: World, delay_ms: int) -> None:
-    (member,) = joined(world, "a", orderly=True)
-    world.reader.append(0, 2)
-    member.exchange(world, 6000)
-    handful = member.take(6000)
-    assert handful is not None
+    member, handful = in_hand(world, 2, orderly=True)
     member.core.failed(handful, Back(handful.start, delay_ms=delay_ms), 6000)
     assert member.take(5999 + delay_ms) is None
     again = member.take(6000 + delay_ms)
@@ -661,11 +633,7 @@ def test_an_orderly_message_waits_as_long_as_its_handler_says(world: World, dela
 
 
 def test_an_orderly_message_that_its_handler_gives_up_holds_nobody_up(world: World) -> None:
-    (member,) = joined(world, "a", orderly=True)
-    world.reader.append(0, 2)
-    member.exchange(world, 6000)
-    handful = member.take(6000)
-    assert handful is not None
+    member, handful = in_hand(world, 2, orderly=True)
     member.core.failed(handful, Back(handful.start, level=-1, reason="no"), 6000)
     for now_ms in range(6000, 6500, 100):
         member.exchange(world, now_ms)
