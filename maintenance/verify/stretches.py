@@ -2,7 +2,7 @@
 
     usual records ... | blank, damage, anything unusual: a step of a scan | usual records ... | END
 
-Windows are read into one buffer, and the disk begins with the next one while this one is checked.
+Windows are read into one buffer, and the disk is busy with the next ones while this one is checked.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from penstock.shared.store.directory import StoreDirectory
 
 # Small enough for the processor's cache, in which a record is then looked at several times.
 WINDOW_BYTES = 2 << 20
+# What the disk is asked for beyond a window: with the next one alone it rests before each is read.
+AHEAD_BYTES = 16 << 20
 # Where unusual records follow each other soon, a scan goes on for this long, and twice as long each
 # time: it reads 8 MiB ahead, which takes too long for each of them.
 SHORT_BYTES, LONG_BYTES = 64 << 10, 8 << 20
@@ -54,6 +56,7 @@ class Stretches:
         self._keyed = keyed
         self._files = FileCache()
         self._buffer = memoryview(bytearray(WINDOW_BYTES))
+        self._expected = 0  # the log offset up to which the disk was asked
         self.queues: dict[bytes, int] = {}
 
     def read(self, start: int, stop: int | None) -> Iterator[Stretch | Step]:
@@ -106,11 +109,12 @@ class Stretches:
     def _window(self, segment: Segment, at: int, end: int) -> memoryview:
         """What the segment has from log offset `at` on; the disk is asked for what comes next."""
         offset, size = at - segment.base, min(WINDOW_BYTES, end - at)
-        got = self._files.read_into(segment.path, offset, self._buffer[:size])
-        following = min(WINDOW_BYTES, end - at - size)
-        if got == size and following:
-            self._files.expect(segment.path, offset + size, following)
-        return self._buffer[:got]
+        following = max(at + size, self._expected)
+        self._expected = min(at + size + AHEAD_BYTES, end)
+        if following < self._expected:
+            more = self._expected - following
+            self._files.expect(segment.path, following - segment.base, more)
+        return self._buffer[: self._files.read_into(segment.path, offset, self._buffer[:size])]
 
 
 def _next_scan(last: int, usual: int) -> int:
