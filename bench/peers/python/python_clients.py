@@ -130,6 +130,8 @@ class ConfluentKafka:
         }
         self._consumer = self._kafka.Consumer(settings)
         known = self._consumer.list_topics(self._topic, timeout=30).topics[self._topic].partitions
+        if not known:
+            raise StoreUnavailable("Kafka does not know the topic", self._topic)
         parts = [self._kafka.TopicPartition(self._topic, number, 0) for number in known]
         self._consumer.assign(parts)
 

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,6 +28,7 @@ from penstock.shared.errors import PenstockError
 
 OURS = "penstock"
 QUEUES = 4
+TOPIC_TIMEOUT_S = 60
 
 
 def _topic_of_ours(server: Server, topic: str) -> None:
@@ -36,6 +38,14 @@ def _topic_of_ours(server: Server, topic: str) -> None:
 
 def _topic_of_rocketmq(server: Server, topic: str) -> None:
     make_topic(server, topic, QUEUES)
+
+
+def _topic_of_kafka(server: Server, topic: str) -> None:
+    """A consumer that is there before the first message would find no partition, and read none."""
+    admin = import_module("confluent_kafka.admin")
+    client = admin.AdminClient({"bootstrap.servers": server.told["endpoint"]})
+    (made,) = client.create_topics([admin.NewTopic(topic, QUEUES)]).values()
+    made.result(TOPIC_TIMEOUT_S)
 
 
 def _none(server: Server, topic: str) -> None:
@@ -57,7 +67,7 @@ class PythonPeer(NamedTuple):
 BROKERS = {
     OURS: PythonPeer(Penstock, "", _topic_of_ours),
     "redis": PythonPeer(Redis, "redis"),
-    "kafka": PythonPeer(Kafka, "confluent-kafka", is_fetched=True),
+    "kafka": PythonPeer(Kafka, "confluent-kafka", _topic_of_kafka, is_fetched=True),
     "nats": PythonPeer(Nats, "nats-py"),
     "rabbitmq": PythonPeer(RabbitMQ, "rstream"),
     "rocketmq": PythonPeer(RocketMQ, "rocketmq", _topic_of_rocketmq, is_fetched=True),
