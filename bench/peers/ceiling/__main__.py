@@ -1,0 +1,53 @@
+"""How much faster than RocketMQ any broker could be with its Java client: beside one that discards.
+
+    python -m penstock.bench.peers.ceiling
+
+Most of a send is the client's work, and the client has the same processors. So a broker that costs
+nothing at all is some times as fast as RocketMQ, and no broker is more.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import tempfile
+from pathlib import Path
+
+import click
+
+from penstock.bench.peers.brokers.gateway import Gateway, Real
+from penstock.bench.peers.brokers.peer import WRITTEN
+from penstock.bench.peers.ceiling.discard import Discard
+from penstock.bench.peers.ceiling.table import HEADS, rows
+from penstock.bench.peers.paced import markdown
+from penstock.bench.peers.plan import Plan
+from penstock.bench.peers.rounds import in_turns
+from penstock.bench.peers.same_client import say
+from penstock.bench.reports.machine import Machine
+from penstock.shared.errors import MissingDependency
+
+
+@click.command()
+@click.option("--runs", type=click.IntRange(min=1), default=3, show_default=True)
+@click.option("--seconds", type=click.FloatRange(min=0.2), default=3.0, show_default=True)
+def main(runs: int, seconds: float) -> None:
+    """Measure sends of RocketMQ's Java client to Penstock, RocketMQ and a program that discards."""
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    peers = Gateway(), Real(), Discard()
+    for peer in peers:
+        peer.ways = tuple(way for way in peer.ways if way.kind in {w.kind for w in Discard.ways})
+        try:
+            peer.version()
+        except MissingDependency as error:
+            raise click.ClickException(str(error)) from error
+    machines: list[Machine] = []
+    plan = Plan(runs=runs, seconds=seconds)
+    with tempfile.TemporaryDirectory(prefix="penstock-peers-") as place:
+        found = list(in_turns(peers, WRITTEN, plan, Path(place), machines, say))
+    print(f"{seconds:g} s a run, load average {os.getloadavg()[0]:.1f}\n")
+    print(markdown(HEADS, list(rows(found))))
+
+
+if __name__ == "__main__":
+    main()
