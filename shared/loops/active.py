@@ -33,6 +33,7 @@ __all__ = [
     "delayed_copies",
     "dispatch",
     "drop_parts",
+    "find_socket_functions",
     "gather",
     "has_message",
     "join_properties",
@@ -142,3 +143,10 @@ else:
     )
 
     _pure.message_class = Message
+
+
+def find_socket_functions() -> None:
+    """Look now for what `has_message` calls. It looks by itself at its first use, which takes it a
+    millisecond or two; a fork has what its parent has found."""
+    if not why_pure:
+        _pure.serving.addresses()

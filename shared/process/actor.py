@@ -39,7 +39,7 @@ import zmq
 
 from penstock.shared.clock import Clock, SystemClock
 from penstock.shared.config import Config
-from penstock.shared.loops.active import has_message
+from penstock.shared.loops.active import find_socket_functions, has_message
 from penstock.shared.memory.positions import Positions
 from penstock.shared.memory.roster import row_of
 from penstock.shared.memory.run_directory import Run, join_run
@@ -280,6 +280,7 @@ def import_actors(*names: str) -> None:
     gc.disable()  # what an import makes stays: to look for what does not is a tenth of its time
     for name in wanted:
         CLASSES[name] = import_actor(name)
+    find_socket_functions()
     gc.freeze()  # the children share these pages as long as nobody writes to them
     gc.enable()
 

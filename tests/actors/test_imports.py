@@ -6,8 +6,10 @@ message, and have a copy of it that it shares with nobody.
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -32,6 +34,20 @@ for name in start_order():
 """
     said = subprocess.check_output([sys.executable, "-c", look], timeout=WAIT_S, text=True)
     assert said.splitlines() == [f"{name} {name in NUMPY}" for name in start_order()]
+
+
+@pytest.mark.true_starts
+def test_no_module_is_imported_by_two_processes_of_a_broker(tmp_path: Path) -> None:
+    """What actors use the supervisor has imported before it forks them."""
+    broker = Broker(tmp_path / "broker", {}, environment={"PYTHONVERBOSE": "1"})
+    try:
+        broker.start()
+        imported = re.findall(r"^import '([^']+)' #", broker.output(), re.MULTILINE)
+        assert {"penstock.supervisor", "penstock.actors.monitor"} <= {*imported}
+        assert [name for name, times in Counter(imported).items() if times > 1] == []
+        broker.stop()
+    finally:
+        broker.clear()
 
 
 @pytest.mark.true_starts
