@@ -25,6 +25,9 @@ class ActorRow(NamedTuple):
     notifies: tuple[str, ...] = ()
     # the fields of `Endpoints` whose listening sockets it inherits
     serves: tuple[str, ...] = ()
+    # Whether no durable message is acknowledged without it: a start imports it while the store is
+    # opened, and all others when these have been forked.
+    acknowledges: bool = False
     # Its import takes as long as the rest of a start, so actors with it come after the others.
     needs_numpy: bool = False
     # the key of the configuration without which it does not run; "": it always does
@@ -61,6 +64,7 @@ ROSTER = (
         # `wrote` moved; a new segment was entered; topics have changed
         notifies=("committer", "allocator", "reader", "reput", "coordinator"),
         serves=("produce", "produce_ipc"),
+        acknowledges=True,
     ),
     ActorRow(
         "committer",
@@ -68,6 +72,7 @@ ROSTER = (
         start_rank=2,
         stop_rank=4,
         notifies=("flusher", "reput"),  # `committed` moved
+        acknowledges=True,
     ),
     ActorRow(
         "flusher",
@@ -75,6 +80,7 @@ ROSTER = (
         start_rank=3,
         stop_rank=7,
         notifies=("writer", "reput", "reader"),  # `flushed` moved
+        acknowledges=True,
     ),
     ActorRow(
         "reput",

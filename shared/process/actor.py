@@ -287,28 +287,19 @@ def import_actors(*names: str) -> None:
 
 @contextmanager
 def importing(names: Iterable[str]) -> Iterator[None]:
-    """Import actors that need no numpy while the store is opened, which mostly waits for the disk.
+    """Import those of these actors that an acknowledgement needs while the store is opened, which
+    waits for the disk now and then.
 
-    The thread ends before anything is forked. It does not go on to another actor then: an
-    acknowledgement needs but the first of them.
+    No others: the two share the interpreter, and a disk that is quick would have the first fork
+    wait for them. The thread ends before anything is forked.
     """
-    wanted = [name for name in names if name not in CLASSES and not row_of(name).needs_numpy]
-    opened = threading.Event()
-
-    def work() -> None:
-        for name in wanted:
-            if not opened.is_set():
-                import_actors(name)
-
-    thread = threading.Thread(target=work, name="imports")
-    if wanted:
-        thread.start()
+    wanted = [name for name in names if name not in CLASSES and row_of(name).acknowledges]
+    thread = threading.Thread(target=import_actors, args=wanted, name="imports")
+    thread.start()
     try:
         yield
     finally:
-        opened.set()
-        if wanted:
-            thread.join()
+        thread.join()
 
 
 def keep_to_one_thread() -> None:

@@ -36,6 +36,21 @@ for name in start_order():
     assert said.splitlines() == [f"{name} {name in NUMPY}" for name in start_order()]
 
 
+def test_a_store_that_is_opened_waits_for_the_import_of_no_actor_but_those_that_acknowledge() -> (
+    None
+):
+    look = """
+import sys, penstock.supervisor
+from penstock.shared.memory.roster import start_order
+from penstock.shared.process.actor import CLASSES, importing
+with importing(start_order()):
+    pass
+print(*CLASSES)
+"""
+    said = subprocess.check_output([sys.executable, "-c", look], timeout=WAIT_S, text=True)
+    assert said.split() == ["writer", "committer", "flusher"]
+
+
 @pytest.mark.true_starts
 def test_no_module_is_imported_by_two_processes_of_a_broker(tmp_path: Path) -> None:
     """What actors use the supervisor has imported before it forks them."""

@@ -28,6 +28,7 @@ def test_what_an_acknowledgement_needs_starts_first_and_what_needs_numpy_last() 
     order = start_order()
     assert sorted(order) == sorted(ACTORS)
     assert order[:3] == ("writer", "committer", "flusher")
+    assert {*order[:3]} == {row.name for row in ROSTER if row.acknowledges}
     numpy = {row.name for row in ROSTER if row.needs_numpy}
     assert {*order[-len(numpy) :]} == numpy
 
