@@ -34,7 +34,8 @@ def ring_path(directory: Path, number: int) -> Path:
 
 def ring_files(directory: Path) -> list[Path]:
     """The rings that a run directory has."""
-    return sorted(directory.glob(f"{_NAME}*"))
+    # no glob, which would compile its pattern at each start of a writer
+    return sorted(path for path in directory.iterdir() if path.name.startswith(_NAME))
 
 
 def make_ring(path: Path, token: bytes) -> int:
