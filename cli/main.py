@@ -10,10 +10,9 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-from click.shell_completion import CompletionItem
 
 from penstock.cli.printing.error_lines import (
     EXIT_INTERRUPTED,
@@ -25,6 +24,9 @@ from penstock.cli.printing.error_lines import (
 from penstock.cli.printing.suggestions import Group
 from penstock.cli.streams import OutputFailed, discard_output, finish_output, prepare_streams
 from penstock.shared.errors import PenstockError, StoreUnavailable
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 # name -> (where the click command is, its short help)
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -121,6 +123,8 @@ class LazyGroup(Group):
         return command
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        from click.shell_completion import CompletionItem
+
         # click would import every command for its help, while a key is being pressed
         return [
             CompletionItem(name, help=short)

@@ -6,8 +6,6 @@ file imports click and nothing of Penstock: `penstock --help` loads it.
 
 from __future__ import annotations
 
-import difflib
-
 import click
 
 # the group, as it is called -> a word of another tool -> what does the same here
@@ -110,8 +108,7 @@ def near_command(name: str, context: click.Context, group: click.Group) -> str:
         return "a broker runs until Ctrl-C or SIGTERM: end its `penstock up`"
     word = WORDS.get(path, {}).get(name.lower())
     if word is None:
-        near = difflib.get_close_matches(name.lower(), group.list_commands(context), 1)
-        word = near[0] if near else None
+        word = _closest(name.lower(), group.list_commands(context))
     return f"did you mean: {path} {word}" if word else f"see: {path} --help"
 
 
@@ -130,6 +127,12 @@ def near_option(name: str, context: click.Context | None) -> str:
     if meant == "TOPIC" and any(each.name == "topic" for each in context.command.params):
         return f"did you mean the argument TOPIC? {see}"
     if meant not in options:
-        near = difflib.get_close_matches(name, options, 1)
-        meant = near[0] if near else None
+        meant = _closest(name, options)
     return f"did you mean {meant}? {see}" if meant else see
+
+
+def _closest(name: str, names: list[str]) -> str | None:
+    import difflib  # most commands are right, and each is waited for
+
+    near = difflib.get_close_matches(name, names, 1)
+    return near[0] if near else None

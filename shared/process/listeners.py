@@ -18,7 +18,6 @@ from typing import NamedTuple
 from penstock.shared.config import Config
 from penstock.shared.errors import ConfigError, PortTaken
 from penstock.shared.memory.roster import ACTORS, row_of
-from penstock.shared.process.port_owner import port_owner
 
 # Connections that wait to be taken; fewer where few files may be open.
 _MOST_WAITING, _LEAST_WAITING = 1024, 8
@@ -67,6 +66,9 @@ def listen_tcp(bind_host: str, port: int, clients: str = "clients") -> Listener:
 
 def _refused(bind_host: str, port: int, where: str, clients: str, error: OSError) -> ConfigError:
     if error.errno == errno.EADDRINUSE:
+        # most starts have their ports
+        from penstock.shared.process.port_owner import port_owner
+
         return PortTaken(
             f"the port for {clients} is taken",
             f"{where}: {port_owner(bind_host, port) or 'by whom cannot be seen from here'}",

@@ -24,7 +24,6 @@ from penstock import __version__
 from penstock.shared.errors import ConnectError, PenstockError, ProtocolError, WrongStore
 from penstock.shared.memory.run_directory import Run
 from penstock.shared.wire import messages
-from penstock.shared.wire.group_messages import decode_group_request
 from penstock.shared.wire.introduction import (
     ENDPOINT_OF,
     PROTOCOL,
@@ -33,15 +32,26 @@ from penstock.shared.wire.introduction import (
     decode_greet,
     encode,
 )
-from penstock.shared.wire.transaction_messages import decode_transaction_request
 
 Decoder = Callable[[bytes], Any]
-_DECODERS: dict[Serves, Decoder] = {
-    "producers": messages.decode_produce_request,
-    "consumers": messages.decode_consume_request,
-    "members": decode_group_request,
-    "transactions": decode_transaction_request,
-}
+
+
+def _decoder_of(serves: Serves) -> Decoder:
+    """What reads the requests of an endpoint.
+
+    Those of members and transactions are imported here: the writer, which a start waits for, needs
+    them only for a client that has mistaken the port.
+    """
+    if serves == "members":
+        from penstock.shared.wire.group_messages import decode_group_request
+
+        return decode_group_request
+    if serves == "transactions":
+        from penstock.shared.wire.transaction_messages import decode_transaction_request
+
+        return decode_transaction_request
+    producing, consuming = messages.decode_produce_request, messages.decode_consume_request
+    return producing if serves == "producers" else consuming
 
 
 class Reception:
@@ -52,7 +62,7 @@ class Reception:
 
     def __init__(self, serves: Serves, run: Run, store: Path) -> None:
         self._serves, self._run, self._store = serves, run, store.resolve()
-        self._decode = _DECODERS[serves]
+        self._decode = _decoder_of(serves)
 
     def read(self, header: bytes) -> Any:
         """A request of this endpoint, or the answer to Greet as bytes.
@@ -79,11 +89,11 @@ class Reception:
 
     def _misdirected(self, header: bytes) -> PenstockError | None:
         """Where this belongs, if another endpoint would take it: a mistyped port says so."""
-        for whose, decode in _DECODERS.items():
+        for whose in ENDPOINT_OF:
             if whose == self._serves:
                 continue
             with suppress(ProtocolError):
-                decode(header)
+                _decoder_of(whose)(header)
                 return wrong_port(self._serves, whose, self._greeted())
         return None
 

@@ -10,7 +10,6 @@ an offset.
 
 from __future__ import annotations
 
-import shutil
 import sys
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -383,5 +382,7 @@ def remove_rebuild(paths: StorePaths) -> None:
     step, so nothing that counts is ever in there. Durable on return.
     """
     if paths.rebuild.is_dir():
+        import shutil  # hardly any start has one
+
         shutil.rmtree(paths.rebuild)
         sync_directory(paths.own)

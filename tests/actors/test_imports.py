@@ -51,6 +51,29 @@ print(*CLASSES)
     assert said.split() == ["writer", "committer", "flusher"]
 
 
+# For what few starts come to, and what an acknowledgement does not need.
+LATER = {
+    "difflib",
+    "shutil",
+    "click.shell_completion",
+    "penstock.shared.process.port_owner",
+    "penstock.shared.wire.group_messages",
+    "penstock.shared.wire.transaction_messages",
+}
+
+
+def test_a_start_imports_nothing_before_the_first_fork_that_it_can_do_without() -> None:
+    look = """
+import sys, penstock.cli.main, penstock.cli.broker.up, penstock.supervisor
+from penstock.shared.memory.roster import ROSTER
+from penstock.shared.process.actor import import_actors
+import_actors(*(row.name for row in ROSTER if row.acknowledges))
+print(*sys.modules)
+"""
+    said = subprocess.check_output([sys.executable, "-c", look], timeout=WAIT_S, text=True)
+    assert {*said.split()} & LATER == set()
+
+
 @pytest.mark.true_starts
 def test_no_module_is_imported_by_two_processes_of_a_broker(tmp_path: Path) -> None:
     """What actors use the supervisor has imported before it forks them."""
