@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import socket
+import time
 from collections.abc import Callable
 from typing import Any
 
 import zmq
+
+from penstock.shared.process.actor import TAKE_S
 
 WAIT_MS = 60_000
 
@@ -50,3 +53,23 @@ def test_all_is_looked_at_where_zeromq_has_a_message_of_which_its_descriptor_tel
     for each in (hearing, silent, sending):
         stage.listen(each, False)
         each.close(linger=0)
+
+
+def test_a_connection_that_zeromq_has_not_taken_yet_leaves_it_the_processor(
+    pipeline: Callable[..., Any],
+) -> None:
+    """ZeroMQ's thread may wait for a processor, and this actor must not be what it waits for."""
+    stage = pipeline().stage("writer")
+    limit = stage.connection_limit(100)
+    socket_of_clients = stage.context.socket(zmq.ROUTER)  # nobody has it take connections
+    stage.inlet(socket_of_clients, "closed_producers")
+    endpoint = next(at for at in stage.listening if at.startswith("tcp://"))
+    stage.bus.drain()  # what ZeroMQ has to say at first
+    host, _, port = endpoint.removeprefix("tcp://").rpartition(":")
+    with socket.create_connection((host, int(port)), timeout=WAIT_MS / 1000):
+        began = time.monotonic()
+        for _ in range(100):
+            assert stage.sleep(WAIT_MS) == [stage.listening[endpoint]]
+            limit.tend(stage.clock.monotonic_ms())
+        assert time.monotonic() - began >= 100 * TAKE_S
+    socket_of_clients.close()
