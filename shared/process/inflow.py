@@ -103,8 +103,9 @@ class Inflow:
         self._worked_ms = worked_ms
         self._closed = closed
         self._next_ms = 0
-        # After many connections were looked at: until the process has worked this long, or then.
-        self._rest_to = (0, 0)
+        # After a look that took long: until the process has worked this long, or is this large, or
+        # then.
+        self._rest_to = (0, 0, 0)
         self._calm = in_use_bytes()  # what is in use and is no client's
         self._ask_ms = 0
         # what there was when it was looked at last, and found to be nobody's flood
@@ -139,8 +140,8 @@ class Inflow:
         if now_ms < self._next_ms:
             return self._grows  # a doorbell in between must not make the sleep long again
         self._next_ms = now_ms + LOOK_MS
-        rest_ms, rest_to_ms = self._rest_to
-        if now_ms < rest_to_ms and process_ms() < rest_ms:
+        rest_ms, rest_bytes, rest_to_ms = self._rest_to
+        if now_ms < rest_to_ms and process_ms() < rest_ms and own_bytes() < rest_bytes:
             return self._grows
         began_ms = self._worked_ms()
         own = own_bytes()
@@ -160,10 +161,11 @@ class Inflow:
         # then would leave alone whoever has sent all that it means to send.
         if grown < SPARE_BYTES or (not self._close_one(grown, drained) and drained):
             self._seen, self._used = own, used
-        # Many connections take long to look at: a tenth of what the process works goes into that,
-        # which on a busy machine is less than a tenth of the time. A flood is work, too.
+        # Many connections take long to look at, and so do many free pieces: a tenth of what the
+        # process works goes into that, which on a busy machine is less than a tenth of the time. A
+        # flood is work, too; but a quick one sends 200 MiB meanwhile, and its size ends the rest.
         took_ms = self._worked_ms() - began_ms
-        self._rest_to = process_ms() + 9 * took_ms, now_ms + 90 * took_ms
+        self._rest_to = process_ms() + 9 * took_ms, own + SPARE_BYTES, now_ms + 90 * took_ms
         return True
 
     def _close_one(self, grown: int, drained: bool) -> bool:

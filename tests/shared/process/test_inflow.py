@@ -21,6 +21,7 @@ from penstock.shared.process.inflow import (
     ASK_MS,
     GROWN_BYTES,
     LOOK_MS,
+    SPARE_BYTES,
     UNDER_WAY_BYTES,
     Inflow,
 )
@@ -197,6 +198,31 @@ def test_a_look_amid_which_others_had_the_processor_is_followed_by_the_next_in_t
     assert inflow.look(True, 0), "memory has grown"
     assert not inflow.look(True, 0), "it has looked again"
     assert len(grown) == 64 << 20
+
+
+def test_a_flood_that_comes_while_it_rests_from_a_long_look_ends_the_rest() -> None:
+    gc.collect()
+    Heaps(0).give_back()
+    now_ms, asked = [0], [0]
+
+    def slow() -> int:  # a look takes 1 s of work
+        asked[0] += 1
+        return 1000 * asked[0]
+
+    def has_looked() -> bool:
+        before = asked[0]
+        now_ms[0] += LOOK_MS
+        inflow.look(True, 0)
+        return asked[0] > before
+
+    inflow = Inflow(lambda: now_ms[0], lambda size: None, worked_ms=slow)
+    assert has_looked()
+    grown = [b"x" * (64 << 20)]
+    assert has_looked() and not has_looked(), "it rests"
+    grown.append(b"x" * (SPARE_BYTES // 2))
+    assert not has_looked(), "that is little"
+    grown.append(b"x" * SPARE_BYTES)
+    assert has_looked() and len(grown) == 3
 
 
 def test_memory_that_an_earlier_flood_left_free_does_not_hide_the_next_one() -> None:
