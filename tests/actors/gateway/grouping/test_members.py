@@ -11,14 +11,17 @@ from typing import Any, cast
 import pytest
 import zmq
 
+from penstock.actors.gateway.asking.link import TIMEOUT_MS
 from penstock.actors.gateway.asking.questions import AGAIN_MS
 from penstock.actors.gateway.calls import Call, Reply
 from penstock.actors.gateway.connecting.connection import Connection
 from penstock.actors.gateway.grouping.groups import FORGOTTEN_MS, Groups
 from penstock.actors.gateway.grouping.members import LOCKED_MS, Claim, Member
+from penstock.actors.gateway.requests.readers import groups_of_topic
+from penstock.actors.gateway.services import Services
 from penstock.actors.gateway.serving import Serving
 from penstock.remoting.bodies import ConsumerBody, Heartbeat, SubscriptionBody
-from penstock.remoting.codes import Response
+from penstock.remoting.codes import Request, Response
 from penstock.remoting.command import Command
 from penstock.remoting.fields import QueryOffsetFields, UpdateOffsetFields
 from penstock.shared.clock import ManualClock
@@ -346,3 +349,23 @@ def test_a_member_that_has_more_queues_than_a_join_can_name_joins_with_the_other
     join = member.join(1, "r")
     assert len(join.held) == words.MAX_CLAIMS
     assert words.decode_group_request(encode(join)) == join
+
+
+def test_what_asks_for_all_groups_is_answered_once_where_the_coordinator_falls_silent(
+    coordinator: Coordinator, connect: Connect
+) -> None:
+    """Each group's answer is late then. A client that has used its number again by the second
+    refusal would take that for the answer to another request."""
+    call = Call(connect(), Command(Request.QUERY_TOPIC_CONSUME_BY_WHO, 1, {"topic": "t"}), 0)
+    answered = coordinator.answered
+    services = SimpleNamespace(
+        groups=coordinator.groups, run_id="r", answer=lambda call, reply: answered.append(reply)
+    )
+    groups_of_topic(cast(Services, services), call)
+    listed = coordinator.hear(words.ListGroups)
+    coordinator.tell(words.GroupList(listed.request, {"a": (0, 0), "b": (0, 0)}))
+    for _ in range(2):
+        coordinator.hear(words.DescribeGroup)
+    coordinator.now_ms += TIMEOUT_MS
+    coordinator.groups.work(coordinator.now_ms)
+    assert [reply.code for reply in answered] == [Response.SYSTEM_ERROR]
