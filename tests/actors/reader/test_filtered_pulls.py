@@ -284,6 +284,16 @@ def test_of_a_queue_that_cannot_be_read_its_consumer_is_told_with_what_the_other
     assert len(found) == 1
 
 
+def test_of_a_queue_whose_file_is_gone_its_consumer_is_told_at_once(running: Running) -> None:
+    """What has expired is below the queue's first offset. Of any other file that is gone nobody
+    would hear, and the reader would look for it without end."""
+    broker, _, client, store = running
+    store("a")
+    next(broker.paths.queue("orders", 0).iterdir()).unlink()
+    answer, _ = client.pull({0: 0}, "a")
+    assert not answer.slices and [each.queue_id for each in answer.unreadable] == [0]
+
+
 def test_a_reader_that_stops_says_how_far_it_came(running: Running) -> None:
     _, reader, client, store = running
     store(*["b"] * 12)

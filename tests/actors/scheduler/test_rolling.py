@@ -19,12 +19,12 @@ HOUR_MS = 3_600_000
 MINUTE_MS = 60_000
 
 
-def fill(it: Any, segments: int, topic: str = "orders") -> None:
+def fill(it: Any, segments: int, topic: str = "orders", age_ms: int = 60 * HOUR_MS) -> None:
     """Store messages until this many more segments are full; and they are old."""
     goal = it.broker.positions["wrote"] + segments * it.broker.config.max_message_size_bytes * 4
     while it.broker.positions["wrote"] < goal:
         it.put(Record(topic, bytes(8000), b"", 3))
-    old_s = (it.now_ms - 60 * HOUR_MS) / 1000
+    old_s = (it.now_ms - age_ms) / 1000
     for path in it.broker.paths.commit_log.iterdir():
         os.utime(path, (old_s, old_s))
 
@@ -86,6 +86,20 @@ def test_what_is_rolled_in_the_hour_that_is_under_way_comes_once(
     for _ in range(40):
         it.turn(1000)
     assert it.bodies() == keys
+
+
+def test_what_waits_in_segments_that_stay_is_not_stored_again(scene: Callable[..., Any]) -> None:
+    """Else all that waits would be written once more whenever a segment is full. And the cleaner is
+    told of it, though it is the first of the store: it heeds no operator while nothing is told."""
+    it = scene(file_reserved_time_h=72)
+    key = it.send(Delay(out_ms=it.now_ms + 2 * HOUR_MS))
+    fill(it, 2, age_ms=HOUR_MS)
+    it.until(lambda: it.broker.positions["delay_floor"] == 1, "what the cleaner may delete")
+    for _ in range(100):
+        it.turn(10_000)
+    assert len(wheel(it)) == 1 and not it.bodies()
+    it.until(it.bodies, "the message", ms=20_000)
+    assert it.bodies() == [key] and len(wheel(it)) == 1
 
 
 @pytest.mark.parametrize("killed", [False, True], ids=["stopped", "killed"])

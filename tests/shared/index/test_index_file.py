@@ -105,9 +105,12 @@ def test_cut_anywhere_and_put_again_is_as_if_nothing_had_happened(
     files.cut(offset, _stored_ms)
     again = [row for row in rows if row[1] >= offset]
     kept = rows[: len(rows) - len(again)]
-    files.close()
-    files = open_files(f"cut{case}")
-    assert files.end_offset == (kept[-1][1] if kept else None)
+    end = kept[-1][1] if kept else None
+    assert files.end_offset == end
+    if data.draw(st.booleans()):
+        files.close()
+        files = open_files(f"cut{case}")
+        assert files.end_offset == end
     if again:
         files.put(_entries(again))
     files.close()
