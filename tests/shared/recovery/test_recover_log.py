@@ -443,10 +443,15 @@ def test_an_older_watermark_does_not_end_the_log_of_a_store_that_was_left_clean(
     assert hit.store.log() == log and found.log_end == hit.end
 
 
+@pytest.mark.parametrize("is_another_empty", [False, True])
 def test_what_a_queue_names_was_flushed_where_queues_follow_the_flush(
-    hit: Bench, twelve: list[Record]
+    hit: Bench, twelve: list[Record], is_another_empty: bool
 ) -> None:
+    """Else a start would cut what a consumer has read."""
     paths = hit.store.paths
+    if is_another_empty:  # as a queue is that has never had a message
+        make_directory(paths.queue("t", 1))
+        paths.queue("t", 1).joinpath(segment_name(0)).write_bytes(bytes(1000))
     make_directory(paths.queue("t", 0))
     size = hit.records[11] - hit.records[10]
     entry = ENTRY.pack(hit.records[10], size, 0)
