@@ -15,7 +15,10 @@ from penstock.shared.formats.record import Record, encode_record
 from penstock.shared.wire import messages
 from penstock.shared.wire.messages import Pull, Pulled, Subscription, encode
 
-GROUPS, FILTERS, HELD = 10_000, 20, 20_000
+GROUPS, HELD = 10_000, 20_000
+# Consumers with long filters, and pulls of each. A socket takes from each connection in its turn:
+# a reader that did not put filters off would hold others up for as long as all of these take.
+FILTERING, FILTERS = 200, 2
 # Keys of one message with the same hash, such messages, and those who ask for that hash at a time.
 SAME, SAME_MESSAGES, ASKING = 512, 20, 4
 # Others are looked after meanwhile; an answer is not what this is for.
@@ -25,13 +28,15 @@ _numbers = count(1)
 
 def long_filters(broker: Broker, dice: random.Random) -> list[str]:
     """Conditions and tags as long as they may be, and longer, another one with each pull of each
-    consumer."""
-    with peers(broker.consume, CONSUMERS) as evil:
+    consumer. They stay until they have their answers: what leaves with them costs nothing."""
+    with peers(broker.consume, FILTERING) as evil:
         for number in range(FILTERS):
             for each in evil:
-                each.drain()
                 wanted = Subscription(*_long_filter(dice), {}, "", 0)
                 each.send(encode(Pull(number + 1, TOPIC, {0: 0}, 9, 1000, 500, wanted)))
+            for each in evil:
+                each.socket.poll(ANSWER_MS)
+                each.drain()
     return []
 
 
