@@ -89,12 +89,10 @@ def test_what_is_rolled_in_the_hour_that_is_under_way_comes_once(
 
 
 def test_what_waits_in_segments_that_stay_is_not_stored_again(scene: Callable[..., Any]) -> None:
-    """Else all that waits would be written once more whenever a segment is full. And the cleaner is
-    told of it, though it is the first of the store: it heeds no operator while nothing is told."""
+    """Else all that waits would be written once more whenever a segment is full."""
     it = scene(file_reserved_time_h=72)
     key = it.send(Delay(out_ms=it.now_ms + 2 * HOUR_MS))
     fill(it, 2, age_ms=HOUR_MS)
-    it.until(lambda: it.broker.positions["delay_floor"] == 1, "what the cleaner may delete")
     for _ in range(100):
         it.turn(10_000)
     assert len(wheel(it)) == 1 and not it.bodies()
