@@ -105,43 +105,58 @@ def stored_too_often(lines: Sequence[Line], stored: Iterable[tuple[str, str]]) -
     ]
 
 
-def disordered(
-    lines: Sequence[Line], kills: Iterable[Killed], keys: Mapping[str, Sequence[str]]
-) -> list[str]:
-    """What an orderly group has handled at once or out of order; `keys` has of each sharding key
-    the bodies that are stored, in their order."""
+def in_hand_at_once(lines: Iterable[Line], kills: Iterable[Killed]) -> list[str]:
+    """What an orderly group has begun while another of its key was in hand. A body is its sharding
+    key, a dot and a number."""
     killed = {each.program: each.at_ns for each in kills}
-    place = {body: (key, at) for key, bodies in keys.items() for at, body in enumerate(bodies)}
     in_hand: dict[str, Line] = {}
-    ended: dict[str, set[int]] = defaultdict(set)
-    next_place: dict[str, int] = defaultdict(int)
+    wrong = []
+    for each in sorted(lines):
+        key = each.body.rpartition(".")[0]
+        if each.what in ("end", "again"):
+            in_hand.pop(key, None)
+        elif each.what == "begin":
+            other = in_hand.get(key)
+            if other is not None and killed.get(other.program, 1 << 62) > each.at_ns:
+                wrong.append(f"{each.program} begins {_name(each)} while {_name(other)} is in hand")
+            in_hand[key] = each
+    return wrong
+
+
+def gone_back(lines: Iterable[Line]) -> list[str]:
+    """What a member of an orderly group has begun after what comes later in its claim."""
     # of each claim the offset that was begun last
     begun: dict[tuple[str, Queue], int] = {}
     wrong = []
     for each in sorted(lines):
         if each.what == "own":
             begun[each.program, each.queue] = -1
-        if each.body not in place:
-            continue
-        key, at = place[each.body]
-        if each.what in ("end", "again"):
-            in_hand.pop(key, None)
-            if each.what == "end":
-                ended[key].add(at)
-            while next_place[key] in ended[key]:
-                next_place[key] += 1
         elif each.what == "begin":
-            other = in_hand.get(key)
-            if other is not None and killed.get(other.program, 1 << 62) > each.at_ns:
-                wrong.append(f"{each.program} begins {_name(each)} while {_name(other)} is in hand")
-            in_hand[key] = each
-            if at > next_place[key]:
-                missed = keys[key][next_place[key]]
-                wrong.append(f"{each.program} begins {_name(each)}, and {missed} was not handled")
             before = begun.get((each.program, each.queue), -1)
             if each.number < before:
                 wrong.append(f"{each.program} goes back from {before} to {_name(each)}")
             begun[each.program, each.queue] = each.number
+    return wrong
+
+
+def left_out(lines: Iterable[Line], keys: Mapping[str, Sequence[str]]) -> list[str]:
+    """What an orderly group has begun before all of its key that comes first was handled; `keys`
+    has of each sharding key the bodies that are stored, in their order."""
+    place = {body: (key, at) for key, bodies in keys.items() for at, body in enumerate(bodies)}
+    ended: dict[str, set[int]] = defaultdict(set)
+    next_place: dict[str, int] = defaultdict(int)
+    wrong = []
+    for each in sorted(lines):
+        if each.body not in place:
+            continue
+        key, at = place[each.body]
+        if each.what == "end":
+            ended[key].add(at)
+            while next_place[key] in ended[key]:
+                next_place[key] += 1
+        elif each.what == "begin" and at > next_place[key]:
+            missed = keys[key][next_place[key]]
+            wrong.append(f"{each.program} begins {_name(each)}, and {missed} was not handled")
     return wrong
 
 

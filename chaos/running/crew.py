@@ -19,7 +19,9 @@ from penstock.chaos.work_history import (
     Line,
     Owners,
     Queue,
-    disordered,
+    gone_back,
+    in_hand_at_once,
+    left_out,
     never_handled,
     read_lines,
     repeated,
@@ -39,8 +41,15 @@ RATE, STEP_S = 100, 0.05
 SETTLE_S = 120.0
 END_S = 60.0
 LOOK_S = 0.01
+# Between two looks at whether a promise is broken: they read all lines again.
+CHECK_S = 1.0
 # A program that goes on is struck again only once others have heard of it.
 AWAKE_S = 1.0
+
+
+class RoundOver(Exception):
+    """A promise is broken already, or the broker has ended by itself: what comes now tells nothing
+    more, and there is less to read."""
 
 
 class Program:
@@ -90,6 +99,8 @@ class Crew:
         self.programs: list[Program] = []
         self._ever: list[Program] = []
         self._lines: list[Line] = []
+        # when the last look began: all lines from before are read; and when promises were looked at
+        self._looked_ns = self._judged_ns = 0
         self._owners = Owners()
         self._kills: list[Killed] = []
         self.end_of_feed, self.feed_rests = threading.Event(), threading.Event()
@@ -198,12 +209,14 @@ class Crew:
 
     def look(self) -> None:
         """Take what was written since the last look."""
+        self._looked_ns = time.monotonic_ns()
         for program in self._ever:
             lines = program.new_lines()
             self._lines += lines
             self._owners.take(lines)
 
     def wait_for(self, is_so: Callable[[], bool], seconds: float) -> bool:
+        """Whether it comes in time. Raises RoundOver: then it may never come."""
         until = time.monotonic() + seconds
         while True:
             self.look()
@@ -211,6 +224,7 @@ class Crew:
                 return True
             if time.monotonic() > until:
                 return False
+            self.check()
             time.sleep(LOOK_S)
 
     def is_calm(self) -> bool:
@@ -251,10 +265,22 @@ class Crew:
         }
         return lost >= set(queues)
 
-    def repeated(self) -> list[str]:
-        """What was begun after somebody was told that it is done, so far."""
+    def check(self) -> None:
+        """Raises RoundOver."""
+        if time.monotonic_ns() - self._judged_ns > CHECK_S * 1e9:
+            if self.broken() or self.broker.process.poll() is not None:
+                raise RoundOver
+            self._judged_ns = time.monotonic_ns()
+
+    def broken(self) -> list[str]:
+        """Promises of which is known by now that they are broken."""
         self.look()
-        return repeated(self._lines)
+        # another program's line of just now may be read before one that it follows from
+        return self._broken_by([each for each in self._lines if each.at_ns < self._looked_ns])
+
+    def _broken_by(self, lines: list[Line]) -> list[str]:
+        orderly = [each for each in lines if each.group == ORDERLY]
+        return repeated(lines) + in_hand_at_once(orderly, self._kills) + gone_back(orderly)
 
     @property
     def handled(self) -> int:
@@ -272,6 +298,13 @@ class Crew:
             for each in self.programs
             if each.process.poll() is not None
         ]
+        if (code := self.broker.process.poll()) is not None:
+            return [*wrong, f"the broker has ended with code {code}: {self.broker.output()[-500:]}"]
+        if self.broken():
+            for program in list(self.programs):  # some stand still, and would not leave
+                self.kill(program)
+            self.look()
+            return wrong + self._judged()
         self.await_handled()
         for program in list(self.programs):
             self.tell_to_leave(program)
@@ -312,10 +345,8 @@ class Crew:
                     stored.append((group, body))
                     if where == TOPICS[ORDERLY]:
                         keys[key].append(body)
-        orderly = [each for each in self._lines if each.group == ORDERLY]
-        wrong = repeated(self._lines)
-        wrong += stored_too_often(self._lines, stored)
-        return wrong + disordered(orderly, self._kills, keys)
+        wrong = self._broken_by(self._lines) + stored_too_often(self._lines, stored)
+        return wrong + left_out(self._lines, keys)
 
     def _stored(self, topic: str) -> list[tuple[str, str]]:
         """(body, sharding key) of what a topic has, each queue in its order. A topic of retries is

@@ -22,7 +22,7 @@ from penstock.chaos.arena import Arena, any_settings
 from penstock.chaos.broker import running
 from penstock.chaos.clients.worker import ORDERLY, SESSION_MS
 from penstock.chaos.report import Report
-from penstock.chaos.running.crew import Crew, Program
+from penstock.chaos.running.crew import Crew, Program, RoundOver
 from penstock.chaos.work_history import Killed, Queue
 
 # Of a round.
@@ -121,10 +121,12 @@ def run_members(
             it.await_calm(LATEST_AMID_S)
             it.hear_a_late_word()
             for _ in range(strikes - 1):
-                if it.is_broken():
-                    break  # what comes now tells nothing more, and there is less to read
+                if it.is_wrong():
+                    break
                 time.sleep(dice.uniform(0, 0.5))  # the moment is what varies
                 it.strike()
+        except RoundOver:
+            pass  # why is told below, with all else that is wrong
         finally:
             crew.end_of_feed.set()
             feeding.join()
@@ -203,9 +205,10 @@ class _Strikes:
         if not late:
             return
         gone = Killed(time.monotonic_ns(), program.name)
-        crew.feed_rests.set()
         try:
             crew.wait_for(lambda: all(crew.taken_s(q, gone) >= 0 for q in late), LATEST_AMID_S)
+            # not sooner: others get further than by what it has read, and all of that is handled
+            crew.feed_rests.set()
             for queue in late:
                 self._note("frozen until others have its queues", gone, queue, LATEST_AMID_S)
             others = [each for each in crew.programs if each is not program]
@@ -244,9 +247,10 @@ class _Strikes:
         self._wrong.append(f"{program.name} had nothing to commit in {LATEST_AMID_S:.0f} s")
         return []
 
-    def is_broken(self) -> bool:
-        """Whether a promise is broken already."""
-        return bool(self._wrong or self._crew.repeated())
+    def is_wrong(self) -> bool:
+        """Whether something is wrong already. Raises RoundOver."""
+        self._crew.check()
+        return bool(self._wrong)
 
     def _shake(self) -> None:
         """There is another coordinator, which has not heard of any member yet."""

@@ -6,7 +6,9 @@ from penstock.chaos.work_history import (
     Killed,
     Line,
     Owners,
-    disordered,
+    gone_back,
+    in_hand_at_once,
+    left_out,
     never_handled,
     read_lines,
     repeated,
@@ -30,7 +32,8 @@ def test_what_is_handled_in_order_is_right() -> None:
     found = lines("a", "1 own 7 -", "2 begin 0 k.1", "3 end 0 k.1", "4 done 1 -", "5 begin 1 k.2")
     found += lines("b", "9 own 8 -", "10 begin 1 k.2", "11 end 1 k.2", "12 begin 2 k.3")
     assert repeated(found) == []
-    assert disordered(found, [Killed(6, "a")], KEYS) == []
+    assert left_out(found, KEYS) == gone_back(found) == []
+    assert in_hand_at_once(found, [Killed(6, "a")]) == []
 
 
 def test_an_acknowledged_message_that_no_handler_has_ended_with_is_lost() -> None:
@@ -64,21 +67,21 @@ def test_a_message_is_stored_once_and_once_more_for_each_time_it_was_given_back(
 
 def test_two_of_one_key_are_not_in_hand_at_once_unless_a_kill_has_ended_one() -> None:
     found = lines("a", "2 begin 0 k.1") + lines("b", "5 begin 0 k.1")
-    assert len(disordered(found, [], KEYS)) == 1
-    assert len(disordered(found, [Killed(6, "a")], KEYS)) == 1
-    assert disordered(found, [Killed(4, "a")], KEYS) == []
+    assert len(in_hand_at_once(found, [])) == 1
+    assert len(in_hand_at_once(found, [Killed(6, "a")])) == 1
+    assert in_hand_at_once(found, [Killed(4, "a")]) == []
 
 
 def test_nothing_of_a_key_is_left_out() -> None:
-    (wrong,) = disordered(lines("a", "2 begin 1 k.2"), [], KEYS)
+    (wrong,) = left_out(lines("a", "2 begin 1 k.2"), KEYS)
     assert wrong.endswith("k.1 was not handled")
 
 
 def test_a_member_does_not_go_back_while_it_has_a_queue() -> None:
     said = ("1 own 7 -", "2 begin 0 k.1", "3 end 0 k.1", "4 begin 1 k.2", "5 end 1 k.2")
-    (wrong,) = disordered(lines("a", *said, "6 begin 0 k.1"), [], KEYS)
+    (wrong,) = gone_back(lines("a", *said, "6 begin 0 k.1"))
     assert "goes back" in wrong
-    assert disordered(lines("a", *said, "6 own 8 -", "7 begin 0 k.1"), [], KEYS) == []
+    assert gone_back(lines("a", *said, "6 own 8 -", "7 begin 0 k.1")) == []
 
 
 def test_a_queue_is_with_whoever_has_its_newest_claim() -> None:

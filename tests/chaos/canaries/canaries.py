@@ -817,7 +817,7 @@ def queues_given_to_whoever_asks(claims: Any) -> None:
     ) -> Any:
         seat = self.seat(group, queue)
         if seat is not None and seat.owner and seat.owner != client:
-            self._free(group, seat.owner, queue, seat)
+            self._free(group, seat.owner, queue, seat, now_ms)
         return claim(self, group, client, queue, offset, now_ms)
 
     claims.Claims.claim = take
