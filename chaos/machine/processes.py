@@ -48,4 +48,6 @@ def run_directories_below(place: Path) -> list[Path]:
                 found.append(path.parent)
         except FileNotFoundError:
             continue  # another broker of this machine has just ended
+        except IsADirectoryError:
+            continue  # a store that somebody has put there
     return found
