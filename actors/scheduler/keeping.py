@@ -80,7 +80,8 @@ class Keeping:
     ) -> None:
         """Do what it is time for."""
         now_ms = self._clock.monotonic_ms()
-        if now_ms - self._save_ms < SAVE_MS:
+        # a roll waits for a save, which a disk that has refused one is not asked for at once
+        if now_ms - self._save_ms < SAVE_MS and (rolling.is_saved or self._error):
             return
         self._save_ms = now_ms
         try:
@@ -102,6 +103,7 @@ class Keeping:
                     if timers.pending <= MOST_LOOKED_AT:
                         self._tell_rocketmq(timers)
                 self._save(now_ms, wall_ms)
+                rolling.saved = self._progress.rolling, self._progress.rolled_minute
             self._error = ""
         except OSError as error:
             if str(error) != self._error:

@@ -3,9 +3,10 @@
     a roll    all that is due after `after_ms` and stands below the log offset `below`
 
 It goes through the timers' files one by one, minutes and hours. What is due soon is left: it is
-delivered before its segment goes. While a roll is under way the last minute that is done is saved,
-so a death repeats one file, and the writer finds of that what is stored. So does a refusal: topics
-may have changed meanwhile.
+delivered before its segment goes. What is due later is not delivered while a roll is under way: its
+old record would be, and the new one again. Before a file is begun it is saved that all before it is
+done, so a death repeats one file, and the writer finds of that what is stored. So does a refusal:
+topics may have changed meanwhile.
 """
 
 from __future__ import annotations
@@ -38,6 +39,8 @@ class Rolling:
         self._sender, self._shape, self._targets = around.sender, around.shape, around.targets
         self.roll: Roll | None = None
         self.minute = -1
+        # both as they were saved last
+        self.saved: tuple[Roll | None, int] = None, -1
         self._batches: deque[Batch] = deque()
         # no copy of what the file at hand has lies below this log offset; -1: there is no such file
         self.put_after = -1
@@ -49,7 +52,8 @@ class Rolling:
 
     def start(self, progress: Progress) -> None:
         """Go on with the last life's: of the file that it was at some may be stored again."""
-        self.roll, self.minute = progress.rolling, progress.rolled_minute
+        self.saved = self.roll, self.minute = progress.rolling, progress.rolled_minute
+        self._timers.rolling = self.roll
         if self.roll is not None and not progress.clean:
             later = self._timers.calendar.span_after(
                 max(self.minute, self.roll.after_ms // MINUTE_MS - 1)
@@ -63,15 +67,20 @@ class Rolling:
         """Whether nothing is left that an earlier life may have stored again."""
         return self._doubted_to < 0
 
+    @property
+    def is_saved(self) -> bool:
+        """Whether the next life would go on where this one is; else nothing more is begun."""
+        return self.saved == (self.roll, self.minute)
+
     def begin(self, below: int, now_ms: int) -> None:
         """Roll what stands below this log offset, unless something is rolled already."""
         if self.roll is None and len(self._timers.rolls) < MOST_ROLLS:
-            self.roll = Roll(below, now_ms + SOON_MS)
+            self._timers.rolling = self.roll = Roll(below, now_ms + SOON_MS)
             self.minute = self.roll.after_ms // MINUTE_MS - 1
 
     def turn(self) -> int:
         """Store some more again; how many."""
-        if self.roll is None or not self._timers.caught_up:
+        if self.roll is None or not self._timers.caught_up or not self.is_saved:
             return 0
         if not self._sender.has_room:
             return 0
@@ -91,6 +100,7 @@ class Rolling:
         if later is None:
             self._timers.rolls.append(self.roll)
             self.roll, self.minute, self._doubted_to = None, -1, -1
+            self._timers.rolling = None
             return 0
         self._next_minute = later.last
         if self.put_after < 0:

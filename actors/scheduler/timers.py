@@ -17,7 +17,7 @@ import numpy as np
 from penstock.actors.scheduler.calendar import Calendar
 from penstock.actors.scheduler.copies import Batch, put_frames, put_in_place
 from penstock.actors.scheduler.due_heap import DueHeap, Held, held, unheld
-from penstock.actors.scheduler.progress import Progress
+from penstock.actors.scheduler.progress import Progress, Roll
 from penstock.actors.scheduler.surroundings import Surroundings
 from penstock.actors.scheduler.timer_files import (
     HOUR_MINUTES,
@@ -63,6 +63,8 @@ class Timers:
         self.calendar = Calendar(files)
         self.record = around.record
         self._heap = DueHeap()
+        # the roll that is under way
+        self.rolling: Roll | None = None
         self._batches: deque[Batch] = deque()
         # of each turn: when the last of it is due, and below which log offset no copy of it lies
         self._puts: deque[tuple[int, int]] = deque()
@@ -206,6 +208,9 @@ class Timers:
             return
         reach = (now_ms + AHEAD_MS) // MINUTE_MS
         reach = min(reach, (self.calendar.whole_hour + 1) * HOUR_MINUTES - 1)
+        if self.rolling is not None:
+            # which record counts of what is due later is known when the roll is over
+            reach = min(reach, self.rolling.after_ms // MINUTE_MS - 1)
         while self._minute < reach:
             nearer = self.calendar.next_minute(self._minute)
             self._minute = min(nearer, reach) if nearer >= 0 else reach

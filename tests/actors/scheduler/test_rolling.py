@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -163,6 +164,42 @@ def test_whatever_a_message_says_of_its_rolls_it_is_stored_again(
     it.until(lambda: len(wheel(it)) == 2, "it is stored again", ms=500)
     assert decode_properties(wheel(it)[1].properties)["TIMER_ROLL_TIMES"] == "1"
     it.until(it.bodies, "the message", ms=20_000)
+
+
+def test_a_death_right_after_files_that_were_rolled_stores_nothing_again_twice(
+    scene: Callable[..., Any],
+) -> None:
+    """Several files are done in less time than there is between two saves."""
+    it = scene()
+    keys = [it.send(Delay(out_ms=it.now_ms + hours * HOUR_MS)) for hours in range(2, 9)]
+    fill(it, 2)
+    it.until(lambda: it.actor._rolling.roll, "a roll", ms=500)
+    for _ in range(2):
+        enough = len(wheel(it)) + 3
+        it.until(partial(lambda least: len(wheel(it)) >= least, enough), "some more")
+        it.crash()
+    it.until(lambda: len(wheel(it)) >= 2 * len(keys), "all are stored again", ms=50)
+    it.until(lambda: len(it.bodies()) >= len(keys), "all", ms=20_000)
+    for _ in range(40):
+        it.turn(1000)
+    assert it.bodies() == keys and len(wheel(it)) == 2 * len(keys)
+
+
+def test_what_comes_due_while_it_is_rolled_comes_once(scene: Callable[..., Any]) -> None:
+    """The broker was away meanwhile: by its old record it would come, and again by the new one."""
+    it = scene()
+    due_ms = it.now_ms + 15 * MINUTE_MS
+    times = [due_ms + MINUTE_MS * number for number in range(5)]
+    keys = [it.send(Delay(out_ms=at_ms)) for at_ms in times]
+    fill(it, 2)
+    it.until(lambda: it.actor._rolling.roll, "a roll", ms=500)
+    it.until(lambda: len(wheel(it)) >= len(keys) + 2, "the first that are stored again")
+    it.crash()
+    it.broker.clock.advance(HOUR_MS)
+    it.until(lambda: len(it.bodies()) >= len(keys), "all")
+    for _ in range(40):
+        it.turn(1000)
+    assert it.bodies() == keys
 
 
 @pytest.mark.parametrize("free", [0, 18, 19])
