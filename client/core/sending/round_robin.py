@@ -11,22 +11,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterator
-from heapq import heapify, heappop, heappush
+from heapq import heapify, heappop, heappush, heappushpop
 from itertools import compress, cycle, repeat
 from operator import length_hint
-from typing import NamedTuple
 
 # Queues that a frame's messages without a queue of their own are spread over, all topics together.
 QUEUES_OF_A_FRAME = 16
 _MOST = 1 << 62
 
 
-class _Had(NamedTuple):
-    """A queue with the turns it has had; of those with as many the lower `rank` is next."""
-
-    turns: int
-    rank: int
-    queue: int
+# The turns that a queue has had, its rank, its number: of those with as many turns the lower rank
+# is next. One is made for each topic of each frame, and a named tuple takes several times as long.
+_Had = tuple[int, int, int]
 
 
 def any_queue(queues: int) -> int:
@@ -37,17 +33,29 @@ def any_queue(queues: int) -> int:
 class _Few:
     """The queues of a topic that have their turns now, and how many turns were taken."""
 
-    def __init__(self, had: list[_Had], most: int) -> None:
-        self.chosen = [heappop(had) for _ in range(min(most, len(had)))]
-        self._left = repeat(True, _MOST)
+    __slots__ = ("chosen", "turns", "_left")
+
+    def __init__(self, chosen: list[_Had]) -> None:
+        self.chosen = chosen
         # one step in C for each message; how often it was taken, `repeat` knows
-        self.turns = compress(cycle([each.queue for each in self.chosen]), self._left)
+        self.turns: Iterator[int]
+        if len(chosen) == 1:
+            self.turns = self._left = repeat(chosen[0][2], _MOST)
+        else:
+            self._left = repeat(1, _MOST)
+            self.turns = compress(cycle([queue for _, _, queue in chosen]), self._left)
 
     def give_back(self, had: list[_Had]) -> None:
         """Put the queues back among the others, with what each has had now."""
         rounds, more = divmod(_MOST - length_hint(self._left), len(self.chosen))
         for place, (before, rank, queue) in enumerate(self.chosen):
-            heappush(had, _Had(before + rounds + (place < more), rank, queue))
+            heappush(had, (before + rounds + (place < more), rank, queue))
+
+    def exchange(self, had: list[_Had]) -> _Few:
+        """Put the one queue back, and take the one whose turn it is then."""
+        before, rank, queue = self.chosen[0]
+        turns = before + _MOST - length_hint(self._left)
+        return _Few([heappushpop(had, (turns, rank, queue))])
 
 
 class RoundRobin:
@@ -67,7 +75,7 @@ class RoundRobin:
     def begin(self, topic: str, queues: int) -> None:
         """The topic has this many queues from now on."""
         first = self._first(queues)
-        self._had[topic] = [_Had(0, rank, (first + rank) % queues) for rank in range(queues)]
+        self._had[topic] = [(0, rank, (first + rank) % queues) for rank in range(queues)]
         self._choose(topic, QUEUES_OF_A_FRAME)
 
     def end(self, topic: str) -> None:
@@ -82,8 +90,13 @@ class RoundRobin:
             few = self._few.get(topic)
             if few is None:
                 continue  # not known any more, or one in which messages wait for another topic
-            if self._had[topic] or len(few.chosen) > share:  # else all have their turns, and go on
-                few.give_back(self._had[topic])
+            had = self._had[topic]
+            if len(few.chosen) == share == 1 and topic not in self._resting:
+                # a frame of many topics may have some hundreds of these
+                few = self._few[topic] = few.exchange(had)
+                self.now[topic] = few.turns
+            elif had or len(few.chosen) > share:  # else all have their turns, and go on
+                few.give_back(had)
                 self._choose(topic, share)
 
     def rest(self, topic: str, resting: frozenset[int]) -> None:
@@ -94,24 +107,27 @@ class RoundRobin:
         # one that has rested begins where the others are, and does not catch up: that would be more
         # than its share, right after it was in trouble
         back = self._resting.get(topic, frozenset()) - resting
-        least = min((each.turns for each in had if each.queue not in back | resting), default=0)
+        least = min((turns for turns, _, queue in had if queue not in back | resting), default=0)
         had[:] = [
-            each._replace(turns=max(each.turns, least)) if each.queue in back else each
-            for each in had
+            (max(turns, least) if queue in back else turns, rank, queue)
+            for turns, rank, queue in had
         ]
         heapify(had)
-        self._resting[topic] = resting
+        if resting:
+            self._resting[topic] = resting
+        else:
+            self._resting.pop(topic, None)
         self._choose(topic, QUEUES_OF_A_FRAME)
 
     def _choose(self, topic: str, most: int) -> None:
         had, resting = self._had[topic], self._resting.get(topic, frozenset())
-        aside = [each for each in had if each.queue in resting] if resting else []
+        aside = [each for each in had if each[2] in resting] if resting else []
         if 0 < len(aside) < len(had):
-            had[:] = [each for each in had if each.queue not in resting]
+            had[:] = [each for each in had if each[2] not in resting]
             heapify(had)
         else:
             aside = []
-        few = self._few[topic] = _Few(had, most)
+        few = self._few[topic] = _Few([heappop(had) for _ in range(min(most, len(had)))])
         self.now[topic] = few.turns
         for each in aside:
             heappush(had, each)

@@ -164,6 +164,33 @@ def test_queues_have_their_turns_whether_topics_come_alone_or_together() -> None
     assert [counts[queue] for queue in range(10)] == [40] * 10
 
 
+@given(
+    queues=st.lists(st.integers(1, 5), min_size=QUEUES_OF_A_FRAME, max_size=40),
+    frames=st.lists(st.integers(0, 7), min_size=1, max_size=30),
+    resting=st.none() | st.integers(0, 4),
+)
+def test_a_frame_of_more_topics_than_it_may_have_queues_has_one_queue_of_each(
+    queues: list[int], frames: list[int], resting: int | None
+) -> None:
+    topics = {f"t{number}": count for number, count in enumerate(queues)}
+    sends = Sends(lambda count: 1 % count, **topics)
+    if resting is not None:
+        sends.turns.rest("t0", frozenset({resting}))
+    # until then each has several queues
+    counts = {topic: Counter([sends.send(topic)]) for topic in topics}
+    sends.frames()
+    for messages in frames:
+        for topic in topics:
+            sent = {sends.send(topic) for _ in range(1 + messages)}
+            assert len(sent) == 1
+            counts[topic].update({sent.pop(): 1 + messages})
+        sends.frames()
+    for topic, count in topics.items():
+        awake = set(range(count)) - {resting if topic == "t0" else None} or set(range(count))
+        shares = [counts[topic][queue] for queue in awake]
+        assert max(shares) - min(shares) <= 1 + max(frames) + 1, (topic, counts[topic])
+
+
 def test_a_topic_that_has_more_queues_now_uses_them() -> None:
     sends = Sends(t=1)
     assert [sends.send("t") for _ in range(2)] == [0, 0]
