@@ -22,8 +22,7 @@ from __future__ import annotations
 import mmap
 import os
 from array import array
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
 
@@ -41,8 +40,8 @@ from penstock.shared.files.durable import (
 from penstock.shared.files.mapped_area import MappedArea, most_pieces
 from penstock.shared.formats.queue_entry import BLANK_ENTRY
 from penstock.shared.layout import CQ_ENTRY_BYTES, StorePaths, segment_name
-from penstock.shared.loops.active import QueueNumbers, put_entries
-from penstock.shared.loops.forms import ROW, WINDOW_WORDS
+from penstock.shared.loops.active import QueueNumbers, by_queue, put_entries
+from penstock.shared.loops.forms import ROW, WINDOW_WORDS, rows_of
 from penstock.shared.next_steps import rebuild
 
 # The least that is whole entries and whole pages: 1024 entries where a page has 4096 bytes.
@@ -109,25 +108,24 @@ class QueueWindows:
     def _write_few(self, rows: bytes) -> bytes:
         """Write the entries of each queue that has no window, a few rows here, and a file; the
         other rows."""
-        found: dict[int, list[tuple[int, bytes]]] = {}
-        for queue, queue_offset, entry in ROW.iter_unpack(rows):
-            found.setdefault(queue, []).append((queue_offset, entry))
         rest = b""
-        for queue, entries in found.items():
-            raw = b"".join([entry for _, entry in entries])
-            is_run = entries[-1][0] - entries[0][0] == len(entries) - 1
-            few = is_run and len(entries) < WORTH_A_WINDOW and queue not in self._places
-            if not (few and self._try_write(queue, entries[0][0], raw)):
-                rest += b"".join([ROW.pack(queue, *entry) for entry in entries])
+        for name, runs in by_queue(rows, self._queues).items():
+            queue = self._queues.number(*name)
+            first, raw = runs[0]
+            few = len(runs) == 1 and len(raw) < WORTH_A_WINDOW * CQ_ENTRY_BYTES
+            if not (few and queue not in self._places and self._try_write(queue, first, raw)):
+                rest += b"".join([rows_of(queue, each, bytes(entries)) for each, entries in runs])
         return rest
 
-    def _try_write(self, queue: int, queue_offset: int, raw: bytes) -> bool:
+    def _try_write(self, queue: int, queue_offset: int, raw: bytearray) -> bool:
         """Write entries that one file has, if it is there. Raises OSError or StoreDamaged."""
         directory, name, at = self._file_of(queue, queue_offset)
         if at + len(raw) > self._segment_bytes:
             return False
+        path = f"{directory}/{name}"
         try:
-            with self._opened(f"{directory}/{name}") as handle:
+            with opened(path, os.O_RDWR) as handle:
+                self._check_length(path, handle)
                 write_at(handle, raw, at)
         except FileNotFoundError:
             return False
@@ -160,7 +158,9 @@ class QueueWindows:
         directory, name, at = self._file_of(queue, queue_offset)
         start = at - at % WINDOW_BYTES
         size = min(WINDOW_BYTES, self._segment_bytes - start)
-        with self._opened(f"{directory}/{name}") as handle:
+        path = f"{directory}/{name}"
+        with opened(path, os.O_RDWR) as handle:
+            self._check_length(path, handle)
             os.posix_fallocate(handle, start, size)
             place = self._free_place(queue)
             try:
@@ -175,19 +175,17 @@ class QueueWindows:
         self._places[queue] = place
         self._describe(queue, first, first + size // CQ_ENTRY_BYTES, place * WINDOW_BYTES)
 
-    @contextmanager
-    def _opened(self, path: str) -> Iterator[int]:
-        """Raises FileNotFoundError, and StoreDamaged for a file of another length: asked before it
-        is mapped, as a store past the end of a shorter one is a SIGBUS."""
-        with opened(path, os.O_RDWR) as handle:
-            found = os.fstat(handle).st_size
-            if found != self._segment_bytes:
-                raise StoreDamaged(
-                    f"a segment is not {self._segment_bytes} bytes long",
-                    f"{path} has {found}",
-                    rebuild(Path(path).parent),
-                )
-            yield handle
+    def _check_length(self, path: str, handle: int) -> None:
+        """Raises StoreDamaged for a file of another length: asked before it is mapped, as a store
+        past the end of a shorter one is a SIGBUS."""
+        # what else fstat says is a microsecond of Python, for entries that are written by a call
+        found = os.lseek(handle, 0, os.SEEK_END)
+        if found != self._segment_bytes:
+            raise StoreDamaged(
+                f"a segment is not {self._segment_bytes} bytes long",
+                f"{path} has {found}",
+                rebuild(Path(path).parent),
+            )
 
     def _file_of(self, queue: int, queue_offset: int) -> tuple[str, str, int]:
         """Directory and name of an entry's file, and its place there."""
