@@ -12,6 +12,7 @@ import os
 from bisect import bisect_left
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import suppress
+from operator import ge, ne
 from pathlib import Path
 
 from penstock.shared.config import Config
@@ -44,8 +45,11 @@ class ConsumeQueueSync:
         # checkpoint knows of what it had not; 0 is where it knows of nothing
         self._confirmed = load_checkpoint(paths.checkpoint).confirm_offset or -1
         self._in_doubt = range(positions["queue_count"])
-        # of each slot the offset up to which entries are on disk
+        # of each slot the offset up to which entries are on disk, and the one from which on it is
+        # worth a look: of 100,000 queues most have not grown by enough at most looks
         self._synced: list[int] = []
+        self._due: list[int] = []
+        self._due_pages = 0
         # topics whose directories are on disk, and how many queues were deleted by then
         self._topics: set[str] = set()
         self._deleted = 0
@@ -62,9 +66,13 @@ class ConsumeQueueSync:
             # should a topic's name have come again, its directory is another one
             self._deleted = deleted
             self._topics.clear()
+            # and what its queues have grown by is nobody's
+            self._due = [0] * len(self._due)
         with self._table.max_offsets() as words:
             ends: list[int] = words[: self._positions["queue_count"]].tolist()
-        self._synced += [_NEVER] * (len(ends) - len(self._synced))
+        new = len(ends) - len(self._synced)
+        self._synced += [_NEVER] * new
+        self._due += [0] * new
         grown, complete = self._grown(ends, least_pages)
         for at in range(0, len(grown), QUEUES_AT_ONCE):
             yield from self._sync_group(grown[at : at + QUEUES_AT_ONCE], ends)
@@ -93,20 +101,31 @@ class ConsumeQueueSync:
 
     def _grown(self, ends: list[int], least_pages: int) -> tuple[list[int], bool]:
         """The slots to be synced, and whether they are all that have grown at all."""
-        found, complete = [], True
-        both = zip(ends, self._synced, strict=True)
-        for slot in [slot for slot, (end, before) in enumerate(both) if end != before]:
-            if self._table.is_deleted(slot):
-                self._synced[slot] = ends[slot]
-                continue
+        if least_pages and least_pages != self._due_pages:
+            self._due, self._due_pages = [0] * len(ends), least_pages
+        found: list[int] = []
+        others = sum(map(ne, ends, self._synced))  # that have grown, and are not in `found`
+        if least_pages:
+            looks = [slot for slot, is_due in enumerate(map(ge, ends, self._due)) if is_due]
+        else:
+            looks = [
+                slot for slot, has_grown in enumerate(map(ne, ends, self._synced)) if has_grown
+            ]
+        for slot in looks:
+            end, has_grown = ends[slot], ends[slot] != self._synced[slot]
             before = self._table.min_offset(slot) if self._is_new(slot) else self._synced[slot]
-            if ends[slot] == before:
-                continue  # just added: its first segment may not be there yet
-            if _page(ends[slot]) - _page(before) >= least_pages:
+            if is_deleted := self._table.is_deleted(slot):
+                self._synced[slot] = end
+            if is_deleted or end == before:  # just added: its first segment may not be there yet
+                others -= has_grown
+                if not self._is_new(slot):  # that one is looked at until it has an entry
+                    self._due[slot] = end + 1
+                continue
+            self._due[slot] = _first_of_page(_page(before) + self._due_pages)
+            if _page(end) - _page(before) >= least_pages:
                 found.append(slot)
-            else:
-                complete = False
-        return found, complete
+                others -= 1
+        return found, not others
 
     def _sync_group(self, slots: Sequence[int], ends: list[int]) -> Generator[None, None, None]:
         files: list[tuple[int, QueueKey, int]] = []
@@ -136,6 +155,7 @@ class ConsumeQueueSync:
             yield
         for slot in slots:
             self._synced[slot] = ends[slot]
+            self._due[slot] = _first_of_page(_page(ends[slot]) + self._due_pages)
 
     def _first_unsynced(self, slot: int, key: QueueKey, end: int) -> int:
         """Where the segment begins that has the first entry the checkpoint does not vouch for."""
@@ -186,10 +206,10 @@ class ConsumeQueueSync:
         """Sync the directories of queues, and those that name them: who made them does not."""
         topics: dict[str, tuple[Path, int]] = {}
         for key, slot in queues.items():
-            directory = self._paths.queue(*key)
-            self._sync_directory(directory, slot)
+            if key.topic not in topics:
+                topics[key.topic] = self._paths.queue(*key).parent, slot
+            self._sync_directory(topics[key.topic][0] / str(key.queue_id), slot)
             yield
-            topics[key.topic] = directory.parent, slot
         for directory, slot in topics.values():
             self._sync_directory(directory, slot)
             yield
@@ -217,3 +237,8 @@ class ConsumeQueueSync:
 
 def _page(offset: int) -> int:
     return offset * CQ_ENTRY_BYTES // PAGE_BYTES
+
+
+def _first_of_page(page: int) -> int:
+    """The least offset that lies in it, or past it."""
+    return -(-page * PAGE_BYTES // CQ_ENTRY_BYTES)

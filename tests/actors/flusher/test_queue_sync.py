@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -322,3 +323,45 @@ def test_a_round_that_was_given_up_is_done_again_as_a_whole(
     assert complete(queues.sync, 0)
     assert synced == ["0/0", "1/0", "2/0"]
     assert directories == ["0", "1", "2", "t", "consumequeue"]
+
+
+def test_a_look_at_queues_that_grow_finds_what_a_plain_count_does(
+    queues: Queues, synced: list[str]
+) -> None:
+    """Most looks pass over most queues; none is passed over that has grown by enough."""
+    chance, ends, done = random.Random(7), [0] * 6, [0] * 6
+    for slot in range(6):
+        queues.put(slot, 0, 1)
+        ends[slot] = 1
+    for step in range(120):
+        for slot in chance.sample(range(6), 3):
+            more = chance.choice((1, 30, 150, 300))
+            queues.put(slot, ends[slot], ends[slot] + more)
+            ends[slot] += more
+        least = chance.choice((0, 2, 2, 2, 3))
+        both = zip(ends, done, strict=True)
+        pages = [end * 20 // 4096 - before * 20 // 4096 for end, before in both]
+        wanted = {slot for slot in range(6) if ends[slot] > done[slot] and pages[slot] >= least}
+        synced.clear()
+        is_all = complete(queues.sync, least)
+        assert {int(path.partition("/")[0]) for path in synced} == wanted, step
+        for slot in wanted:
+            done[slot] = ends[slot]
+        assert is_all == (done == ends)
+
+
+def test_queues_of_a_deleted_topic_hold_up_no_round(queues: Queues, synced: list[str]) -> None:
+    queues.put(0, 0, 3)
+    queues.put(1, 0, 3)
+    assert complete(queues.sync, 0)
+    queues.put(0, 3, 5)
+    assert not complete(queues.sync, 2)
+    queues.table.mark_deleted(0)
+    queues.positions.initialise("deleted_queues", 1)
+    assert complete(queues.sync, 2)
+
+
+def test_a_queue_whose_entries_have_all_expired_holds_up_no_round(queues: Queues) -> None:
+    queues.table.add(0, QueueKey("t", 0), 7, 7)
+    queues.positions.initialise("queue_count", 1)
+    assert [complete(queues.sync, 2) for _ in range(3)] == [True] * 3
