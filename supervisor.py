@@ -51,6 +51,7 @@ START_CHECK_MS = 5
 BEAT_LATE_MS = 1000  # who is at the work of starting has beaten since
 READY_TIMEOUT_MS = 10_000
 STOP_TIMEOUT_MS = 10_000
+STOP_QUEUE_MS = 2  # and for each queue, whose file and directory the flusher may have to sync
 SPARE_STOP_MS = 1000  # after it a spare actor is killed: whoever uses it looks again
 # An actor that failed by itself sooner than this after its start waits for the rest of it. Without
 # the wait an actor that cannot start would be forked as fast as the machine can.
@@ -370,8 +371,8 @@ class Supervisor:
         """
         child.retiring, asked = True, 0
         child.retired |= child.is_held or child.is_spare and not child.pid  # it owes nothing
-        limit_ms = SPARE_STOP_MS if child.is_spare else STOP_TIMEOUT_MS
-        deadline_ms = self._clock.monotonic_ms() + limit_ms
+        limit_ms = STOP_TIMEOUT_MS + STOP_QUEUE_MS * self.store.positions["queue_count"]
+        deadline_ms = self._clock.monotonic_ms() + (SPARE_STOP_MS if child.is_spare else limit_ms)
         while True:
             self._tend()
             if child.retired:
@@ -387,7 +388,7 @@ class Supervisor:
                 child.doomed = child.retired = True
             elif self._clock.monotonic_ms() > deadline_ms:
                 raise StoreUnavailable(
-                    f"an actor did not stop within {STOP_TIMEOUT_MS} ms",
+                    f"an actor did not stop within {limit_ms} ms",
                     child.name,
                     "it was killed; the next start recovers",
                 )

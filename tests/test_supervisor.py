@@ -388,6 +388,33 @@ def test_an_actor_that_will_not_stop_is_killed_and_the_store_recovered_next_time
     assert StorePaths(running.store).abort.exists()
 
 
+def test_a_broker_of_many_queues_has_more_time_to_sync_them_when_it_stops(
+    broker: Callable[..., Broker],
+) -> None:
+    running = broker(
+        """
+        class Slow(Flusher):
+            def close(self):
+                until = time.monotonic() + 1.5
+                while time.monotonic() < until:
+                    self._stage.beat()
+                    time.sleep(0.05)
+                super().close()
+        supervisor.CLASSES["flusher"] = Slow
+        supervisor.STOP_TIMEOUT_MS, supervisor.STOP_QUEUE_MS = 500, 30_000
+        """
+    )
+    running.await_ready()
+    assert (run := read_run(StorePaths(running.store))) is not None
+    with Producer(run.endpoints.produce) as producer:
+        producer.send("many", b"").result(READY_TIMEOUT_S)
+    deadline = time.monotonic() + READY_TIMEOUT_S
+    while not read_status(running.store)["positions"]["queue_count"]:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert running.end() == 0 and "the store is clean" in running.output(), running.output()
+
+
 def test_a_broker_told_to_stop_while_it_starts_does_so_and_never_says_ready(
     broker: Callable[..., Broker],
 ) -> None:

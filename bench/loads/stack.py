@@ -18,7 +18,7 @@ import msgspec
 from penstock.shared.errors import StoreUnavailable
 from penstock.shared.wire.introduction import ENDPOINT_OF
 
-STOP_TIMEOUT_S = 60
+STOP_TIMEOUT_S = 300  # of 100,000 queues, whose files are all synced
 
 
 class Stack(NamedTuple):
