@@ -25,6 +25,7 @@ from penstock.client.core.sending.packing import Packer
 from penstock.client.core.sending.producer_core import ProducerCore
 from penstock.client.sending.settled import Settled
 from penstock.shared.formats.message_id import key_origin
+from penstock.shared.loops.active import has_message
 from penstock.shared.loops.forms import NO_ROOM
 from penstock.shared.wire.sockets import PRODUCE_ANSWER_BYTES, dial
 
@@ -90,7 +91,7 @@ class Seat:
                 return
 
     def hear(self, now_ms: int) -> None:
-        while self.socket.get(zmq.EVENTS) & zmq.POLLIN:
+        while has_message(self.socket):
             self.core.received(self.socket.recv_multipart(zmq.NOBLOCK), now_ms)
         if self._sample is not None and self._sample[0].done():
             self.latencies_ms.append((time.perf_counter() - self._sample[1]) * 1000)

@@ -364,8 +364,9 @@ class ProducerCore:
         if self._open:
             self.routes.ask_again(now_ms)
         before_ms = now_ms - self.timeouts.timeout_ms
-        error = self._late("the broker has not said which queues the topic has")
-        self._fail_parked(self.routes.give_up(now_ms, before_ms), error)
+        if parked := list(self.routes.give_up(now_ms, before_ms)):
+            error = self._late("the broker has not said which queues the topic has")
+            self._fail_parked(parked, error)
         for seq, frame in list(self._in_flight.items()):
             if frame.since_ms < before_ms:
                 del self._in_flight[seq]
