@@ -29,6 +29,7 @@ from penstock.actors.gateway.grouping.settings import GroupSettings
 from penstock.actors.gateway.long_requests import LongRequests, Serve
 from penstock.actors.gateway.naming.own import OwnNames
 from penstock.actors.gateway.naming.registration import Registrations
+from penstock.actors.gateway.pace import Pace
 from penstock.actors.gateway.processors import PROCESSORS, unsupported
 from penstock.actors.gateway.pulls import Pulls
 from penstock.actors.gateway.queries import Queries
@@ -125,6 +126,7 @@ class Gateway(Actor):
         self._due_ms = 0
         self._more = self._is_plain = False
         self._may_read = True
+        self._pace = Pace()
         self._for_sends = {self._sends.socket, self._connections.handle}
         stage.listen(self._sends.socket)
         stage.listen(self._groups.socket)
@@ -186,6 +188,8 @@ class Gateway(Actor):
             self._stage.listen(self._connections.handle, may_read)
         if may_read and self._connections.has_more:
             self._more, done = True, done + 1
+        self._pace.note(now_ms, self._sends.taken_now())
+        self._stage.pause_ms = self._pace.pause_ms
         if not done:
             self._queues.rest(now_ms)
         return done

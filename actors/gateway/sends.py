@@ -98,6 +98,10 @@ class Sends:
         """Whether everything that was taken has its answer."""
         return self._frames.is_idle and not len(self._questions)
 
+    def taken_now(self) -> int:
+        """How many requests were taken since this was asked last."""
+        return self._frames.taken_now()
+
     # --- in ---
 
     def take(self, call: Call, fields: SendFields, is_batch: bool) -> None:

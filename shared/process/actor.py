@@ -15,8 +15,7 @@ supervisor dies or has started a successor. Whatever may take long, in start() o
 `stage.beat()` in between; a call that may wait for the disk is made within `stage.disk`, which
 beats meanwhile.
 
-Which actors there are is not known here: their classes come as arguments or from the roster, so
-that the loop can be run with an actor of a test's own.
+Which actors there are is not known here: so the loop can be run with one of a test's own.
 """
 
 from __future__ import annotations
@@ -110,11 +109,11 @@ class Stage:
         self._epoll = select.epoll()
         self._handles: dict[zmq.Socket[bytes] | int, int] = {}
         self._sources: dict[int, zmq.Socket[bytes] | int] = {}
-        # Sockets that are asked before each sleep: a send takes what ZeroMQ had to say from the
-        # descriptor.
+        # asked before each sleep: a send takes what ZeroMQ had to say from the descriptor
         self._asked: list[zmq.Socket[bytes]] = []
         # what had traffic at the end of the last sleep; None where that is not known
         self.ready: list[zmq.Socket[bytes] | int] | None = None
+        self.pause_ms = 0.0  # a sleep looks at nothing for this long, so that more comes together
         self.has_clients = False
         self.listen(self.bus.bells)
         # In seconds; at most a quarter of the timeout, so that one late beat proves nothing.
@@ -159,6 +158,8 @@ class Stage:
         for asked in self._asked:
             if has_message(asked):
                 return [asked]
+        if self.pause_ms and timeout_ms:
+            time.sleep(min(self.pause_ms, timeout_ms) / 1000)
         self.ready = [self._sources[each] for each, _ in self._epoll.poll(timeout_ms / 1000)]
         if self.ready and self._entrances.issuperset(self.ready):
             time.sleep(TAKE_S)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -30,6 +31,25 @@ def test_only_what_had_traffic_is_heard_after_a_sleep(pipeline: Callable[..., An
     assert stage.heard(other[0].fileno()), "it may have come since"
     for each in (*one, *other):
         each.close()
+
+
+def test_what_comes_during_a_pause_ends_no_sleep_before_it_is_over(
+    pipeline: Callable[..., Any],
+) -> None:
+    stage = pipeline().stage("gateway")
+    pairs = [socket.socketpair() for _ in range(2)]
+    for number, (hearing, sending) in enumerate(pairs):
+        stage.listen(hearing.fileno())
+        threading.Timer(0.1 * number, sending.send, (b"x",)).start()
+    stage.pause_ms = 2000
+    stage.sleep(WAIT_MS)
+    assert all(stage.heard(hearing.fileno()) for hearing, _ in pairs)
+    began = time.monotonic()
+    stage.sleep(0)
+    assert time.monotonic() - began < stage.pause_ms / 1000, "an actor that must not sleep"
+    for pair in pairs:
+        for each in pair:
+            each.close()
 
 
 def test_all_is_looked_at_where_zeromq_has_a_message_of_which_its_descriptor_tells_no_more(

@@ -1,0 +1,101 @@
+"""How long the gateway lets messages gather before it looks for them.
+
+Clients that send one message after the other have few of them there at any time. Each look at
+these, each frame to the writer and each piece of answers wakes threads here, at the writer and at
+the client, which costs all of them more than the messages themselves. So with thousands a second
+the gateway sleeps for a moment before it looks.
+
+A client that waits for answers sends less meanwhile. So spans with a pause and without take turns
+for a while: if as many messages come with it, it is kept until they are compared again. Spans are
+short because on a busy machine ten times as many may come in one tenth of a second as in the next.
+Nothing is known here of what comes: only how much.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+# As many are to come together. Of fuller frames a message costs hardly less.
+GATHERED = 16
+MOST_MS = 2.0
+# With fewer in a ms no pause that is short enough gathers anything.
+FEWEST_PER_MS = 3.0
+# Of what comes without a pause this share has to come with it.
+KEPT = 0.8
+# What is compared: spans of each kind, and how long one lasts.
+SPANS, SPAN_MS = 10, 10
+# Between two comparisons; and how often it is looked meanwhile whether there is anything to gather.
+AGAIN_MS, COUNT_MS = 2000, 50
+
+
+class _Counted(NamedTuple):
+    """What came in a time, and the looks that found some of it."""
+
+    ms: int = 0
+    came: int = 0
+    looks: int = 0
+
+    def and_also(self, other: _Counted) -> _Counted:
+        return _Counted(self.ms + other.ms, self.came + other.came, self.looks + other.looks)
+
+    @property
+    def per_ms(self) -> float:
+        return self.came / max(1, self.ms)
+
+    @property
+    def is_worth_a_pause(self) -> bool:
+        return self.per_ms >= FEWEST_PER_MS and self.came < GATHERED * self.looks
+
+
+class Pace:
+    """`pause_ms` is how long to sleep before the next look; 0 where that is of no use."""
+
+    def __init__(self) -> None:
+        self.pause_ms = 0.0
+        self._since_ms = self._until_ms = self._again_ms = 0
+        self._came = self._looks = 0
+        # of a comparison: the spans that are left, the pause, what came with it and without
+        self._left, self._tried_ms = 0, 0.0
+        self._paused = self._alone = _Counted()
+
+    def note(self, now_ms: int, came: int) -> None:
+        """This many requests have come since the last time."""
+        if came:
+            self._came += came
+            self._looks += 1
+        if now_ms < self._until_ms:
+            return
+        counted = _Counted(now_ms - self._since_ms, self._came, self._looks)
+        self._since_ms, self._came, self._looks = now_ms, 0, 0
+        if self._left:
+            self._compare(counted, now_ms)
+        else:
+            self._go_on(counted, now_ms)
+        self._until_ms = now_ms + (SPAN_MS if self._left else COUNT_MS)
+
+    def _go_on(self, counted: _Counted, now_ms: int) -> None:
+        if counted.per_ms < FEWEST_PER_MS / 3:
+            self.pause_ms = 0.0
+        elif now_ms >= self._again_ms and (self.pause_ms or counted.is_worth_a_pause):
+            self._left, self._paused, self._alone = 2 * SPANS, _Counted(), _Counted()
+            self._tried_ms = self.pause_ms or _pause_ms(counted.per_ms)
+            self.pause_ms = 0.0
+
+    def _compare(self, counted: _Counted, now_ms: int) -> None:
+        """A span is over."""
+        if self.pause_ms:
+            self._paused = self._paused.and_also(counted)
+        else:
+            self._alone = self._alone.and_also(counted)
+        self._left -= 1
+        self.pause_ms = 0.0 if self.pause_ms else self._tried_ms
+        if not self._left:
+            alone = self._alone
+            harms = self._paused.per_ms < KEPT * alone.per_ms
+            is_kept = alone.is_worth_a_pause and not harms
+            self.pause_ms = _pause_ms(alone.per_ms) if is_kept else 0.0
+            self._again_ms = now_ms + AGAIN_MS
+
+
+def _pause_ms(per_ms: float) -> float:
+    return min(MOST_MS, GATHERED / per_ms)
