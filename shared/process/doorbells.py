@@ -25,29 +25,47 @@ if TYPE_CHECKING:
     from penstock.shared.memory.run_directory import Run
 
 # Between two bells for an actor that nobody waits for. It looks by itself as often, as long as
-# there was something a moment ago (see `Recently`).
+# there was something a moment ago.
 LAZY_MS = 5
 # This many bytes are worth a bell of their own: the pool must not fill up meanwhile.
 LAZY_BYTES = 64 << 10
+# The same where no pull has waited for some time either, so that nobody reads what is new. Each of
+# these bells costs committer and reput more than the dozens of messages that it is for.
+LAZIER_MS, LAZIER_BYTES, LATELY_MS = 20, 256 << 10, 1000
 # Taken in one go: bells that come as fast as they are taken must not keep an actor from its work.
 _BELLS_AT_ONCE = 10_000
 # where an actor says that pulls wait
 _PULLS = {"reader": ("waiting_pulls", "filtered_pulls"), "gateway": ("client_pulls",)}
 
 
-class Recently:
-    """Whether there was something to do a moment ago: then an actor looks again soon, for it hears
-    of what comes next by a lazy bell at most."""
+class Laziness:
+    """How lazy bells are at the moment, and how soon an actor looks by itself that hears of what
+    comes next by a lazy bell at most."""
 
-    def __init__(self) -> None:
-        self._at_ms = -3 * LAZY_MS
+    def __init__(self, positions: Positions) -> None:
+        self._positions = positions
+        self._worked_ms = -3 * LAZIER_MS
+        # a consumer that comes back after a start is as good as one that waits
+        self._waited_ms: int | None = None
+
+    def limits(self, now_ms: int) -> tuple[int, int]:
+        """The time between two bells, and the bytes that are worth one."""
+        positions = self._positions
+        if self._waited_ms is None or positions["waiting_pulls"] or queues_awaited(positions):
+            self._waited_ms = now_ms
+        is_read = now_ms - self._waited_ms < LATELY_MS
+        return (LAZY_MS, LAZY_BYTES) if is_read else (LAZIER_MS, LAZIER_BYTES)
 
     def note(self, now_ms: int) -> None:
-        self._at_ms = now_ms
+        """There was something to do."""
+        self._worked_ms = now_ms
 
     def idle_ms(self, now_ms: int, otherwise_ms: int) -> int:
         """How long to sleep."""
-        return min(otherwise_ms, LAZY_MS) if now_ms - self._at_ms < 3 * LAZY_MS else otherwise_ms
+        lazy_ms, _ = self.limits(now_ms)
+        return (
+            min(otherwise_ms, lazy_ms) if now_ms - self._worked_ms < 3 * lazy_ms else otherwise_ms
+        )
 
 
 class Bus:
@@ -100,13 +118,13 @@ class Bus:
         if crash_point("bell.repeated", pair):
             self._send(target)
 
-    def notify_lazily(self, target: str, end: int, now_ms: int) -> None:
+    def notify_lazily(self, target: str, end: int, now_ms: int, limits: tuple[int, int]) -> None:
         """Wake an actor that nobody waits for: the log has got to `end`.
 
-        At most once in LAZY_MS, unless LAZY_BYTES have come meanwhile.
+        At most once in the first of the `limits`, unless the second has come meanwhile.
         """
-        before_ms, before = self._lazily.get(target, (-LAZY_MS, end))
-        if now_ms - before_ms >= LAZY_MS or end - before >= LAZY_BYTES:
+        before_ms, before = self._lazily.get(target, (-limits[0], end))
+        if now_ms - before_ms >= limits[0] or end - before >= limits[1]:
             self._lazily[target] = now_ms, end
             self.notify(target)
 
@@ -158,6 +176,7 @@ class LogBells:
 
     def __init__(self, bus: Bus, positions: Positions, clock: Clock) -> None:
         self._bus, self._positions, self._clock = bus, positions, clock
+        self._laziness = Laziness(positions)
         self._end = 0
         # as much came as at full rate: the next is not far
         self.is_flood = False
@@ -176,4 +195,5 @@ class LogBells:
         if at_once or queues_awaited(self._positions):
             self._bus.notify(target)
         else:
-            self._bus.notify_lazily(target, end, self._clock.monotonic_ms())
+            now_ms = self._clock.monotonic_ms()
+            self._bus.notify_lazily(target, end, now_ms, self._laziness.limits(now_ms))

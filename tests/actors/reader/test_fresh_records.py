@@ -14,7 +14,13 @@ from penstock.actors.reader import Reader
 from penstock.actors.reput import Reput
 from penstock.actors.writer import Writer
 from penstock.client.core.message import split_records
-from penstock.shared.process.doorbells import LAZY_BYTES, LAZY_MS
+from penstock.shared.process.doorbells import (
+    LATELY_MS,
+    LAZIER_BYTES,
+    LAZIER_MS,
+    LAZY_BYTES,
+    LAZY_MS,
+)
 from penstock.shared.wire.messages import Pull, Pulled, decode_consume_answer, encode
 
 ASYNC = {"flush_disk_type": "async"}
@@ -291,3 +297,37 @@ def test_a_written_message_wakes_the_reader_where_pulls_wait_and_the_committer_n
     broker.positions.initialise("client_count", 1)
     producer.append([b"f"])
     assert bells(neighbours["committer"], 20) == 0
+
+
+def test_where_no_pull_has_waited_for_long_the_committer_is_woken_more_seldom(
+    pipeline: Callable[..., Any],
+    client: Callable[..., Any],
+    bells: Callable[..., int],
+) -> None:
+    broker = pipeline(**ASYNC, transient_store_pool_enable=False)
+    neighbours = {name: broker.stage(name) for name in ("reader", "committer", "allocator")}
+    writer = broker.start(Writer)
+    broker.allocate(10)
+    producer = client(broker, writer)
+    producer.append([b"a"])
+    assert bells(neighbours["committer"]) == 1
+    broker.clock.advance(LATELY_MS)
+    producer.append([b"b"])
+    assert bells(neighbours["committer"]) == 1
+    broker.clock.advance(LAZIER_MS - 1)
+    producer.append([bytes(10_000)] * (LAZY_BYTES // 10_000 + 1))
+    assert bells(neighbours["committer"], 20) == 0
+    broker.clock.advance(1)
+    producer.append([b"c"])
+    assert bells(neighbours["committer"]) == 1
+    for _ in range(LAZIER_BYTES // LAZY_BYTES):
+        producer.append([bytes(10_000)] * (LAZY_BYTES // 10_000 + 1))
+    assert bells(neighbours["committer"]) == 1
+    # a pull that has waited a moment ago may be there again in the next
+    broker.positions.initialise("waiting_pulls", 1)
+    producer.append([b"d"])
+    broker.positions.initialise("waiting_pulls", 0)
+    bells(neighbours["committer"], 20)
+    broker.clock.advance(LAZY_MS)
+    producer.append([b"e"])
+    assert bells(neighbours["committer"]) == 1
