@@ -37,9 +37,8 @@ class Rolling:
     def __init__(self, timers: Timers, around: Surroundings) -> None:
         self._timers = timers
         self._sender, self._shape, self._targets = around.sender, around.shape, around.targets
-        self.roll: Roll | None = None
         self.minute = -1
-        # both as they were saved last
+        # the roll and the minute as they were saved last
         self.saved: tuple[Roll | None, int] = None, -1
         self._batches: deque[Batch] = deque()
         # no copy of what the file at hand has lies below this log offset; -1: there is no such file
@@ -52,8 +51,7 @@ class Rolling:
 
     def start(self, progress: Progress) -> None:
         """Go on with the last life's: of the file that it was at some may be stored again."""
-        self.saved = self.roll, self.minute = progress.rolling, progress.rolled_minute
-        self._timers.rolling = self.roll
+        self.saved = self._timers.rolling, self.minute = progress.rolling, progress.rolled_minute
         if self.roll is not None and not progress.clean:
             later = self._timers.calendar.span_after(
                 max(self.minute, self.roll.after_ms // MINUTE_MS - 1)
@@ -68,6 +66,11 @@ class Rolling:
         return self._doubted_to < 0
 
     @property
+    def roll(self) -> Roll | None:
+        """What is rolled at the moment. The timers have it, which wait for it."""
+        return self._timers.rolling
+
+    @property
     def is_saved(self) -> bool:
         """Whether the next life would go on where this one is; else nothing more is begun."""
         return self.saved == (self.roll, self.minute)
@@ -75,8 +78,8 @@ class Rolling:
     def begin(self, below: int, now_ms: int) -> None:
         """Roll what stands below this log offset, unless something is rolled already."""
         if self.roll is None and len(self._timers.rolls) < MOST_ROLLS:
-            self._timers.rolling = self.roll = Roll(below, now_ms + SOON_MS)
-            self.minute = self.roll.after_ms // MINUTE_MS - 1
+            self._timers.rolling = roll = Roll(below, now_ms + SOON_MS)
+            self.minute = roll.after_ms // MINUTE_MS - 1
 
     def turn(self) -> int:
         """Store some more again; how many."""
@@ -99,8 +102,7 @@ class Rolling:
         later = self._timers.calendar.span_after(self.minute)
         if later is None:
             self._timers.rolls.append(self.roll)
-            self.roll, self.minute, self._doubted_to = None, -1, -1
-            self._timers.rolling = None
+            self._timers.rolling, self.minute, self._doubted_to = None, -1, -1
             return 0
         self._next_minute = later.last
         if self.put_after < 0:

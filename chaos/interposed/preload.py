@@ -14,8 +14,8 @@ def find_compiler() -> str | None:
     return shutil.which("cc") or shutil.which("gcc")
 
 
-def build_library(source: Path, place: Path) -> Path:
-    """Compile one; the library's path. Raises MissingDependency without a C compiler."""
+def compile_c(source: Path, target: Path, *flags: str) -> Path:
+    """Compile a C file; the target's path. Raises MissingDependency without a C compiler."""
     compiler = find_compiler()
     if compiler is None:
         raise MissingDependency(
@@ -23,7 +23,10 @@ def build_library(source: Path, place: Path) -> Path:
             "neither cc nor gcc is on PATH",
             "apt-get install gcc",
         )
-    library = place / f"{source.stem}.so"
-    command = [compiler, "-O2", "-shared", "-fPIC", "-o", str(library), str(source), "-ldl"]
-    subprocess.run(command, check=True)
-    return library
+    subprocess.run([compiler, "-O2", "-o", str(target), str(source), *flags], check=True)
+    return target
+
+
+def build_library(source: Path, place: Path) -> Path:
+    """Compile one; the library's path. Raises MissingDependency without a C compiler."""
+    return compile_c(source, place / f"{source.stem}.so", "-shared", "-fPIC", "-ldl")

@@ -15,7 +15,7 @@ supervisor dies or has started a successor. Whatever may take long, in start() o
 `stage.beat()` in between; a call that may wait for the disk is made within `stage.disk`, which
 beats meanwhile.
 
-Which actors there are is not known here: so the loop can be run with one of a test's own.
+Which actors there are the roster knows: so the loop can be run with one of a test's own.
 """
 
 from __future__ import annotations

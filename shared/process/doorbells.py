@@ -192,8 +192,10 @@ class LogBells:
     def stored(self, target: str, end: int, *, at_once: bool = False) -> None:
         """Wake who takes the log on to the queues; lazily, where nobody waits for these."""
         self.is_flood, self._end = end - self._end >= LAZY_BYTES, end
+        now_ms = self._clock.monotonic_ms()
+        # asked first, for it takes down who waits: they may have gone by the next message
+        limits = self._laziness.limits(now_ms)
         if at_once or queues_awaited(self._positions):
             self._bus.notify(target)
         else:
-            now_ms = self._clock.monotonic_ms()
-            self._bus.notify_lazily(target, end, now_ms, self._laziness.limits(now_ms))
+            self._bus.notify_lazily(target, end, now_ms, limits)

@@ -5,7 +5,6 @@ It is one small program in C (discard.c), so that what is left of a send is its 
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,8 +14,7 @@ from penstock.bench.peers.brokers.peer import CONSUME, PACED, Load, Read, Server
 from penstock.bench.peers.brokers.process import HOST, free_ports, serving
 from penstock.bench.peers.brokers.rocketmq import RocketMQ
 from penstock.bench.peers.plan import Plan
-from penstock.chaos.interposed.preload import find_compiler
-from penstock.shared.errors import MissingDependency
+from penstock.chaos.interposed.preload import compile_c
 
 SOURCE = Path(__file__).with_name("discard.c")
 
@@ -31,7 +29,7 @@ class Discard(RocketMQ):
     @contextmanager
     def serve(self, place: Path, ack: str) -> Iterator[Server]:
         place.mkdir()
-        program = _built(place)
+        program = compile_c(SOURCE, place / SOURCE.stem)
         (port,) = free_ports(1)
         with serving([str(program), str(port), str(Plan().queues)], place, port) as pid:
             endpoint = f"{HOST}:{port}"
@@ -39,15 +37,3 @@ class Discard(RocketMQ):
 
     def command(self, server: Server, load: Load | Read) -> list[str]:
         return self._java.command(load, server.told)
-
-
-def _built(place: Path) -> Path:
-    """The compiled program. Raises MissingDependency without a C compiler."""
-    compiler = find_compiler()
-    if compiler is None:
-        raise MissingDependency(
-            "there is no C compiler", "neither cc nor gcc is on PATH", "apt-get install gcc"
-        )
-    program = place / SOURCE.stem
-    subprocess.run([compiler, "-O2", "-o", str(program), str(SOURCE)], check=True)
-    return program

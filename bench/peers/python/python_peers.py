@@ -42,6 +42,7 @@ def _topic_of_rocketmq(server: Server, topic: str) -> None:
 
 def _topic_of_kafka(server: Server, topic: str) -> None:
     """A consumer that is there before the first message would find no partition, and read none."""
+    require("confluent-kafka")  # also where kafka-python is measured, and is all there is
     admin = import_module("confluent_kafka.admin")
     client = admin.AdminClient({"bootstrap.servers": server.told["endpoint"]})
     (made,) = client.create_topics([admin.NewTopic(topic, QUEUES)]).values()

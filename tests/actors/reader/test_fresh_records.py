@@ -324,10 +324,13 @@ def test_where_no_pull_has_waited_for_long_the_committer_is_woken_more_seldom(
         producer.append([bytes(10_000)] * (LAZY_BYTES // 10_000 + 1))
     assert bells(neighbours["committer"]) == 1
     # a pull that has waited a moment ago may be there again in the next
-    broker.positions.initialise("waiting_pulls", 1)
-    producer.append([b"d"])
-    broker.positions.initialise("waiting_pulls", 0)
-    bells(neighbours["committer"], 20)
-    broker.clock.advance(LAZY_MS)
-    producer.append([b"e"])
-    assert bells(neighbours["committer"]) == 1
+    for pulls in ("waiting_pulls", "client_pulls"):
+        broker.clock.advance(LATELY_MS)
+        broker.positions.initialise(pulls, 1)
+        producer.append([b"d"])
+        broker.positions.initialise(pulls, 0)
+        bells(neighbours["committer"], 20)
+        for body in (b"e", b"f"):
+            broker.clock.advance(LAZY_MS)
+            producer.append([body])
+            assert bells(neighbours["committer"]) == 1
