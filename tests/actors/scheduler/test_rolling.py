@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from penstock.actors.scheduler.keeping import SAVE_MS
 from penstock.shared.formats.properties import decode_properties, encode_properties
 from penstock.shared.formats.record import Record
 from penstock.shared.messaging.delayed import Delay
@@ -183,6 +184,37 @@ def test_a_death_right_after_files_that_were_rolled_stores_nothing_again_twice(
     for _ in range(40):
         it.turn(1000)
     assert it.bodies() == keys and len(wheel(it)) == 2 * len(keys)
+
+
+def test_a_roll_waits_for_no_save_that_is_due_later(scene: Callable[..., Any]) -> None:
+    """Each of its files is saved before the next is begun: that must not take as long as usual."""
+    it = scene()
+    keys = [it.send(Delay(out_ms=it.now_ms + hours * HOUR_MS)) for hours in range(2, 9)]
+    fill(it, 2)
+    it.until(lambda: it.actor._rolling.roll, "a roll", ms=500)
+    began_ms = it.now_ms
+    it.until(lambda: len(wheel(it)) == 2 * len(keys), "all are stored again")
+    assert it.now_ms - began_ms < (len(keys) - 1) * SAVE_MS
+
+
+def test_no_more_is_rolled_while_the_disk_does_not_take_what_is_done(
+    scene: Callable[..., Any],
+) -> None:
+    """A death would have all of it stored again, and it would come twice."""
+    it = scene()
+    keys = [it.send(Delay(out_ms=it.now_ms + hours * HOUR_MS)) for hours in range(2, 9)]
+    fill(it, 2)
+    it.until(lambda: it.actor._rolling.roll, "a roll", ms=500)
+    handle, before = it.actor._keeping._file._handle, len(wheel(it))
+    kept, refusing = os.dup(handle), os.open(it.broker.paths.scheduler, os.O_RDONLY)
+    os.dup2(refusing, handle)  # a write is refused from now on
+    for _ in range(50):
+        it.turn(100)
+    assert len(wheel(it)) <= before + 1, "the file that it was at"
+    os.dup2(kept, handle)
+    for each in (kept, refusing):
+        os.close(each)
+    it.until(lambda: len(wheel(it)) == 2 * len(keys), "all are stored again", ms=50)
 
 
 def test_what_comes_due_while_it_is_rolled_comes_once(scene: Callable[..., Any]) -> None:
