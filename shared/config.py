@@ -78,6 +78,9 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     warm_mapped_file_enable: bool = False
     flush_least_pages_when_warm_mapped_file: int = 4096
 
+    # Expired segments that are kept to be filled with zeros and used again; RocketMQ has no such.
+    max_recycled_segments: int = 4
+
     # --- what is deleted, and when ---
     file_reserved_time_h: int = 72
     delete_when: str = "04"

@@ -111,6 +111,7 @@ RULES: tuple[Rule, ...] = (
         ),
         "at least disk_space_clean_forcibly_ratio_percent and at most 99",
     ),
+    ("max_recycled_segments", lambda c: c.max_recycled_segments >= 0, "at least 0"),
     ("delete_file_batch_max", lambda c: c.delete_file_batch_max >= 1, "at least 1"),
     (
         "message_delay_level",

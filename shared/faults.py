@@ -56,6 +56,8 @@ POINTS: dict[str, str] = {
     "alloc.before_fallocate": "nothing of the next segment is there",
     "alloc.after_dirfsync": "the segment's name is durable, `allocated` is not moved",
     "alloc.publish": "`allocated` is moved, the writer has not heard of it",
+    "recycle.filled": "an expired segment is zeros on disk, and has no name in the log",
+    "recycle.named": "it has the next segment's name, which is not durable",
     # writer
     "write.before_reserve": "the frame is checked, nothing of it is stored",
     "write.mid_record": "the pool's end has a part of a record, its beginning not yet the rest",
@@ -120,7 +122,7 @@ POINTS: dict[str, str] = {
     "clean.noted": "what goes is written down, and nothing of it is done",
     "clean.after_publish": "`log_start` is moved, files and queues' min offsets are as before",
     "clean.mid_min_offsets": "some queues have their new min offset, others do not",
-    "clean.mid_unlink": "an expired file has no name any more, and not durably",
+    "clean.mid_unlink": "an expired file has its name no more, and not durably",
     "clean.topic_file": "one file of a deleted topic's queues is gone, and not counted",
     "clean.after_unlink": "an expired file is gone, and not counted",
     "clean.after_segments": "expired segments are gone, files of queues are not",

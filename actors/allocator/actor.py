@@ -1,7 +1,8 @@
 """The allocator: makes commit log segments ahead of the writer.
 
-Owns:     `allocated`, `allocate_error`, `lock_error`; the making of segment files, and their bytes
-          until `allocated` counts them.
+Owns:     `allocated`, `allocate_error`, `lock_error`, `recycled_segments`; the making of segment
+          files, and their bytes until `allocated` counts them; what the cleaner has set aside in
+          penstock/half-made/.
 Reads:    `wrote`, `append_wanted`, `read_only`.
 Hears:    the writer's doorbell.
 Notifies: the writer.
@@ -12,13 +13,17 @@ With warm_mapped_file_enable a new segment is warmed before it is counted, unles
 waits for it. The allocator holds the lock on a segment's memory: a lock dies with its process, and
 the allocator keeps a segment open until it is full. With the pool on nobody stores into a mapping,
 so there is nothing to warm.
+
+While the writer wants nothing, expired segments are made ready to be used again.
 """
 
 from __future__ import annotations
 
 import errno
 import os
+from pathlib import Path
 
+from penstock.actors.allocator.recycled_segments import RecycledSegments
 from penstock.actors.allocator.warm_segment import WarmSegment
 from penstock.shared.faults import crash_point
 from penstock.shared.files.disk_space import lacking_room
@@ -42,6 +47,13 @@ class Allocator(Actor):
         self._segment_bytes = stage.config.mapped_file_size_commit_log_bytes
         self._paths = StorePaths(stage.config.store)
         self._retry = Retry(stage.clock)
+        self._recycled = RecycledSegments(
+            self._paths.commit_log,
+            self._paths.staging,
+            self._segment_bytes,
+            stage.clock.monotonic_ms,
+            stage.report,
+        )
         self._warm = stage.config.warm_mapped_file_enable
         # being warmed, and not counted yet; and those that are counted, and locked
         self._warming: WarmSegment | None = None
@@ -71,20 +83,18 @@ class Allocator(Actor):
         if self._warming is not None:
             self._go_on_warming(self._warming)
             return 1
-        if self._allocated >= self._target() or self._positions["read_only"]:
+        if self._positions["read_only"]:
             return 0
+        if self._allocated >= self._target():
+            return self._recycle()
         if self._retry.waits:
             return 0
         path = self._paths.commit_log / segment_name(self._allocated)
         try:
             if not path.exists():  # there already when mapping it failed
                 crash_point("alloc.before_fallocate")
-                # a file system takes all it has before it says that this is not enough, and what
-                # others write meanwhile finds no room
-                if lacking_room(self._paths.commit_log, self._stage.config):
-                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
                 with self._stage.disk:
-                    make_file(self._paths.staging, path, self._segment_bytes, sparse=False)
+                    self._make(path)
                 crash_point("alloc.after_dirfsync")
             if self._warm:
                 self._warming = self._open(self._allocated)
@@ -95,10 +105,34 @@ class Allocator(Actor):
         self._count()
         return 1
 
+    def _make(self, path: Path) -> None:
+        """The next segment, of an expired one where there is one. Raises OSError."""
+        if self._lacking_room():
+            self._recycled.discard()
+        if self._recycled.take(path):
+            self._positions.publish("recycled_segments", self._positions["recycled_segments"] + 1)
+            return
+        # a file system takes all it has before it says that this is not enough, and what others
+        # write meanwhile finds no room
+        if self._lacking_room():
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        make_file(self._paths.staging, path, self._segment_bytes, sparse=False)
+
+    def _recycle(self) -> int:
+        """Fill some more of an expired segment with zeros; or give all of them back to a disk that
+        has no room for what cannot use them."""
+        with self._stage.disk:
+            if self._recycled and self._lacking_room():
+                self._recycled.discard()
+            return int(self._recycled.step())
+
+    def _lacking_room(self) -> str:
+        return lacking_room(self._paths.commit_log, self._stage.config)
+
     def _refused(self, error: OSError) -> None:
         number = error.errno or 1
         if number != self._positions["allocate_error"]:
-            why = lacking_room(self._paths.commit_log, self._stage.config) or str(error)
+            why = self._lacking_room() or str(error)
             self._stage.report(f"there is no next segment: {why}; trying again")
         self._positions.publish("allocate_error", number)
         self._retry.put_off()
@@ -179,5 +213,6 @@ class Allocator(Actor):
 
     def close(self) -> None:
         """Empty segments past the log's end stay here: the stop of the whole store deletes them."""
+        self._recycled.discard()
         for segment in (*self._locked, *([self._warming] if self._warming else [])):
             segment.close()

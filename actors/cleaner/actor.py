@@ -26,16 +26,17 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 from penstock.actors.cleaner.deletion_notes import QUEUES_AT_ONCE, DeletionNotes
+from penstock.actors.cleaner.empty_segments import empty_bytes, is_wanted_again
 from penstock.actors.cleaner.queue_expiry import QueueExpiry
 from penstock.actors.cleaner.retention import HOUR_MS, Decision, choose, decide
 from penstock.shared.errors import StoreDamaged
 from penstock.shared.faults import crash_point
 from penstock.shared.files.disk_space import disk_used_percent
-from penstock.shared.files.durable import delete_file, sync_directory
+from penstock.shared.files.durable import delete_file, set_aside, sync_directory
 from penstock.shared.index.directory import index_files, read_index_header
 from penstock.shared.layout import StorePaths, is_segment_name, segment_name
 from penstock.shared.log.archived import load_archived
@@ -150,9 +151,11 @@ class Cleaner(Actor):
     def _decide(self) -> Decision:
         """Look at the disks, say how full they are, and apply the rule."""
         positions, paths = self._positions, (self._paths.commit_log, self._paths.consume_queue)
-        ahead_bytes = self._ahead_bytes()
+        empty = empty_bytes(
+            self._paths, self._segment_bytes, positions["wrote"], positions["allocated"]
+        )
         used = [
-            self._used_percent(path, ahead_bytes if _disk(path) == _disk(paths[0]) else 0)
+            self._used_percent(path, empty if _disk(path) == _disk(paths[0]) else 0)
             for path in paths
         ]
         was_full = positions["disk_full"]
@@ -174,19 +177,6 @@ class Cleaner(Actor):
         elif was_full and not decision.disk_full:
             self._stage.report(f"the disk is {self._fullest}% full; messages are taken again")
         return decision
-
-    def _ahead_bytes(self) -> int:
-        """What segments have of the disk that hold no message yet: it is room for messages.
-
-        Only blocks count that are there: a file system may allocate when it is written to.
-        """
-        size, wrote = self._segment_bytes, self._positions["wrote"]
-        found = 0
-        for base in range(wrote - wrote % size, self._positions["allocated"], size):
-            with suppress(FileNotFoundError):  # expired, or not there at a start
-                blocks = os.stat(self._paths.commit_log / segment_name(base)).st_blocks
-                found += max(0, min(blocks * 512, size) - max(0, wrote - base))
-        return found
 
     def _closed_segments(self, most: int) -> list[int]:
         """When the oldest segments that may go were last written, in ms, in order.
@@ -305,7 +295,9 @@ class Cleaner(Actor):
     def _delete_segments(self) -> Steps:
         for name in sorted(os.listdir(self._paths.commit_log)):
             if is_segment_name(name) and int(name) < self._log_start:
-                self._delete(self._paths.commit_log / name, "deleted_segments")
+                path = self._paths.commit_log / name
+                again = is_wanted_again(path, self._config)
+                self._delete(path, "deleted_segments", again=again)
                 yield self._config.delete_commit_log_files_interval_ms
 
     def _delete_queue_files(self) -> Steps:
@@ -345,13 +337,16 @@ class Cleaner(Actor):
                 with self._staying(top):
                     os.rmdir(directory)
 
-    def _delete(self, path: Path, counter: str) -> None:
+    def _delete(self, path: Path, counter: str, *, again: bool = False) -> None:
         if path.parent not in self._settled:
             # The deletion of the file in front of this one may not be durable yet. If a crash
             # brought that one back and not this one, the log would have a hole.
             sync_directory(path.parent)
         self._settled.discard(path.parent)
-        delete_file(path)
+        if again:
+            set_aside(path, self._paths.staging)
+        else:
+            delete_file(path)
         self._settled.add(path.parent)
         crash_point("clean.after_unlink")
         self._positions.publish(counter, self._positions[counter] + 1)

@@ -24,7 +24,7 @@ def _named(*beginnings: str) -> frozenset[str]:
 
 BELLS = _named("bell.")
 TOPICS = _named("topic.", "reput.queues_", "clean.topic_")
-CLEANER = _named("clean.") - TOPICS
+EXPIRY = _named("clean.", "recycle.") - TOPICS
 OFFLINE = _named("repair.", "rebuild.")
 GROUPS = _named("group.")
 DELAYS = _named("schedule.", "write.recall_")
@@ -38,7 +38,7 @@ SENDERS = frozenset({"ring.taken", "ring.filled"})
 SPARK = _named("spark.", "archive.")
 # what a start passes after a crash
 RECOVERY = _named("recover.", "run.", "start.")
-ACTORS = frozenset(POINTS) - BELLS - CLEANER - OFFLINE - SUPERVISOR - SENDERS - SPARK
+ACTORS = frozenset(POINTS) - BELLS - EXPIRY - OFFLINE - SUPERVISOR - SENDERS - SPARK
 ACTORS -= GROUPS | DELAYS | TRANSACTIONS | TOPICS
 POOL_ONLY = frozenset({"write.mid_record", "commit.before_copy", "commit.mid_copy"})
 # right before a store to a position: a frozen actor has looked at its generation by then

@@ -19,8 +19,8 @@ from penstock.chaos.arena import Arena, any_settings
 from penstock.chaos.broker import SMALL, Broker
 from penstock.chaos.crashes.armed import (
     ACTORS,
-    CLEANER,
     DELAYS,
+    EXPIRY,
     FROZEN,
     GROUPS,
     OFFLINE,
@@ -33,26 +33,15 @@ from penstock.chaos.crashes.armed import (
     not_reached,
 )
 from penstock.chaos.crashes.delays import die_in_delays
+from penstock.chaos.crashes.expiry import die_expiring
 from penstock.chaos.crashes.groups import die_in_groups
 from penstock.chaos.crashes.repairs import die_in_repair
 from penstock.chaos.crashes.senders import die_sending
 from penstock.chaos.crashes.starts import die_in_start
 from penstock.chaos.crashes.topics import die_deleting
 from penstock.chaos.crashes.transactions import die_in_transactions
-from penstock.chaos.history import digest
-from penstock.chaos.load import TOPIC, Load
-from penstock.chaos.stepped.replay import check_whole
-from penstock.chaos.under_load import one_load, under_load
+from penstock.chaos.under_load import under_load
 from penstock.client.sending.producer import Producer
-from penstock.shared.store.directory import StoreDirectory
-
-EXPIRING: dict[str, object] = {
-    "file_reserved_time_h": 0,
-    "delete_when": ";".join(f"{hour:02d}" for hour in range(24)),
-    "delete_commit_log_files_interval_ms": 1,
-    "delete_consume_queue_files_interval_ms": 1,
-    "clean_resource_interval_ms": 50,
-}
 
 
 class Way(NamedTuple):
@@ -123,46 +112,12 @@ def freeze_at_work(arena: Arena, place: Path, dice: random.Random, armed: Armed)
         return wrong + running.finish()
 
 
-def die_cleaning(arena: Arena, place: Path, dice: random.Random, armed: Armed) -> list[str]:
-    """The cleaner: what has expired goes, and nothing else."""
-    broker = Broker(place, SMALL | EXPIRING, environment=armed.environment())
-    with one_load(broker, rate=3000) as load:
-        wrong = armed.await_all(broker, arena.moved)
-        load.finish()
-        broker.await_dispatched()
-        broker.stop()
-        wrong += check_whole(broker.store, broker.config)
-        return wrong + _check_kept(broker.store, load)
-
-
-def _check_kept(store: Path, load: Load) -> list[str]:
-    """The store has what was acknowledged from its queues' new beginnings on, and nothing else."""
-    kept, begins = {}, {}
-    with StoreDirectory(store) as opened:
-        for queue in opened.queues():
-            if queue.topic != TOPIC:
-                continue
-            begins[queue.queue_id] = queue.min_offset
-            for number, entry in enumerate(queue.entries(queue.min_offset, queue.max_offset)):
-                record = opened.record_at(int(entry["offset"]))
-                kept[queue.queue_id, queue.min_offset + number] = digest(bytes(record.body))
-    expected = {
-        (each.queue_id, each.queue_offset): each.digest
-        for each in load.acked
-        if each.queue_offset >= begins[each.queue_id]
-    }
-    wrong = [] if any(begins.values()) else ["nothing has expired"]
-    if kept != expected or load.failed:
-        wrong.append(f"{len(kept)} messages are kept of {len(expected)}; {load.failed[:1]}")
-    return wrong
-
-
 WAYS = {
     "die at work, pool on": Way(die_at_work, ACTORS),
     "die at work, pool off": Way(die_at_work, ACTORS - POOL_ONLY),
     "freeze at work": Way(freeze_at_work, FROZEN, "stop"),
     "die sending": Way(die_sending, SENDERS),
-    "die cleaning": Way(die_cleaning, CLEANER),
+    "die expiring": Way(die_expiring, EXPIRY),
     "die in groups": Way(die_in_groups, GROUPS),
     "die in delays": Way(die_in_delays, DELAYS),
     "die in transactions": Way(die_in_transactions, TRANSACTIONS),

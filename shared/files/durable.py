@@ -21,6 +21,8 @@ from penstock.shared.files.descriptors import take_descriptor
 # What a full disk, a quota and a limit on file sizes answer.
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 OWN_FILE, OWN_DIRECTORY = 0o600, 0o700
+# Of the allocator's files there, those that were segments: the names begin so.
+EXPIRED = "commitlog-expired-"
 _ZEROS = bytes(1 << 20)
 _HERE, _RENAME_EXCHANGE = -100, 2  # Linux's AT_FDCWD and flag
 _WRITE = 2  # Linux's SYNC_FILE_RANGE_WRITE
@@ -157,8 +159,20 @@ def opened(path: str, flags: int) -> Iterator[int]:
 def make_file(staging: Path, target: Path, size: int, *, sparse: bool, head: bytes = b"") -> None:
     """Make one such file; its name is durable on return. Raises OSError; then nothing is left."""
     make_files(staging, (NewFile(str(target), head),), size, sparse=sparse)
+    crash_point("make.named")
+    _settle_name(target)
+
+
+def give_name(path: Path, target: Path) -> None:
+    """Give a file that is whole on disk its name; durable on return. Raises OSError; then nothing
+    is left of it."""
+    os.rename(path, target)
+    crash_point("recycle.named")
+    _settle_name(target)
+
+
+def _settle_name(target: Path) -> None:
     try:
-        crash_point("make.named")
         sync_directory(target.parent)
     except OSError:
         # The next try would find the file and take its name for durable, which it is not.
@@ -205,6 +219,26 @@ def drop_empty_last(directory: Path) -> None:
 def delete_file(path: Path) -> None:
     """Delete a file, if it is there; durable on return. Raises OSError."""
     path.unlink(missing_ok=True)
+    _settle_deletion(path)
+
+
+def expired_segments(staging: Path) -> list[Path]:
+    """What `set_aside` has left there, and nobody has used yet; nothing without the directory."""
+    try:
+        return [path for path in unfinished_files(staging) if path.name.startswith(EXPIRED)]
+    except FileNotFoundError:
+        return []
+
+
+def set_aside(path: Path, staging: Path) -> None:
+    """Take a segment's name, durably, like `delete_file`; the file is left in `staging`, for whom
+    it can serve as another one. Raises OSError."""
+    with suppress(FileNotFoundError):
+        os.rename(path, staging / (EXPIRED + path.name))
+    _settle_deletion(path)
+
+
+def _settle_deletion(path: Path) -> None:
     crash_point("clean.mid_unlink")
     sync_directory(path.parent)
 

@@ -41,9 +41,11 @@ class MappedFile:
         flags = (os.O_RDWR if writable else os.O_RDONLY) | os.O_NOFOLLOW
         self.handle = take_descriptor(lambda: os.open(path, flags))
         try:
-            found = os.fstat(self.handle).st_size
-            if found != size:
-                raise StoreDamaged(f"a segment is not {size} bytes long", f"{path} has {found}")
+            found = os.fstat(self.handle)
+            if found.st_size != size:
+                raise StoreDamaged(
+                    f"a segment is not {size} bytes long", f"{path} has {found.st_size}"
+                )
             access = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
             # a mapping has a descriptor of its own
             self._map = take_descriptor(
@@ -53,6 +55,7 @@ class MappedFile:
             os.close(self.handle)
             raise
         self.view = memoryview(self._map)
+        self._path, self._inode = path, found.st_ino
         # since when it is known that the file is deleted; -1 while it is not
         self.deleted_ms = -1
 
@@ -79,8 +82,12 @@ class MappedFile:
         return ctypes.get_errno()
 
     def is_deleted(self) -> bool:
-        """Whether the file has no name any more."""
-        return not os.fstat(self.handle).st_nlink
+        """Whether the name is gone, or another file's. The file may have another name: that of one
+        that is used again, once nobody has it open."""
+        try:
+            return os.stat(self._path, follow_symlinks=False).st_ino != self._inode
+        except FileNotFoundError:
+            return True
 
     def close(self) -> bool:
         """Hand out no more views; whether it is gone, which it is not while a view is left.

@@ -53,6 +53,9 @@ POSITIONS = (
     Position(
         "lock_error", "allocator", "errno", "why segments are not locked into memory; 0: none"
     ),
+    Position(
+        "recycled_segments", "allocator", "files", "segments made of expired ones in this run"
+    ),
     Position("append_wanted", "writer", "log offset", "the writer needs segments up to here"),
     Position("wrote", "writer", "log offset", "records are complete in pool or segment up to here"),
     Position("wrote_timestamp", "writer", "ms", "store time of a record below `wrote`"),

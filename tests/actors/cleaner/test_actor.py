@@ -17,8 +17,9 @@ from penstock.actors.cleaner import actor as cleaner_module
 from penstock.actors.cleaner.actor import SETTLE_MS
 from penstock.actors.reput import Reput
 from penstock.shared.config import Config
-from penstock.shared.files import durable
+from penstock.shared.files import disk_space, durable
 from penstock.shared.files.disk_space import disk_used_percent
+from penstock.shared.files.durable import EXPIRED, expired_segments
 from penstock.shared.formats.checkpoint import Checkpoint, encode_checkpoint
 from penstock.shared.formats.index_layout import HEADER
 from penstock.shared.formats.queue_entry import BLANK_ENTRY, ENTRY
@@ -146,6 +147,45 @@ def test_segments_that_had_their_time_go_with_the_queue_files_of_their_messages(
     offsets = [ENTRY.unpack_from(raw, at)[0] for at in range(0, QUEUE_SEGMENT_BYTES, 20)]
     at = low - base // 20
     assert offsets[at] >= 3 * SEGMENT_BYTES > offsets[at - 1], "the first that the log still has"
+
+
+@pytest.mark.parametrize("kept", [0, 2])
+def test_the_allocator_gets_as_many_expired_segments_as_it_is_to_have(
+    store: Callable[..., Store], kept: int
+) -> None:
+    it = store(max_recycled_segments=kept)
+    it.fill(3)
+    it.age(2)
+    it.run(it.cleaner())
+    assert it.broker.positions["deleted_segments"] == 3
+    names = [path.name for path in expired_segments(it.broker.paths.staging)]
+    assert sorted(names) == [EXPIRED + segment_name(n * SEGMENT_BYTES) for n in range(kept)]
+    assert it.segments() == [3 * SEGMENT_BYTES], "none of them is of the log"
+
+
+def test_the_allocator_gets_none_where_the_disk_has_no_room_for_another(
+    store: Callable[..., Store], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    it = store()
+    it.fill(2)
+    it.age(2)
+    monkeypatch.setattr(disk_space, "_used_and_size", lambda path: (99, 100))
+    it.run(it.cleaner())
+    assert it.broker.positions["deleted_segments"] == 2
+    assert expired_segments(it.broker.paths.staging) == []
+
+
+def test_what_the_allocator_uses_again_counts_as_room_for_messages(
+    store: Callable[..., Store],
+) -> None:
+    it = store(max_recycled_segments=2)
+    it.fill(2)
+    cleaner = it.first_round()
+    before = it.disk.empty_bytes[-1]
+    it.age(2)
+    it.run(cleaner, 2)
+    assert it.broker.positions["deleted_segments"] == 2
+    assert it.disk.empty_bytes[-1] == before + 2 * SEGMENT_BYTES
 
 
 def test_nothing_goes_outside_its_hour_and_before_its_time(store: Callable[..., Store]) -> None:
@@ -477,11 +517,12 @@ def test_a_successor_ends_what_was_begun_wherever_it_was(store: Callable[..., St
     assert len(set(reached)) >= 5, "the steps lie between deletions"
 
 
+@pytest.mark.parametrize("again", [0, 9])
 def test_a_successor_makes_the_last_deletion_durable_before_the_next_one(
-    store: Callable[..., Store], monkeypatch: pytest.MonkeyPatch
+    store: Callable[..., Store], monkeypatch: pytest.MonkeyPatch, again: int
 ) -> None:
     """After a power failure a younger one without the older would be a hole, and no start."""
-    it = store()
+    it = store(max_recycled_segments=again)
     it.fill(3)
     it.age(2)
     first = it.cleaner()
@@ -495,8 +536,9 @@ def test_a_successor_makes_the_last_deletion_durable_before_the_next_one(
         if path.parent == it.broker.paths.commit_log or path == it.broker.paths.commit_log:
             steps.append((event, path.name))
 
-    unlink, sync = Path.unlink, durable.sync_directory
+    unlink, rename, sync = Path.unlink, os.rename, durable.sync_directory
     monkeypatch.setattr(Path, "unlink", lambda self, **how: note("go", self) or unlink(self, **how))
+    monkeypatch.setattr(os, "rename", lambda old, new: note("go", old) or rename(old, new))
     for module in (durable, cleaner_module):
         monkeypatch.setattr(module, "sync_directory", lambda path: note("sync", path) or sync(path))
     it.run(it.cleaner())
@@ -505,11 +547,12 @@ def test_a_successor_makes_the_last_deletion_durable_before_the_next_one(
     assert steps == [sync_it, ("go", one), sync_it, ("go", two), sync_it]
 
 
+@pytest.mark.parametrize("again", [0, 9])
 def test_a_deletion_that_the_disk_did_not_confirm_is_made_durable_before_the_next_one(
-    store: Callable[..., Store], monkeypatch: pytest.MonkeyPatch
+    store: Callable[..., Store], monkeypatch: pytest.MonkeyPatch, again: int
 ) -> None:
     """Also when the one in front of it was confirmed: each deletion is by itself."""
-    it = store(redelete_hanged_file_interval_ms=60_000)
+    it = store(redelete_hanged_file_interval_ms=60_000, max_recycled_segments=again)
     it.fill(3)
     it.age(2)
     steps: list[str] = []
@@ -527,7 +570,15 @@ def test_a_deletion_that_the_disk_did_not_confirm_is_made_durable_before_the_nex
             steps.append("go")
         os.unlink(path)
 
+    old_rename = os.rename
+
+    def rename(path: Path, target: Path) -> None:
+        if path.parent == it.broker.paths.commit_log:
+            steps.append("go")
+        old_rename(path, target)
+
     monkeypatch.setattr(Path, "unlink", unlink)
+    monkeypatch.setattr(os, "rename", rename)
     cleaner = it.cleaner()
     cleaner._settled.add(it.broker.paths.commit_log)
     for module in (durable, cleaner_module):

@@ -435,6 +435,18 @@ def broken_list_of_deletions_believed(deletions: Any) -> None:
     deletions.Deletions.__init__ = read_only
 
 
+@canary("actors.allocator.recycled_segments", "points")
+def recycled_while_somebody_reads(recycled: Any) -> None:
+    """An expired segment is used again, whoever has it open."""
+    recycled._is_ours_alone = lambda handle: True
+
+
+@canary("actors.allocator.recycled_segments", "points")
+def recycled_as_it_was(recycled: Any) -> None:
+    """An expired segment is used again with the records of its earlier life."""
+    recycled._Filling.step = lambda self: True
+
+
 @canary("shared.recovery.witness", "damage")
 def torn_without_a_witness(witness: Any) -> None:
     """What stands after damage is taken for what a power failure has left, whoever was told."""

@@ -156,6 +156,7 @@ def test_under_load_old_messages_go_and_no_others_whoever_is_killed(
     ahead.until(ends)
     assert ahead.missing(ends) == ahead.consumer.skipped, "what it did not get it was told of"
     assert _position(running, "log_start") >= KILLS * SEGMENT_BYTES
+    assert _position(running, "recycled_segments") > 0
     running.kill()  # between two deletions, or after the last
     running.start()
     # Nothing new comes, so the cleaner soon has nothing to do; what went while a slow consumer
