@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from penstock.cli.admin.clean import request_clean
 from penstock.shared.formats.index_chains import key_hashes
 from penstock.shared.formats.index_layout import Geometry
+from penstock.shared.process.broker_status import read_status
 
 pytestmark = pytest.mark.takes(110)
 
@@ -17,6 +19,7 @@ MESSAGES = 5000  # in each of the topics orders and payments
 UNDER_LOAD = 20_000  # this many are on their way when the kill comes, and not all get there
 BATCHES, COMPRESSED = 100, 60
 
+AT_ANY_HOUR = ";".join(f"{hour:02d}" for hour in range(24))
 MAPPED = {"transient_store_pool_enable": False}
 ASYNC = {"flush_disk_type": "async"}
 SLOTS, ITEMS = 5000, 20_000
@@ -101,3 +104,48 @@ def with_twice(ids: list[str], query: dict[str, Any], again: set[tuple[int, int]
     """The ids a query finds, in order, where these items are in the index a second time."""
     code = int(key_hashes([f"{query['topic']}#{query['key']}".encode()])[0])
     return [each for each in ids for _ in range(1 + ((code, int(each[-16:], 16)) in again))]
+
+
+def test_a_real_broker_sees_nothing_of_the_earlier_life_of_a_segment_that_is_used_again(
+    place: Any,
+    penstock: Callable[..., Any],
+    rocketmq: Callable[..., Any],
+    client: Any,
+    sides: Any,
+    sizes: tuple[int, int],
+    make_wanted: Callable[..., Any],
+    produce: Callable[..., Any],
+    holds: Callable[..., None],
+) -> None:
+    """It takes what lies past the log's end after a failure for messages, wherever these were."""
+    broker = penstock(place, file_reserved_time_h=0, delete_when=AT_ANY_HOUR)
+    for topic in ("orders", "payments"):
+        sides.create_topic(broker, topic, 3)
+
+    def position(name: str) -> int:
+        return int(read_status(place.store)["positions"][name])
+
+    sent = 0
+
+    def send_orders(count: int) -> None:
+        nonlocal sent
+        sent += len(produce(broker, make_wanted("orders", 3, count, seed=1)).finish())
+
+    while not position("recycled_segments"):
+        send_orders(1000)
+        request_clean(place.store)
+    begin = position("allocated") - sizes[0]
+    while position("wrote") <= begin:
+        send_orders(100)
+    known = produce(broker, make_wanted("payments", 3, 500, seed=2)).finish()
+    broker.kill()
+    broker.forget_memory()
+    server = rocketmq(place, messageIndexSafe="true")
+    client.open(place)
+    served = sides.pulled(place, [("payments", queue) for queue in range(3)])
+    holds(served, known)
+    orders = sides.pulled(place, [("orders", queue) for queue in range(3)])
+    assert len(served) == len(known) and 0 < len(orders) < sent
+    client.ask("close")
+    server.kill()
+    sides.verify(place)
