@@ -27,7 +27,7 @@ from penstock.shared.names import MAX_QUEUES_PER_TOPIC
 SAMPLE_EVERY = 16
 MAX_SAMPLES = 4096
 ANSWER_TIMEOUT_S = 60
-_STAMP, _TWO_STAMPS = struct.Struct("=Q"), struct.Struct("=QQ")
+STAMP, _TWO_STAMPS = struct.Struct("=Q"), struct.Struct("=QQ")
 
 
 class Send(msgspec.Struct, frozen=True, tag="send"):
@@ -171,16 +171,16 @@ class _Sender:
         rate = self._order.rate_per_s
         count = max(at_least, round(seconds * rate))
         stamps = 1 + self._order.explain
-        rest = self._body[stamps * _STAMP.size :]
+        rest = self._body[stamps * STAMP.size :]
         began_ns = time.monotonic_ns()
         for number in range(count):
             due_ns = began_ns + number * 1_000_000_000 // rate
             if (early_ns := due_ns - time.monotonic_ns()) > 0:
                 time.sleep(early_ns / 1e9)
             self._settle(self._room - 1)
-            stamp = _STAMP.pack(due_ns)
+            stamp = STAMP.pack(due_ns)
             if stamps > 1:
-                stamp += _STAMP.pack(time.monotonic_ns())
+                stamp += STAMP.pack(time.monotonic_ns())
             future = self._producer.send(next(self._topics), stamp + rest)
             self._waiting.append((future, 0.0))
         self.sent += count
@@ -260,7 +260,7 @@ def _take(
             raise SystemExit(f"{done} of {messages} messages came")
         done += len(batch)
         if latencies_ms is not None:
-            stamps = (_STAMP.unpack_from(message.body)[0] for message in batch)
+            stamps = (STAMP.unpack_from(message.body)[0] for message in batch)
             latencies_ms.extend((now_ns - due_ns) / 1e6 for due_ns in stamps)
         if followed is not None and len(batch) == 1:
             end = batch[0].physical_offset + len(batch[0].record)

@@ -1,4 +1,5 @@
-"""`penstock bench produce`, `consume`, `latency`, `pipeline`, `producers`, `topics`: under load."""
+"""`penstock bench produce`, `consume`, `latency`, `pipeline`, `producers`, `consumers`, `topics`:
+under load."""
 
 from __future__ import annotations
 
@@ -118,10 +119,11 @@ def _measure(
 
 
 def _print(results: list[Result]) -> None:
+    many = "consumers" if results[0].kind == "consumers" else "producers"
     print_table(
         (
             "run",
-            "producers",
+            many,
             "queues",
             "messages",
             "messages/s",
@@ -133,7 +135,7 @@ def _print(results: list[Result]) -> None:
         [
             (
                 r.run,
-                r.shape.producers,
+                getattr(r.shape, many),
                 r.shape.queues,
                 r.messages,
                 round(r.messages_per_s),
@@ -325,6 +327,33 @@ def producers(producers: tuple[int, ...], **options: Any) -> None:
     _measure(partial(_over, bench_producers, producers), **options)
 
 
+@click.command(
+    epilog="""\b
+Examples:
+  penstock bench consumers --ack written
+  penstock bench consumers --consumers 10 --consumers 1000 --rate 20 --size 100
+"""
+)
+@_options("producers")
+@click.option(
+    "--consumers",
+    multiple=True,
+    type=click.IntRange(1, 20_000),
+    default=(1, 10, 100, 1000),
+    show_default=True,
+    help="How many consumers; may be given more than once.",
+)
+@_count("--rate", "rate_per_s", default=20, help="Messages a second, each for all consumers.")
+def consumers(consumers: tuple[int, ...], **options: Any) -> None:
+    """What many consumers cost: the same messages to one and to a thousand of them.
+
+    They are in two processes, and each gets every message through a socket.
+    """
+    from penstock.bench.log.consumers import bench_consumers
+
+    _measure(partial(_over, bench_consumers, consumers), **options)
+
+
 def _over(
     measure: Callable[..., Iterable[Result]],
     numbers: tuple[int, ...],
@@ -336,4 +365,4 @@ def _over(
     return measure(shape, numbers, where, machine, moved)
 
 
-COMMANDS = (produce, consume, latency, pipeline, producers, topics)
+COMMANDS = (produce, consume, latency, pipeline, producers, consumers, topics)

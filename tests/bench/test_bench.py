@@ -160,6 +160,16 @@ def test_producers_measures_each_number_of_producers() -> None:
     assert (few["shape"]["producers"], many["shape"]["producers"]) == (1, 30)
 
 
+def test_consumers_measures_each_number_of_consumers_and_each_gets_every_message() -> None:
+    shape = ("--seconds", "0.5", "--rate", "400", "--runs", "1", *SMALL)
+    one, many = _bench("consumers", *shape, "--consumers", "1", "--consumers", "30")
+    for result, consumers in ((one, 1), (many, 30)):
+        _check(result)
+        assert result["shape"]["consumers"] == consumers
+        assert result["messages"] == consumers * 200
+        assert result["stored"] == 200 + 400 * 2
+
+
 def test_a_store_that_holds_another_number_fails_the_measurement(stack: Stack) -> None:
     with opened(Where(stack.store), "durable") as target:
         topics = target.new_topics(2)
