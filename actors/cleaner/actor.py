@@ -296,7 +296,8 @@ class Cleaner(Actor):
         for name in sorted(os.listdir(self._paths.commit_log)):
             if is_segment_name(name) and int(name) < self._log_start:
                 path = self._paths.commit_log / name
-                again = is_wanted_again(path, self._config)
+                # whoever asks wants room on the disk
+                again = not self._asked and is_wanted_again(path, self._config)
                 self._delete(path, "deleted_segments", again=again)
                 yield self._config.delete_commit_log_files_interval_ms
 

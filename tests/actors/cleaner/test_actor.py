@@ -163,6 +163,17 @@ def test_the_allocator_gets_as_many_expired_segments_as_it_is_to_have(
     assert it.segments() == [3 * SEGMENT_BYTES], "none of them is of the log"
 
 
+def test_what_somebody_asks_for_is_not_kept_for_the_allocator(store: Callable[..., Store]) -> None:
+    it = store(delete_when="3")
+    it.fill(2)
+    it.age(2)
+    cleaner = it.cleaner()
+    it.broker.run.clean_request.touch()
+    it.run(cleaner)
+    assert it.broker.positions["deleted_segments"] == 2
+    assert expired_segments(it.broker.paths.staging) == []
+
+
 def test_the_allocator_gets_none_where_the_disk_has_no_room_for_another(
     store: Callable[..., Store], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from penstock.cli.admin.clean import request_clean
 from penstock.shared.formats.index_chains import key_hashes
 from penstock.shared.formats.index_layout import Geometry
 from penstock.shared.process.broker_status import read_status
@@ -118,7 +117,8 @@ def test_a_real_broker_sees_nothing_of_the_earlier_life_of_a_segment_that_is_use
     holds: Callable[..., None],
 ) -> None:
     """It takes what lies past the log's end after a failure for messages, wherever these were."""
-    broker = penstock(place, file_reserved_time_h=0, delete_when=AT_ANY_HOUR)
+    soon = {"clean_resource_interval_ms": 50, "delete_commit_log_files_interval_ms": 1}
+    broker = penstock(place, file_reserved_time_h=0, delete_when=AT_ANY_HOUR, **soon)
     for topic in ("orders", "payments"):
         sides.create_topic(broker, topic, 3)
 
@@ -133,7 +133,6 @@ def test_a_real_broker_sees_nothing_of_the_earlier_life_of_a_segment_that_is_use
 
     while not position("recycled_segments"):
         send_orders(1000)
-        request_clean(place.store)
     begin = position("allocated") - sizes[0]
     while position("wrote") <= begin:
         send_orders(100)
