@@ -25,13 +25,13 @@ def bent_records(
     store: StoreDirectory, vacant: Mapping[Queue, list[tuple[int, int]]]
 ) -> Iterator[int]:
     """Log offsets of such records. `vacant` are spans of slots of each queue that no record of the
-    log names, the one after its last record too."""
+    log names, those before its first record and after its last one too."""
     queues = {(each.topic, each.queue_id): each for each in store.queues()}
     known = queues_of(store.paths.topics)
     for key in queues.keys() & vacant.keys():
         queue = queues[key]
         for low, high in vacant[key]:
-            for start, stop in queue.spans(low, min(high, queue.max_offset)):
+            for start, stop in queue.spans(max(low, queue.min_offset), min(high, queue.max_offset)):
                 for slot in range(start, stop):
                     record = _record(store, queue, slot)
                     if record is None:
@@ -70,8 +70,8 @@ def _has(queue: QueueFiles | None, record: Record) -> bool:
 
 
 def _is_own(store: StoreDirectory, queue: QueueFiles, slot: int) -> bool:
-    """Whether an entry, if there is one, leads to its own message."""
-    if not queue.first_slot <= slot < queue.max_offset:
+    """Whether an entry, if there is one of what has not expired, leads to its own message."""
+    if not queue.min_offset <= slot < queue.max_offset:
         return True
     record = _record(store, queue, slot)
     key = queue.topic, queue.queue_id, slot

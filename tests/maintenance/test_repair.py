@@ -28,6 +28,7 @@ from penstock.shared.formats.record import Record, decode_record
 from penstock.shared.formats.record_check import Kind
 from penstock.shared.formats.record_layout import (
     AT_MAGIC,
+    AT_QUEUE_ID,
     AT_QUEUE_OFFSET,
     SMALLEST_RECORD_BYTES,
     store_timestamp_ms,
@@ -279,6 +280,25 @@ def test_a_queue_offset_that_is_not_its_own_is_damage(
     own = LostMessage("orders", number % 2, number // 2)
     assert (found.lost, found.damage.position) == ([own], start)
     _assert_repaired(store, whole, {(number % 2, number // 2)})
+
+
+@pytest.mark.parametrize("unclean", [False, True])
+@pytest.mark.parametrize(("number", "bit"), [(0, 1), (0, 6), (1, 0), (1, 6)])
+def test_a_queue_s_first_message_that_names_another_queue_is_damage_where_others_have_expired(
+    stopped_store: Callable[..., Any], twelve: list[Record], number: int, bit: int, unclean: bool
+) -> None:
+    """The log has nothing of the queue before it; the entry of its own slot leads to it."""
+    firsts = {("orders", 0): 60, ("orders", 1): 70}
+    store = stopped_store(twelve, base=SEGMENT, first_offsets=firsts, unclean=unclean)
+    whole, log = _records(store.paths.root), store.log()
+    log[store.starts()[number] - SEGMENT + AT_QUEUE_ID + 3] ^= 1 << bit
+    store.write_log(log)
+    (found,) = _repair(store).ranges
+    assert found.lost == [LostMessage("orders", number, (60, 70)[number])]
+    assert verify_store(store.paths.root).problems == []
+    after = {(r.queue_id, r.queue_offset): r for r in _records(store.paths.root) if r.topic != LOST}
+    rest = [each for index, each in enumerate(whole) if index != number]
+    assert all(after[r.queue_id, r.queue_offset] == r for r in rest)
 
 
 @pytest.mark.parametrize("started", [False, True])
