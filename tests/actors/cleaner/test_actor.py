@@ -362,8 +362,14 @@ def test_asked_by_hand_it_does_not_stop_at_a_batch(store: Callable[..., Store]) 
 @pytest.mark.parametrize("percent", [86, 92, 100])
 @pytest.mark.parametrize("asked", [False, True])
 def test_a_full_disk_costs_no_message_before_its_time_and_takes_no_other(
-    store: Callable[..., Store], percent: int, asked: bool
+    store: Callable[..., Store], capsys: pytest.CaptureFixture[str], percent: int, asked: bool
 ) -> None:
+    """It says so once, and once that it is over."""
+
+    def told() -> tuple[int, int]:
+        said = capsys.readouterr().err
+        return said.count("no message is taken"), said.count("messages are taken again")
+
     it = store(file_reserved_time_h=3, delete_when="22")
     it.fill(4)
     it.age(2)
@@ -375,10 +381,12 @@ def test_a_full_disk_costs_no_message_before_its_time_and_takes_no_other(
     full = percent if percent > 90 else 0
     assert it.broker.positions["disk_full"] == full
     assert load_deletions(it.broker.paths) == []
+    assert told() == (bool(full), 0)
     it.disk.percent = 90
     it.broker.clock.advance(1000)
     it.run(it.cleaner())
     assert it.broker.positions["disk_full"] == 0
+    assert told() == (0, bool(full))
 
 
 def test_room_that_is_allocated_ahead_counts_as_room(store: Callable[..., Store]) -> None:

@@ -341,6 +341,7 @@ def test_who_waits_when_the_producer_is_closed_is_told(broker: Any) -> None:
     assert len(errors) == 2
     for error in errors:
         assert isinstance(error, StoreUnavailable), error
+        assert "the producer was closed" in str(error), "and not that its time is over"
     with pytest.raises(StoreUnavailable):
         producer.request("closed", b"x")
 

@@ -42,7 +42,8 @@ ITEM = b"".join(
 @pytest.mark.parametrize(
     ("room", "name", "asked"),
     [
-        ("frame", "check_frame", lambda: (b"".join(FRAME), RUNS, 1 << 20, 1 << 20, SHAPE)),
+        # the last record and its body are as long as they may be
+        ("frame", "check_frame", lambda: (b"".join(FRAME), RUNS, len(FRAME[2]), 120, SHAPE)),
         ("frame", "check_properties", lambda: (b"".join(FRAME), STARTS, True)),
         ("plain", "batch_records", lambda: (ITEM * 3, encode_record(Record("a", b"")), False)),
         ("columns", "copy_bodies", lambda: (BODIES, AT, SIZES, CRCS, bytearray(8))),

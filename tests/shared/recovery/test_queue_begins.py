@@ -153,6 +153,24 @@ def test_a_queue_that_begins_after_its_first_message_in_the_log_is_made_again(
     assert made.recover().restored_queues == []
 
 
+@pytest.mark.parametrize("second", range(5))
+@pytest.mark.parametrize("first", range(5))
+def test_of_two_queues_each_that_has_lost_its_first_files_is_named_and_no_other(
+    store: Callable[..., Any], first: int, second: int
+) -> None:
+    made = store()
+    for queue, gone in enumerate((first, second)):
+        for path in _files(made, queue)[:gone]:
+            path.unlink()
+    with StoreSurvey(made.paths, made.config) as survey:
+        found = find_late_queues(survey, {}, survey.segments[-1].end, {})
+    assert {queue: why for queue, (_, why) in found.items()} == {
+        (TOPIC.encode(), queue): f"begins at {2 * gone}, and the log has 0 of it"
+        for queue, gone in enumerate((first, second))
+        if gone
+    }
+
+
 def test_what_the_log_has_of_a_deleted_topic_is_not_missed(store: Callable[..., Any]) -> None:
     """The messages before the queue's first one are of the topic that had its name then."""
     made = store()

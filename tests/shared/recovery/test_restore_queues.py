@@ -275,6 +275,34 @@ def test_a_queue_that_is_to_be_cut_where_it_has_bytes_and_no_entry_is_made_again
     assert [(b"orders", 0) in each for each in found] == [known_end == 6, True]
 
 
+@pytest.mark.parametrize("into", [0, 7], ids=["another's record", "no record"])
+def test_an_entry_of_another_s_message_is_no_word_on_where_the_log_has_more_of_a_queue(
+    known: Any, into: int
+) -> None:
+    """It stands before the place of the cut, and leads past the message that is lost there."""
+    *_, lost, last, good_to = known.starts()
+    raw = bytearray(_last(known).read_bytes())
+    raw[20:28] = (last + into).to_bytes(8, "big")
+    _last(known).write_bytes(raw)
+    HARM["its last entry leads far away"](known)
+    with StoreSurvey(known.paths, known.config) as store:
+        (queue,) = (each for each in store.queues() if each.queue_id == 0)
+        assert (queue.end_before(good_to), lost < queue.log_offset(4) < good_to) == (5, True)
+        assert [*find_doubted_queues(store, good_to, {})] == [(b"orders", 0)]
+
+
+def test_a_queue_that_is_to_be_cut_at_its_very_first_entry_is_made_again(known: Any) -> None:
+    """It leads far away, and its message is all that stays of the log."""
+    good_to = known.starts()[1]
+    _flip(_first(known), 4)
+    with StoreSurvey(known.paths, known.config) as store:
+        found = (
+            find_broken_queues(store, {"orders/0": QueueEnd(6, UNKNOWN)}, good_to),
+            find_doubted_queues(store, good_to, {}),
+        )
+    assert [[*each] for each in found] == [[(b"orders", 0)]] * 2
+
+
 @pytest.mark.parametrize("at", [46, 50])  # two KiB further on, in the log's last file
 def test_an_entry_that_leads_behind_the_log_of_an_orderly_stop_makes_that_no_damaged_one(
     known: Any, make_run: Callable[[Config], Run], at: int
@@ -321,6 +349,36 @@ def test_a_queue_that_has_gone_on_since_its_list_is_made_again_where_its_entry_i
     found = known.recover(msgspec.structs.replace(run, boot_id="another"))
     assert any("queue orders/0 " in each for each in found.restored_queues)
     assert _queues(known) == before
+
+
+def test_what_a_deleted_topic_has_in_the_log_hides_nothing_of_the_next_queue(
+    stopped_store: Callable[..., Any], twelve: list[Record]
+) -> None:
+    store = stopped_store([msgspec.structs.replace(twelve[0], topic="gone"), *twelve])
+    *_, last, good_to = store.starts()
+    raw = bytearray(_last(store).read_bytes())
+    raw[80:88] = last.to_bytes(8, "big")  # another's, so that all of the log is read
+    _last(store).write_bytes(raw)
+    _flip(_last(store), 5 * 20)
+    with StoreSurvey(store.paths, store.config) as survey:
+        found = find_doubted_queues(survey, good_to, {"gone": good_to})
+    assert [*found] == [(b"orders", 0)]
+
+
+@pytest.mark.parametrize("position", [UNKNOWN, "its last record"])
+def test_a_sound_queue_that_is_to_be_cut_before_its_last_entry_is_not_made_again(
+    known: Any, position: int | str
+) -> None:
+    """That entry's record is read and dispatched again. Another queue that is hurt is found."""
+    last, _, good_to = known.starts()[-3:]
+    end = QueueEnd(6, UNKNOWN if position == UNKNOWN else last)
+    with StoreSurvey(known.paths, known.config) as store:
+        assert find_broken_queues(store, {"orders/0": end}, last) == {}
+        assert find_doubted_queues(store, last, {}) == {}
+    _flip(_last(known, 1), 44)
+    with StoreSurvey(known.paths, known.config) as store:
+        ends = {"orders/0": QueueEnd(6, UNKNOWN), "orders/1": QueueEnd(6, UNKNOWN)}
+        assert [*find_broken_queues(store, ends, last)] == [(b"orders", 1)]
 
 
 def test_what_a_deleted_topic_has_in_the_log_is_missed_by_no_queue(known: Any) -> None:
