@@ -110,6 +110,24 @@ def test_both_forms_of_the_loop_give_the_same(
     assert _asked(compiled, *asked) == _asked(pure, *asked)
 
 
+@pytest.mark.parametrize("form", ["compiled", "pure"])
+@pytest.mark.parametrize("has_own", [False, True])
+@pytest.mark.parametrize("checksum", Checksum)
+def test_a_body_s_checksum_counts_where_it_is_asked_for_and_where_there_is_no_other(
+    form: str, has_own: bool, checksum: Checksum
+) -> None:
+    """The record's own covers the body, too: beside it, asked for alone, the body's is not read."""
+    loops = pytest.importorskip(f"penstock.maintenance.verify_loops.{form}")
+    raw = bytearray(encode_record(Record("orders", b"body", with_prop_crc_room(b"", has_own))))
+    raw[8] ^= 1
+    if has_own:
+        complete_prop_crc(raw, 0, len(raw))
+    is_refused = checksum in (Checksum.BODY, Checksum.BOTH)
+    is_refused |= checksum is Checksum.RECORD and not has_own
+    found, _ = _asked(loops, bytes(raw), 0, checksum, 1 << 40)
+    assert found.stop == (0 if is_refused else len(raw))
+
+
 @given(damaged(), st.sampled_from([Checksum.NONE, Checksum.BODY, Checksum.BOTH]))
 def test_the_loop_takes_the_records_that_a_scan_takes(
     piece: tuple[int, bytes], checksum: Checksum

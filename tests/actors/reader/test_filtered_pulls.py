@@ -303,3 +303,41 @@ def test_a_reader_that_stops_says_how_far_it_came(running: Running) -> None:
         reader._send(outcome)
     answer, _ = client.ask()
     assert nexts(answer) == {0: 12}
+
+
+def test_after_all_connections_have_closed_a_consumer_that_comes_back_begins_afresh(
+    running: Running,
+) -> None:
+    """Its pull and those of others were amid their turns."""
+    broker, reader, _, store = running
+    store(*["b"] * 25, "a")
+    filtered = FilteredPulls(reader._queues, 200, lambda: 1 << 20, lambda: 0)
+    chosen = parse_tags("a")
+    assert chosen is not None
+
+    def put(peer: bytes) -> None:
+        pull = Pull(1, "orders", {0: 0}, 9, 1 << 20, NEVER_MS)
+        filtered.put(FilteredPull(HeldPull(peer, pull, NEVER_MS, 0), chosen, {}, {0: 0}, {}))
+
+    for peer in (b"one", b"two"):
+        put(peer)
+    filtered.clear()
+    assert (len(filtered), filtered.has_turns, filtered.waiting()) == (0, False, [])
+    put(b"two")
+    (outcome,) = filtered.turn(broker.positions["dispatched"])
+    assert outcome.peer == b"two" and [each.next_offset for each in outcome.slices] == [26]
+    assert (len(filtered), filtered.has_turns) == (0, False)
+
+
+def test_who_is_gone_is_looked_at_no_more(running: Running) -> None:
+    broker, reader, _, store = running
+    store("a")
+    filtered = FilteredPulls(reader._queues, 200, lambda: 1 << 20, lambda: 0)
+    chosen = parse_tags("a")
+    assert chosen is not None
+    for peer in (b"one", b"two"):
+        pull = Pull(1, "orders", {0: 0}, 9, 1 << 20, NEVER_MS)
+        filtered.put(FilteredPull(HeldPull(peer, pull, NEVER_MS, 0), chosen, {}, {0: 0}, {}))
+    filtered.drop(b"one")
+    assert [each.peer for each in filtered.waiting()] == [b"two"]
+    assert [each.peer for each in filtered.turn(broker.positions["dispatched"])] == [b"two"]

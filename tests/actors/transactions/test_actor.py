@@ -315,6 +315,23 @@ def test_the_living_are_asked_in_turn_and_the_dead_no_more(scene: Scenes) -> Non
     assert min(asked.values()) >= 2
 
 
+def test_a_question_that_nobody_is_left_to_hear_is_put_to_the_next_and_counts_once(
+    scene: Scenes,
+) -> None:
+    broker = scene(transaction_check_interval_ms=8000, transaction_time_out_ms=1)
+    broker.half()
+    dead, living = broker.producer(), broker.producer()
+    for each in (dead, living):
+        each.register()
+    peer, _ = broker.actor._producers._groups["shop"]
+    dead.socket.close()
+    broker.until(lambda: not broker.actor._send(peer, b""), "the end of its connection")
+    broker.pass_time(8000)
+    broker.until(living.is_asked, "the question")
+    assert living.question()
+    assert broker.broker.positions["transaction_checks"] == 1
+
+
 def test_a_kill_before_the_answer_leaves_one_message(scene: Scenes) -> None:
     """Its frame may be stored, or on its way, or not sent: the producer says it again."""
     for turns in range(6):

@@ -363,3 +363,30 @@ def test_many_clients_share_one_event_loop(broker: Any) -> None:
         assert seen == {number: list(range(50)) for number in range(10)}
 
     run(test)
+
+
+def test_nothing_more_is_taken_while_too_much_waits_for_the_broker(
+    broker: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However it is sent. Awaiting what is on its way makes room again."""
+
+    async def test() -> None:
+        async with Producer(broker.produce, group="aio-room") as producer:
+            await producer.send("aio-room", b"first")
+            async with producer.transaction("aio-room") as transaction:
+                monkeypatch.setattr("penstock.client.aio.producer.MAX_WAITING_BYTES", 0)
+                on_its_way = producer.send("aio-room", b"second")
+                with pytest.raises(StoreUnavailable, match="bytes wait for the broker"):
+                    producer.send("aio-room", b"no room")
+                with pytest.raises(StoreUnavailable, match="bytes wait for the broker"):
+                    producer.send_batch("aio-room", [b"no room"])
+                with pytest.raises(StoreUnavailable, match="bytes wait for the broker"):
+                    await transaction.send(b"no room")
+                await on_its_way
+                await transaction.send(b"third")
+            await producer.send("aio-room", b"fourth")
+        async with Consumer(broker.consume, "aio-room", follow=False) as consumer:
+            bodies = [message.body async for message in consumer]
+        assert sorted(bodies) == [b"first", b"fourth", b"second", b"third"]
+
+    run(test)

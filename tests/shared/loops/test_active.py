@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from penstock.shared.errors import InvalidMessage
 from penstock.shared.formats.properties import encode_properties
-from penstock.shared.formats.queue_entry import ENTRY
+from penstock.shared.formats.queue_entry import ENTRY, tags_code
 from penstock.shared.formats.record import Record, encode_record, pack_host
 from penstock.shared.formats.record_crc import body_crc
 from penstock.shared.formats.record_layout import (
@@ -418,6 +418,16 @@ def test_all_at_once_queues_get_the_entries_that_the_walk_gives(
         ]
         of_queue = [each for each in walked if (each.topic, each.queue_id) == key]
         assert entries == [(each.queue_offset, each.entry) for each in of_queue]
+
+
+@pytest.mark.parametrize("tags", [b"\x7f", b"\x80", b"\x00\x80", b"a\x80", b"\xff", "ü".encode()])
+def test_tags_that_are_no_ascii_and_perhaps_no_text_have_one_code(tags: bytes) -> None:
+    """That of RocketMQ, which reads them as text, with a mark for each byte that is none."""
+    raw = piece_of_log([Record("orders", b"", b"TAGS\x01" + tags + b"\x02")], 0)
+    queues = QueueNumbers()
+    _, _, _, rows, _ = dispatch(memoryview(raw), 0, queues)
+    (((_, entry),),) = by_queue(rows, queues).values()
+    assert ENTRY.unpack(entry)[2] == tags_code(tags.decode("utf-8", "replace"))
 
 
 def test_the_walk_of_a_delayed_message_says_when_it_is_due(make_record: RecordMaker) -> None:

@@ -15,9 +15,14 @@ from penstock.shared.errors import StoreDamaged
 from penstock.shared.formats.queue_entry import ENTRY
 from penstock.shared.formats.record import Record
 from penstock.shared.memory.queue_table import QueueKey, QueueTable, create_queue_table
+from penstock.shared.queue.deleted_topics import (
+    DeletedTopic,
+    DeletedTopics,
+    save_deleted_topics,
+)
 from penstock.shared.queue.earlier_entries import load_earlier_entries
 from penstock.shared.queue.known_queues import QueueEnd, load_known_queues
-from penstock.shared.recovery.cut_queues import recover_queues
+from penstock.shared.recovery.cut_queues import forget_topics, recover_queues
 from penstock.shared.store.survey import StoreSurvey
 
 SEGMENT = 4096
@@ -81,6 +86,40 @@ def test_names_that_a_start_has_removed_and_not_synced_are_synced_by_the_next(
     names = {path.name for path in synced if path.parent == store.paths.consume_queue / "orders"}
     assert names == ({"0", "1"} if again else {"1"})
     table.close()
+
+
+@pytest.mark.parametrize("goes_on", [False, True], ids=["whole", "created again, with a message"])
+def test_queues_of_a_deleted_topic_are_put_aside_and_every_name_of_that_is_on_disk(
+    stopped_store: Callable[..., Any],
+    twelve: list[Record],
+    monkeypatch: pytest.MonkeyPatch,
+    goes_on: bool,
+) -> None:
+    """What is synced is synced when it is as it stays: of a directory that has the old names, or
+    has not the new ones, a power failure may bring the queues back, or lose them."""
+    store = stopped_store(twelve, unclean=True)
+    topic, aside = store.paths.queue("orders", 0).parent, store.paths.deleted_queues
+    end = store.starts()[-2 if goes_on else -1]
+    row = DeletedTopic(number=4, topic="orders", log_end=end, at_ms=5, is_done=True)
+    save_deleted_topics(store.paths.deleted_topics, DeletedTopics(4, (row,)))
+    synced, sync = dict[Path, set[str]](), os.fsync
+
+    def note(handle: int) -> None:
+        path = Path(os.readlink(f"/proc/self/fd/{handle}"))
+        if path.is_dir():
+            synced[path] = {each.name for each in path.iterdir()}
+        sync(handle)
+
+    monkeypatch.setattr(os, "fsync", note)
+    with StoreSurvey(store.paths, store.config) as survey:
+        assert forget_topics(survey).rows == (row,)
+        again = forget_topics(survey)
+    assert again.rows == (row,)
+    assert {each.name for each in aside.iterdir()} == ({"4-5-0"} if goes_on else {"4-5-0", "4-5-1"})
+    assert topic.exists() == goes_on
+    for path in (aside, store.paths.consume_queue, *([topic] if goes_on else [])):
+        assert synced[path] == {each.name for each in path.iterdir()}, path
+    assert aside.name in synced[aside.parent]
 
 
 def test_what_queues_say_of_records_that_are_cut_from_the_log_is_not_kept(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 import msgspec
@@ -24,6 +26,9 @@ from penstock.shared.memory.positions import Positions
 from penstock.shared.memory.run_directory import Run, boot_id
 from penstock.shared.memory.transient_store_pool import TransientStorePool
 from penstock.shared.queue.known_queues import WATERMARK, QueueEnd, replace_known_queues
+from penstock.shared.recovery.recover_log import _refuse_lost_log
+from penstock.shared.recovery.witness import hear
+from penstock.shared.store.survey import StoreSurvey
 from penstock.shared.store.watermark import Watermark, make_watermark
 
 SEGMENT = 4096
@@ -536,6 +541,29 @@ def test_queues_without_a_log_are_not_believed(
         path.unlink()
     with pytest.raises(StoreDamaged, match="a part of the log is gone"):
         store.recover()
+
+
+@pytest.mark.parametrize("stray", ["", "x"], ids=["an empty one", "one with bytes"])
+def test_a_log_that_has_its_bytes_is_not_called_lost_for_a_file_that_is_no_segment(
+    stopped_store: Callable[..., Any], twelve: list[Record], stray: str
+) -> None:
+    store = stopped_store(twelve)
+    (store.paths.commit_log / "notes").write_text(stray)
+    with StoreSurvey(store.paths, store.config) as survey:
+        assert survey.problems
+        _refuse_lost_log(survey, hear(survey, None))
+
+
+@pytest.mark.parametrize("kept", [0, 1, 100])
+def test_only_a_last_file_without_a_byte_is_a_lost_part_of_the_log(
+    stopped_store: Callable[..., Any], twelve: list[Record], kept: int
+) -> None:
+    store = stopped_store(twelve)
+    os.truncate(max(store.paths.commit_log.iterdir()), kept)
+    with StoreSurvey(store.paths, store.config) as survey:
+        assert survey.problems
+        with nullcontext() if kept else pytest.raises(StoreDamaged, match="a part of the log"):
+            _refuse_lost_log(survey, hear(survey, None))
 
 
 # --- the pool of the last run ---
