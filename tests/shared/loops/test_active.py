@@ -422,7 +422,7 @@ def test_all_at_once_queues_get_the_entries_that_the_walk_gives(
 
 @pytest.mark.parametrize("tags", [b"\x7f", b"\x80", b"\x00\x80", b"a\x80", b"\xff", "ü".encode()])
 def test_tags_that_are_no_ascii_and_perhaps_no_text_have_one_code(tags: bytes) -> None:
-    """That of RocketMQ, which reads them as text, with a mark for each byte that is none."""
+    """That of RocketMQ, which reads them as text, with a mark in place of each other byte."""
     raw = piece_of_log([Record("orders", b"", b"TAGS\x01" + tags + b"\x02")], 0)
     queues = QueueNumbers()
     _, _, _, rows, _ = dispatch(memoryview(raw), 0, queues)
