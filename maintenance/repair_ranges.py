@@ -283,11 +283,8 @@ class _Walk:
 
     @property
     def vacant(self) -> dict[Queue, list[tuple[int, int]]]:
-        """Slots of each queue that no record names: those before its first one and after its last
-        one, and gaps."""
-        found = {
-            key: [(0, self._first[key]), (end, sys.maxsize)] for key, (end, _) in self._next.items()
-        }
+        """Slots of each queue that no record names: before its first, after its last, and gaps."""
+        found = {k: [(0, self._first[k]), (end, sys.maxsize)] for k, (end, _) in self._next.items()}
         for key, gaps in self._gaps.items():
             found.setdefault(key, []).extend((gap.low, gap.high) for gap in gaps)
         return found

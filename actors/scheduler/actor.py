@@ -36,6 +36,7 @@ from penstock.shared.errors import (
     OffsetOutOfRange,
     PenstockError,
     QueueNotFound,
+    StoreDamaged,
     StoreUnavailable,
     TopicNotFound,
 )
@@ -257,7 +258,9 @@ class Scheduler(Actor):
             batch.owner.settle(batch, True)
             return
         copies = batch.copies
-        if isinstance(result, OffsetOutOfRange):
+        # a search for what an earlier try may have stored has come to damage
+        is_unknown = isinstance(result, StoreDamaged) and stored_after >= 0
+        if isinstance(result, OffsetOutOfRange) or is_unknown:
             self._tell("a message may be delivered twice", result)
             stored_after = -1
         elif len(copies) == 1:

@@ -55,6 +55,29 @@ def test_what_a_level_calls_done_is_stored_at_any_moment_and_it_is_all_in_the_en
     assert counts["undelivered"] == len(lost)
 
 
+def test_what_may_be_stored_is_sent_again_where_damage_keeps_the_writer_from_knowing(
+    scene: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Twice is better than never."""
+    monkeypatch.setattr("penstock.actors.scheduler.levels.ENTRIES_AT_ONCE", 3)
+    monkeypatch.setattr("penstock.actors.scheduler.copies.MOST_IN_FRAME", 2)
+    it = scene()
+    level = it.actor._levels[0]
+    sent = [it.send(Delay(1)) for _ in range(20)]
+    it.until(lambda: level.pending == 20, "their entries")
+    places = [each.physical_offset for each in it.broker.stored(SCHEDULE_TOPIC, 0)]
+    lost = (0, 7, 8, 18, 19)
+    for number in lost:
+        _overwrite_magic(it.broker.paths.commit_log, places[number])
+    it.broker.clock.advance(1000)
+    it.until(lambda: level.done > 6, "some of them")
+    it.crash_writer()
+    it.until(lambda: level.done == 20, "all of them")
+    assert set(it.bodies()) == {sent[number] for number in range(20) if number not in lost}
+    counts = it.broker.positions
+    it.until(lambda: counts["undelivered"] == len(lost), "the counts", ms=50)
+
+
 def _overwrite_magic(log: Path, place: int) -> None:
     """Whoever reads there finds no record."""
     base = max(int(each.name) for each in log.iterdir() if int(each.name) <= place)
