@@ -188,8 +188,10 @@ class Gateway(Actor):
             self._stage.listen(self._connections.handle, may_read)
         if may_read and self._connections.has_more:
             self._more, done = True, done + 1
-        self._pace.note(now_ms, self._sends.taken_now())
-        self._stage.pause_ms = self._pace.pause_ms
+        self._pace.note(now_ms, *self._sends.taken_now())
+        # what is there already need not be waited for: it would only be read later
+        has_left = self._connections.has_left
+        self._stage.pause_ms = 0.0 if has_left else self._pace.pause_ms
         if not done:
             self._queues.rest(now_ms)
         return done

@@ -8,7 +8,8 @@ the gateway sleeps for a moment before it looks.
 A client that waits for answers sends less meanwhile. So spans with a pause and without take turns
 for a while: if as many messages come with it, it is kept until they are compared again. Spans are
 short because on a busy machine ten times as many may come in one tenth of a second as in the next.
-Nothing is known here of what comes: only how much.
+Nothing is known here of what comes: only how much. Where a look leaves something to be read, there
+is nothing to wait for: the caller sees to it.
 """
 
 from __future__ import annotations
@@ -18,8 +19,12 @@ from typing import NamedTuple
 # As many are to come together. Of fuller frames a message costs hardly less.
 GATHERED = 16
 MOST_MS = 2.0
-# With fewer in a ms no pause that is short enough gathers anything.
-FEWEST_PER_MS = 3.0
+# With fewer in a ms no pause that is short enough gathers anything. Of batches the few that it
+# gathers are hundreds of messages; and single messages at that rate are often one thread's, which
+# waits for each answer, and would wait for the comparisons too.
+FEWEST_PER_MS, FEWEST_BATCHES_PER_MS = 3.0, 1.0
+# Requests of as many messages each, on average, are batches.
+BATCH = 8
 # Of what comes without a pause this share has to come with it.
 KEPT = 0.8
 # What is compared: spans of each kind, and how long one lasts.
@@ -29,22 +34,28 @@ AGAIN_MS, COUNT_MS = 2000, 50
 
 
 class _Counted(NamedTuple):
-    """What came in a time, and the looks that found some of it."""
+    """What came in a time, the messages in it, and the looks that found some of it."""
 
     ms: int = 0
     came: int = 0
+    messages: int = 0
     looks: int = 0
 
     def and_also(self, other: _Counted) -> _Counted:
-        return _Counted(self.ms + other.ms, self.came + other.came, self.looks + other.looks)
+        return _Counted(*(own + more for own, more in zip(self, other, strict=True)))
 
     @property
     def per_ms(self) -> float:
         return self.came / max(1, self.ms)
 
     @property
+    def fewest_per_ms(self) -> float:
+        is_batches = self.messages >= BATCH * self.came
+        return FEWEST_BATCHES_PER_MS if is_batches else FEWEST_PER_MS
+
+    @property
     def is_worth_a_pause(self) -> bool:
-        return self.per_ms >= FEWEST_PER_MS and self.came < GATHERED * self.looks
+        return self.per_ms >= self.fewest_per_ms and self.came < GATHERED * self.looks
 
 
 class Pace:
@@ -53,20 +64,21 @@ class Pace:
     def __init__(self) -> None:
         self.pause_ms = 0.0
         self._since_ms = self._until_ms = self._again_ms = 0
-        self._came = self._looks = 0
+        self._came = self._messages = self._looks = 0
         # of a comparison: the spans that are left, the pause, what came with it and without
         self._left, self._tried_ms = 0, 0.0
         self._paused = self._alone = _Counted()
 
-    def note(self, now_ms: int, came: int) -> None:
-        """This many requests have come since the last time."""
+    def note(self, now_ms: int, came: int, messages: int) -> None:
+        """This many requests have come since the last time, with these messages."""
         if came:
             self._came += came
+            self._messages += messages
             self._looks += 1
         if now_ms < self._until_ms:
             return
-        counted = _Counted(now_ms - self._since_ms, self._came, self._looks)
-        self._since_ms, self._came, self._looks = now_ms, 0, 0
+        counted = _Counted(now_ms - self._since_ms, self._came, self._messages, self._looks)
+        self._since_ms, self._came, self._messages, self._looks = now_ms, 0, 0, 0
         if self._left:
             self._compare(counted, now_ms)
         else:
@@ -74,7 +86,7 @@ class Pace:
         self._until_ms = now_ms + (SPAN_MS if self._left else COUNT_MS)
 
     def _go_on(self, counted: _Counted, now_ms: int) -> None:
-        if counted.per_ms < FEWEST_PER_MS / 3:
+        if counted.per_ms < counted.fewest_per_ms / 3:
             self.pause_ms = 0.0
         elif now_ms >= self._again_ms and (self.pause_ms or counted.is_worth_a_pause):
             self._left, self._paused, self._alone = 2 * SPANS, _Counted(), _Counted()

@@ -64,8 +64,8 @@ class SendFrames:
         self._open = ClientFrame(rules)
         self._full: deque[ClientFrame] = deque()
         self._full_bytes = 0
-        # requests of frames that were closed, and of those before that were told of
-        self._closed = self._told = 0
+        # requests and messages of frames that were closed, and of those before that were told of
+        self._closed = self._told = (0, 0)
         self.times = PutTimes()
 
     @property
@@ -77,11 +77,11 @@ class SendFrames:
         """Whether everything that was taken has its answer."""
         return self.sender.is_idle and not (self._open.requests or self._full)
 
-    def taken_now(self) -> int:
-        """How many requests were taken since this was asked last."""
-        taken, self._closed = self._closed + self._open.requests - self._told, 0
-        self._told = self._open.requests
-        return taken
+    def taken_now(self) -> tuple[int, int]:
+        """How many requests were taken since this was asked last, and the messages in them."""
+        (requests, messages), (told, of_told) = self._closed, self._told
+        self._closed, self._told = (0, 0), (self._open.requests, self._open.count)
+        return requests + self._open.requests - told, messages + self._open.count - of_told
 
     # --- in ---
 
@@ -121,7 +121,8 @@ class SendFrames:
     def _close(self) -> None:
         self._full.append(self._open)
         self._full_bytes += self._open.size
-        self._closed += self._open.requests
+        requests, messages = self._closed
+        self._closed = requests + self._open.requests, messages + self._open.count
         self._open = ClientFrame(self._rules)
 
     # --- to the writer and back ---

@@ -98,8 +98,8 @@ class Sends:
         """Whether everything that was taken has its answer."""
         return self._frames.is_idle and not len(self._questions)
 
-    def taken_now(self) -> int:
-        """How many requests were taken since this was asked last."""
+    def taken_now(self) -> tuple[int, int]:
+        """How many requests were taken since this was asked last, and the messages in them."""
         return self._frames.taken_now()
 
     # --- in ---

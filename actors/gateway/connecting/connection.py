@@ -70,6 +70,8 @@ class Connection:
         self.has_said = False
         # whether frames may have come whole that are not taken yet
         self.has_more = False
+        # whether the kernel may have more than was received last
+        self.has_left = False
         # whether it took more than its share of its last turn
         self.is_costly = False
         self._out: deque[bytes | memoryview] = deque()
@@ -139,6 +141,7 @@ class Connection:
 
     def _received(self, now_ms: int) -> bytes | None:
         """What the kernel has; None where that is nothing. Raises NotServed."""
+        self.has_left = False
         try:
             data = self.socket.recv(RECEIVE_BYTES)
         except BlockingIOError:
@@ -148,6 +151,7 @@ class Connection:
         if not data:
             raise NotServed
         self._heard_ms = now_ms
+        self.has_left = len(data) == RECEIVE_BYTES
         if self._offered is not None:
             self._begin(data[0] == FIRST_BYTE, self._offered)
         return data

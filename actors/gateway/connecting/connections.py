@@ -61,6 +61,8 @@ class Connections:
             self._epoll.register(each.fileno(), select.EPOLLIN | select.EPOLLET)
         self._outside = {each.fileno() for each in self._listening}
         self._accept_ms = 0
+        # whether the kernel may have more of what was read in the last turn
+        self.has_left = False
         self._all: dict[int, Connection] = {}
         # with something to be sent since the last flush
         self._dirty: dict[int, Connection] = {}
@@ -109,6 +111,7 @@ class Connections:
 
     def frames(self, now_ms: int, may_read: bool) -> Iterator[tuple[Connection, bytes]]:
         """What has come, a turn's worth; also what can be sent goes on its way."""
+        self.has_left = False
         for handle, events in self._epoll.poll(0, READY_AT_ONCE):
             connection = self._all.get(handle)
             if connection is None:
@@ -143,6 +146,7 @@ class Connections:
         except NotServed as error:
             self.close(connection, str(error))
             return
+        self.has_left = self.has_left or connection.has_left
         if connection.has_said:
             connection.is_costly = self._clock_ms() >= until_ms
         if connection.is_open and connection.unread_bytes:  # a handshake answers by itself

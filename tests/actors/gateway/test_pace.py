@@ -6,7 +6,9 @@ import pytest
 
 from penstock.actors.gateway.pace import (
     AGAIN_MS,
+    BATCH,
     COUNT_MS,
+    FEWEST_BATCHES_PER_MS,
     FEWEST_PER_MS,
     GATHERED,
     KEPT,
@@ -21,10 +23,11 @@ TURN_MS = 0.3
 
 
 class Clients:
-    """As many messages have no answer at any time; a client makes one in `making_ms`."""
+    """As many requests have no answer at any time; a client makes one in `making_ms`."""
 
-    def __init__(self, in_flight: int, making_ms: float) -> None:
+    def __init__(self, in_flight: int, making_ms: float, batch: int = 1) -> None:
         self._making_ms, self._may = making_ms, float(in_flight)
+        self.batch = batch
         self._on_way = 0.0
         self.sent = 0
 
@@ -44,12 +47,13 @@ def looks(pace: Pace, clients: Clients, from_ms: int, ms: int) -> int:
         took_ms = TURN_MS + pace.pause_ms
         now_ms += took_ms
         count += 1
-        pace.note(int(now_ms), clients.between_looks(took_ms))
+        came = clients.between_looks(took_ms)
+        pace.note(int(now_ms), came, came * clients.batch)
     return count
 
 
 class NoPace(Pace):
-    def note(self, now_ms: int, came: int) -> None:
+    def note(self, now_ms: int, came: int, messages: int) -> None:
         """It never pauses."""
 
 
@@ -60,10 +64,11 @@ def test_what_comes_one_by_one_gathers_and_none_the_less_comes() -> None:
     assert paced.sent > 0.95 * other.sent
 
 
+@pytest.mark.parametrize("batch", [1, 64])
 @pytest.mark.parametrize("in_flight", [1, 2, 4, 8, 16, 24, 32])
 @pytest.mark.parametrize("making_ms", [0.01, 0.05, 0.1])
-def test_who_waits_for_answers_is_not_held_up(in_flight: int, making_ms: float) -> None:
-    paced, other = Clients(in_flight, making_ms), Clients(in_flight, making_ms)
+def test_who_waits_for_answers_is_not_held_up(in_flight: int, making_ms: float, batch: int) -> None:
+    paced, other = Clients(in_flight, making_ms, batch), Clients(in_flight, making_ms, batch)
     looks(Pace(), paced, 0, 20_000)
     looks(NoPace(), other, 0, 20_000)
     least = 0.94 if in_flight <= 8 else 0.95 * KEPT
@@ -77,15 +82,28 @@ def test_it_looks_at_once_where_a_pause_is_of_no_use(came: int) -> None:
     pace = Pace()
     step_ms = round(2 / FEWEST_PER_MS) if came == 1 else 1
     for now_ms in range(0, 10_000, step_ms):
-        pace.note(now_ms, came if came > 1 else now_ms // step_ms % 3 // 2)
+        now = came if came > 1 else now_ms // step_ms % 3 // 2
+        pace.note(now_ms, now, now)
         assert pace.pause_ms == 0
+
+
+def test_a_thread_that_waits_for_each_message_is_not_even_compared_where_batches_are() -> None:
+    """At this rate a pause would be a quarter of what it sends, while they are compared."""
+    per_ms = FEWEST_BATCHES_PER_MS
+    single, few, batches = Pace(), Pace(), Pace()
+    paused = [0, 0, 0]
+    for now_ms in range(0, 5000, round(1 / per_ms)):
+        for at, (pace, messages) in enumerate(((single, 1), (few, BATCH - 1), (batches, BATCH))):
+            pace.note(now_ms, 1, messages)
+            paused[at] += pace.pause_ms > 0
+    assert paused[:2] == [0, 0] and paused[2] > 4000 * per_ms
 
 
 def test_a_pause_is_as_long_as_enough_takes_to_come_and_never_longer_than_its_limit() -> None:
     for per_ms in (3, 5, 8, 12, 15):
         pace = Pace()
         for now_ms in range(COUNT_MS + 2 * SPANS * SPAN_MS + 2):
-            pace.note(now_ms, per_ms)
+            pace.note(now_ms, per_ms, per_ms)
         assert pace.pause_ms == pytest.approx(min(MOST_MS, GATHERED / per_ms), rel=0.1)
 
 
@@ -94,7 +112,7 @@ def test_when_no_more_comes_it_pauses_no_longer() -> None:
     looks(pace, Clients(64, 0.1), 0, 1000)
     assert pace.pause_ms > 0
     for counts in (1, 2):
-        pace.note(1000 + counts * COUNT_MS, 0)
+        pace.note(1000 + counts * COUNT_MS, 0, 0)
     assert pace.pause_ms == 0
 
 

@@ -10,6 +10,7 @@ from itertools import count
 
 import pytest
 
+from penstock.actors.gateway.connecting import connection as connection_module
 from penstock.actors.gateway.connecting.connection import (
     IDLE_MS,
     MOST_UNREAD_BYTES,
@@ -239,3 +240,26 @@ def test_after_many_answers_it_is_looked_at_what_all_hold(clients: Clients) -> N
         clients.all.answer_frame(greedy, LARGE)
     clients.all.check(1)
     assert not greedy.is_open
+
+
+def test_it_is_known_whether_the_kernel_may_have_more_than_was_read(
+    clients: Clients, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pause before the next look would only have the rest read later."""
+    monkeypatch.setattr(connection_module, "RECEIVE_BYTES", 2 * len(frame(0)))
+    (_, much), (_, little) = clients.new(), clients.new()
+    much.sendall(b"".join(map(frame, range(5))))
+    seen: list[tuple[int, bool]] = []
+    while sum(taken for taken, _ in seen) < 5:
+        if taken := clients.turn().total():
+            seen.append((taken, clients.all.has_left))
+    assert seen == [(2, True), (2, True), (1, False)]
+    # of whom all was read is no sign of the others, in whichever order they come
+    much.sendall(b"".join(map(frame, range(2))))
+    little.sendall(frame(0))
+    has_left, taken = False, 0
+    while taken < 3:
+        taken += clients.turn().total()
+        has_left |= clients.all.has_left
+    assert has_left
+    assert not clients.turn() and not clients.all.has_left
