@@ -6,8 +6,9 @@ Most of what a short command takes is Python that starts and modules that are im
 of the process of tests (CLONE_PARENT), which waits for it and signals it as any other; it has the
 files, directory, environment and session that were asked for, and runs and ends as a program.
 
-It differs in one thing: modules of other commands are there. So what is about a start is a true
-one: tests/conftest.py says which folders have forks, `_is_plain` which commands.
+It differs in two things: modules of other commands are there, and at its very end the interpreter
+is not taken apart. So what is about a start is a true one: tests/conftest.py says which folders
+have forks, `_is_plain` which commands.
 """
 
 from __future__ import annotations
@@ -38,6 +39,16 @@ AT_START = ("PYTHON", "LD_", "MALLOC_", "GLIBC_", "LC_", "LANG", "TZ", "OPENBLAS
 AT_IMPORT = ("PENSTOCK_PURE",)
 # A fork arms its points by these.
 FAULTS = ("PENSTOCK_FAULTS", "PENSTOCK_FAULTS_FIRED")
+# What nearly all of them import when they are called: a broker, and who asks it.
+LATER = (
+    "difflib",
+    "encodings.ascii",
+    "penstock.client.reading.consumer",
+    "penstock.client.sending.producer",
+    "penstock.shared.config_sources",
+    "penstock.supervisor",
+    "tomllib",
+)
 REQUEST_BYTES = 1 << 17
 ROOM = "0" * (8 << 10)
 _PR_GET_TID_ADDRESS = 40
@@ -173,6 +184,8 @@ def _import_all() -> None:
         if name not in NOT_FORKED:
             importlib.import_module(place.partition(":")[0])
     import_actors(*(row.name for row in ROSTER if row.is_awaited))
+    for name in LATER:
+        importlib.import_module(name)
     del sys.modules[MODULE]  # it is run, as what was not imported yet
     os.environ.clear()
     os.environ.update(before)
@@ -225,7 +238,6 @@ def _become(request: dict[str, Any], streams: list[int]) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     sys.path[0] = request["directory"]
     sys.argv[1:] = request["words"]
-    atexit.register(_leave_modules, dict(sys.modules))
 
 
 def _arm() -> None:
@@ -241,11 +253,18 @@ def _arm() -> None:
                 setattr(module, name, armed.hit)
 
 
-def _leave_modules(modules: dict[str, Any]) -> None:
-    """At the very end: what is shared would be copied to be taken apart, so keep it from that."""
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(modules))
-    for name in modules.keys() - {"sys", "builtins", "__main__"}:
-        sys.modules.pop(name, None)
+def _leave(ended: dict[str, int]) -> None:
+    """When a fork has done all that programs do at their end: leave, as the interpreter would take
+    apart what is shared, and copy it for that."""
+    if "code" not in ended:
+        return  # an exception, which the interpreter prints
+    try:
+        for stream in (sys.stdout, sys.stderr):
+            if stream is not None and not stream.closed:
+                stream.flush()
+    except OSError:
+        return  # the interpreter says so, and has a code for it
+    os._exit(ended["code"])
 
 
 def _show(words: list[str], environment: dict[str, str]) -> None:
@@ -281,8 +300,15 @@ def _opened(number: int, before: io.TextIOWrapper) -> io.TextIOWrapper:
 
 
 if __name__ == "__main__":
+    ended: dict[str, int] = {}
+    atexit.register(_leave, ended)  # the first, so that it is the last to be called
     _import_all()
     gc.freeze()  # what is here now is shared with the forks, so leave its pages alone
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # it is for the tests, which end this
     serve(socket.socket(fileno=int(sys.argv[1])))
-    runpy.run_module(MODULE, run_name="__main__", alter_sys=True)
+    try:
+        runpy.run_module(MODULE, run_name="__main__", alter_sys=True)
+    except SystemExit as left:
+        if left.code is None or isinstance(left.code, int):
+            ended["code"] = left.code or 0
+        raise
