@@ -335,10 +335,23 @@ def _is_foreign(store: StoreDirectory, queue: QueueFiles, slot: int) -> bool | N
     return named != (queue.topic, queue.queue_id, slot)
 
 
+def _is_no_entry(store: StoreDirectory, queue: QueueFiles, slot: int) -> bool:
+    """Whether what stands at a slot leads to more than the rest of a segment, which no record has.
+    What leads past the log may be an entry of a record that the log has lost."""
+    try:
+        ((offset, size, _),) = queue.entries(slot, slot + 1).tolist()
+    except (StoreDamaged, OffsetOutOfRange):
+        return False
+    segment_bytes = store.segments[-1].size if store.segments else 0
+    return bool(segment_bytes) and offset % segment_bytes + size > segment_bytes
+
+
 def _why_misled(store: StoreDirectory, queue: QueueFiles) -> str:
     """A queue's last entries lead to its own messages, or its end is another file's: files of
     queues were mixed up. What leads to no whole record may be ahead of the log, or be lost."""
     end, foreign = queue.max_offset, 0
+    if not store.is_unclean and _is_no_entry(store, queue, end - 1):
+        return f"has bytes at its end, {end}, that are no entry"  # as no broker's stop leaves it
     for slot in range(end - 1, max(queue.first_slot, end - _LOOKED_UP) - 1, -1):
         # one that is ahead of what is on disk, or lost, says nothing about the queue
         is_foreign = _is_foreign(store, queue, slot)

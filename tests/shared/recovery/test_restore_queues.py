@@ -16,6 +16,7 @@ from penstock.maintenance.verify.check import verify_store
 from penstock.shared.clock import SystemClock
 from penstock.shared.config import Config
 from penstock.shared.formats.checkpoint import Checkpoint, encode_checkpoint
+from penstock.shared.formats.queue_entry import ENTRY
 from penstock.shared.formats.record import Record
 from penstock.shared.formats.record_layout import AT_QUEUE_ID, AT_QUEUE_OFFSET
 from penstock.shared.layout import segment_name
@@ -313,6 +314,31 @@ def test_an_entry_that_leads_behind_the_log_of_an_orderly_stop_makes_that_no_dam
     known.paths.known_queues.unlink()
     found = known.recover(run)
     assert (found.quarantined, found.log_end) == ((), known.starts()[-1])
+
+
+@pytest.mark.parametrize("listed", [True, False])
+def test_what_leads_to_more_than_a_segment_has_is_no_end_of_a_queue_that_was_left_in_order(
+    known: Any, listed: bool
+) -> None:
+    """The next message would come after it, and no consumer past it."""
+    before = _queues(known)
+    entry = ENTRY.pack(1 << 50, known.config.mapped_file_size_commit_log_bytes + 1, 7)
+    (_last(known).parent / segment_name(120)).write_bytes(entry + bytes(40))
+    if not listed:
+        known.paths.known_queues.unlink()
+    (found,) = known.recover().restored_queues
+    assert found.startswith("queue orders/0 has bytes at its end, 7, that are no entry: made")
+    assert _queues(known) == before
+    assert known.recover().restored_queues == []
+
+
+def test_an_entry_that_leads_past_the_log_may_be_of_what_the_log_has_lost(known: Any) -> None:
+    """RocketMQ has gone on with the store, and its last segment is gone: to make the queue again
+    would take away what tells of it."""
+    entry = ENTRY.pack(known.starts()[-1] + (1 << 20), 99, 7)
+    (_last(known).parent / segment_name(120)).write_bytes(entry + bytes(40))
+    assert known.recover().restored_queues == []
+    assert _last(known).read_bytes() == entry + bytes(40)
 
 
 def test_an_entry_s_size_is_no_word_on_where_the_log_ends(known: Any) -> None:
