@@ -75,6 +75,12 @@ METRICS = (
         "When no message would be taken any more, if the log grew on as in the last 15 minutes.",
     ),
     _counter("deleted_files", "files", "Expired files that this run has deleted.", "kind"),
+    _counter(
+        "recycled_segments",
+        "files",
+        "Log segments that were made of expired ones.",
+        of="recycled_segments",
+    ),
     # --- clients ---
     _counter("answered_pulls", "answers", "Pulls answered with messages.", of="answered_pulls"),
     _gauge("waiting_pulls", "pulls", "Pulls that wait for messages.", "kind"),
