@@ -1,8 +1,8 @@
 """Expired segments that become the next ones: filled with zeros, and given a new name.
 
 The first write to a block that was only allocated has the file system note, at the next sync, that
-the block is written now. A block that was written before costs nothing but its bytes, so a segment
-that has been one before takes what is synced bit by bit two to three times as fast.
+the block is written now. A block that was written before costs nothing but its bytes: synced bit by
+bit, a segment that has been one before takes a third of the time (`penstock bench bytes`).
 
 RocketMQ does not compare the place that a record names with where it stands. If the records of an
 earlier life lay past the log's end, its recovery would go on with them after a power failure. So

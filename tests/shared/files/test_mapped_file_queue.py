@@ -240,6 +240,23 @@ TestHolding = Holding.TestCase
 TestHolding.settings = settings(max_examples=30, stateful_step_count=40)
 
 
+@pytest.mark.parametrize("replaced", [False, True])
+def test_a_segment_that_has_another_name_now_is_closed_like_a_deleted_one(
+    tmp_path: Path, replaced: bool
+) -> None:
+    """It is used again once nobody has it open."""
+    make_segments(tmp_path, 2)
+    queue = MappedFileQueue(tmp_path, SIZE)
+    queue.view(0, SIZE)
+    os.rename(tmp_path / segment_name(0), tmp_path / "aside")
+    if replaced:
+        make_segments(tmp_path, 1)
+    assert str(tmp_path) in Path("/proc/self/maps").read_text()
+    assert queue.release_deleted(0) == 0
+    assert str(tmp_path) not in Path("/proc/self/maps").read_text()
+    queue.close()
+
+
 def test_a_deleted_segment_gives_its_room_back_when_the_last_view_goes(tmp_path: Path) -> None:
     make_segments(tmp_path, 1)
     queue = MappedFileQueue(tmp_path, SIZE)

@@ -332,6 +332,16 @@ def test_what_leads_to_more_than_a_segment_has_is_no_end_of_a_queue_that_was_lef
     assert known.recover().restored_queues == []
 
 
+def test_after_a_failure_what_is_no_entry_is_cut_and_written_again_without_a_pass_over_the_log(
+    known: Any,
+) -> None:
+    """A power failure leaves half an entry now and then."""
+    known.paths.abort.write_text("1")
+    entry = ENTRY.pack(1 << 50, known.config.mapped_file_size_commit_log_bytes + 1, 7)
+    (_last(known).parent / segment_name(120)).write_bytes(entry + bytes(40))
+    assert known.recover().restored_queues == []
+
+
 def test_an_entry_that_leads_past_the_log_may_be_of_what_the_log_has_lost(known: Any) -> None:
     """RocketMQ has gone on with the store, and its last segment is gone: to make the queue again
     would take away what tells of it."""
