@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from penstock.actors.reader.descriptions import describe
+from penstock.actors.reader.descriptions import describe, list_queues
 from penstock.actors.reader.filter_turns import FilterTurns
 from penstock.actors.reader.filtered_pulls import FilteredPull, FilteredPulls
 from penstock.actors.reader.fresh_records import FreshRecords
@@ -28,10 +28,11 @@ from penstock.shared.names import MAX_QUEUES_PER_TOPIC, check_topic
 from penstock.shared.process.actor import QUIET_TICK_MS, Actor, Stage
 from penstock.shared.process.reception import Reception
 from penstock.shared.queue.found_records import piece_of, places_of, ranges_of
-from penstock.shared.queue.reader import QueueReader, unreadable
+from penstock.shared.queue.reader import QueueReader
 from penstock.shared.store.consumer_filters import ConsumerFilterFile
 from penstock.shared.wire import messages
 from penstock.shared.wire.messages import (
+    ListQueues,
     Pull,
     Pulled,
     Queried,
@@ -59,9 +60,9 @@ LINGER_MS = 500
 
 
 class _Asked(NamedTuple):
-    """A question for a topic's queues that waits until the reput has caught up."""
+    """A question for the queues of topics that waits until the reput has caught up."""
 
-    request: messages.Describe
+    request: messages.Describe | ListQueues
     position: int
     until_ms: int
 
@@ -199,7 +200,8 @@ class Reader(Actor):
             if isinstance(request, Query | QueryById):
                 self._queries.add(peer, request)
                 return
-            check_topic(request.topic)
+            for topic in request.topics if isinstance(request, ListQueues) else (request.topic,):
+                check_topic(topic)
             if isinstance(request, Pull):
                 self._pull(peer, request)
             else:
@@ -335,14 +337,17 @@ class Reader(Actor):
                 answered += 1
         return answered
 
-    def _describe(self, peer: bytes, request: messages.Describe) -> None:
+    def _describe(self, peer: bytes, request: messages.Describe | ListQueues) -> None:
         self._refuse_changed()
         queued, store = self._stage.positions["queued"], self._stage.config.store
+        known = self._queues, self._topics.topics
+        answer: messages.Described | messages.QueueList
         try:
-            answer = describe(request, self._queues, self._topics.topics, store, queued)
+            if isinstance(request, ListQueues):
+                answer = list_queues(request, *known)
+            else:
+                answer = describe(request, *known, store, queued)
         except PenstockError as error:
             self._refuse(peer, request.request, error)
-        except OSError as error:
-            self._refuse(peer, request.request, unreadable(request.topic, error))
         else:
             self._socket.send_multipart((peer, encode(answer)))

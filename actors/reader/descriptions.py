@@ -1,14 +1,20 @@
-"""What a topic's queues hold: the answer to clients that ask before they read."""
+"""What queues hold: the answers to clients that ask before they read."""
 
 from __future__ import annotations
 
-from contextlib import suppress
 from pathlib import Path
 
+from penstock.shared.names import MAX_QUEUES_PER_TOPIC
 from penstock.shared.next_steps import topic_hint
-from penstock.shared.queue.reader import QueueDeleted, QueueReader
+from penstock.shared.queue.reader import QueueDeleted, QueueReader, unreadable
 from penstock.shared.store.topics import Topics
-from penstock.shared.wire.messages import Describe, Described, QueueRange
+from penstock.shared.wire.messages import (
+    Describe,
+    Described,
+    ListQueues,
+    QueueList,
+    QueueRange,
+)
 
 
 def describe(
@@ -17,20 +23,41 @@ def describe(
     """Each queue's first and next offset, and that of the time which is asked for; `queued` is
     from before the look.
 
-    Raises PenstockError, or OSError where the store cannot be read.
+    Raises PenstockError.
     """
-    slots = queues.queues(request.topic)
-    found = []
-    for queue_id in sorted(slots.keys() | set(range(topics.read_queues(request.topic)))):
-        with suppress(QueueDeleted):  # it is not there, then
-            found.append(_range(request, queues, queue_id, slots.get(queue_id)))
+    found = _queues(request.topic, request.at_ms, queues, topics)
     hint = "" if found else topic_hint(request.topic, topics.names() | queues.topics, store)
-    return Described(request.request, request.topic, bool(found), tuple(found), hint, queued)
+    return Described(request.request, request.topic, bool(found), found, hint, queued)
 
 
-def _range(request: Describe, queues: QueueReader, queue_id: int, slot: int | None) -> QueueRange:
+def list_queues(request: ListQueues, queues: QueueReader, topics: Topics) -> QueueList:
+    """The queues of several topics, until they are as many as one topic may have: no question
+    keeps other clients waiting for longer than that one's does. Raises as `describe`."""
+    listed, count = [], 0
+    for topic in request.topics:
+        listed.append(_queues(topic, -1, queues, topics))
+        count += len(listed[-1])
+        if count >= MAX_QUEUES_PER_TOPIC:
+            break
+    return QueueList(request.request, tuple(listed))
+
+
+def _queues(topic: str, at_ms: int, queues: QueueReader, topics: Topics) -> tuple[QueueRange, ...]:
+    slots = queues.queues(topic)
+    found = []
+    for queue_id in sorted(slots.keys() | set(range(topics.read_queues(topic)))):
+        try:
+            found.append(_range(queues, queue_id, slots.get(queue_id), at_ms))
+        except QueueDeleted:
+            pass  # it is not there, then
+        except OSError as error:
+            raise unreadable(topic, error) from error
+    return tuple(found)
+
+
+def _range(queues: QueueReader, queue_id: int, slot: int | None, at_ms: int) -> QueueRange:
     low, high = (0, 0) if slot is None else queues.range(slot)
     at = high
-    if slot is not None and request.at_ms >= 0:
-        at = queues.offset_at(slot, request.at_ms)
+    if slot is not None and at_ms >= 0:
+        at = queues.offset_at(slot, at_ms)
     return QueueRange(queue_id, low, high, at)

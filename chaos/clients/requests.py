@@ -93,6 +93,7 @@ def consume_request(dice: random.Random) -> list[bytes]:
         messages.Pull(number, TOPIC, cursors, 0, 1 << 12, 0),
         messages.Pull(number, TOPIC, cursors, 0, 1 << 12, dice.choice((0, 50)), wanted),
         messages.Describe(number, TOPIC, dice.choice((-1, 0, 1 << 50))),
+        messages.ListQueues(number, (TOPIC, "other")),
         messages.Query(number, TOPIC, key, dice.choice((0, 1, 1 << 40)), low, high, True),
         messages.Query(number, TOPIC, key, 5, low, high, False),
         messages.QueryById(number, dice.choice((_HOST.hex() + "00" * 8, "zz", "0" * 56))),

@@ -30,6 +30,11 @@ from penstock.shared.errors import (
 from penstock.shared.wire.header import Number as Number
 from penstock.shared.wire.header import WireMessage as WireMessage
 from penstock.shared.wire.pulled_parts import Place, UnreadableQueue
+from penstock.shared.wire.queue_messages import Describe as Describe
+from penstock.shared.wire.queue_messages import Described as Described
+from penstock.shared.wire.queue_messages import ListQueues as ListQueues
+from penstock.shared.wire.queue_messages import QueueList as QueueList
+from penstock.shared.wire.queue_messages import QueueRange as QueueRange
 from penstock.shared.wire.topic_messages import CreateTopic as CreateTopic
 from penstock.shared.wire.topic_messages import DeleteTopic as DeleteTopic
 from penstock.shared.wire.topic_messages import DescribeTopic as DescribeTopic
@@ -279,33 +284,6 @@ class Pulled(WireMessage, frozen=True):
     unreadable: tuple[UnreadableQueue, ...] = ()
 
 
-class Describe(WireMessage, frozen=True):
-    """The queues of a topic; with `at_ms` >= 0 also the first offset stored at or after it."""
-
-    request: Number
-    topic: str
-    at_ms: int
-    run: str = ""
-
-
-class QueueRange(WireMessage, frozen=True):
-    """A queue's first offset, its next one, and the one asked for by time, else the next."""
-
-    queue_id: int
-    min_offset: int
-    max_offset: int
-    at_offset: int
-
-
-class Described(WireMessage, frozen=True):
-    request: int
-    topic: str
-    exists: bool
-    queues: tuple[QueueRange, ...]
-    hint: str = ""  # where it does not exist: which do, and how to create it
-    queued: int = -1  # a log offset: until it moves, no queue of any topic has anything new
-
-
 class Query(WireMessage, frozen=True):
     """The newest `max_num` messages of a topic with this key, stored in [begin_ms, end_ms].
 
@@ -340,8 +318,8 @@ TopicRequest = Route | CreateTopic | ListTopics | UpdateTopic | DeleteTopic | De
 ProduceRequest = Hello | Append | OpenRing | TopicRequest
 TopicAnswer = Routed | TopicList | TopicDescribed
 ProduceAnswer = Welcome | RingOpened | Appended | OutOfStep | TopicAnswer | Refused
-ConsumeRequest = Pull | Describe | Query | QueryById
-ConsumeAnswer = Pulled | Described | Queried | Refused
+ConsumeRequest = Pull | Describe | ListQueues | Query | QueryById
+ConsumeAnswer = Pulled | Described | QueueList | Queried | Refused
 
 _Form = TypeVar("_Form")
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import partial
 from typing import Self
 
 from penstock.client.connecting.asker import Asker
@@ -17,9 +18,12 @@ from penstock.shared.next_steps import did_you_mean
 from penstock.shared.wire.messages import (
     Describe,
     Described,
+    ListQueues,
+    QueueList,
     QueueRange,
     decode_consume_answer,
 )
+from penstock.shared.wire.queue_messages import MAX_LISTED_TOPICS
 from penstock.spark import ranges
 from penstock.spark.reading.durable import Durable
 from penstock.spark.reading.queues import GroupOffsets, Queue
@@ -55,13 +59,26 @@ class BrokerView:
         self._topics = None
 
     def queues(self, wanted: Callable[[str], bool]) -> list[Queue]:
-        found: list[Queue] = []
-        for topic in sorted(self._listed()):
-            if not topic.startswith(LIGHT_QUEUE_PREFIX) and wanted(topic):
-                for queue in self.describe(topic).queues:
-                    if queue.max_offset:  # as in a store, where such a queue has no files
-                        found.append(BrokerQueue(self, topic, queue))
-        return found
+        topics = sorted(
+            topic
+            for topic in self._listed()
+            if not topic.startswith(LIGHT_QUEUE_PREFIX) and wanted(topic)
+        )
+        return [
+            BrokerQueue(self, topic, queue)
+            for topic, ranges in self._listed_queues(topics)
+            for queue in ranges
+            if queue.max_offset  # as in a store, where such a queue has no files
+        ]
+
+    def _listed_queues(self, topics: list[str]) -> Iterator[tuple[str, tuple[QueueRange, ...]]]:
+        """The queues of each topic. In few questions: where much is sent, an answer waits until
+        what was acknowledged before has its place, some milliseconds."""
+        while topics:
+            asked = tuple(topics[:MAX_LISTED_TOPICS])
+            said = self._asker.ask(partial(_list_queues, asked), QueueList).topics
+            yield from zip(asked, said, strict=False)
+            topics = topics[len(said) :]
 
     def describe(self, topic: str, at_ms: int = -1) -> Described:
         """Its queues; with `at_ms` also the first offset stored then or later."""
@@ -114,6 +131,10 @@ class BrokerView:
             return Durable(None)
         queued = self.describe(self._any_topic).queued
         return Durable(None if queued < 0 else queued)
+
+
+def _list_queues(topics: tuple[str, ...], number: int, run: str) -> ListQueues:
+    return ListQueues(number, topics, run)
 
 
 class BrokerQueue:

@@ -21,17 +21,21 @@ from penstock.shared.formats.checkpoint import Checkpoint, encode_checkpoint
 from penstock.shared.layout import segment_name
 from penstock.shared.loops.forms import RANGE
 from penstock.shared.memory.queue_table import QueueKey
+from penstock.shared.store.topics import Topics, save_topics
 from penstock.shared.wire.messages import (
     Describe,
     Described,
+    ListQueues,
     Pull,
     Pulled,
+    QueueList,
     QueueSlice,
     Refused,
     Subscription,
     decode_consume_answer,
     encode,
 )
+from penstock.shared.wire.queue_messages import MAX_LISTED_TOPICS
 
 SEGMENT_BYTES = 64 << 10
 MAPPED = {"transient_store_pool_enable": False}
@@ -391,17 +395,42 @@ def test_who_asks_for_a_topic_that_is_not_there_is_told_one_that_is_named_alike(
         assert len(answer.queues) == exists
 
 
-def test_a_question_that_is_asked_again_and_again_is_answered_in_time(
+def test_the_queues_of_several_topics_are_those_of_each(
     running: Callable[..., Any], work: Callable[..., None]
+) -> None:
+    broker, _, client = running()
+    _store(broker, broker.start(Reput), work)
+    ((alone, _),) = client.ask(encode(Describe(7, "orders", -1)))
+    ((answer, _),) = client.ask(encode(ListQueues(8, ("orders", "oders", "orders"))))
+    assert answer == QueueList(8, (alone.queues, (), alone.queues)) and alone.queues
+
+
+@pytest.mark.parametrize(("asked", "listed"), [((600, 423, 1), 3), ((600, 424, 1), 2), ((9, 2), 2)])
+def test_a_list_of_queues_ends_with_the_topic_that_makes_it_as_long_as_a_topics_may_be(
+    running: Callable[..., Any], asked: tuple[int, ...], listed: int
+) -> None:
+    broker, _, client = running()
+    topics = Topics()
+    for number, queues in enumerate(asked):
+        topics.put(f"t{number}", queues, 1)
+    save_topics(broker.paths.topics, topics)
+    broker.positions.initialise("topic_changes", 1)
+    names = tuple(f"t{number}" for number in range(len(asked)))
+    ((answer, _),) = client.ask(encode(ListQueues(7, names)))
+    assert [len(each) for each in answer.topics] == list(asked[:listed])
+
+
+@pytest.mark.parametrize("question", [Describe(7, "orders", -1), ListQueues(7, ("orders",))])
+def test_a_question_that_is_asked_again_and_again_is_answered_in_time(
+    running: Callable[..., Any], work: Callable[..., None], question: Describe | ListQueues
 ) -> None:
     """The reput is stuck, say for a full disk: who asks learns of what is there."""
     broker, reader, client = running()
     _store(broker, broker.start(Reput), work)
     broker.append()
     broker.positions.initialise("flushed", broker.positions["wrote"])
-    question = encode(Describe(7, "orders", -1))
     for _ in range(CATCH_UP_MS // 200):
-        client.ask(question, answers=0)
+        client.ask(encode(question), answers=0)
         deadline = time.monotonic() + HANG_S
         while not reader._asked:  # it may be on its way yet
             assert time.monotonic() < deadline
@@ -409,8 +438,9 @@ def test_a_question_that_is_asked_again_and_again_is_answered_in_time(
         reader.work()
         assert not client.socket.poll(20)
         broker.clock.advance(200)
-    ((answer, _),) = client.ask(question)
-    assert answer.queues[0].max_offset == 1
+    ((answer, _),) = client.ask(encode(question))
+    queues = answer.topics[0] if isinstance(answer, QueueList) else answer.queues
+    assert queues[0].max_offset == 1
 
 
 def test_a_reader_that_ends_tells_those_that_ask_for_a_topic_what_is_there(
@@ -447,6 +477,9 @@ def test_a_reader_that_ends_tells_those_that_ask_for_a_topic_what_is_there(
         (encode(Pull(1, "orders", {-1: 0}, 0, 1, 0)),),
         (encode(Pull(1, "orders", {0: -1}, 0, 1, 0)),),
         (encode(Describe(1, "", 0)),),
+        (encode(ListQueues(1, ())),),
+        (encode(ListQueues(1, ("orders",) * (MAX_LISTED_TOPICS + 1))),),
+        (encode(ListQueues(1, ("orders", "no such/topic"))),),
     ],
 )
 def test_what_is_no_request_is_refused_and_harms_nobody(
