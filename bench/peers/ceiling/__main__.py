@@ -18,6 +18,7 @@ import click
 
 from penstock.bench.peers.brokers.gateway import Gateway, Real
 from penstock.bench.peers.brokers.peer import WRITTEN
+from penstock.bench.peers.brokers.rocketmq import RocketMQ
 from penstock.bench.peers.ceiling.discard import Discard
 from penstock.bench.peers.ceiling.table import HEADS, rows
 from penstock.bench.peers.paced import markdown
@@ -31,22 +32,29 @@ from penstock.shared.errors import MissingDependency
 @click.command()
 @click.option("--runs", type=click.IntRange(min=1), default=3, show_default=True)
 @click.option("--seconds", type=click.FloatRange(min=0.2), default=3.0, show_default=True)
-def main(runs: int, seconds: float) -> None:
+@click.option(
+    "--warm-seconds", type=click.FloatRange(min=0), default=RocketMQ.warm_s, show_default=True
+)
+@click.option("--sizes", default="100,1024", show_default=True, help="Of bodies, in bytes.")
+@click.option("--only", default="", help="For example: batches. What has this in its name.")
+def main(runs: int, seconds: float, warm_seconds: float, sizes: str, only: str) -> None:
     """Measure sends of RocketMQ's Java client to Penstock, RocketMQ and a program that discards."""
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     peers = Gateway(), Real(), Discard()
     sends = {way.kind for way in Discard.ways}
     for peer in peers:
-        peer.ways = tuple(way for way in peer.ways if way.kind in sends)
+        peer.ways = tuple(way for way in peer.ways if way.kind in sends and only in way.name)
+        peer.warm_s = warm_seconds
         try:
             peer.version()
         except MissingDependency as error:
             raise click.ClickException(str(error)) from error
     machines: list[Machine] = []
-    plan = Plan(runs=runs, seconds=seconds)
+    plan = Plan(runs=runs, seconds=seconds, sizes=[int(size) for size in sizes.split(",")])
     with tempfile.TemporaryDirectory(prefix="penstock-peers-") as place:
         found = list(in_turns(peers, WRITTEN, plan, Path(place), machines, say))
-    print(f"{seconds:g} s a run, load average {os.getloadavg()[0]:.1f}\n")
+    load_average = os.getloadavg()[0]
+    print(f"{seconds:g} s a run after {warm_seconds:g} s, load average {load_average:.1f}\n")
     print(markdown(HEADS, list(rows(found))))
 
 
