@@ -8,7 +8,6 @@ be more processes than a machine for measurements has memory for; here the broke
 
 from __future__ import annotations
 
-import select
 import sys
 import time
 from typing import Any
@@ -17,14 +16,12 @@ import msgspec
 import zmq
 
 from penstock.bench.loads.load import ANSWER_TIMEOUT_S, STAMP, Seen, await_go, thinned
+from penstock.bench.loads.seats import Seats
 from penstock.client.core.consumer_core import ConsumerCore
 from penstock.client.core.message import longest_answer_bytes
 from penstock.shared.formats.compression import MAX_BODY_BYTES
 from penstock.shared.loops.active import has_message
 from penstock.shared.wire.sockets import dial
-
-# Between two looks at all sockets, whatever was heard of them.
-SWEEP_S = 0.1
 
 
 class FollowMany(msgspec.Struct, frozen=True):
@@ -75,20 +72,14 @@ class Loop:
     """Serves all consumers of a process."""
 
     def __init__(self, order: FollowMany) -> None:
-        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads=1)
-        self._context.max_sockets = order.consumers + 16
-        self.seats = [Seat(self._context, order) for _ in range(order.consumers)]
-        self._by_handle = {int(seat.socket.fd): seat for seat in self.seats}
-        self._epoll = select.epoll()
-        for handle in self._by_handle:
-            self._epoll.register(handle, select.EPOLLIN | select.EPOLLET)
+        self._seats = Seats(lambda context, _: Seat(context, order), order.consumers)
+        self.seats = self._seats.all
 
     def run(self, count: int) -> None:
         """Until each has taken `count` messages in all. Raises SystemExit where they do not come,
         or more do."""
-        heard = swept = time.monotonic()
-        seats: list[Seat] = self.seats
-        waiting = set(self.seats)
+        heard = time.monotonic()
+        seats, waiting = self.seats, set(self.seats)
         while waiting:
             now = time.monotonic()
             for seat in seats:
@@ -98,10 +89,7 @@ class Loop:
                     heard = now
                 if seat.taken >= count:
                     waiting.discard(seat)
-            ready = self._epoll.poll(SWEEP_S)
-            seats = [self._by_handle[handle] for handle, _ in ready]
-            if now - swept > SWEEP_S:
-                seats, swept = self.seats, now
+            seats = self._seats.heard()
             if now > heard + ANSWER_TIMEOUT_S:
                 raise SystemExit(f"{len(waiting)} consumers wait for messages that do not come")
         if more := [seat.taken for seat in self.seats if seat.taken > count]:

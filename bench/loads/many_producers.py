@@ -8,7 +8,6 @@ be more processes than a machine for measurements has memory for; here the broke
 
 from __future__ import annotations
 
-import select
 import sys
 import time
 from itertools import cycle
@@ -18,6 +17,7 @@ import msgspec
 import zmq
 
 from penstock.bench.loads.load import ANSWER_TIMEOUT_S, Seen, await_go, body_of, thinned
+from penstock.bench.loads.seats import Seats
 from penstock.client.core.sending.encoding import BatchMessage, Encoder
 from penstock.client.core.sending.frame_ring import FrameRing
 from penstock.client.core.sending.frames import SendFuture
@@ -30,8 +30,6 @@ from penstock.shared.loops.forms import NO_ROOM
 from penstock.shared.wire.sockets import PRODUCE_ANSWER_BYTES, dial
 
 LOOPBACK = bytes((127, 0, 0, 1))
-# Between two looks at all sockets, whatever was heard of them.
-SWEEP_S = 0.1
 
 
 class SendMany(msgspec.Struct, frozen=True):
@@ -102,13 +100,8 @@ class Loop:
     """Serves all producers of a process."""
 
     def __init__(self, order: SendMany) -> None:
-        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads=1)
-        self._context.max_sockets = order.producers + 16
-        self.seats = [Seat(self._context, order, at) for at in range(order.producers)]
-        self._by_handle = {int(seat.socket.fd): seat for seat in self.seats}
-        self._epoll = select.epoll()
-        for handle in self._by_handle:
-            self._epoll.register(handle, select.EPOLLIN | select.EPOLLET)
+        self._seats = Seats(lambda context, at: Seat(context, order, at), order.producers)
+        self.seats = self._seats.all
 
     @property
     def sent(self) -> int:
@@ -117,17 +110,12 @@ class Loop:
     def run(self, seconds: float) -> None:
         """Send for this long, then wait for all answers. Raises SystemExit where some do not come,
         or a message has failed."""
-        began = swept = time.monotonic()
-        until = began + seconds
-        seats: list[Seat] = self.seats
-        waiting = set(self.seats)
+        until = time.monotonic() + seconds
+        seats, waiting = self.seats, set(self.seats)
         while waiting:
             now = time.monotonic()
             self._serve(seats, now < until, waiting)
-            ready = self._epoll.poll(SWEEP_S)
-            seats = [self._by_handle[handle] for handle, _ in ready]
-            if now - swept > SWEEP_S:
-                seats, swept = self.seats, now
+            seats = self._seats.heard()
             if now > until + ANSWER_TIMEOUT_S:
                 raise SystemExit(f"{len(waiting)} producers have no answer")
         if lost := [found for seat in self.seats if (found := seat.core.failures.take())]:
