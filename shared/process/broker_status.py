@@ -78,8 +78,7 @@ def _retention(values: dict[str, int], clock_held_ms: int) -> dict[str, int | st
     All from one reading of the page, so that its numbers are the ones that "positions" shows.
     """
 
-    error = values["clean_error"]
-    state = "the disk is full: no message is taken" if values["disk_full"] else "messages are taken"
+    error, state = values["clean_error"], _taking(values)
     return {
         "log_start": values["log_start"],
         "log_end": values["wrote"],
@@ -89,3 +88,14 @@ def _retention(values: dict[str, int], clock_held_ms: int) -> dict[str, int | st
         "clock_held_ms": clock_held_ms,
         "state": f"{state}; deleting failed: {os.strerror(error)}" if error else state,
     }
+
+
+def _taking(values: dict[str, int]) -> str:
+    """Whether messages are taken; what keeps them out until a restart comes first."""
+    if error := values["flush_error"]:
+        return f"a flush failed ({os.strerror(error)}): no message is taken until a restart"
+    if values["read_only"]:
+        return "the log is damaged: no message is taken"
+    if error := values["commit_error"]:
+        return f"the log cannot be written ({os.strerror(error)}), and that is tried again"
+    return "the disk is full: no message is taken" if values["disk_full"] else "messages are taken"

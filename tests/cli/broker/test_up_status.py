@@ -14,7 +14,10 @@ from typing import Any
 
 import pytest
 
+from penstock.chaos.broker import Broker
 from penstock.client import Producer
+from penstock.shared.errors import StoreUnavailable
+from penstock.shared.faults import VARIABLE
 from penstock.shared.layout import StorePaths
 from penstock.shared.memory.positions import POSITIONS, STATES
 from penstock.shared.memory.roster import ACTORS, ROSTER
@@ -89,6 +92,20 @@ def test_the_table_says_the_same_for_people(broker: Any) -> None:
         assert name in done.stdout
     for position in POSITIONS:
         assert position.meaning in done.stdout
+
+
+def test_status_says_when_no_message_is_taken_any_more(tmp_path: Path) -> None:
+    broker = Broker(tmp_path, {}, environment={VARIABLE: "flush.before_msync=error:EROFS"})
+    try:
+        broker.start()
+        assert status(broker.store)["retention"]["state"] == "messages are taken"
+        with Producer(broker.produce) as producer, pytest.raises(StoreUnavailable, match="flush"):
+            producer.send("orders", b"x", ack="durable").result(WAIT_S)
+        said = "a flush failed (Read-only file system): no message is taken until a restart"
+        assert status(broker.store)["retention"]["state"] == said
+        assert said in penstock("status", "--store", broker.store).stdout
+    finally:
+        broker.clear()
 
 
 @pytest.mark.parametrize("output", ["table", "json"])
