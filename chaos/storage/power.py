@@ -51,7 +51,9 @@ SETTINGS: dict[str, object] = {
     "max_hash_slot_num": 50,
     "max_index_num": 200,
     "flush_interval_consume_queue_ms": 50,
-    "flush_consume_queue_least_pages": 0,
+    # every second round leaves out queues that have grown by little
+    "flush_consume_queue_least_pages": 1,
+    "flush_consume_queue_thorough_interval_ms": 100,
 }
 # the last flushes of a run, those of an orderly stop among them, are looked at more than others
 _LAST_FLUSHES = 30
