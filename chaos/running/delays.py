@@ -16,13 +16,17 @@ from signal import SIGKILL, SIGSTOP
 
 from penstock.chaos.arena import Arena, any_settings
 from penstock.chaos.broker import SMALL, Broker, fixed_ports
-from penstock.chaos.running.delay_load import DelayLoad
+from penstock.chaos.running.delay_load import SOON_MS, DelayLoad
+from penstock.shared.faults import VARIABLE
 from penstock.shared.memory.roster import ACTORS
 
 # Of a round.
 STRIKES = 10
 # What is struck, and how often of a hundred times; "other" is any actor.
 STRUCK = {"scheduler": 45, "writer": 15, "other": 20, "broker": 20}
+# A writer finds that a message may be recalled, and stands still until it is due: what it told the
+# scheduler before has to hold it back.
+LATE_RECALLS = {VARIABLE: f"write.recall_checked=delay:{2 * SOON_MS}@1x20"}
 
 
 def delays_round(arena: Arena, dice: random.Random, replay: str) -> None:
@@ -41,7 +45,7 @@ def run_delays(
     Raises PenstockError when it does not come back.
     """
     struck = Counter[str]()
-    broker = Broker(place, {**SMALL, **settings, **fixed_ports()})
+    broker = Broker(place, {**SMALL, **settings, **fixed_ports()}, environment=LATE_RECALLS)
     broker.start()
     load = DelayLoad(broker, dice)
     try:

@@ -830,6 +830,12 @@ def recalls_not_waited_for(timers: Any) -> None:
     timers.Timers._may_take = lambda self, now_ms, recalled: now_ms
 
 
+@canary("actors.writer.system_records", "delays")
+def recalls_not_announced(system_records: Any) -> None:
+    """A recall is stored without a word to the scheduler that one comes."""
+    system_records.RECALL_COMING = 0
+
+
 @canary("actors.coordinator.claims", "members")
 def queues_given_to_whoever_asks(claims: Any) -> None:
     """A queue is given to a member while another one has it."""
