@@ -42,17 +42,21 @@ def die_in_groups(arena: Arena, place: Path, dice: random.Random, armed: Armed) 
     producer = BlockProducer(broker.produce)
     producer.create_topic(TOPIC, QUEUES)
     load = GroupLoad(find_running(broker.store), dice, producer)
+    deaths = 0
     try:
 
         def moved() -> None:
+            nonlocal deaths
             arena.moved()
             for _ in range(20):
                 load.step()
+                if (fired := len(armed.fired())) != deaths:
+                    deaths = fired
+                    load.check_known()  # the next steps may cover what is lost
 
         wrong = armed.await_all(broker, moved)
-        wrong += load.wrong
-        load.check_described()
-        return wrong + load.wrong
+        load.check_known()
+        return wrong + load.wrong + load.unanswered()
     finally:
         load.close()
         producer.close()
@@ -161,18 +165,21 @@ class GroupLoad:
             self.wrong.append(f"{member.name} has lost queue {each.queue_id}, which nobody took")
             member.claims.pop(each.queue_id, None)
 
-    def check_described(self) -> None:
-        """What the coordinator says of the group in the end is what was answered."""
+    def check_known(self) -> None:
+        """What the coordinator knows of members, and says of the group, is what was answered."""
+        for member in self._members:
+            self._join(member)
         member = self._members[0]
-        self._join(member)
         self._claim(member)  # it is answered when all blocks are followed
         answer = member.ask(lambda number: words.DescribeGroup(number, GROUP))
         for queue in answer.queues if isinstance(answer, words.GroupInfo) else ():
             known = self._possible[queue.queue_id] | {-1}
             if queue.topic == TOPIC and queue.offset not in known:
                 self.wrong.append(f"queue {queue.queue_id} is at {queue.offset}, and not {known}")
-        if not any(self._answered.values()):
-            self.wrong.append("no commit was answered")
+
+    def unanswered(self) -> list[str]:
+        """The complaint of a load that has shown nothing."""
+        return [] if any(self._answered.values()) else ["no commit was answered"]
 
     def close(self) -> None:
         for member in self._members:
