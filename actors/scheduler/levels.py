@@ -55,15 +55,13 @@ class Level:
         if self.next < low:  # expired: RocketMQ passes over them, too
             self._pass_over(low - self.next)
             self.next = low
-        if self.next >= high:
-            self.due_ms = -1
-            return 0
         stop = min(high, self.next + ENTRIES_AT_ONCE)
-        return self._put(self._around.queues.entries(slot, self.next, stop), now_ms, monotonic_ms)
+        raw = self._around.queues.entries(slot, self.next, stop) if self.next < stop else b""
+        return self._put(raw, now_ms, monotonic_ms)
 
     def _put(self, raw: bytes, now_ms: int, monotonic_ms: int) -> int:
-        sure: list[tuple[Copy, Any]] = []
-        unsure: list[tuple[Copy, Any]] = []
+        copies: list[tuple[Copy, Any]] = []
+        are_doubtful = False
         size, first = 0, self.next
         self.due_ms = -1
         for position, length, due_ms in ENTRY.iter_unpack(raw):
@@ -82,12 +80,11 @@ class Level:
             size += len(copy.record)
             # one that is due later is put because the clock was set back: it has no time to go by
             doubtful = self._around.doubt.holds(due_ms if due_ms <= now_ms else 0, position)
-            if not doubtful and unsure:
-                self._send(unsure, True)
-                unsure = []
-            (unsure if doubtful else sure).append((copy, self.next))
-        self._send(unsure, True)
-        self._send(sure, False)
+            if doubtful != are_doubtful:
+                self._send(copies, are_doubtful)
+                copies, are_doubtful = [], doubtful
+            copies.append((copy, self.next))
+        self._send(copies, are_doubtful)
         if not self._batches:
             self.done = self.next
         return self.next - first
