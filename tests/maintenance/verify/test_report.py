@@ -51,3 +51,23 @@ def test_a_problem_past_the_most_that_are_listed_counts_and_gives_advice() -> No
     assert (len(found.problems), found.problem_count) == (MAX_LISTED, MAX_LISTED + 1)
     assert {each.kind for each in found.problems} == {"index-item"}
     assert found.advice(StorePaths(Path("/store"))) == [REPAIR]
+
+
+def test_what_parts_of_a_check_have_found_is_told_as_if_one_had_found_it() -> None:
+    """One has more than are listed, and has its only kind of damage among those."""
+    parts, whole = [Findings() for _ in range(4)], Findings()
+    first, _, many, last = parts
+    found = [(first, "checkpoint-size"), (first, "index-item"), (last, "queue-entry-missing")]
+    found[2:2] = [(many, "index-item")] * (MAX_LISTED + 1) + [(many, "log-damage")]
+    for number, (part, kind) in enumerate(found):
+        for each in part, whole:
+            each.report(kind, ("a file", number), number, "why")
+    together = Findings()
+    assert not together.kinds and not together.log_damaged
+    for part in parts:
+        together.join(part.problems, part.problem_count, part.kinds)
+        assert together.log_damaged == (part in (many, last)), "what came before is not forgotten"
+    assert together.problems == whole.problems and together.problem_count == len(found)
+    assert together.kinds == whole.kinds == sorted({kind for _, kind in found})
+    paths = StorePaths(Path("/store"))
+    assert together.advice(paths) == whole.advice(paths) == [REPAIR]

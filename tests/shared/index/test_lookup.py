@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import struct
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,13 +14,14 @@ from hypothesis import strategies as st
 
 from penstock.maintenance.store_query import StoreQuery
 from penstock.shared.errors import InvalidArgument, MessageNotFound
-from penstock.shared.formats.index_layout import Geometry
+from penstock.shared.formats.index_layout import HEADER, ITEM, SLOT_BYTES, Geometry
 from penstock.shared.formats.message_id import offset_message_id
 from penstock.shared.formats.properties import decode_properties, encode_properties
 from penstock.shared.formats.record import Record, decode_record
 from penstock.shared.formats.record_check import Kind
 from penstock.shared.formats.record_layout import SYS_TRANSACTION_ROLLBACK
 from penstock.shared.index.directory import index_files
+from penstock.shared.index.lookup import IndexView, KeyQuery, look_up
 from penstock.shared.recovery.build_index import rebuild_index
 from penstock.shared.store.directory import StoreDirectory
 
@@ -115,7 +118,27 @@ def test_times_count_to_the_second_from_the_files_beginning(
     assert found(1, 999) == []
     assert found(1, 2000) == [1000, 2500]
     assert found(2001, 8999) == []
+    assert found(9000, 9000) == [9000]
     assert found(9001, 20_000) == [] and found(-5000, -1) == []
+
+
+@pytest.mark.parametrize("seconds", [0, -1])
+@pytest.mark.parametrize("previous", range(-1, 9))
+def test_a_link_that_leads_to_no_older_item_ends_a_chain(
+    indexed: Callable[[list[Record]], Path], make_record: Make, previous: int, seconds: int
+) -> None:
+    """Seven items fill the file; the fifth leads elsewhere, or says a time that none has."""
+    root = indexed([_record(make_record, "a", "", ST + n) for n in range(1, 8)])
+    (file,) = index_files(root / "index")
+    raw = bytearray(file.read_bytes())
+    at = TINY.item_at(5)
+    code, offset, _, before = ITEM.unpack_from(raw, at)
+    assert before == 4, "else this shows nothing"
+    ITEM.pack_into(raw, at, code, offset, seconds, previous)
+    file.write_bytes(raw)
+    found = [r.store_timestamp_ms - ST for r in _query(root, "a")]
+    older = range(1, previous + 1) if previous < 5 else ()
+    assert found == ([*older, 5, 6, 7] if not seconds else [6, 7])
 
 
 def test_a_key_of_many_files_is_found_in_all_of_them_and_only_there(
@@ -126,6 +149,100 @@ def test_a_key_of_many_files_is_found_in_all_of_them_and_only_there(
     assert len(_query(root, "a")) == 60
     assert [r.store_timestamp_ms for r in _query(root, "a", 3)] == [ST + 570, ST + 580, ST + 590]
     assert _query(root, "b") == []
+
+
+@pytest.mark.parametrize("first", [-1, 0, 1, 4, 7, 8, 9])
+def test_a_slot_that_leads_to_no_item_has_none(
+    indexed: Callable[[list[Record]], Path], make_record: Make, first: int
+) -> None:
+    root = indexed([_record(make_record, "a", "", ST + n) for n in range(1, 8)])
+    (file,) = index_files(root / "index")
+    raw = bytearray(file.read_bytes())
+    for slot in range(TINY.slots):
+        struct.pack_into(">i", raw, HEADER.size + slot * SLOT_BYTES, first)
+    file.write_bytes(raw)
+    found = [r.store_timestamp_ms - ST for r in _query(root, "a")]
+    assert found == [*range(1, first + 1 if first < 8 else 0)]
+
+
+def test_of_too_many_bytes_the_newest_are_answered_and_one_in_any_case(
+    indexed: Callable[[list[Record]], Path], make_record: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = indexed([_record(make_record, "a", "", ST + n) for n in range(5)])
+    size = _query(root, "a")[0].total_size
+    for most_bytes, count in ((1, 1), (2 * size - 1, 1), (2 * size, 2), (4 * size, 4)):
+        monkeypatch.setattr("penstock.shared.index.lookup.MAX_ANSWER_BYTES", most_bytes)
+        assert [r.store_timestamp_ms - ST for r in _query(root, "a")] == [*range(5 - count, 5)]
+
+
+@pytest.mark.parametrize(("count", "pauses"), [(1, 1), (2, 2), (3, 2), (7, 4), (8, 5)])
+def test_a_walk_along_others_items_pauses_now_and_then(
+    indexed: Callable[[list[Record]], Path],
+    make_record: Make,
+    monkeypatch: pytest.MonkeyPatch,
+    count: int,
+    pauses: int,
+) -> None:
+    """After each second one here, and after a file: seven fill one."""
+    monkeypatch.setattr("penstock.shared.index.lookup._STRIDE", 2)
+    monkeypatch.setattr(f"{__name__}.TINY", Geometry(1, 8))
+    root = indexed([_record(make_record, "a", "", ST + n) for n in range(count)])
+    view = IndexView(root / "index", Geometry(1, 8))
+    query = KeyQuery("orders", "another", 64, 0, EVER, False)
+    assert len(list(look_up(view.files(), query, lambda offset, size: b""))) == pauses
+    view.close()
+
+
+def test_files_with_the_same_times_are_all_looked_through(
+    indexed: Callable[[list[Record]], Path], make_record: Make
+) -> None:
+    root = indexed([_record(make_record, "a", "", ST) for _ in range(20)])
+    assert len(index_files(root / "index")) == 3
+    assert len(_query(root, "a", 64, ST, ST)) == 20
+
+
+def test_files_that_expire_as_a_query_begins_hide_no_other(
+    indexed: Callable[[list[Record]], Path], make_record: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are listed, and gone when they are opened, in any order."""
+    root = indexed([_record(make_record, "a", "", ST + 10 * n) for n in range(60)])
+    for kept in sorted(path.name for path in index_files(root / "index")):
+        place = shutil.copytree(root / "index", root / f"index-{kept}")
+
+        def list_and_expire(directory: Path, kept: str = kept) -> list[Path]:
+            found = index_files(directory)
+            for path in found:
+                if path.name != kept:
+                    path.unlink()
+            return found
+
+        view = IndexView(place, TINY)
+        with monkeypatch.context() as patch:
+            patch.setattr("penstock.shared.index.lookup.index_files", list_and_expire)
+            assert [each.path.name for each in view.files()] == [kept]
+        view.close()
+
+
+def test_files_that_are_deleted_are_closed_and_the_others_stay(
+    indexed: Callable[[list[Record]], Path], make_record: Make
+) -> None:
+    root = indexed([_record(make_record, "a", "", ST + 10 * n) for n in range(60)])
+
+    def opened() -> set[str]:
+        links = [os.readlink(each) for each in Path("/proc/self/fd").iterdir() if each.is_symlink()]
+        return {Path(each).name for each in links if each.startswith(f"{root}/index/")}
+
+    view = IndexView(root / "index", TINY)
+    files = sorted(path.name for path in index_files(root / "index"))
+    assert [each.path.name for each in view.files()] == files[::-1]
+    for name in files[:-2]:
+        (root / "index" / name).unlink()
+    assert len(opened()) == len(files)
+    view.release_deleted()
+    assert opened() == {*files[-2:]}
+    assert [each.path.name for each in view.files()] == files[:-3:-1]
+    view.close()
+    assert opened() == set()
 
 
 def test_keys_with_the_same_hash_are_told_apart(

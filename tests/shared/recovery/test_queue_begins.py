@@ -18,6 +18,7 @@ from penstock.maintenance.repair import repair_store
 from penstock.maintenance.verify.check import verify_store
 from penstock.shared.clock import SystemClock
 from penstock.shared.formats.record import Record
+from penstock.shared.formats.record_layout import AT_QUEUE_OFFSET
 from penstock.shared.queue.deleted_topics import DeletedTopic, DeletedTopics
 from penstock.shared.recovery.recover_log import recover_store
 from penstock.shared.recovery.restore_queues import find_late_queues
@@ -169,6 +170,23 @@ def test_of_two_queues_each_that_has_lost_its_first_files_is_named_and_no_other(
         for queue, gone in enumerate((first, second))
         if gone
     }
+
+
+@pytest.mark.parametrize(("slots", "is_late"), [((0, 7), True), ((7, 0), True), ((2, 2), False)])
+def test_a_message_of_a_slot_before_the_first_is_missed_and_none_of_a_later_one(
+    store: Callable[..., Any], slots: tuple[int, int], is_late: bool
+) -> None:
+    """A queue offset may have lost a bit: to make the queue again would change nothing."""
+    made = store()
+    _files(made)[0].unlink()
+    log = made.log()
+    for number, slot in zip((0, 2), slots, strict=True):
+        at = made.starts()[number] + AT_QUEUE_OFFSET
+        log[at : at + 8] = slot.to_bytes(8, "big")
+    made.write_log(log)
+    with StoreSurvey(made.paths, made.config) as survey:
+        found = find_late_queues(survey, {}, survey.segments[-1].end, {})
+    assert found.keys() == ({(TOPIC.encode(), 0)} if is_late else set())
 
 
 def test_what_the_log_has_of_a_deleted_topic_is_not_missed(store: Callable[..., Any]) -> None:

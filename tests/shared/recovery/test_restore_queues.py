@@ -390,15 +390,18 @@ def test_a_queue_that_has_gone_on_since_its_list_is_made_again_where_its_entry_i
 def test_what_a_deleted_topic_has_in_the_log_hides_nothing_of_the_next_queue(
     stopped_store: Callable[..., Any], twelve: list[Record]
 ) -> None:
-    store = stopped_store([msgspec.structs.replace(twelve[0], topic="gone"), *twelve])
+    gone = msgspec.structs.replace(twelve[0], topic="gone", body=b"x")
+    # before each message, so that in no piece of the log both queues come first
+    store = stopped_store([record for each in twelve for record in (gone, each)])
     *_, last, good_to = store.starts()
     raw = bytearray(_last(store).read_bytes())
     raw[80:88] = last.to_bytes(8, "big")  # another's, so that all of the log is read
     _last(store).write_bytes(raw)
-    _flip(_last(store), 5 * 20)
+    for queue in (0, 1):
+        _flip(_last(store, queue), 5 * 20)
     with StoreSurvey(store.paths, store.config) as survey:
         found = find_doubted_queues(survey, good_to, {"gone": good_to})
-    assert [*found] == [(b"orders", 0)]
+    assert found.keys() == {(b"orders", 0), (b"orders", 1)}
 
 
 @pytest.mark.parametrize("position", [UNKNOWN, "its last record"])
@@ -442,6 +445,52 @@ def test_a_queue_that_neither_list_nor_topics_have_is_missed_if_the_log_has_seve
     assert lost.keys() == {(b"orders", 1)}
 
 
+@pytest.mark.parametrize("listed", [set(), {"orders/1", "others/1"}], ids=["none", "some"])
+def test_where_lines_are_lost_a_queue_without_files_is_missed_if_its_topic_has_it(
+    stopped_store: Callable[..., Any], make_record: Callable[..., Record], listed: set[str]
+) -> None:
+    """Of a topic that no file has it is missed if the log has several messages of it. A number that
+    the topic does not have is a bit that has flipped in a record, however often."""
+    counts = {("orders", 0): 2, ("orders", 1): 1, ("orders", 2): 3}
+    counts |= {("others", 0): 1, ("others", 1): 2, (TIMER_TOPIC, 0): 1}
+    store = stopped_store(
+        [
+            make_record(topic=topic, queue_id=queue_id)
+            for (topic, queue_id), count in counts.items()
+            for _ in range(count)
+        ]
+    )
+    store.paths.topics.parent.mkdir(exist_ok=True)
+    topics = Topics()
+    topics.put("orders", 2, 0)
+    save_topics(store.paths.topics, topics)
+    shutil.rmtree(store.paths.consume_queue)
+    store.paths.consume_queue.mkdir()
+    missed = {("orders", 0), ("orders", 1), ("others", 1), (TIMER_TOPIC, 0)}
+    end = store.starts()[-1]
+    with StoreSurvey(store.paths, store.config) as survey:
+        found = find_unlisted_queues(survey, listed, end, {}, whole=False)
+        assert find_unlisted_queues(survey, set(), end, {}, whole=True) == {}
+    assert {(topic.decode(), queue_id) for topic, queue_id in found} == {
+        each for each in missed if "{}/{}".format(*each) not in listed
+    }
+    assert all(why == "ends at 0, and the log has more of it" for _, why in found.values())
+
+
+@pytest.mark.parametrize("listed", [True, False])
+def test_what_the_list_says_of_a_queue_counts_whatever_a_record_says(
+    known: Any, listed: bool
+) -> None:
+    """Its offset has lost a bit: the queue would be made again at each start, and have no more."""
+    log = known.log()
+    log[known.starts()[10] + AT_QUEUE_OFFSET + 7] ^= 0x40
+    known.write_log(log)
+    names = {"orders/0", "orders/1"} if listed else {"orders/1"}
+    with StoreSurvey(known.paths, known.config) as store:
+        found = find_unlisted_queues(store, names, known.starts()[-1], {}, whole=True)
+    assert [*found] == ([] if listed else [(b"orders", 0)])
+
+
 def test_a_record_that_another_queue_had_takes_no_slot_of_one_that_is_made_again(
     known: Any,
 ) -> None:
@@ -459,6 +508,14 @@ def test_half_an_entry_of_a_message_that_is_dispatched_again_is_no_lost_end(know
     (_last(known).parent / f"{120:020d}").write_bytes(half + bytes(40))
     with StoreSurvey(known.paths, known.config) as store:
         assert find_doubted_queues(store, known.starts()[-1], {}) == {}
+
+
+def test_a_queue_that_has_nothing_at_its_end_is_in_no_doubt(known: Any) -> None:
+    """It is whole, or the list knows better. The log is not read, and may end with its files."""
+    HARM["its last entry is gone"](known)
+    with StoreSurvey(known.paths, known.config) as store:
+        for good_to in (known.starts()[-1], store.segments[-1].end):
+            assert find_doubted_queues(store, good_to, {}) == {}
 
 
 def test_a_queue_whose_messages_have_expired_goes_on_where_it_was(
