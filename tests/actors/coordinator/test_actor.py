@@ -29,6 +29,7 @@ from penstock.actors.reput import Reput
 from penstock.actors.writer import Writer
 from penstock.shared.memory.queue_table import QueueTable
 from penstock.shared.queue.deleted_topics import NONE, save_deleted_topics
+from penstock.shared.store.rocketmq_json import parse_fastjson
 from penstock.shared.store.topics import Topics, load_topics, save_topics
 from penstock.shared.wire import group_messages as words
 from penstock.shared.wire.messages import Refused, encode
@@ -673,6 +674,25 @@ def test_a_topic_that_gets_more_queues_is_told_to_its_groups(
     told = first.hear()
     assert told.topics == (words.TopicQueues(TOPIC, 6),) and told.version > version
     assert not other.socket.poll(20)
+
+
+def test_a_queue_that_its_topic_has_no_more_is_given_to_nobody_though_its_offset_is_known(
+    coordinator: Callable[..., Started],
+) -> None:
+    broker, actor, member = coordinator()
+    first, second = member("a"), member("b")
+    first.join()
+    claims = first.claim(1, 2, 3).queues
+    assert first.commit(*((each.queue_id, 0, each.epoch) for each in claims)).lost == ()
+    first.leave()
+    document = parse_fastjson(broker.paths.topics.read_text())
+    document["topicConfigTable"][TOPIC] |= {"readQueueNums": 2, "writeQueueNums": 2}
+    broker.paths.topics.write_text(json.dumps(document))
+    broker.clock.advance(1000)
+    actor.work()
+    second.join()
+    answer = second.claim(1, 2, 3)
+    assert [each.queue_id for each in answer.queues] == [1] and answer.taken == (2, 3)
 
 
 def test_a_topic_that_is_created_again_between_two_looks_is_another_one(

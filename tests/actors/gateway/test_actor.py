@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import time
+from collections.abc import Callable
 from contextlib import closing
 from typing import Any
 
@@ -301,6 +302,21 @@ def test_what_is_no_frame_costs_its_connection_and_no_other(peer: Any, raw: byte
     bad.socket.sendall(raw)
     assert bad.is_closed()
     assert other.ask(Request.GET_BROKER_CLUSTER_INFO).code == Response.SUCCESS
+
+
+def test_of_connections_that_are_closed_the_first_and_the_tenth_are_told(
+    start_broker: Callable[..., Any], new_peer: Callable[[str], Any]
+) -> None:
+    """Whoever sends such things sends hundreds a second."""
+    broker = start_broker(gateway_enable="true", gateway_port=0, gateway_name_server_port=0)
+    endpoint = broker.status()["endpoints"]["remoting"]
+    for _ in range(21):
+        bad = new_peer(endpoint)
+        bad.socket.sendall(b"\xff\xff\xff\xff")
+        assert bad.is_closed()
+    said = broker.said.read_text()
+    assert said.count("closed a connection that") == 2
+    assert [number for number in range(30) if f"; {number} so far" in said] == [1, 10]
 
 
 @settings(max_examples=40)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from penstock.actors.reader import Reader
+from penstock.actors.reader import Reader, filtered_pulls
 from penstock.actors.reader.filtered_pulls import TURN_MS, FilteredPull, FilteredPulls
 from penstock.actors.reader.held_pulls import HeldPull, Outcome
 from penstock.actors.reput import Reput
@@ -341,3 +341,42 @@ def test_who_is_gone_is_looked_at_no_more(running: Running) -> None:
     filtered.drop(b"one")
     assert [each.peer for each in filtered.waiting()] == [b"two"]
     assert [each.peer for each in filtered.turn(broker.positions["dispatched"])] == [b"two"]
+
+
+def test_pulls_take_turns_of_bounded_looks_and_wait_for_the_first_whose_time_is_over(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever sleeps until `due_ms` misses nobody's time, and wakes for nothing."""
+    monkeypatch.setattr(filtered_pulls, "LOOKS_AT_ONCE", 3)
+    broker, reader, _, store = running
+    store("b")
+    now_ms = 0
+    filtered = FilteredPulls(reader._queues, 200, lambda: 1 << 20, lambda: now_ms)
+    chosen = parse_tags("a")
+    assert chosen is not None
+    untils = {b"one": 800, b"two": 500, b"three": 900, b"four": 700, b"five": 500}
+
+    def turn() -> tuple[int, set[bytes], int]:
+        told = {outcome.peer for outcome in filtered.turn(broker.positions["dispatched"])}
+        return filtered.looks, told, filtered.due_ms
+
+    for peer, until_ms in untils.items():
+        pull = Pull(1, "orders", {0: 0}, 9, 1 << 20, until_ms)
+        filtered.put(FilteredPull(HeldPull(peer, pull, until_ms, 0), chosen, {}, {0: 0}, {}))
+    assert [turn() for _ in range(3)] == [(3, set(), 500), (2, set(), 500), (0, set(), 500)]
+    now_ms = 499
+    assert turn() == (0, set(), 500)
+    now_ms = 500
+    assert turn() == (0, {b"two", b"five"}, 700)
+    filtered.drop(b"four")
+    now_ms = 700
+    assert turn() == (0, set(), 800)
+    now_ms = 899
+    assert turn() == (0, {b"one"}, 900)
+    filtered.drop(b"three")
+    assert turn() == (0, set(), filtered_pulls.NEVER_MS)
+    for peer in (b"one", b"two"):
+        pull = Pull(2, "orders", {0: 0}, 9, 1 << 20, 100)
+        filtered.put(FilteredPull(HeldPull(peer, pull, 1000, 0), chosen, {}, {0: 0}, {}))
+    now_ms = 1000
+    assert turn() == (2, {b"one", b"two"}, filtered_pulls.NEVER_MS)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from penstock.actors.transactions import half_queues, half_table
 from penstock.actors.writer import Writer
 from penstock.shared.formats.properties import decode_properties, encode_properties
 from penstock.shared.formats.record import Record
@@ -442,6 +443,31 @@ def test_an_op_record_that_names_no_half_message_yet_is_not_needed_for_ever(scen
     progress = broker.actor._follower.progress
     broker.until(lambda: (progress.half, progress.op) == (1, 2), "both are past what is over")
     assert len(broker.queue(OP_TOPIC)) == 2
+
+
+def test_of_what_has_ended_long_ago_nothing_is_kept(
+    scene: Scenes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """But for the last ones, of which somebody may still speak."""
+    monkeypatch.setattr(half_table, "REMEMBERED", 5)
+    monkeypatch.setattr(half_table, "_FORGOTTEN_AT_ONCE", 1)
+    monkeypatch.setattr(half_queues, "_BLOCK", 1)
+    broker = scene()
+    halves = [broker.half(b"%d" % number) for number in range(20)]
+    producer = broker.producer()
+    for half in halves:
+        producer.end(half, "rollback")
+    broker.dispatched()
+    broker.pass_time(6000)
+    follower = broker.actor._follower
+    broker.until(lambda: follower.table.base == 15)
+    assert len(follower._marks._blocks) <= 5
+    file = broker.broker.paths.transactions
+    broker.until(lambda: load_transaction_progress(file) == follower.progress)
+    broker.crash()
+    assert broker.actor._follower.table.base == 15
+    assert {broker.producer().end(half, "rollback").outcome for half in halves[15:]} == {"rollback"}
+    assert isinstance(broker.producer().end(halves[14], "rollback"), Refused)
 
 
 def test_an_old_message_is_put_back_and_still_known_by_its_first_place(scene: Scenes) -> None:

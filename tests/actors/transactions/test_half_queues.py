@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import resource
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -12,7 +15,11 @@ from hypothesis import strategies as st
 from penstock.actors.reput import Reput
 from penstock.actors.transactions import half_queues
 from penstock.actors.transactions.half_queues import HalfQueues, Op, OpMarks
-from penstock.shared.formats.record import Record
+from penstock.shared.formats.record import Record, encode_record
+from penstock.shared.formats.record_layout import AT_MAGIC
+from penstock.shared.layout import segment_name
+from penstock.shared.memory.queue_table import QueueTable
+from penstock.shared.messaging.system_topics import OP_TOPIC
 from penstock.shared.queue.reader import QueueReader
 
 COUNT = 9
@@ -71,6 +78,68 @@ def test_of_many_only_the_last_are_looked_at_and_the_first_that_fits_is_found(
     assert _seen(queues, 0, 1 << 40) == [5, 6, 7, 8]
     assert _seen(queues, stored[7].physical_offset, 1 << 40) == [7, 8]
     assert _seen(queues, 0, stored[3].physical_offset) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("opened", [0, 1], ids=["the queue", "the log"])
+def test_who_lacks_a_descriptor_takes_no_message_for_lost(
+    nine: tuple[HalfQueues, list[Record]], opened: int
+) -> None:
+    """One that is there would be sent once more. Another life has descriptors again."""
+    queues, stored = nine
+    if opened:
+        queues._first_from(queues._reader.queues("orders")[1], 0)  # has opened the queue alone
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    free = os.dup(0)
+    os.close(free)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (free, limits[1]))
+    try:
+        with pytest.raises(OSError, match=os.strerror(errno.EMFILE)):
+            queues.find("orders", 1, 0, 1 << 40, lambda record: True)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert _seen(queues, 0, 1 << 40) == [record.queue_offset for record in stored]
+
+
+@pytest.mark.parametrize("low", [0, 3])
+@pytest.mark.parametrize("bent", [None, *range(COUNT)])
+def test_of_op_records_all_are_read_that_can_be_and_each_once(
+    pipeline: Callable[..., Any],
+    work: Callable[..., None],
+    monkeypatch: pytest.MonkeyPatch,
+    bent: int | None,
+    low: int,
+) -> None:
+    """Some at a time where one cannot be read, and all the rest in one look after that."""
+    monkeypatch.setattr(half_queues, "_ONE_BY_ONE", 4)
+    broker = pipeline(transient_store_pool_enable=False)
+    for number in range(COUNT):
+        raw = Record(OP_TOPIC, b"%d," % number, b"TAGS\x01d\x02", born_host=bytes(8))
+        broker.append_frame(OP_TOPIC, 0, encode_record(raw))
+    for name in ("committed", "flushed"):
+        broker.positions.initialise(name, broker.positions["wrote"])
+    work(broker.start(Reput))
+    if bent is not None:
+        place = broker.stored(OP_TOPIC, 0)[bent].physical_offset
+        with open(broker.paths.commit_log / segment_name(0), "r+b") as file:
+            file.seek(place + AT_MAGIC)
+            file.write(bytes(4))
+    reader = QueueReader(broker.config, broker.run, broker.positions)
+    slot = reader.queues(OP_TOPIC)[0]
+    table = QueueTable(broker.run.queues, writable=True)
+    table.publish_min_offset(slot, low)
+    table.close()
+    queues, at, found = HalfQueues(reader), 0, list[Op]()
+    while at < COUNT:
+        first = max(at, low)
+        some, at = queues.ops(at)
+        assert at == (min(first + 4, COUNT) if bent is not None and bent >= first else COUNT)
+        found += some
+    assert [(op.offset, op.halves) for op in found] == [
+        (number, (number,)) for number in range(low, COUNT) if number != bent
+    ]
+    for start in (COUNT, COUNT + 3):
+        assert queues.ops(start) == ([], start)
+    reader.close()
 
 
 @given(st.lists(st.lists(st.integers(0, 400), max_size=3), max_size=600), st.data())

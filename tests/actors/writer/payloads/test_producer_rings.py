@@ -24,7 +24,7 @@ from penstock.shared.memory import run_directory
 from penstock.shared.memory.positions import Positions
 from penstock.shared.memory.ring_file import RING_BYTES, is_held, ring_files, take_ring
 from penstock.shared.memory.run_directory import Run
-from penstock.shared.wire.messages import RingSpan
+from penstock.shared.wire.messages import OpenRing, Refused, RingOpened, RingSpan
 
 MAX_FRAME_BYTES = 1 << 20
 RunMaker = Callable[[Config], Run]
@@ -80,6 +80,20 @@ def test_a_ring_has_a_file_and_is_counted_until_it_is_dropped(
     assert broker.files() == [two.path] and broker.positions["rings"] == 1
     rings.close()
     assert broker.files() == [] and broker.positions["rings"] == 0
+
+
+def test_who_has_a_session_on_the_connection_is_given_a_ring_and_nobody_else(
+    broker: Broker, rings: ProducerRings
+) -> None:
+    """Anybody could take another producer's ring away by asking in its name."""
+    given = rings.answer(OpenRing(7, 1), True, 0)
+    assert isinstance(given, RingOpened) and given.request == 7
+    (file,) = broker.files()
+    take_ring(given.run_id, given.ring, given.size, given.token).close()
+    refused = rings.answer(OpenRing(8, 1), False, GRACE_MS)
+    assert isinstance(refused, Refused)
+    assert (refused.request, refused.status) == (8, RingUnavailable("", None).status)
+    assert broker.files() == [file]
 
 
 def test_a_copy_is_what_the_span_says_and_stays_when_the_ring_changes(
