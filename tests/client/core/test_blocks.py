@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.client.core.blocks import Input, Queue, Values
-from penstock.shared.errors import OffsetsMoved
+from penstock.client.core import blocks
+from penstock.client.core.blocks import Block, Input, Queue, Values
+from penstock.client.core.sending.encoding import BatchMessage
+from penstock.shared.errors import InvalidMessage, OffsetsMoved
 from penstock.shared.messaging.offsets_record import NONE
+from tests.client.core.sending.test_records import records
 
 TOPIC = "in"
 
@@ -221,3 +226,25 @@ def test_who_began_elsewhere_than_the_log_says_goes_on_there(present: int, goes_
     # what lies before it has expired: the queue begins later, and the value is the log's
     later: dict[Queue, Input] = {(TOPIC, 0): Input(60, 61, 1)}
     assert values.moves(later) == {TOPIC: {0: (present, 61)}}
+
+
+@pytest.mark.parametrize(("made", "more"), [(0, 4), (1, 2), (2, 0)])
+def test_outputs_go_to_as_many_queues_as_a_frame_has_room_for(
+    make_wire: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, made: int, more: int
+) -> None:
+    """Some are made already, each time for two queues; two runs are the block's own."""
+    monkeypatch.setattr(blocks, "MAX_RUNS", 6)
+    core = make_wire().core
+    core.routes.queues["a"] = 9
+    for too_many in (0, 1):
+        block = Block(core)
+        for queue in range(more + too_many):
+            block.add("a", BatchMessage(b"x"), None, queue)
+        for _ in range(made):
+            block.put(records(core.encoder.terms.shape))
+        if too_many:
+            with pytest.raises(InvalidMessage, match="go to more than 4 queues: 5"):
+                block.send("g", {TOPIC: {0: (0, 1)}}, 0)
+        else:
+            assert not block.send("g", {TOPIC: {0: (0, 1)}}, 0).done()
+            assert len(block) == more + 3 * made

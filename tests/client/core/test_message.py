@@ -27,7 +27,7 @@ from penstock.shared.formats.record import (
     host_text,
     pack_host,
 )
-from penstock.shared.formats.record_layout import SYS_COMPRESSED
+from penstock.shared.formats.record_layout import AT_QUEUE_OFFSET, SYS_COMPRESSED
 from penstock.shared.layout import MAX_QUEUE_OFFSET
 from penstock.shared.loops import active
 from penstock.shared.loops.pure import message as pure_message
@@ -105,6 +105,47 @@ def test_a_payload_that_goes_on_with_no_record_names_the_first_offset_that_is_mi
     with pytest.raises(StoreDamaged) as caught:
         read_records(payload, (0, len(payload)), 2, range(40, 50), 1 << 20)
     assert caught.value.value == f"queue 2, offset {40 + whole}"
+
+
+@pytest.mark.parametrize(
+    ("offsets", "queue", "missing"),
+    [
+        ((40, 42, 42), 2, 41),
+        ((40, 45, 42), 2, 41),
+        ((40, 45, 41), 2, 41),
+        # no better word than the one before
+        ((40, 41, 40), 2, 42),
+        ((40, 41, 39), 2, 42),
+        ((45, 42), 2, 40),
+        ((40, 42, 42), 3, 43),
+        ((40, 45, 42), 3, 46),
+        ((40, 42, 50), 2, 43),
+        ((50,), 2, 40),
+    ],
+)
+def test_where_offsets_go_back_the_one_before_was_too_high(
+    make_record: RecordMaker, offsets: tuple[int, ...], queue: int, missing: int
+) -> None:
+    """If the record that goes back is of the queue. Those before the wrong one are taken first."""
+    queues = [2] * (len(offsets) - 1) + [queue]
+    records = [
+        encode_record(make_record(queue_id=queue_id, queue_offset=offset))
+        for queue_id, offset in zip(queues, offsets, strict=True)
+    ]
+    payload = b"".join(records)
+    with pytest.raises(StoreDamaged) as caught:
+        read_records(payload, (0, len(payload)), 2, range(40, 50), 1 << 20)
+    assert caught.value.queue_offset == missing
+
+
+def test_half_an_offset_says_nothing_of_the_one_before(make_record: RecordMaker) -> None:
+    records = [
+        encode_record(make_record(queue_id=2, queue_offset=offset)) for offset in (0, 10, 600)
+    ]
+    payload = b"".join(records[:2]) + records[2][: AT_QUEUE_OFFSET + 7]
+    with pytest.raises(StoreDamaged) as caught:
+        read_records(payload, (0, len(payload)), 2, range(1000), 1 << 20)
+    assert caught.value.queue_offset == 11
 
 
 @pytest.fixture
