@@ -183,7 +183,7 @@ def _import_all() -> None:
     for name, (place, _) in COMMANDS.items():
         if name not in NOT_FORKED:
             importlib.import_module(place.partition(":")[0])
-    import_actors(*(row.name for row in ROSTER if row.is_awaited))
+    import_actors(*(row.name for row in ROSTER))
     for name in LATER:
         importlib.import_module(name)
     del sys.modules[MODULE]  # it is run, as what was not imported yet
