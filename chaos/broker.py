@@ -123,7 +123,7 @@ class Broker:
         while any(each["state"] == "starting" for each in self.status()["actors"]):
             if time.monotonic() > deadline:
                 raise StoreUnavailable("an actor has not started", None, self.output())
-            time.sleep(0.005)
+            time.sleep(0.02)  # a look takes 2 ms of the processors that those need who start
         self._descriptors = descriptors(self.process.pid)
 
     def descriptors_gained(self) -> list[str]:

@@ -29,22 +29,23 @@ def descriptors(pid: int | str = "self") -> Counter[str]:
 
 def processes_of(mark: str = MARK) -> list[int]:
     """Living processes with this mark, by default of all brokers that this process has started."""
-    found = []
-    for entry in Path("/proc").iterdir():
+    found, sought = [], mark.encode()
+    for name in filter(str.isdigit, os.listdir("/proc")):
         try:
-            if entry.name.isdigit() and mark in (entry / "environ").read_text():
-                found.append(int(entry.name))
-        except (OSError, UnicodeDecodeError):
+            with open(f"/proc/{name}/environ", "rb", 0) as environment:
+                if sought in environment.read():
+                    found.append(int(name))
+        except OSError:
             continue  # gone, or not ours
     return found
 
 
 def run_directories_below(place: Path) -> list[Path]:
     """Run directories in shared memory whose store is `place`, or lies in it."""
-    found = []
+    found, above = [], place.resolve()
     for path in Path("/dev/shm").glob("penstock-*/store"):
         try:
-            if Path(path.read_text()).is_relative_to(place.resolve()):
+            if Path(path.read_text()).is_relative_to(above):
                 found.append(path.parent)
         except FileNotFoundError:
             continue  # another broker of this machine has just ended
