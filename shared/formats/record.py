@@ -141,6 +141,11 @@ def decode_record(buffer: bytes | memoryview, at: int = 0) -> Record:
         raise StoreDamaged(
             "these bytes are not one whole record", f"{reason or found.name} at {at}"
         )
+    return decode_examined(buffer, at, size)
+
+
+def decode_examined(buffer: bytes | memoryview, at: int, size: int) -> Record:
+    """The same of bytes that `examine` has found to be a record of this size."""
     total, magic, crc, queue_id, flag, queue_offset, physical, sys_flag, born = (
         FIXED_HEAD.unpack_from(buffer, at)
     )

@@ -21,7 +21,7 @@ from penstock.shared.files.descriptors import take_descriptor
 from penstock.shared.files.file_cache import FileCache
 from penstock.shared.files.segments import Problem, Segment, list_segments, shown
 from penstock.shared.formats.checkpoint import Checkpoint, decode_checkpoint
-from penstock.shared.formats.record import Record, decode_record
+from penstock.shared.formats.record import Record, decode_examined
 from penstock.shared.formats.record_check import Kind, examine
 from penstock.shared.formats.record_crc import Checksum
 from penstock.shared.formats.record_layout import BLANK
@@ -197,7 +197,7 @@ class StoreDirectory:
         # A length that cannot be is not believed. Only size and magic are looked at then, and the
         # error says what is wrong with them.
         raw = self.read_log(position, size if 8 <= size <= left else min(8, left))
-        found, _, reason = examine(raw, 0, len(raw), position=position)
+        found, size, reason = examine(raw, 0, len(raw), position=position)
         if found is not Kind.RECORD:
             raise StoreDamaged(
                 "no whole record begins here",
@@ -205,7 +205,7 @@ class StoreDirectory:
                 f"({segment.path}, byte {position - segment.base})",
                 verify(self.paths.root),
             )
-        return decode_record(raw)
+        return decode_examined(raw, 0, size)
 
     def scan_log(
         self, start: int | None = None, *, checksum: Checksum = Checksum.BODY
