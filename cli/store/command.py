@@ -181,7 +181,7 @@ def inspect(
       penstock store inspect ./store -o json | jq -r .message_id
     """
     from penstock.cli.printing.records import row, select
-    from penstock.shared.formats.record import decode_record
+    from penstock.shared.formats.record import decode_examined
     from penstock.shared.formats.record_check import Kind
     from penstock.shared.store.directory import StoreDirectory
 
@@ -206,7 +206,7 @@ def inspect(
                 more += 1
             else:
                 shown += 1
-                show(row(decode_record(record), with_body=body))
+                show(row(decode_examined(record, 0, size), with_body=body))
         unclean = opened.is_unclean
     if damaged > MOST_LISTED:
         click.echo(f"damaged: {damaged - MOST_LISTED} more", err=True)
