@@ -200,11 +200,13 @@ class Reader(Actor):
             if isinstance(request, Query | QueryById):
                 self._queries.add(peer, request)
                 return
-            for topic in request.topics if isinstance(request, ListQueues) else (request.topic,):
-                check_topic(topic)
             if isinstance(request, Pull):
+                check_topic(request.topic)
                 self._pull(peer, request)
             else:
+                topics = request.topics if isinstance(request, ListQueues) else (request.topic,)
+                for topic in topics:
+                    check_topic(topic)
                 known = self._asked.get(peer)
                 if known is None or known.request != request:  # asked again it waits no longer
                     position = self._stage.positions[self._acknowledged]

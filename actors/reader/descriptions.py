@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 from penstock.shared.names import MAX_QUEUES_PER_TOPIC
@@ -45,13 +46,12 @@ def list_queues(request: ListQueues, queues: QueueReader, topics: Topics) -> Que
 def _queues(topic: str, at_ms: int, queues: QueueReader, topics: Topics) -> tuple[QueueRange, ...]:
     slots = queues.queues(topic)
     found = []
-    for queue_id in sorted(slots.keys() | set(range(topics.read_queues(topic)))):
-        try:
-            found.append(_range(queues, queue_id, slots.get(queue_id), at_ms))
-        except QueueDeleted:
-            pass  # it is not there, then
-        except OSError as error:
-            raise unreadable(topic, error) from error
+    try:
+        for queue_id in sorted(slots.keys() | set(range(topics.read_queues(topic)))):
+            with suppress(QueueDeleted):  # it is not there, then
+                found.append(_range(queues, queue_id, slots.get(queue_id), at_ms))
+    except OSError as error:
+        raise unreadable(topic, error) from error
     return tuple(found)
 
 

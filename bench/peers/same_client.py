@@ -58,22 +58,39 @@ def say(line: str) -> None:
     print(f"{time.strftime('%H:%M:%S')} {line}", file=sys.stderr, flush=True)
 
 
+def body_sizes(ctx: click.Context, parameter: click.Parameter, given: str) -> list[int]:
+    """The sizes in bytes that an option names, with commas. Raises BadParameter."""
+    found = [int(each) for each in given.split(",") if each.isdecimal() and int(each)]
+    if len(found) != len(given.split(",")):
+        raise click.BadParameter(f"{given!r} is no list of sizes, as 100,1024", ctx, parameter)
+    return found
+
+
+# of two commands
+sizes_option = click.option(
+    "--sizes",
+    default="100,1024",
+    show_default=True,
+    callback=body_sizes,
+    help="Of bodies, in bytes.",
+)
+
+
 @click.command()
 @click.option("--runs", type=click.IntRange(min=1), default=3, show_default=True)
 @click.option("--seconds", type=click.FloatRange(min=0.2), default=1.5, show_default=True)
 @click.option("--phases", default=",".join(PHASES), show_default=True, help="Which of these.")
-@click.option("--sizes", default="100,1024", show_default=True, help="Of bodies, in bytes.")
+@sizes_option
 @click.option(
     "--to",
     type=click.Path(path_type=Path),
     help="Where performance.md and performance.json are, which are to have it.",
 )
-def main(runs: int, seconds: float, phases: str, sizes: str, to: Path | None) -> None:
+def main(runs: int, seconds: float, phases: str, sizes: list[int], to: Path | None) -> None:
     """Measure both brokers with RocketMQ's Java client."""
     # servers are stopped on the way out, also when somebody ends this
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
-    of_bodies = [int(size) for size in sizes.split(",")]
-    plan = Plan(runs=runs, seconds=seconds, phases=phases.split(","), sizes=of_bodies)
+    plan = Plan(runs=runs, seconds=seconds, phases=phases.split(","), sizes=sizes)
     compared = Comparison([], [], {}, runs, seconds, plan.in_flight, plan.queues)
     if to is not None:
         compared = msgspec.json.decode((to / "performance.json").read_bytes(), type=Comparison)

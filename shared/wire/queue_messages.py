@@ -12,8 +12,8 @@ import msgspec
 
 from penstock.shared.wire.header import Number, WireMessage
 
-# More than this are for another question.
-MAX_LISTED_TOPICS = 1024
+# Names of any length fit into a request then. More are for another question.
+MAX_LISTED_TOPICS = 512
 
 
 class Describe(WireMessage, frozen=True):

@@ -24,7 +24,7 @@ from penstock.bench.peers.ceiling.table import HEADS, rows
 from penstock.bench.peers.paced import markdown
 from penstock.bench.peers.plan import Plan
 from penstock.bench.peers.rounds import in_turns
-from penstock.bench.peers.same_client import say
+from penstock.bench.peers.same_client import say, sizes_option
 from penstock.bench.reports.machine import Machine
 from penstock.shared.errors import MissingDependency
 
@@ -35,22 +35,24 @@ from penstock.shared.errors import MissingDependency
 @click.option(
     "--warm-seconds", type=click.FloatRange(min=0), default=RocketMQ.warm_s, show_default=True
 )
-@click.option("--sizes", default="100,1024", show_default=True, help="Of bodies, in bytes.")
+@sizes_option
 @click.option("--only", default="", help="For example: batches. What has this in its name.")
-def main(runs: int, seconds: float, warm_seconds: float, sizes: str, only: str) -> None:
+def main(runs: int, seconds: float, warm_seconds: float, sizes: list[int], only: str) -> None:
     """Measure sends of RocketMQ's Java client to Penstock, RocketMQ and a program that discards."""
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     peers = Gateway(), Real(), Discard()
     sends = {way.kind for way in Discard.ways}
     for peer in peers:
         peer.ways = tuple(way for way in peer.ways if way.kind in sends and only in way.name)
+        if not peer.ways:
+            raise click.UsageError(f"nothing that is measured has {only!r} in its name")
         peer.warm_s = warm_seconds
         try:
             peer.version()
         except MissingDependency as error:
             raise click.ClickException(str(error)) from error
     machines: list[Machine] = []
-    plan = Plan(runs=runs, seconds=seconds, sizes=[int(size) for size in sizes.split(",")])
+    plan = Plan(runs=runs, seconds=seconds, sizes=sizes)
     with tempfile.TemporaryDirectory(prefix="penstock-peers-") as place:
         found = list(in_turns(peers, WRITTEN, plan, Path(place), machines, say))
     load_average = os.getloadavg()[0]

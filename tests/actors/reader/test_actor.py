@@ -405,6 +405,20 @@ def test_the_queues_of_several_topics_are_those_of_each(
     assert answer == QueueList(8, (alone.queues, (), alone.queues)) and alone.queues
 
 
+def test_files_of_a_queue_that_cannot_be_read_are_told_to_who_asks_and_end_nobody(
+    running: Callable[..., Any], work: Callable[..., None]
+) -> None:
+    broker, _, client = running()
+    _store(broker, broker.start(Reput), work)
+    file = broker.paths.queue("orders", 0) / segment_name(0)
+    file.unlink()
+    file.mkdir()
+    ((answer, _),) = client.ask(encode(Describe(7, "orders", 1)))
+    assert isinstance(answer, Refused) and "topic orders" in answer.value
+    ((answer, _),) = client.ask(encode(Describe(8, "others", 1)))
+    assert answer == Described(8, "others", False, (), answer.hint, answer.queued)
+
+
 @pytest.mark.parametrize(("asked", "listed"), [((600, 423, 1), 3), ((600, 424, 1), 2), ((9, 2), 2)])
 def test_a_list_of_queues_ends_with_the_topic_that_makes_it_as_long_as_a_topics_may_be(
     running: Callable[..., Any], asked: tuple[int, ...], listed: int
