@@ -1,6 +1,7 @@
 """Parts of a long work, done by several processes of this machine side by side.
 
-    run_side_by_side(work, parts, costs, processes=2) -> the result of each part, in their order
+    side_by_side(work, parts, processes=2) -> the result of each part, in their order, one by one
+    run_side_by_side(work, parts, costs, processes=2) -> all of them, with progress
 
 Parts and results are bytes, and `work` a function of a module: so that its name is all that a
 worker is told, and nothing is pickled. A worker is `python -m` this module; it reads parts from a
@@ -17,9 +18,11 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
+from itertools import chain, islice
 from queue import SimpleQueue
 from typing import IO
 
@@ -45,17 +48,50 @@ def run_side_by_side(
     """
     counted = _Counted(costs, progress)
     count = min(processes, len(parts))
-    if count < 2:
-        return [counted.take(number, work(part)) for number, part in enumerate(parts)]
+    return list(side_by_side(work, parts, processes=count, ended=counted.take))
+
+
+def side_by_side(
+    work: Work,
+    parts: Iterable[bytes],
+    *,
+    processes: int = 1,
+    alone: int = 0,
+    ended: Callable[[int], None] = lambda _: None,
+) -> Iterator[bytes]:
+    """The result of each part, in their order, while the next ones are worked on.
+
+    Parts may come without end: three for each process are taken ahead, at most. The first `alone`
+    are done by this process, so that a short work starts no other. `ended` is told the number of
+    each part when it is done, by any thread, in any order.
+
+    Raises what `work` raises.
+    """
+    waiting = enumerate(parts)
+    for number, part in waiting if processes < 2 else islice(waiting, alone):
+        result = work(part)
+        ended(number)
+        yield result
+    first = next(waiting, None)
+    if first is None:
+        return
     with ExitStack() as stack:
-        pool = stack.enter_context(_threads(count))
+        pool = stack.enter_context(_threads(processes))
         # left first: what waits for a killed worker hears of its end, and does not wait
-        workers = stack.enter_context(_Workers(work, count))
-        return list(
-            pool.map(
-                lambda number: counted.take(number, workers.do(parts[number])), range(len(parts))
-            )
-        )
+        workers = stack.enter_context(_Workers(work, processes))
+
+        def do(number: int, part: bytes) -> bytes:
+            result = workers.do(part)
+            ended(number)
+            return result
+
+        ahead: deque[Future[bytes]] = deque()
+        for numbered in chain((first,), waiting):
+            ahead.append(pool.submit(do, *numbered))
+            if len(ahead) == 3 * processes:
+                yield ahead.popleft().result()
+        while ahead:
+            yield ahead.popleft().result()
 
 
 @contextmanager
@@ -75,12 +111,11 @@ class _Counted:
         self._lock = threading.Lock()
         self._done, self._total = 0, sum(costs)
 
-    def take(self, number: int, result: bytes) -> bytes:
+    def take(self, number: int) -> None:
         with self._lock:
             self._done += self._costs[number]
             if self._progress:
                 self._progress(self._done, self._total)
-        return result
 
 
 class _Workers:
@@ -151,6 +186,8 @@ def main(module: str, name: str) -> int:
     """A worker: until its pipe ends, or the work fails."""
     # Ctrl-C goes to all of a terminal's processes; whoever has started this one ends it
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # and a result that nobody reads any more is no error to be told of
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     work: Work = getattr(importlib.import_module(module), name)
     while (part := _next(sys.stdin.buffer)) is not None:
         try:

@@ -73,15 +73,16 @@ line_option = _option((), "table", "How to print: a table, or one JSON object pe
 MOST_LISTED = 100
 
 
-def json_line(row: object) -> str:
-    """One object as JSON, in characters that standard output can show."""
+def json_line(row: object, encoding: str | None = None) -> str:
+    """One object as JSON, in characters that standard output can show, or that `encoding` has."""
     import msgspec
 
     try:
         text = msgspec.json.encode(row).decode()
     except UnicodeEncodeError:  # the name of a file that is not UTF-8
         text = ""
-    if not text or not (text.isascii() or sys.stdout.encoding.lower() == "utf-8"):
+    shows = encoding or sys.stdout.encoding
+    if not text or not (text.isascii() or shows.lower() == "utf-8"):
         import json
 
         text = json.dumps(msgspec.to_builtins(row))

@@ -7,25 +7,19 @@ The commands that change a store are in `store_changes`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from penstock.cli.options.index_options import index_options
-from penstock.cli.options.option_types import COUNT, QUEUE_ID, processes_option
+from penstock.cli.options.option_types import processes_option
 from penstock.cli.printing.output import (
-    MOST_LISTED,
     output_option,
     print_json,
-    print_row,
     print_table,
     printable,
     progress,
-    rows_alone,
-    rows_option,
-    shortened,
     shown_time,
     time_left,
 )
@@ -33,15 +27,10 @@ from penstock.cli.printing.suggestions import Group
 from penstock.cli.store.changes import directory_argument, rebuild, repair
 from penstock.cli.store.diff import diff
 from penstock.cli.store.files import export, import_
-from penstock.cli.streams import stop_when_unread
+from penstock.cli.store.inspect import inspect
+from penstock.shared.errors import StoreDamaged
 
-if TYPE_CHECKING:
-    from penstock.shared.store.directory import StoreDirectory
-
-EXIT_PROBLEM = 1
-EXIT_DAMAGED = 5
-TABLE_ROWS = 20
-
+EXIT_PROBLEM, EXIT_DAMAGED = 1, StoreDamaged.exit_code
 
 checksum_option = click.option(
     "--checksum",
@@ -67,6 +56,7 @@ store.add_command(repair)
 store.add_command(export)
 store.add_command(import_)
 store.add_command(diff)
+store.add_command(inspect)
 
 
 @store.command()
@@ -149,109 +139,6 @@ def verify(
         print_report(report)
     if not report.ok:
         ctx.exit(EXIT_DAMAGED if report.log_damaged else EXIT_PROBLEM)
-
-
-@store.command()
-@directory_argument
-@click.option("--topic", help="Only this topic.")
-@click.option("--queue", "queue_id", type=QUEUE_ID, help="Only this queue id.")
-@click.option("--offset", type=click.IntRange(0, (1 << 62) - 1), help="The first queue offset.")
-@click.option("--max", "limit", type=COUNT, help="How many at most.")
-@click.option("--body", is_flag=True, help="Show the bodies too.")
-@rows_option
-@click.pass_context
-def inspect(
-    ctx: click.Context,
-    directory: Path,
-    topic: str | None,
-    queue_id: int | None,
-    offset: int | None,
-    limit: int | None,
-    body: bool,
-    output: str,
-) -> None:
-    """List the records of a store, in log order.
-
-    A table shows the first 20 unless --max is given; other forms show all of them.
-
-    \b
-    Examples:
-      penstock store inspect ./store --topic orders --body
-      penstock store inspect ./store --topic orders --queue 0 --offset 1000 --max 5
-      penstock store inspect ./store -o json | jq -r .message_id
-    """
-    from penstock.cli.printing.records import row, select
-    from penstock.shared.formats.record import decode_examined
-    from penstock.shared.formats.record_check import Kind
-    from penstock.shared.store.directory import StoreDirectory
-
-    if offset is not None and (topic is None or queue_id is None):
-        raise click.UsageError("--offset counts within one queue: give --topic and --queue too")
-    stop_when_unread()
-    table = output == "table" and not rows_alone()
-    rows: list[dict[str, Any]] = []
-    shown = more = damaged = 0
-    upto = limit or (TABLE_ROWS if table else None)
-    show = _printer(output, body, rows)
-    with StoreDirectory(directory) as opened:
-        for position, found, size, record, reason in select(opened, topic, queue_id, offset or 0):
-            if found is Kind.DAMAGED:
-                damaged += 1
-                if damaged > MOST_LISTED:
-                    continue
-                _print_damage(opened, position, size, reason)
-            elif upto is not None and shown >= upto:
-                if limit:
-                    break
-                more += 1
-            else:
-                shown += 1
-                show(row(decode_examined(record, 0, size), with_body=body))
-        unclean = opened.is_unclean
-    if damaged > MOST_LISTED:
-        click.echo(f"damaged: {damaged - MOST_LISTED} more", err=True)
-    if table:
-        print_table(_columns(body), [_cells(fields, body) for fields in rows])
-    if more:
-        click.echo(f"{more} more; --max N shows more of them, -o json all", err=True)
-    if damaged and not unclean:
-        ctx.exit(EXIT_DAMAGED)
-
-
-def _print_damage(opened: StoreDirectory, position: int, size: int, reason: str) -> None:
-    segment = opened.segment_of(position)
-    click.echo(
-        f"damaged: {size} bytes at log offset {position} ({segment.path}, byte "
-        f"{position - segment.base}): {reason}",
-        err=True,
-    )
-
-
-def _printer(
-    output: str, with_body: bool, rows: list[dict[str, Any]]
-) -> Callable[[dict[str, Any]], None]:
-    """What shows a record: those of a table are put into `rows`, for its widths follow from all."""
-    if output == "json":
-        return print_json
-    if not rows_alone():
-        return rows.append
-    print_table(_columns(with_body), [])
-    return lambda fields: print_row(_cells(fields, with_body))
-
-
-def _columns(with_body: bool) -> list[str]:
-    columns = ["topic", "queue", "offset", "log offset", "size", "stored", "tags", "keys"]
-    return [*columns, "body"] if with_body else columns
-
-
-def _cells(fields: dict[str, Any], with_body: bool) -> list[Any]:
-    names = ("topic", "queue_id", "queue_offset", "physical_offset", "size")
-    cells = [fields[name] for name in names]
-    cells += [shown_time(fields["store_timestamp_ms"]), fields["tags"], fields["keys"]]
-    if with_body:
-        text = fields["body"]
-        cells.append(f"{fields['body_size']} bytes" if text is None else shortened(text))
-    return cells
 
 
 def print_report(report: Any) -> None:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import base64
 import csv
-import hashlib
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -15,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from penstock.cli.main import COMMANDS, main
+from penstock.cli.main import COMMANDS
 from penstock.cli.store.info import gather
 from penstock.shared.formats.delay_levels import SCHEDULE_TOPIC
 from penstock.shared.formats.properties import encode_properties
-from penstock.shared.formats.record import Record, pack_host
+from penstock.shared.formats.record import Record
 from penstock.shared.formats.record_layout import AT_QUEUE_OFFSET
 from penstock.shared.layout import segment_name
 from penstock.shared.loops.active import why_pure
@@ -30,51 +27,6 @@ Builder = Callable[..., Path]
 Maker = Callable[..., Record]
 Command = Callable[..., tuple[int, str, str]]
 RETRY = "%RETRY%" + "g" * 130
-
-INSPECT_FIELDS = {
-    "topic", "queue_id", "queue_offset", "physical_offset", "size", "store_timestamp_ms",
-    "born_timestamp_ms", "born_host", "store_host", "flag", "sys_flag", "reconsume_times", "tags",
-    "keys", "unique_key", "message_id", "body_size", "body_sha256", "properties",
-}  # fmt: skip
-
-
-@pytest.fixture
-def penstock(capsys: pytest.CaptureFixture[str]) -> Command:
-    """Run the command line in this process: (exit code, stdout, stderr)."""
-
-    def run(*arguments: object) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as ended:
-            main([str(argument) for argument in arguments])
-        captured = capsys.readouterr()
-        code = ended.value.code
-        assert isinstance(code, int)
-        return code, captured.out, captured.err
-
-    return run
-
-
-@pytest.fixture
-def root(store_builder: Builder, make_record: Maker) -> Path:
-    """60 records over several segments: tags, IPv6 hosts, a retry topic, binary bodies."""
-    tags = encode_properties({"TAGS": "中文标签", "KEYS": "k1 k2", "UNIQ_KEY": "0A"})
-    forms: list[dict[str, Any]] = [
-        {"properties": tags},
-        {"born_host": pack_host("2001:db8::1", 1), "queue_id": 1, "reconsume_times": 2},
-        {"topic": RETRY, "body": b"\xff\x00"},
-    ]
-    return store_builder([make_record(**forms[number % 3]) for number in range(60)])
-
-
-@pytest.fixture
-def flip(root: Path) -> Callable[[], None]:
-    """Damage the body of the first record."""
-
-    def change() -> None:
-        with (root / "commitlog" / segment_name(0)).open("r+b") as file:
-            file.seek(90)
-            file.write(b"\xff")
-
-    return change
 
 
 def _lines(output: str) -> list[dict[str, Any]]:
@@ -154,91 +106,6 @@ def test_a_wrong_directory_is_wrong_usage(penstock: Command, tmp_path: Path, com
         code, out, err = penstock("store", command, directory)
         assert (code, out) == (2, "")
         assert str(directory) in err.replace("\n", "")
-
-
-def test_inspect_prints_every_record_in_log_order_with_every_field(
-    penstock: Command, root: Path
-) -> None:
-    code, out, err = penstock("store", "inspect", root, "-o", "json")
-    rows = _lines(out)
-    assert (code, err, len(rows)) == (0, "", 60)
-    assert all(set(row) >= INSPECT_FIELDS for row in rows)
-    places = [row["physical_offset"] for row in rows]
-    assert places == sorted(set(places))
-    assert rows[0] | {"physical_offset": 0, "queue_offset": 0} == rows[0]
-    assert (rows[0]["tags"], rows[0]["keys"], rows[0]["unique_key"]) == ("中文标签", "k1 k2", "0A")
-    assert rows[0]["message_id"] == "C0A8070900002A9F0000000000000000"
-    assert rows[0]["body_sha256"] == hashlib.sha256(b"hello world").hexdigest()
-    assert rows[0]["born_host"] == "10.1.2.3:54321"
-    assert (rows[1]["born_host"], rows[1]["reconsume_times"]) == ("[2001:db8::1]:1", 2)
-    assert (rows[1]["tags"], rows[1]["keys"], rows[1]["unique_key"]) == (None, None, None)
-    assert "body" not in rows[0]
-
-
-def test_inspect_shows_bodies_on_request_and_null_where_they_are_no_text(
-    penstock: Command, root: Path
-) -> None:
-    _, out, _ = penstock("store", "inspect", root, "-o", "json", "--body", "--max", 3)
-    rows = _lines(out)
-    assert [row["body"] for row in rows] == ["hello world", "hello world", None]
-    assert base64.b64decode(rows[2]["body_base64"]) == b"\xff\x00"
-    assert rows[2]["topic"] == RETRY
-
-
-@pytest.mark.parametrize("with_queues", [True, False])
-def test_inspect_finds_a_queues_records_with_and_without_its_queue_files(
-    penstock: Command, root: Path, with_queues: bool
-) -> None:
-    if not with_queues:
-        (root / "consumequeue").rename(root / "elsewhere")
-    wanted = ("--topic", "orders", "--queue", 1, "--offset", 5, "--max", 4)
-    code, out, _ = penstock("store", "inspect", root, "-o", "json", *wanted)
-    rows = _lines(out)
-    assert code == 0
-    assert [(row["topic"], row["queue_id"], row["queue_offset"]) for row in rows] == [
-        ("orders", 1, offset) for offset in (5, 6, 7, 8)
-    ]
-
-
-def test_inspect_does_not_follow_an_entry_that_is_wrong(penstock: Command, root: Path) -> None:
-    with (root / "consumequeue" / "orders" / "1" / segment_name(0)).open("r+b") as file:
-        file.seek(100)
-        file.write((1234).to_bytes(8, "big"))
-    wanted = ("--topic", "orders", "--queue", 1, "--offset", 5)
-    _, out, _ = penstock("store", "inspect", root, "-o", "json", *wanted)
-    assert [row["queue_offset"] for row in _lines(out)] == list(range(5, 20))
-
-
-def test_an_offset_without_a_queue_is_wrong_usage(penstock: Command, root: Path) -> None:
-    for wanted in (("--offset", 1), ("--offset", 1, "--topic", "orders"), ("--max", 0)):
-        assert penstock("store", "inspect", root, *wanted)[0] == 2
-
-
-def test_the_table_shows_20_rows_and_says_how_many_more(penstock: Command, root: Path) -> None:
-    code, out, err = penstock("store", "inspect", root)
-    assert code == 0
-    assert len(out.splitlines()) == 21
-    assert err.startswith("40 more")
-    _, out, err = penstock("store", "inspect", root, "--max", 33)
-    assert (len(out.splitlines()), err) == (34, "")
-
-
-def test_inspect_goes_on_after_damage_and_tells_of_it(
-    penstock: Command, root: Path, flip: Callable[[], None]
-) -> None:
-    flip()
-    code, out, err = penstock("store", "inspect", root, "-o", "json")
-    assert (code, len(_lines(out))) == (5, 59)
-    assert err.startswith("damaged: ") and segment_name(0) in err
-
-
-def test_a_message_cannot_drive_the_terminal(
-    penstock: Command, store_builder: Builder, make_record: Maker
-) -> None:
-    tags = encode_properties({"TAGS": "\x1b[31mred"})
-    _, out, _ = penstock("store", "inspect", store_builder([make_record(properties=tags)]))
-    assert "\x1b" not in out
-    assert "\\x1b[31mred" in out
 
 
 def test_info_tells_files_queues_checkpoint_and_state(penstock: Command, root: Path) -> None:
@@ -333,19 +200,6 @@ def test_info_names_the_process_that_holds_the_lock(penstock: Command, root: Pat
         assert process.stdout.readline() == b"locked\n"
         _, out, _ = penstock("store", "info", root, "-o", "json")
         assert json.loads(out)["locked_by_pid"] == process.pid
-
-
-def test_a_closed_pipe_ends_the_command_quietly(root: Path) -> None:
-    reader, writer = os.pipe()
-    os.close(reader)
-    ended = subprocess.run(
-        [sys.executable, "-m", "penstock.cli.main", "store", "inspect", root, "-o", "json"],
-        stdout=writer,
-        stderr=subprocess.PIPE,
-        check=False,
-    )
-    os.close(writer)
-    assert (ended.returncode, ended.stderr) == (0, b"")
 
 
 def test_help_imports_no_command_and_nothing_heavy() -> None:

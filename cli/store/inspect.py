@@ -1,0 +1,82 @@
+"""`penstock store inspect`: the records of a store, as rows.
+
+This process walks the log, which is quick, and finds the records that are asked for. Their rows are
+made of parts of them by as many processes as there are cores, once there are many parts. So what
+is shown, and in which order, does not depend on how many processes there are.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from penstock.cli.options.option_types import COUNT, QUEUE_ID, processes_option
+from penstock.cli.printing.output import progress, rows_option, time_left
+from penstock.cli.store.changes import directory_argument
+from penstock.cli.streams import stop_when_unread
+from penstock.shared.errors import StoreDamaged
+
+TABLE_ROWS = 20
+# Parts that are made here first: fewer take less than other processes take to start.
+ALONE = 16
+
+
+@click.command()
+@directory_argument
+@click.option("--topic", help="Only this topic.")
+@click.option("--queue", "queue_id", type=QUEUE_ID, help="Only this queue id.")
+@click.option("--offset", type=click.IntRange(0, (1 << 62) - 1), help="The first queue offset.")
+@click.option("--max", "limit", type=COUNT, help="How many at most.")
+@click.option("--body", is_flag=True, help="Show the bodies too.")
+@processes_option("That make rows side by side, where there are many.")
+@rows_option
+@click.pass_context
+def inspect(
+    ctx: click.Context,
+    directory: Path,
+    topic: str | None,
+    queue_id: int | None,
+    offset: int | None,
+    limit: int | None,
+    body: bool,
+    processes: int,
+    output: str,
+) -> None:
+    """List the records of a store, in log order.
+
+    A table shows the first 20 unless --max is given; other forms show all of them.
+
+    \b
+    Examples:
+      penstock store inspect ./store --topic orders --body
+      penstock store inspect ./store --topic orders --queue 0 --offset 1000 --max 5
+      penstock store inspect ./store -o json | jq -r .message_id
+    """
+    from penstock.cli.printing.records import select
+    from penstock.cli.store.listing import Chosen, Shown
+    from penstock.cli.store.record_parts import rows_of
+    from penstock.maintenance.side_by_side import side_by_side
+    from penstock.shared.store.directory import StoreDirectory
+
+    if offset is not None and (topic is None or queue_id is None):
+        raise click.UsageError("--offset counts within one queue: give --topic and --queue too")
+    stop_when_unread()
+    shown = Shown(output, with_body=body)
+    # rows on a terminal say themselves how far it is
+    wanted = shown.waits or not sys.stdout.isatty()
+    with (
+        StoreDirectory(directory) as opened,
+        progress("inspecting", wanted=wanted, text=time_left()) as moved,
+    ):
+        chosen = Chosen(opened, limit, TABLE_ROWS if shown.waits else None)
+        steps = select(opened, topic, queue_id, offset or 0)
+        parts = (shown.part(*each) for each in chosen.records(steps, moved))
+        for rows in side_by_side(rows_of, parts, processes=processes, alone=ALONE):
+            shown.take(rows)
+        unclean = opened.is_unclean
+    shown.finish()
+    chosen.tell()
+    if chosen.damaged and not unclean:
+        ctx.exit(StoreDamaged.exit_code)
