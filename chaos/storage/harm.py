@@ -230,6 +230,21 @@ def _unwitness(scene: Scene, dice: random.Random) -> list[Hit]:
     return hits
 
 
+def _strip(scene: Scene, dice: random.Random) -> list[Hit]:
+    """Only the log is left, as somebody copies it who knows that all else can be made again; and a
+    bit of it flips."""
+    paths = StorePaths(scene.root)
+    hits = _silence(scene, dice)
+    if not hits:
+        return []
+    files = [path for part in (paths.consume_queue, paths.index) for path in part.rglob("*")]
+    for file in (paths.known_queues, *files):
+        if file.is_file():
+            hits.append(Hit("deleted", file, 0, file.stat().st_size))
+            file.unlink()
+    return hits
+
+
 def _shorten(scene: Scene, dice: random.Random) -> list[Hit]:
     """A file of a queue is gone, or nothing stands in it any more."""
     paths = sorted(StorePaths(scene.root).consume_queue.glob("*/*/*"))
@@ -345,6 +360,7 @@ HARM: dict[str, tuple[Callable[[Scene, random.Random], list[Hit]], int]] = {
     "checkpoint": (_bend_checkpoint, 8),
     "sizes": (_bend_sizes, 4),
     "silence": (_silence, 8),
+    "strip": (_strip, 5),
     "shorten": (_shorten, 8),
     "forget": (_forget, 6),
     "misplace": (_misplace, 12),
