@@ -352,7 +352,15 @@ def test_the_verifiers_loops_share_nothing_with_what_they_check() -> None:
     known = re.findall(r"^ *(?:from|import|cimport) +(penstock\S*)", native, re.M)
     assert known == ["penstock.maintenance.verify_loops.pure"]
     assert [*_imports(loops / "pure.py")] == []
-    assert not re.search(r"\bisal", native.replace("isalnum", ""))
+    # and each has its CRC-32 from where its counterpart in the broker has none
+    broker = ROOT / "shared" / "loops"
+    brokers_native = "\n".join(path.read_text("utf-8") for path in _compiled(broker))
+    brokers_pure = "\n".join(path.read_text("utf-8") for path in (broker / "pure").glob("*.py"))
+    crc32 = r"^ *from +(\S+) +import +.*\bcrc32\b"
+    assert re.findall(crc32, native, re.M) == ["isal.isal_zlib"]
+    assert not re.search(r"^ *(?:import|from) +isal\b", brokers_native, re.M)
+    assert re.findall(crc32, (loops / "pure.py").read_text("utf-8"), re.M) == ["zlib"]
+    assert not re.search(r"^ *(?:import|from) +zlib\b", brokers_pure, re.M)
 
 
 def test_no_function_is_longer_than_a_screen() -> None:

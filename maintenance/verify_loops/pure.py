@@ -2,7 +2,8 @@
 
 It shares nothing with the code that writes stores. Where the fields of a record are, what its queue
 entry and its index items say, and Java's hash stand here once more, so that a mistake in one of the
-two places shows. CRC-32 is zlib's, which nothing else here uses.
+two places shows. CRC-32 is zlib's here and Intel's in `compiled`; the broker's loops have it from
+Intel's in Python, and are compiled with their own.
 
 Whatever is unusual ends a walk: filler, zeros, damage, inner batches. The caller looks at that with
 `scan`.

@@ -14,7 +14,7 @@ from cpython.ref cimport PyObject
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memchr, memcmp, memcpy, memset
 
-from zlib import crc32
+from isal.isal_zlib import crc32
 
 from penstock.maintenance.verify_loops.pure import Checked
 

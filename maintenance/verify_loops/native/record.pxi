@@ -28,8 +28,8 @@ cdef struct Record:
 
 
 cdef class Span:
-    # What zlib is shown. One object that moves: to make one for each record would take longer than
-    # the checksum.
+    # What Intel's library is shown, which the broker's compiled loops do not use: they have their
+    # own checksum. One object that moves: to make one for each record would take longer than that.
     cdef Bytes at
     cdef Py_ssize_t size
 
