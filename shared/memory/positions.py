@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import struct
 import threading
 import time
 import zlib
@@ -169,6 +170,7 @@ PAGE_SIZE = mmap.PAGESIZE * -(-_LINES * LINE_BYTES // mmap.PAGESIZE)
 # has to remember to count a version up when a position or an actor is added.
 _NAMES = ",".join((*_POSITION_WORD, *ACTORS, *(each.name for each in HISTOGRAMS), str(BUCKETS)))
 LAYOUT = VERSION << 32 | zlib.crc32(_NAMES.encode())
+_MARK = struct.pack("=QQ", MAGIC, LAYOUT)
 
 assert len(_OWNER) == len(POSITIONS) + len(HISTOGRAMS), "a word has one name and one line"
 assert {*_OWNER.values()} <= {*ACTORS, "supervisor"}, "who owns a position is in the roster"
@@ -219,17 +221,19 @@ class Positions:
         # Without an owner the kernel holds it to that, too: the mapping is read-only.
         handle = os.open(path, os.O_RDWR if owner else os.O_RDONLY)
         try:
+            if os.pread(handle, len(_MARK), 0) != _MARK or os.fstat(handle).st_size < PAGE_SIZE:
+                raise StoreDamaged(
+                    "the positions page is another version's",
+                    path,
+                    "use the version that runs the broker: penstock version. Where that was "
+                    "killed, start it once more and stop it, and this one goes on from there: "
+                    "only that version can read what had not been written to the log",
+                )
             access = mmap.PROT_READ | (mmap.PROT_WRITE if owner else 0)
             self._map = mmap.mmap(handle, PAGE_SIZE, mmap.MAP_SHARED, access)
         finally:
             os.close(handle)
         self._words = memoryview(self._map).cast("Q")
-        if self._words[0] != MAGIC or self._words[1] != LAYOUT:
-            raise StoreDamaged(
-                "the positions page is another version's",
-                path,
-                "use the version that runs the broker, or restart it: penstock version",
-            )
 
     def __getitem__(self, name: str) -> int:
         """A position as it is now: a plain load, without a lock. Raises KeyError.

@@ -234,6 +234,13 @@ def test_a_page_without_its_mark_or_of_another_version_is_refused(page: Path, at
         Positions(page)
 
 
+@pytest.mark.parametrize("size", [0, 15, 4096])
+def test_a_page_that_an_earlier_version_made_shorter_is_refused(page: Path, size: int) -> None:
+    os.truncate(page, size)
+    with pytest.raises(StoreDamaged, match="another version"):
+        Positions(page)
+
+
 def test_a_position_says_when_it_moved_and_when_its_owner_had_woken_up(
     mapped: dict[str, Positions],
 ) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from penstock.shared.clock import ManualClock
 from penstock.shared.config import Config
+from penstock.shared.errors import StoreDamaged
 from penstock.shared.formats.record import Record
 from penstock.shared.layout import StorePaths
 from penstock.shared.memory.run_directory import remove_run_directory
@@ -48,6 +49,25 @@ def test_a_start_that_fails_at_its_last_step_holds_nothing_open(
         open_store(config, ManualClock())
     assert set(os.listdir("/proc/self/fd")) == before
     last = open_store(config, ManualClock())
+    _release(last)
+    remove_run_directory(last.run)
+
+
+@pytest.mark.parametrize("page", ["shorter", "of other words"])
+def test_a_start_leaves_what_a_killed_broker_of_another_version_had_in_memory_to_that_version(
+    make_config: Callable[..., Config], page: str
+) -> None:
+    config = make_config()
+    killed = open_store(config, ManualClock())
+    _release(killed)
+    path = killed.run.positions
+    theirs = path.read_bytes()
+    path.write_bytes(theirs[:4096] if page == "shorter" else b"\x7f" + theirs[1:])
+    with pytest.raises(StoreDamaged, match="start it once more and stop it, and this one goes on"):
+        open_store(config, ManualClock())
+    path.write_bytes(theirs)
+    last = open_store(config, ManualClock())
+    assert last.recovered.from_memory
     _release(last)
     remove_run_directory(last.run)
 
