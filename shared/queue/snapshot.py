@@ -9,8 +9,8 @@ except where it starts.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
-from functools import cached_property
+from collections.abc import Callable, Iterator
+from functools import cached_property, partial
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 _CHUNK_BYTES = 1 << 20
+# Entries that are read at once: of a page.
+_BLOCK = 4096 // CQ_ENTRY_BYTES
 # Entries before a queue's end that are compared with each other.
 _LOOKED_AT = 16
 
@@ -60,6 +62,7 @@ class QueueFiles:
         self._log_start = log_start
         self._bases = [segment.base for segment in self.segments]
         self._ends_before: dict[int, int] = {}
+        self._found: dict[int, tuple[int, int]] = {}
 
     @property
     def first_slot(self) -> int:
@@ -86,8 +89,7 @@ class QueueFiles:
         """
         for segment in reversed(self.segments):
             first = segment.base // CQ_ENTRY_BYTES
-            slots = range(first, first + segment.size // CQ_ENTRY_BYTES)
-            count = bisect_left(slots, True, key=lambda slot: not self._is_written(slot))
+            count, _ = self._written(segment)
             # bisection takes entries for an unbroken row, and is misled by bytes after their end
             if count and not self._ends_well(segment, count):
                 count = self._first_unwritten(segment)
@@ -144,17 +146,52 @@ class QueueFiles:
 
     def _find_end_before(self, position: int) -> int:
         for segment in reversed(self.segments):
-            first = segment.base // CQ_ENTRY_BYTES
-            slots = range(first, first + segment.size // CQ_ENTRY_BYTES)
-            kept = bisect_left(slots, True, key=lambda slot: not self._is_before(slot, position))
+            kept, greatest = self._written(segment)
+            # Where all that bisection has met is before it, it would take the same way once more.
+            if greatest >= position:
+                # a blank is before any offset but 0, and so it stays
+                kept = self._count(
+                    segment, lambda offset, size, _: 0 <= offset < position and size > 0
+                )
             if kept:
-                return first + kept
+                return segment.base // CQ_ENTRY_BYTES + kept
         return 0
 
-    def _is_before(self, slot: int, position: int) -> bool:
-        # a blank is before any offset but 0, and so it stays
-        offset, size, _ = self._entry(slot)
-        return 0 <= offset < position and size > 0
+    def _written(self, segment: Segment) -> tuple[int, int]:
+        """How many entries a file has, and the greatest log offset of those that were looked at to
+        find that out."""
+        if segment.base not in self._found:
+            greatest = 0
+
+            def passes(offset: int, size: int, code: int) -> bool:
+                nonlocal greatest
+                is_written = _is_written(offset, size, code)
+                greatest = max(greatest, offset) if is_written else greatest
+                return is_written
+
+            self._found[segment.base] = self._count(segment, passes), greatest
+        return self._found[segment.base]
+
+    def _count(self, segment: Segment, passes: Callable[[int, int, int], bool]) -> int:
+        """How many entries of a file come before the first that does not pass, by bisection.
+
+        Of blocks first, and then inside of one, which is read as a whole: a start asks each of many
+        queues, and a read takes longer than what is read.
+        """
+        entries = segment.size // CQ_ENTRY_BYTES
+        firsts = range(0, entries, _BLOCK)
+
+        def fails(raw: bytes, index: int) -> bool:
+            return not passes(*ENTRY.unpack_from(raw, index * CQ_ENTRY_BYTES))
+
+        def begins_after(index: int) -> bool:
+            return fails(self._read(segment, index * CQ_ENTRY_BYTES, CQ_ENTRY_BYTES), 0)
+
+        found = bisect_left(firsts[1:], True, key=begins_after)
+        start = firsts[found] if entries else 0
+        size = min(_BLOCK, entries - start)
+        raw = self._read(segment, start * CQ_ENTRY_BYTES, size * CQ_ENTRY_BYTES)
+        return start + bisect_left(range(size), True, key=partial(fails, raw))
 
     def is_used(self, slot: int) -> bool:
         """Whether a file has the slot, and a byte of it is not zero."""
@@ -248,7 +285,7 @@ class QueueFiles:
         if after is None:
             return None
         slot = now.max_offset
-        if any(now.spans(slot, slot + 1)) and now._is_written(slot):
+        if any(now.spans(slot, slot + 1)) and _is_written(*now._entry(slot)):
             return None  # no hole: the running store has appended since
         return slot, after
 
@@ -270,11 +307,6 @@ class QueueFiles:
                     return (segment.base + at + zeros) // CQ_ENTRY_BYTES
                 at += max(len(raw), 1)
         return None
-
-    def _is_written(self, slot: int) -> bool:
-        """RocketMQ's test for an entry that counts. Zeros fail it by their size; blanks pass."""
-        offset, size, _ = self._entry(slot)
-        return offset >= 0 and size > 0
 
     def _is_readable(self, slot: int) -> bool:
         """Whether an entry is no blank, and of a record that the log still has.
@@ -307,3 +339,8 @@ class QueueFiles:
         if len(raw) != size:
             raise StoreDamaged("a segment has become shorter", segment.path, verify(segment.path))
         return raw
+
+
+def _is_written(offset: int, size: int, _: int) -> bool:
+    """RocketMQ's test for an entry that counts. Zeros fail it by their size; blanks pass."""
+    return offset >= 0 and size > 0

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.shared.files.file_cache import FileCache
-from penstock.shared.formats.queue_entry import ENTRY
+from penstock.shared.formats.queue_entry import BLANK_SIZE, ENTRY
 from penstock.shared.layout import segment_name
 from penstock.shared.queue.snapshot import QueueFiles
 
@@ -35,6 +35,37 @@ def test_garbage_behind_a_queue_s_end_does_not_make_it_longer(
     assert queue.max_offset == count
     assert list(queue.entries(0, count)["offset"]) == list(range(0, 100 * count, 100))
     files.close()
+
+
+@given(data=st.data())
+def test_a_queue_ends_and_is_cut_where_a_look_at_every_entry_says(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    """Entries are in blocks that are read at once: what is asked for lies at any place of one."""
+    directory: Path = tmp_path_factory.mktemp("queue")
+    room = data.draw(st.sampled_from((1, 2, 203, 204, 205, 408, 700)), "entries of a file")
+    files = data.draw(st.integers(1, 3), "files")
+    lead = data.draw(st.integers(0, min(room, 30)), "blanks")
+    count = data.draw(st.integers(lead, room * files), "entries, blanks among them")
+    first = data.draw(st.integers(0, 2), "files that have expired") * room
+    offsets = [0] * lead + [1000 + 100 * number for number in range(count - lead)]
+    entries = [ENTRY.pack(at, 100 if at else BLANK_SIZE, 7) for at in offsets]
+    raw = b"".join(entries).ljust(room * files * ENTRY.size, b"\0")
+    for number in range(files):
+        at = number * room * ENTRY.size
+        name = segment_name(first * ENTRY.size + at)
+        (directory / name).write_bytes(raw[at : at + room * ENTRY.size])
+    cache = FileCache()
+    queue = QueueFiles(cache, directory, "orders", 0, 0)
+    asked = data.draw(st.lists(st.integers(1, 1000 + 100 * count), max_size=4), "positions")
+    ends = {each: sum(at < each for at in offsets) for each in (1, 1001, 1 << 40, *asked)}
+    for position in data.draw(st.permutations([None, *ends]), "order"):
+        if position is None:
+            assert queue.max_offset == first + count
+        else:
+            assert queue.end_before(position) == (first + ends[position] if ends[position] else 0)
+    assert queue.end_before(0) == 0
+    cache.close()
 
 
 def test_a_queue_without_a_file_begins_and_ends_at_zero(tmp_path: Path) -> None:
