@@ -196,10 +196,10 @@ class _Walk:
             stop = min(position + size, self._known_end)
             # any bytes may name the segment's end: damage ends at a record, and not at a blank
             lost = found is Kind.DAMAGED or bool(pending) and found is Kind.BLANK
-            if found is Kind.RECORD and self._is_replaced(position, record):
-                self._replaced[position] = size
-                lost = True
-            if lost or self._known.touches(position, stop - position):
+            if found is Kind.RECORD and self._begun and self._begun.at(position) is not None:
+                lost = is_replacement(decode_record(record))
+                self._replaced |= {position: size} if lost else {}
+            if lost or self._known and self._known.touches(position, stop - position):
                 known = self._begun.at(position) or self._known.before(stop - 1)
                 why = reason or (known.reason if known is not None else "")
                 pending += self._between(position, stop, why)
@@ -219,39 +219,39 @@ class _Walk:
     def _between(self, start: int, stop: int, reason: str) -> list[Damage]:
         return damage_between(self._store.paths, self._segment_bytes, start, stop, reason)
 
-    def _is_replaced(self, position: int, record: memoryview) -> bool:
-        return self._begun.at(position) is not None and is_replacement(decode_record(record))
-
     def _take(self, position: int, size: int, record: memoryview) -> None:
         fields = outline(record)
         self._stored_ms = fields.store_timestamp_ms
         if not fields.is_queued:
             return
-        queue = (fields.topic.decode("utf-8", "replace"), fields.queue_id)
+        queue, named = (fields.topic.decode(errors="replace"), fields.queue_id), fields.queue_offset
+        is_next = self._next.get(queue, (-1, -1))[0] == named
+        if is_next and position not in self._bent and self._order.take_next(queue, named):
+            self._next[queue] = (named + 1, position)
+            return
         # More records than this cannot stand before it.
         room = (position - self._store.log_start) // SMALLEST_RECORD_BYTES
         # the first one of a queue may have lost those before it, or begin wherever it likes
-        begins = fields.queue_offset if self._store.log_start or fields.queue_offset > room else 0
+        begins = named if self._store.log_start or named > room else 0
         slot, past = self._next.get(queue, (begins, -1))
         # no checksum covers it: a jump over more messages than there was room for is damage
-        leaps = fields.queue_offset - slot > room
-        placed = _Placed(position, size, self._stored_ms, slot if leaps else -1)
-        if fields.queue_offset < 0 or position in self._bent:
+        placed = _Placed(position, size, self._stored_ms, slot if named - slot > room else -1)
+        if named < 0 or position in self._bent:
             self.ranges.append(self._misplaced(placed._replace(expected=slot)))
             self._room.append(size)
             return
         # of a first record that begins anywhere nobody knows whether it is the first
-        self._begins = slot if slot < fields.queue_offset else None
+        self._begins = slot if slot < named else None
         began = self._order.begun_again.get(queue)
-        if not self._order.take(queue, fields.queue_offset, placed, room=room)[1]:
+        if not self._order.take(queue, named, placed, room=room)[1]:
             return  # the next one of its queue tells
         if self._order.begun_again.get(queue) != began:
-            slot = fields.queue_offset  # what was taken for its first record is not of it
-        if slot < fields.queue_offset:
-            self._gaps.setdefault(queue, []).append(_Gap(slot, fields.queue_offset, past, position))
-        self._first.setdefault(queue, fields.queue_offset)
+            slot = named  # what was taken for its first record is not of it
+        if slot < named:
+            self._gaps.setdefault(queue, []).append(_Gap(slot, named, past, position))
+        self._first.setdefault(queue, named)
         # a slot that comes again must not take the queue back
-        self._next[queue] = (max(slot, fields.queue_offset + 1), position)
+        self._next[queue] = (max(slot, named + 1), position)
 
     def _misplaced(self, placed: _Placed) -> RangeRepair:
         """A whole record whose queue or queue offset cannot be, as the damage that it is."""

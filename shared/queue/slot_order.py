@@ -107,6 +107,8 @@ class SlotOrder(Generic[Queue, Record]):
         The record before it, if that was doubted and has its slot after all; and whether this one
         has its own. If not, it is doubted or left out.
         """
+        if count == 1 and self.take_next(queue, slot):
+            return None, True
         self._contradict(queue, slot)
         landed = self._land(queue, slot)
         too_far = slot - self.end(queue, slot) > room
@@ -131,8 +133,7 @@ class SlotOrder(Generic[Queue, Record]):
             has_slot = slot in ahead or self._is_known(queue, slot, record)
         else:
             # several that follow each other are more likely right than what they go back over
-            has_slot = slot >= end or slot == expected or count > 1
-            has_slot = has_slot or self._is_missing(queue, slot)
+            has_slot = slot >= end or slot == expected or count > 1 or self._is_missing(queue, slot)
         if not has_slot and count > 1:
             self.undecided.append(record)
         elif not has_slot:
@@ -153,9 +154,23 @@ class SlotOrder(Generic[Queue, Record]):
             self.tails.setdefault(queue, []).append(record)
         elif accepted is not None and accepted in self.tails.get(queue, ()):
             self.tails[queue].remove(accepted)
-        self.ends[queue] = max(end, slot + count)
-        self._next[queue] = slot + count
+        self.ends[queue], self._next[queue] = max(end, slot + count), slot + count
         return accepted, has_slot
+
+    def take_next(self, queue: Queue, slot: int) -> bool:
+        """Take a record, if it has the slot after all others, follows the one before that in the
+        log, and none of its queue waits for what comes: as nearly every record of a log does."""
+        if (
+            self._next.get(queue) != slot
+            or self.ends[queue] != slot
+            or queue in self._leapt
+            or queue in self._alone  # as the queues of all who are leaping are
+            or queue in self._doubted
+        ):
+            return False
+        self.tails.pop(queue, None)
+        self.ends[queue] = self._next[queue] = slot + 1
+        return True
 
     def _contradict(self, queue: Queue, slot: int) -> None:
         """Note a record that leapt over `slot`, which comes next, and over the one before that."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.shared.queue.slot_order import SlotOrder
@@ -237,3 +237,42 @@ def test_several_that_go_back_over_one_that_leapt_take_its_slot() -> None:
     assert order.overtaken == [0]
     assert order.take("q", 59, 3, count=3) == (None, True)
     assert order.overtaken == [0, 1]
+
+
+class _Slow(SlotOrder[str, int]):
+    """Without the short way."""
+
+    def take_next(self, queue: str, slot: int) -> bool:
+        return False
+
+
+@settings(max_examples=500)
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from("ab"),
+            # mostly the next one, else any
+            st.one_of(st.none(), st.none(), st.none(), st.integers(0, 12)),
+            st.sampled_from((1, 1, 1, 2, 3)),
+            st.sampled_from((1000, 4)),
+        ),
+        max_size=25,
+    ),
+    st.sampled_from((None, 5)),
+    st.booleans(),
+)
+def test_the_short_way_of_a_record_that_just_follows_comes_to_the_same(
+    steps: list[tuple[str, int | None, int, int]], known_end: int | None, is_all: bool
+) -> None:
+    quick: SlotOrder[str, int] = SlotOrder(lambda queue: known_end)
+    slow = _Slow(quick._end_of)
+    after: dict[str, int] = {}
+    for number, (queue, named, count, room) in enumerate(steps):
+        slot = after.get(queue, 0) if named is None else named
+        after[queue] = slot + count
+        taken = [each.take(queue, slot, number, count, room) for each in (quick, slow)]
+        assert taken[0] == taken[1], (number, queue, slot)
+    for each in (quick, slow):
+        each.finish(is_all=is_all)
+    quick._ahead |= {queue: quick._ahead.get(queue, {}) for queue in slow._ahead}
+    assert vars(quick) == vars(slow) | {"_is_known": quick._is_known}
