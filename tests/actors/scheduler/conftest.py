@@ -29,7 +29,8 @@ QUEUES = 4
 class Scene:
     """A broker whose actors are driven by `until`, one ms of its clock at each turn."""
 
-    def __init__(self, pipeline: Any) -> None:
+    def __init__(self, pipeline: Any, is_first: bool) -> None:
+        """`is_first`: the scheduler is there before anything is stored, as in a store's first run."""
         self.broker = pipeline
         pipeline.allocate(8)
         pipeline.positions.initialise("delay_floor", 0)
@@ -39,9 +40,13 @@ class Scene:
         self.actor: Any = None
         self._produce = pipeline.client(pipeline.run.endpoints.produce)
         self._session, self._seq, self._number = 1, 0, 0
+        if is_first:
+            self.start()
+            self.until(lambda: self.actor._sender.is_open, "the writer's answer to the scheduler")
         self._tell(encode(CreateTopic(1, "orders", QUEUES)))
         self._tell(encode(Hello(99, 1, 1, 0)))
-        self.start()
+        if not is_first:
+            self.start()
 
     def start(self) -> None:
         self.broker.positions.supervise("scheduler", generation=self.generation)
@@ -135,7 +140,7 @@ class Scene:
 
 @pytest.fixture
 def scene(pipeline: Callable[..., Any]) -> Callable[..., Scene]:
-    return lambda **settings: Scene(pipeline(**settings))
+    return lambda is_first=False, **settings: Scene(pipeline(**settings), is_first)
 
 
 @pytest.fixture

@@ -102,13 +102,14 @@ def test_what_waits_in_segments_that_stay_is_not_stored_again(scene: Callable[..
     assert it.bodies() == [key] and len(wheel(it)) == 1
 
 
+@pytest.mark.parametrize("is_first", [False, True], ids=["later", "first run"])
 @pytest.mark.parametrize("killed", [False, True], ids=["stopped", "killed"])
 def test_an_end_amid_a_file_that_is_rolled_stores_nothing_again_twice(
-    scene: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, killed: bool
+    scene: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, killed: bool, is_first: bool
 ) -> None:
     """Some of it is stored again, and that is known, and the rest is not on its way."""
     monkeypatch.setattr("penstock.actors.scheduler.rolling.ENTRIES_AT_ONCE", 2)
-    it = scene()
+    it = scene(is_first)
     due_ms = it.now_ms + 2 * HOUR_MS
     keys = [it.send(Delay(out_ms=due_ms + number)) for number in range(7)]
     fill(it, 2)
