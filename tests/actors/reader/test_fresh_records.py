@@ -11,9 +11,11 @@ import pytest
 from penstock.actors.committer import Committer
 from penstock.actors.flusher import Flusher
 from penstock.actors.reader import Reader
+from penstock.actors.reader.fresh_records import FreshRecords
 from penstock.actors.reput import Reput
 from penstock.actors.writer import Writer
 from penstock.client.core.message import split_records
+from penstock.shared.log.reader import LogReader
 from penstock.shared.process.doorbells import (
     LATELY_MS,
     LAZIER_BYTES,
@@ -21,6 +23,7 @@ from penstock.shared.process.doorbells import (
     LAZY_BYTES,
     LAZY_MS,
 )
+from penstock.shared.queue.found_records import piece_of
 from penstock.shared.wire.messages import Pull, Pulled, decode_consume_answer, encode
 
 ASYNC = {"flush_disk_type": "async"}
@@ -259,6 +262,70 @@ def test_each_message_comes_once_and_in_order_whatever_comes_first(
     for queue_id, sizes in sent.items():
         mine = [(offset, size) for queue, offset, size in consumer.got if queue == queue_id]
         assert mine == list(enumerate(sizes))
+
+
+@pytest.mark.parametrize("has_pool", [False, True], ids=["file", "pool"])
+@pytest.mark.parametrize("segment_bytes", [64 << 10, 4 << 20], ids=["segments", "one segment"])
+def test_what_is_kept_is_what_was_looked_at_since_the_queues_had_all_and_bounded(
+    pipeline: Callable[..., Any],
+    work: Callable[..., None],
+    monkeypatch: pytest.MonkeyPatch,
+    segment_bytes: int,
+    has_pool: bool,
+) -> None:
+    most, chance = 12, random.Random(segment_bytes + has_pool)
+    monkeypatch.setattr("penstock.actors.reader.fresh_records.MOST_ENTRIES", most)
+    settings = {"mapped_file_size_commit_log_bytes": segment_bytes}
+    broker = pipeline(**ASYNC, transient_store_pool_enable=has_pool, **settings)
+    positions = broker.positions
+    committer = broker.start(Committer) if has_pool else None
+    log = LogReader(broker.config, broker.run, positions)
+    fresh = FreshRecords(broker.config, positions, log)
+    fresh.look(0)
+    assert not fresh.is_behind
+    stored: list[tuple[int, int, int, int]] = []  # where it begins, queue, offset, size
+    kept: set[tuple[int, int]] = set()
+    wrote, queued, looked, reasons = 0, 0, 0, set()
+    for _ in range(300):
+        if committer is not None:
+            broker.clock.advance(10)
+            work(committer)
+        size = chance.choice((10, 10, 10, 10, 3000, 15_000))
+        for _ in range(chance.choice((0, 1, 1, 2, 5))):
+            queue_id = chance.randrange(3)
+            offset = sum(each[1] == queue_id for each in stored)
+            stored.append((positions["wrote"], queue_id, offset, size))
+            broker.append(queue_id=queue_id, size=size)
+        has_grown, wrote = positions["wrote"] > wrote, positions["wrote"]
+        assert fresh.is_behind == has_grown
+        # the queues have all, or all but a few, or are where they were
+        behind = stored[-chance.randrange(1, 9) :][0][0] if stored else 0
+        queued = max(queued, chance.choice((wrote, *[behind] * 8, queued)))
+        fresh.look(queued)
+        assert not fresh.is_behind
+        start = max(looked, queued)
+        if wrote - queued > LAZY_BYTES:
+            kept, looked = set(), wrote
+            reasons.add("far behind")
+        elif start < wrote:
+            if queued >= looked or len(kept) > most:
+                reasons.add("the queues have all" if queued >= looked else "too many")
+                kept = set()
+            new = {(each[1], each[2]) for each in stored if each[0] >= start}
+            kept, looked = kept | new, wrote
+        found = set()
+        for _, queue_id, offset, size in stored[-100:]:
+            if (part := fresh.read("orders", queue_id, offset, 1)) is not None:
+                found.add((queue_id, offset))
+                records, after, end = part
+                (message,) = split_records(piece_of([records]))
+                assert (message.queue_id, message.queue_offset) == (queue_id, offset)
+                assert len(message.body) == size and after == offset + 1 <= end
+        assert len(found) <= most + 5
+        # a look ends where a segment does, and what comes after that is read in the queues
+        assert found == kept or segment_bytes < wrote
+    assert reasons == {"far behind", "the queues have all", "too many"}
+    log.close()
 
 
 def test_a_written_message_wakes_the_reader_where_pulls_wait_and_the_committer_now_and_then(

@@ -30,7 +30,8 @@ class Scene:
     """A broker whose actors are driven by `until`, one ms of its clock at each turn."""
 
     def __init__(self, pipeline: Any, is_first: bool) -> None:
-        """`is_first`: the scheduler is there before anything is stored, as in a store's first run."""
+        """`is_first`: the scheduler is there before anything is stored, as in a store's first
+        run."""
         self.broker = pipeline
         pipeline.allocate(8)
         pipeline.positions.initialise("delay_floor", 0)
