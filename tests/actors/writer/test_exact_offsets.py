@@ -250,6 +250,24 @@ def test_a_new_writer_goes_on_after_what_was_saved_and_saves_nothing_again(bench
     assert broker.paths.exact_offsets.read_bytes() == saved
 
 
+def test_a_new_writer_reads_many_blocks_in_a_step_but_not_all(bench: Bench) -> None:
+    """It serves others between two steps, and a step for each block would take long."""
+    broker, blocks = bench.broker, 200
+    others = [broker.start(each) for each in (Committer, Flusher, Reput)]
+    for number in range(blocks):
+        answer = bench.send_when_read(one(f"k{number}-", number - 1, number, outputs=0))
+        assert isinstance(answer, Appended)
+    while broker.positions["dispatched"] < broker.positions["wrote"]:
+        broker.clock.advance(10)
+        [each.work() for each in others]
+    broker.crash(bench.writer)
+    exact, steps = broker.start(Writer)._exact, 0
+    while exact._loading is not None:
+        steps += exact.turn()
+    assert exact._offsets == {"g": {"in": {0: blocks - 1}}}
+    assert 3 <= steps <= 8
+
+
 def test_no_more_values_are_kept_than_the_most(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
