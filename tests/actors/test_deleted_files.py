@@ -9,15 +9,21 @@ from typing import Any
 
 import pytest
 
+from penstock.actors.cleaner import Cleaner
+from penstock.actors.committer import Committer
 from penstock.actors.coordinator import Coordinator
+from penstock.actors.flusher import Flusher
 from penstock.actors.gateway import Gateway
 from penstock.actors.monitor import Monitor
 from penstock.actors.reader import Reader
 from penstock.actors.reput import Reput
 from penstock.actors.scheduler import Scheduler
 from penstock.actors.transactions import Transactions
+from penstock.actors.writer import Writer
 from penstock.shared.layout import segment_name
 from penstock.shared.queue.reader import QueueReader
+
+SEGMENT_BYTES = 64 << 10
 
 READERS: dict[Callable[..., Any], Callable[[Any], QueueReader]] = {
     Coordinator: lambda actor: actor._queues,
@@ -68,3 +74,76 @@ def test_an_actor_that_has_read_what_is_deleted_closes_it(
     actor.release_deleted()
     assert [_held(file) for file in files] == before
     assert queues.read(slot, 79, 1)[1] == 80, "the others it reads on"
+
+
+LOG, QUEUE = 0, 1
+
+
+def _all_held(broker: Any) -> list[int]:
+    """How often files of the log, and of a queue, are open or mapped."""
+    names = [segment_name(number * SEGMENT_BYTES) for number in range(4)]
+    queue = broker.paths.queue("orders", 0)
+    in_log = sum(_held(broker.paths.commit_log / name) for name in names)
+    return [in_log, sum(_held(queue / segment_name(number * 1000)) for number in range(4))]
+
+
+def _delete_all(broker: Any) -> None:
+    for place in (broker.paths.commit_log, broker.paths.queue("orders", 0)):
+        for file in place.iterdir() if place.exists() else ():
+            file.unlink()
+
+
+@pytest.mark.parametrize(
+    "kind, opens", [(Committer, [LOG]), (Flusher, [LOG, QUEUE]), (Reput, [LOG]), (Cleaner, [QUEUE])]
+)
+def test_an_actor_that_has_worked_on_what_is_deleted_closes_it(
+    pipeline: Callable[..., Any], work: Callable[..., None], kind: Any, opens: list[int]
+) -> None:
+    """`opens`: of what it has no file open any more then. The reput has the ends of queues open,
+    which nobody deletes but itself."""
+    broker = pipeline(transient_store_pool_enable=kind is Committer)
+    positions = broker.positions
+    broker.append(80, size=1000)
+    if kind is not Committer:
+        positions.initialise("committed", positions["wrote"])
+        positions.initialise("flushed", positions["wrote"])
+    if kind in (Flusher, Cleaner):
+        reput = broker.start(Reput)
+        work(reput)
+        broker.crash(reput)
+        positions.initialise("committed", broker.append(30, size=1000))
+        positions.initialise("log_start", 1000)
+    before = _all_held(broker)
+    actor = broker.start(kind)
+    for _ in range(30):
+        broker.clock.advance(3000)
+        work(actor)
+    during = _all_held(broker)
+    assert all(during[each] > before[each] for each in opens), "else this shows nothing"
+    actor.release_deleted()
+    assert _all_held(broker) == during, "they are there, and may be asked for again"
+    _delete_all(broker)
+    actor.release_deleted()
+    after = _all_held(broker)
+    assert [after[each] for each in opens] == [before[each] for each in opens]
+
+
+def test_a_writer_closes_what_is_deleted(
+    pipeline: Callable[..., Any], client: Callable[..., Any]
+) -> None:
+    broker = pipeline(transient_store_pool_enable=False)
+    before = _all_held(broker)
+    writer = broker.start(Writer)
+    broker.allocate(3)
+    producer = client(broker, writer)
+    for _ in range(10):
+        producer.append([bytes(1000)] * 10)
+    producer.hello(0)
+    # said again: the log is searched for it
+    producer.append([bytes(1000)] * 10, keys="k", retry=True)
+    during = _all_held(broker)
+    writer.release_deleted()
+    assert _all_held(broker) == during > before
+    _delete_all(broker)
+    writer.release_deleted()
+    assert _all_held(broker) == before
