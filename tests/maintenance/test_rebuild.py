@@ -201,15 +201,17 @@ def test_a_topic_that_was_made_again_gets_no_messages_of_the_deleted_one(
 def test_a_record_that_names_another_message_s_slot_does_not_get_it(
     stopped_store: Callable[..., Any], twelve: list[Record], field: str, number: int, bit: int
 ) -> None:
-    """Of a queue's number, too: then the old entry says whose slot it is."""
+    """Of a queue's number, too: then the old entries say whose slot it is, and where it stood."""
     store = stopped_store(twelve)
     before = _tree(store.paths.consume_queue)
     at = store.starts()[number]
     log = store.log()
     log[at + (AT_QUEUE_OFFSET + 7 if field == "offset" else AT_QUEUE_OFFSET - 5)] ^= 1 << bit
     store.write_log(log)
-    _rebuild(store)
+    done = _rebuild(store)
     found = _tree(store.paths.consume_queue)
+    if field == "queue":
+        assert done.misplaced == [at] and found == before
     for name in before:
         for old, new in _entries(before[name], found.get(name, bytes(1000))):
             (position, size, _) = ENTRY.unpack(old)
