@@ -99,7 +99,7 @@ class WatermarkKeeper:
         self._written: Watermark | None = None
         self._handle = os.open(file, os.O_RDWR)
 
-    def write(self, flushed: int, checkpoint: Checkpoint, *, is_last: bool = False) -> bool:
+    def write(self, flushed: int, checkpoint: Checkpoint, *, is_last: bool) -> bool:
         """Write what is on disk by now, if it has changed; durable on return. Whether it had."""
         mark = Watermark(self._run_id, self._follow_flush, flushed, checkpoint, is_last)
         if mark == self._written:

@@ -20,8 +20,11 @@ from penstock.actors.reput import Reput
 from penstock.actors.scheduler import Scheduler
 from penstock.actors.transactions import Transactions
 from penstock.actors.writer import Writer
+from penstock.shared.index.directory import index_files
+from penstock.shared.index.query_turns import CATCH_UP_MS, QueryTurns
 from penstock.shared.layout import segment_name
 from penstock.shared.queue.reader import QueueReader
+from penstock.shared.wire.messages import Query
 
 SEGMENT_BYTES = 64 << 10
 
@@ -147,3 +150,44 @@ def test_a_writer_closes_what_is_deleted(
     _delete_all(broker)
     writer.release_deleted()
     assert _all_held(broker) == before
+
+
+@pytest.mark.parametrize(
+    "kind, turns_of",
+    [(Reader, lambda actor: actor._queries), (Gateway, lambda actor: actor._queries._turns)],
+)
+def test_an_index_file_that_is_deleted_is_closed_when_no_query_is_at_work(
+    pipeline: Callable[..., Any],
+    work: Callable[..., None],
+    kind: Any,
+    turns_of: Callable[[Any], QueryTurns[int]],
+) -> None:
+    small = {"max_hash_slot_num": 7, "max_index_num": 20}
+    broker = pipeline(transient_store_pool_enable=False, flush_disk_type="async", **small)
+    positions = broker.positions
+    broker.append(properties={"UNIQ_KEY": "k"})
+    for name in ("committed", "flushed"):
+        positions.initialise(name, positions["wrote"])
+    reput = broker.start(Reput)
+    work(reput)
+    broker.crash(reput)
+    actor = broker.start(kind)
+    turns, query = turns_of(actor), Query(1, "orders", "k", 9, 0, 1 << 60, True)
+    (file,) = index_files(broker.paths.index)
+    before = _held(file)
+    turns.add(1, query)
+    ((_, _, found),) = turns.work()
+    assert isinstance(found, list) and len(found) == 1
+    during = _held(file)
+    actor.release_deleted()
+    assert _held(file) == during > before, "it is there, and may be asked for again"
+    broker.append()  # the reput has not done it, so the next query waits
+    turns.add(2, query)
+    assert turns.work() == []
+    file.unlink()
+    actor.release_deleted()
+    assert _held(file) == during, "a query may be at it"
+    broker.clock.advance(CATCH_UP_MS)
+    assert len(turns.work()) == 1
+    actor.release_deleted()
+    assert _held(file) == before
