@@ -79,7 +79,7 @@ class Scheduler(Actor):
                 self._files.clear()  # nothing vouches for any of them
         if progress.run == run.run_id:
             progress.delivered_ms = max(progress.delivered_ms, positions["delay_over"])
-        doubt = self._doubt(progress, foreign)
+        doubt = self._doubt(progress)
         positions.publish("delay_sent", max(positions["delay_sent"], doubt.due_ms))
         self._sender = RecordSender(
             run.run_id, "scheduler", self._stage.generation, "durable", progress.floor
@@ -118,9 +118,9 @@ class Scheduler(Actor):
         self._socket = dial(self._stage.context, run.endpoints.produce_ipc)
         self._stage.listen(self._socket)
 
-    def _doubt(self, progress: Progress, foreign: bool) -> Doubt:
+    def _doubt(self, progress: Progress) -> Doubt:
         """What the last life may have put without saying so."""
-        if progress.clean or foreign:
+        if progress.clean:
             return NO_DOUBT
         of_this_run = progress.run == self._stage.run.run_id
         # of another run's nothing is on its way any more, and what it has stored was due by then
