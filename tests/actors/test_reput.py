@@ -451,6 +451,25 @@ def test_messages_that_are_lost_with_damage_have_entries_that_lead_to_it(
     assert broker.queues() == {QueueKey("orders", 0): (0, 5)}
 
 
+@pytest.mark.parametrize("what", ["a blank", "damage"])
+def test_queues_hold_all_below_what_has_no_entry_once_that_is_passed(
+    pipeline: Callable[..., Any], work: Callable[..., None], what: str
+) -> None:
+    """Else whoever waits until they hold what was stored waits for the next message."""
+    broker = pipeline(**MAPPED)
+    segment_bytes = broker.config.mapped_file_size_commit_log_bytes
+    starts = [broker.append(size=15_000) for _ in range(6)]
+    end = segment_bytes
+    if what == "damage":
+        end = starts[-1]
+        damage = damage_between(broker.paths, segment_bytes, starts[-2], end, "bad")
+        save_quarantine(broker.paths, damage, 77)
+        broker.positions.initialise("read_only", QUARANTINE)
+    _reach(broker, end)
+    work(broker.start(Reput))
+    assert broker.positions["dispatched"] == broker.positions["queued"] == end
+
+
 def test_a_topic_that_rocketmq_names_after_a_cluster_has_queues(
     pipeline: Callable[..., Any], work: Callable[..., None]
 ) -> None:
