@@ -9,7 +9,9 @@ import pytest
 import zmq
 
 from penstock.shared.memory.run_directory import find_store
+from penstock.shared.process.find_broker import find_running
 from penstock.shared.wire import messages
+from penstock.shared.wire.group_messages import decode_group_answer
 from penstock.shared.wire.introduction import PROTOCOL, Greet, decode_greeted, encode
 from penstock.shared.wire.messages import (
     CreateTopic,
@@ -113,3 +115,18 @@ def test_a_request_at_the_wrong_endpoint_is_told_the_right_one(broker: Any, ask:
         answer = messages.decode_consume_answer(ask(endpoint, header))
         assert isinstance(answer, Refused) and answer.status == "CONNECT_FAILED"
         assert right in answer.hint
+
+
+@pytest.mark.parametrize("header", [b"", b"\xc1", b"nonsense", encode(Greet(PROTOCOL))[:-1]])
+def test_what_is_no_request_is_refused_without_the_number_of_any(
+    broker: Any, ask: Ask, header: bytes
+) -> None:
+    """A client would take it for the answer to the request of that number."""
+    for endpoint, decode in (
+        (broker.produce, messages.decode_produce_answer),
+        (broker.consume, messages.decode_consume_answer),
+        (find_running(broker.store).endpoints.group, decode_group_answer),
+    ):
+        answer = decode(ask(endpoint, header))
+        assert isinstance(answer, Refused) and answer.request == 0, endpoint
+        assert answer.status == "MESSAGE_ILLEGAL"
