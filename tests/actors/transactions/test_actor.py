@@ -395,6 +395,37 @@ def test_progress_is_saved_as_rocketmq_needs_it_and_a_start_goes_on_there(scene:
     assert (3,) in named, "who begins here still learns that 3 is done"
 
 
+@pytest.mark.parametrize(
+    ("offsets", "open_halves"),
+    [
+        ({HALF_TOPIC: {"0": 2}, OP_TOPIC: {"0": 3}}, {2, 4}),
+        ({HALF_TOPIC: {"0": 3}, OP_TOPIC: {"0": 1}}, {4}),
+        ({HALF_TOPIC: {"0": 1}}, {4}),
+        ({HALF_TOPIC: {"1": 3}, OP_TOPIC: {"0": 4}}, {4}),
+        ({}, {4}),
+    ],
+)
+def test_a_start_goes_on_where_rocketmqs_offsets_say_that_it_was(
+    scene: Scenes, offsets: dict[str, dict[str, int]], open_halves: set[int]
+) -> None:
+    """Of both topics: what it has not read of the one is not done, and what it has of the other is.
+    Where it says nothing of half messages Penstock's own count."""
+    broker = scene()
+    for number in range(5):
+        broker.half(b"%d" % number)
+    for number in range(4):
+        broker.put(Record(OP_TOPIC, b"%d," % number, b"TAGS\x01d\x02", born_host=bytes(8)))
+    broker.dispatched()
+    document = broker.broker.paths.consumer_offsets
+    document.parent.mkdir(exist_ok=True)
+    rows = {f"{topic}@{TRANSACTION_GROUP}": row for topic, row in offsets.items()}
+    document.write_text(json.dumps({"offsetTable": rows}))
+    broker.crash()
+    broker.until(lambda: broker.actor._follower.is_at_end())
+    table = broker.actor._follower.table
+    assert set(table.open_from(table.base)) == open_halves
+
+
 def test_where_rocketmqs_offsets_say_the_same_what_ended_before_them_is_still_known(
     scene: Scenes,
 ) -> None:
