@@ -311,6 +311,28 @@ def test_a_log_that_was_cut_takes_back_what_its_blocks_had_done(bench: Bench) ->
     assert bench.offsets() == {0: 8}
 
 
+def test_what_the_queue_does_not_have_yet_after_a_start_is_not_taken_for_cut(bench: Bench) -> None:
+    """A start cuts queues, and the reput writes them again while the coordinator works already."""
+    bench.move(q0=(NONE, 5))
+    bench.follow()
+    bench.broker.stop(bench.coordinator)
+    bench.move(q0=(5, 9))  # it was followed before, too
+    file = bench.broker.paths.consumer_offsets
+    document = json.loads(file.read_bytes())
+    document["offsetTable"][f"{TOPIC}@{GROUP}"] = {"0": 9}
+    document["offsetTable"][f"{OFFSETS_TOPIC}@{OFFSETS_GROUP}"] = {"0": 2}
+    file.write_text(json.dumps(document))
+    bench.begin()
+    for _ in range(5):
+        bench.coordinator.work()
+    assert bench.offsets() == {0: 9}
+    bench.follow()
+    assert bench.offsets() == {0: 9}
+    bench.move(q0=(9, 12))
+    bench.follow()
+    assert bench.offsets() == {0: 12}
+
+
 def test_a_topic_that_is_created_again_has_no_value_of_the_one_before(bench: Bench) -> None:
     bench.move(q0=(NONE, 5))
     bench.follow()
