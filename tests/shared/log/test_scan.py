@@ -212,3 +212,26 @@ def test_zeros_over_a_border_of_segments_are_damage_where_records_follow(
     with StoreDirectory(root) as store:
         steps = [(at, found) for at, found, _, _, _ in store.scan_log()]
     assert steps == [(at, Kind.RECORD) for at in starts[:2]] + [(starts[2], Kind.END)]
+
+
+def test_between_what_was_written_holes_are_not_read_but_for_the_rest_of_a_window(
+    tmp_path: Path, make_record: Callable[..., Record]
+) -> None:
+    """What is read of a page makes all of it count as data, and a segment may be a gigabyte."""
+    mib, window = 1 << 20, scan.WINDOW_BYTES
+    first = encode_record(make_record())
+    islands = [at * mib for at in (30, 60, 90, 126)]
+    (log := tmp_path / "commitlog").mkdir()
+    with (log / segment_name(0)).open("wb") as file:
+        file.truncate(128 * mib)
+        file.write(first + b"\x7f" * 100)
+        for at in islands:
+            file.seek(at)
+            file.write(b"\x7f" * 4096)
+    with StoreDirectory(tmp_path) as store:
+        steps = [(at, found) for at, found, _, _, _ in store.scan_log()]
+        rests = sum(window - at % window for at in islands)
+        # the first window, and a look for the end of what was written
+        assert store.bytes_read <= rests + 3 * window
+    end = islands[-1] + 4096
+    assert steps == [(0, Kind.RECORD), (len(first), Kind.DAMAGED), (end, Kind.END)]
