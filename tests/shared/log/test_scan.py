@@ -14,6 +14,7 @@ from penstock.shared.files.file_cache import FileCache
 from penstock.shared.formats.record import Record, encode_record
 from penstock.shared.formats.record_check import Kind
 from penstock.shared.formats.record_crc import Checksum
+from penstock.shared.formats.record_layout import BLANK, MAGIC_BLANK
 from penstock.shared.layout import segment_name
 from penstock.shared.log import scan
 from penstock.shared.store.directory import StoreDirectory
@@ -192,6 +193,25 @@ def test_a_record_up_to_its_segment_s_end_is_found_next_to_damage(
         (at, Kind.RECORD, left),
         (SEGMENT, Kind.END, 0),
     ]
+
+
+@pytest.mark.parametrize("off", [0, -1, 1])
+def test_a_walk_over_damage_goes_on_at_a_blank_that_ends_where_its_segment_does(
+    tmp_path: Path, make_record: Callable[..., Record], off: int
+) -> None:
+    """Nothing else tells it from bytes of a body."""
+    first = encode_record(make_record())
+    at = len(first) + 60
+    left = SEGMENT - at
+    blank = BLANK.pack(left + off, MAGIC_BLANK)
+    (log := tmp_path / "commitlog").mkdir()
+    (log / segment_name(0)).write_bytes((first + b"\x7f" * 60 + blank).ljust(SEGMENT, b"\0"))
+    with StoreDirectory(tmp_path) as store:
+        steps = [(at, found, size) for at, found, size, _, _ in store.scan_log()]
+    if off:
+        assert steps[1] == (len(first), Kind.DAMAGED, 60 + len(blank))
+    else:
+        assert steps[1:3] == [(len(first), Kind.DAMAGED, 60), (at, Kind.BLANK, left)]
 
 
 def test_zeros_over_a_border_of_segments_are_damage_where_records_follow(
