@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import itertools
+import resource
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from penstock.shared.files.file_cache import FileCache
 from penstock.shared.formats.queue_entry import ENTRY
+from penstock.shared.layout import segment_name
+from penstock.shared.loops.forms import ROW
 from penstock.shared.queue import earlier_entries
 from penstock.shared.queue.earlier_entries import (
     EarlierEntries,
+    EarlierFiles,
     EarlierQueue,
     Place,
+    Queue,
     load_earlier_entries,
     save_earlier_entries,
 )
+from penstock.shared.queue.snapshot import QueueFiles
 
 SIZE = 100
 A, B, C = (b"t", 0), (b"t", 1), (b"t", 2)
@@ -100,10 +109,98 @@ def test_what_is_kept_is_read_again_unless_it_is_too_much(
     save_earlier_entries(file, [EarlierQueue(*A, 5, b""), EarlierQueue(b"%LMQ%x", 0, 0, _entry(1))])
     assert not file.exists(), "a light queue leads to others' records"
     queues = [EarlierQueue(*A, 5, _entry(100)), EarlierQueue(*B, 0, _entry(0) * 3)]
-    save_earlier_entries(file, queues)
+    monkeypatch.setattr(earlier_entries, "MOST_BYTES", 80)
+    save_earlier_entries(file, [EarlierQueue(*C, 5, b""), *queues])
     assert load_earlier_entries(file) == queues
     file.unlink()
     monkeypatch.setattr(earlier_entries, "MOST_BYTES", 79)
     save_earlier_entries(file, queues)
     save_earlier_entries(tmp_path / "gone" / "file", queues[:1])
     assert list(tmp_path.iterdir()) == [], "a start does without"
+
+
+def test_of_what_memory_has_no_room_for_no_part_is_kept(tmp_path: Path) -> None:
+    """The limit on file sizes stands for it."""
+    file = tmp_path / "earlier-entries"
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10, before[1]))
+    try:
+        save_earlier_entries(file, [EarlierQueue(*A, 5, _entry(100))])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert load_earlier_entries(file) == [] and not file.exists()
+
+
+ROOM = 5  # entries in a file
+OTHER = b"u", 0
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Iterator[Callable[[Queue, int, list[int]], QueueFiles]]:
+    """The files of a queue, from a slot on, of entries that lead to these log offsets."""
+    cache = FileCache()
+
+    def make(queue: Queue, first: int, positions: list[int]) -> QueueFiles:
+        directory = tmp_path / queue[0].decode() / str(queue[1])
+        directory.mkdir(parents=True)
+        for at in range(0, len(positions), ROOM):
+            raw = b"".join(map(_entry, positions[at : at + ROOM]))
+            name = segment_name((first + at) * ENTRY.size)
+            (directory / name).write_bytes(raw.ljust(ROOM * ENTRY.size, b"\0"))
+        return QueueFiles(cache, directory, queue[0].decode(), queue[1], 0)
+
+    yield make
+    cache.close()
+
+
+def test_files_are_asked_whether_a_queue_had_these_entries(
+    files: Callable[..., QueueFiles],
+) -> None:
+    held = {A: (5, range(100, 1300, 100)), B: (0, range(50, 650, 100)), OTHER: (5, range(7, 307))}
+    made = {queue: files(queue, first, list(places)) for queue, (first, places) in held.items()}
+    earlier = EarlierFiles(made.values(), lambda position, size: None)
+    had = {
+        (queue, first + number): _entry(place)
+        for queue, (first, places) in held.items()
+        for number, place in enumerate(places)
+    }
+
+    def check() -> None:
+        for claimed in (A, B, OTHER, C):
+            for queue, slot, count in itertools.product((A, B, OTHER), range(3, 20), (1, 2, 7)):
+                span = range(slot, slot + count)
+                raw = b"".join(had.get((queue, each), _entry(9999)) for each in span)
+                has = {
+                    other: all(had.get((other, each)) == had.get((queue, each), 0) for each in span)
+                    for other in held
+                }
+                assert earlier.has(claimed, slot, raw) == has.get(claimed, False)
+                elsewhere = [has[each] for each in (A, B) if each != claimed]
+                wanted = any(elsewhere) if claimed[0] == A[0] else False
+                assert earlier.has_elsewhere(claimed, slot, raw) == wanted
+
+    check()
+    # a file that is missing in the midst says nothing, and the others do
+    made[A].segments[1].path.unlink()
+    for slot in range(10, 15):
+        del had[A, slot]
+    check()
+
+
+def test_files_that_have_known_nothing_better_for_long_are_asked_no_more(
+    files: Callable[..., QueueFiles],
+) -> None:
+    names = WHOLE | {300: Place(B, 6)}
+    earlier = EarlierFiles(
+        [files(A, 5, ODD), files(B, 5, EVEN)],
+        lambda position, size: names.get(position) if size == SIZE else None,
+    )
+    moved, right = ROW.pack(1, 6, _entry(300)), ROW.pack(0, 7, _entry(500))
+    found = [(Place(A, 6), _entry(300))], [300]
+    for _ in range(2):  # what is found begins the count again
+        for _ in range(7):
+            assert earlier.placed(right, [A, B], 500, 600) == ([], [])
+        assert earlier.placed(moved, [A, B], 300, 400) == found
+    for _ in range(8):
+        assert earlier.placed(right, [A, B], 500, 600) == ([], [])
+    assert earlier.placed(moved, [A, B], 300, 400) == ([], [])
