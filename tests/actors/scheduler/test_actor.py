@@ -23,6 +23,7 @@ from penstock.shared.errors import StoreUnavailable
 from penstock.shared.formats.delay_levels import SCHEDULE_TOPIC
 from penstock.shared.formats.properties import decode_properties, encode_properties
 from penstock.shared.formats.record import Record, pack_host
+from penstock.shared.index.directory import index_files
 from penstock.shared.messaging.delayed import (
     RECALL_COMING,
     Delay,
@@ -377,6 +378,18 @@ def test_without_delay_offsets_what_rocketmq_delivered_is_found(scene: Maker) ->
     found = [each.body.decode() for each in it.await_bodies(4)]
     assert len(found) == 4 and {*waiting} < {*found} and found.count(timed) == 1
     assert it.broker.positions["undelivered"] == 0, "what has come is not lost"
+    # an index file that expires takes its room until the last one closes it
+    (file,) = index_files(it.broker.paths.index)
+
+    def mapped() -> int:
+        return Path("/proc/self/maps").read_text().count(str(file))
+
+    before = mapped()
+    it.actor.release_deleted()
+    assert mapped() == before
+    file.unlink()
+    it.actor.release_deleted()
+    assert mapped() < before
 
 
 def test_after_a_power_failure_timers_that_were_not_synced_are_read_again(scene: Maker) -> None:
