@@ -16,7 +16,11 @@ from penstock.actors.flusher import Flusher
 from penstock.actors.reput import Reput
 from penstock.actors.writer import Writer
 from penstock.shared.messaging.offsets_record import ANY, NONE, begin_of, move_of
-from penstock.shared.messaging.system_topics import OFFSETS_GROUP, OFFSETS_TOPIC
+from penstock.shared.messaging.system_topics import (
+    OFFSETS_GROUP,
+    OFFSETS_TOPIC,
+    STAGING_TOPIC,
+)
 from penstock.shared.queue.deleted_topics import NONE as NO_TOPICS
 from penstock.shared.queue.deleted_topics import save_deleted_topics
 from penstock.shared.store.saved_offsets import SavedOffsets, save_offsets
@@ -153,6 +157,32 @@ def test_an_operator_s_record_in_the_log_ends_the_claims_on_its_queue(bench: Ben
     bench.follow()
     assert bench.ask(words.Claim, "a", TOPIC, (0,)).queues[0].offset == 2
     assert [(each.topic, each.queue_id) for each in bench.told.reset] == [(TOPIC, 0)]
+
+
+def test_a_block_and_an_operator_s_record_after_it_count_in_their_order(bench: Bench) -> None:
+    """Also where both are followed at once."""
+    bench.move(q0=(NONE, 5), q1=(NONE, 5))
+    bench.move(q0=(ANY, 2))
+    bench.follow()
+    assert bench.offsets() == {0: 2, 1: 5}
+    bench.move(q0=(ANY, 1))
+    bench.move(q0=(1, 4))
+    bench.follow()
+    assert bench.offsets() == {0: 4, 1: 5}
+
+
+def test_who_has_claimed_a_queue_since_its_reset_keeps_it_when_the_record_is_followed(
+    bench: Bench,
+) -> None:
+    bench.move(q0=(NONE, 5))
+    bench.follow()
+    bench.broker._end = None
+    writer = bench.broker.start(Writer)
+    bench.ask_with(writer, words.ResetOffsets, TOPIC, {0: 1})
+    (claimed,) = bench.ask_with(writer, words.Claim, "a", TOPIC, (0,)).queues
+    bench.follow()
+    assert bench.ask(words.Claim, "a", TOPIC, (0,)).queues == (claimed,)
+    assert claimed.offset == 1 and not hasattr(bench, "told")
 
 
 def test_a_reset_of_what_blocks_have_moved_goes_by_the_log_and_others_do_not(bench: Bench) -> None:
@@ -293,6 +323,24 @@ def test_what_another_broker_has_acknowledged_is_not_set_back_by_records_that_ar
     assert bench.offsets() == {0: 10, 1: 8}
 
 
+def test_a_group_that_another_broker_has_set_back_stays_there_until_the_next_block(
+    bench: Bench,
+) -> None:
+    bench.move(q0=(NONE, 5))
+    bench.follow()
+    bench.broker.stop(bench.coordinator)
+    file = bench.broker.paths.consumer_offsets
+    document = json.loads(file.read_bytes())
+    document["offsetTable"][f"{TOPIC}@{GROUP}"] = {"0": 3}
+    file.write_text(json.dumps(document))
+    bench.begin()
+    bench.follow()
+    assert bench.offsets() == {0: 3}
+    bench.move(q0=(5, 8))
+    bench.follow()
+    assert bench.offsets() == {0: 8}
+
+
 def test_a_log_that_was_cut_takes_back_what_its_blocks_had_done(bench: Bench) -> None:
     """Else the group would be past inputs whose outputs are gone."""
     bench.move(q0=(NONE, 5))
@@ -306,7 +354,12 @@ def test_a_log_that_was_cut_takes_back_what_its_blocks_had_done(bench: Bench) ->
     bench.begin()
     bench.follow()
     assert bench.offsets() == {0: 5}
+    bench.broker.crash(bench.coordinator)  # what comes next takes the place of what was cut
     bench.move(q0=(5, 8))
+    for _ in range(4):
+        bench.broker.clock.advance(10)
+        [each.work() for each in bench._others]
+    bench.begin()
     bench.follow()
     assert bench.offsets() == {0: 8}
 
@@ -348,3 +401,54 @@ def test_a_topic_that_is_created_again_has_no_value_of_the_one_before(bench: Ben
         bench.follow()
         assert bench.coordinator._log._known.get(GROUP, {}).get(TOPIC, {}) == {}
         assert bench.offsets() == {0: 0}
+
+
+@pytest.mark.parametrize("log_offset", [99, 100, 101])
+def test_saved_values_count_that_are_newer_than_their_topic_s_deletion(
+    bench: Bench, log_offset: int
+) -> None:
+    paths = bench.broker.paths
+    deleted = NO_TOPICS.with_rows([TOPIC], 100, 1).settled(set())
+    save_deleted_topics(paths.deleted_topics, deleted)
+    bench.broker.stage("writer").positions.publish("deleted_topics", deleted.last)
+    saved = SavedOffsets(0, log_offset, {GROUP: {TOPIC: {0: 5}}})
+    save_offsets(paths.exact_offsets, msgspec.json.encode(saved))
+    bench.restart()
+    bench.follow()
+    given = bench.ask(words.Claim, "a", TOPIC, (0,)).queues[0].offset
+    assert (given == 5) == (log_offset > 100)
+
+
+def test_a_deleted_topic_takes_along_its_own_values_and_no_others(
+    bench: Bench, frame: Callable[..., bytes]
+) -> None:
+    """Of a record that moves queues of several topics, too; and what comes right after the deletion
+    is of the topic that is created again."""
+
+    def move(group: str, *topics: str, to: int = 5) -> None:
+        body, properties = move_of(group, {topic: {0: (NONE, to)} for topic in topics})
+        raw = frame(OFFSETS_TOPIC, 0, [body], properties=properties)
+        bench.broker.append_frame(OFFSETS_TOPIC, 0, raw)
+
+    move(GROUP, "gone", STAGING_TOPIC, TOPIC)  # a writer of Spark's is no consumer
+    move("OTHER", TOPIC)
+    bench.follow()
+    paths, positions = bench.broker.paths, bench.broker.positions
+    deleted = NO_TOPICS.with_rows(["gone"], positions["wrote"], 1).settled(set())
+    save_deleted_topics(paths.deleted_topics, deleted)
+    bench.broker.stage("writer").positions.publish("deleted_topics", deleted.last)
+    bench.follow()
+    assert bench.coordinator._log._known == {GROUP: {TOPIC: {0: 5}}, "OTHER": {TOPIC: {0: 5}}}
+    move(GROUP, "gone", to=7)
+    bench.follow()
+    assert bench.coordinator._log._known[GROUP] == {TOPIC: {0: 5}, "gone": {0: 7}}
+    # a coordinator that starts now reads the first record again, and knows what of it is gone
+    table = bench.broker.paths.consumer_offsets
+    bench.broker.stop(bench.coordinator)
+    document = json.loads(table.read_bytes())
+    document["offsetTable"][f"{OFFSETS_TOPIC}@{OFFSETS_GROUP}"] = {"0": 0}
+    table.write_text(json.dumps(document))
+    bench.begin()
+    bench.follow()
+    assert bench.offsets() == {0: 5} == bench.offsets("OTHER")
+    assert bench.coordinator._log._known[GROUP] == {TOPIC: {0: 5}, "gone": {0: 7}}
