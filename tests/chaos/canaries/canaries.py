@@ -814,7 +814,7 @@ def deletion_not_noted_first(topic_admin: Any) -> None:
 @canary("actors.scheduler.actor", "points")
 def delayed_sent_as_new_after_a_death(actor: Any) -> None:
     """A scheduler sends as new what its predecessor may have sent."""
-    actor.Scheduler._doubt = lambda self, progress, foreign: actor.NO_DOUBT
+    actor.Scheduler._doubt = lambda self, progress: actor.NO_DOUBT
 
 
 @canary("actors.scheduler.timers", "points")
