@@ -299,8 +299,8 @@ def test_what_is_kept_is_what_was_looked_at_since_the_queues_had_all_and_bounded
         has_grown, wrote = positions["wrote"] > wrote, positions["wrote"]
         assert fresh.is_behind == has_grown
         # the queues have all, or all but a few, or are where they were
-        behind = stored[-chance.randrange(1, 9) :][0][0] if stored else 0
-        queued = max(queued, chance.choice((wrote, *[behind] * 8, queued)))
+        near = stored[-chance.randrange(1, 9) :][0][0] if stored else 0
+        queued = max(queued, chance.choice((wrote, *[near] * 8, queued)))
         fresh.look(queued)
         assert not fresh.is_behind
         start = max(looked, queued)
