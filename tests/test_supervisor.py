@@ -29,8 +29,8 @@ from penstock.shared.config import Config
 from penstock.shared.layout import StorePaths
 from penstock.shared.memory.roster import ACTORS
 from penstock.shared.memory.run_directory import read_run, remove_run_directory
-from penstock.shared.process.actor import QUIET_AFTER_MS, QUIET_TICK_MS, TICK_MS
 from penstock.shared.process.broker_status import read_status
+from penstock.shared.process.doorbells import QUIET_AFTER_MS, QUIET_TICK_MS, TICK_MS
 from penstock.shared.store.checkpoint_file import load_checkpoint
 from penstock.supervisor import CHECK_MS, FAILURES_LIMIT
 

@@ -43,17 +43,15 @@ from penstock.shared.memory.positions import Positions
 from penstock.shared.memory.roster import row_of
 from penstock.shared.memory.run_directory import Run, join_run
 from penstock.shared.process.connection_limit import ConnectionLimit
-from penstock.shared.process.doorbells import Bus
+from penstock.shared.process.doorbells import QUIET_TICK_MS as QUIET_TICK_MS
+from penstock.shared.process.doorbells import TICK_MS as TICK_MS
+from penstock.shared.process.doorbells import Bus, Ticks
 from penstock.shared.process.inflow import WORK_MS, wake_by_work
 from penstock.shared.process.inlet import Inlet
 from penstock.shared.process.log_line import LoggedLines, log_line
 from penstock.shared.process.malloc_tuning import Heaps
 from penstock.shared.process.pulse import Pulse
 
-# A lost doorbell costs at most a tick. Where nothing has happened for a while ticks are longer: a
-# dozen actors that look ten times a second take a few percent of a processor for nothing. Work
-# that no bell has told of is a client's question, or done by the clock; nothing follows it.
-TICK_MS, QUIET_TICK_MS, QUIET_AFTER_MS, QUIET_AFTER_WORK_MS = 100, 1000, 1000, 100
 # A deleted file takes room on the disk until the last who has it open closes it.
 RELEASE_MS = 1000
 # Heaps may keep this much for the next frames; what a flood took beyond that is given back.
@@ -69,6 +67,7 @@ PULSE_S = 0.5
 # sleep would end at once, and on a busy machine the turns in between keep it from the processor.
 TAKE_S = 0.0002
 _PR_SET_PDEATHSIG = 1
+_IN, _OUT = select.EPOLLIN, select.EPOLLOUT
 
 
 class Stage:
@@ -102,7 +101,8 @@ class Stage:
         self.bus = Bus(self.context, run, name, config)
         # What ends a sleep, beside the tick. The kernel keeps the list, so a sleep is one call of
         # it: ZeroMQ's own poller hands the list over each time, and asks each socket twice.
-        self._listened: dict[zmq.Socket[bytes] | int, None] = {}
+        # Of a descriptor, what it is listened to for; ZeroMQ's say all by being readable.
+        self._listened: dict[zmq.Socket[bytes] | int, int] = {}
         self._is_arranged = False
         # those of them that are ready until ZeroMQ has taken a connection
         self._entrances: set[zmq.Socket[bytes] | int] = set()
@@ -111,6 +111,8 @@ class Stage:
         self._sources: dict[int, zmq.Socket[bytes] | int] = {}
         # asked before each sleep: a send takes what ZeroMQ had to say from the descriptor
         self._asked: list[zmq.Socket[bytes]] = []
+        # whether this turn has looked at none of them and sent nothing: then there is no news
+        self.left_sockets_alone = False
         # what had traffic at the end of the last sleep; None where that is not known
         self.ready: list[zmq.Socket[bytes] | int] | None = None
         self.pause_ms = 0.0  # a sleep looks at nothing for this long, so that more comes together
@@ -131,21 +133,25 @@ class Stage:
         offset = self.positions["wrote"]
         log_line(self.clock.now_ms(), self.name, line, generation=self.generation, offset=offset)
 
-    def listen(self, source: zmq.Socket[bytes] | int, wanted: bool = True) -> None:
-        """Have traffic on a socket or a descriptor end the sleep, or no longer.
+    def listen(
+        self, source: zmq.Socket[bytes] | int, wanted: bool = True, *, room: bool = False
+    ) -> None:
+        """Have traffic on a socket or a descriptor end the sleep, or no longer; with `room`, that
+        a descriptor takes more of what is to be sent.
 
         A source that the actor must not read now has to go: it would end each sleep at once.
         """
-        if wanted == (source in self._listened):
+        events = (_IN if wanted else 0) | (_OUT if room else 0)
+        if events == self._listened.get(source, 0):
             return
         self._is_arranged = False
-        if wanted:
-            self._listened[source] = None
-            return
-        del self._listened[source]
         if source in self._handles:
             # now: it may be closed by the next sleep, and its descriptor be another's
             self._epoll.unregister(self._handles.pop(source))
+        if events:
+            self._listened[source] = events
+        else:
+            del self._listened[source]
 
     def sleep(self, timeout_ms: int) -> list[zmq.Socket[bytes] | int]:
         """Until there is traffic on a source, or the time is over; the sources with traffic.
@@ -155,7 +161,7 @@ class Stage:
         """
         if not self._is_arranged:
             self._arrange()
-        for asked in self._asked:
+        for asked in () if self.left_sockets_alone else self._asked:
             if has_message(asked):
                 return [asked]
         if self.pause_ms and timeout_ms:
@@ -176,7 +182,7 @@ class Stage:
         for source in self._listened.keys() - self._handles.keys():
             handle = source if isinstance(source, int) else int(source.get(zmq.FD))
             self._handles[source] = handle
-            self._epoll.register(handle, select.EPOLLIN)
+            self._epoll.register(handle, self._listened[source])
         self._sources = {handle: source for source, handle in self._handles.items()}
         # Nothing is sent by the bells, and what came since they were drained is still there.
         sockets = [each for each in self._listened if not isinstance(each, int)]
@@ -210,28 +216,6 @@ class Stage:
         self.positions.close()
         # last, because from here on a start may take this run's memory
         os.close(self._membership)
-
-
-class Ticks:
-    """How long an actor may sleep without a look at what others did."""
-
-    def __init__(self, stall_timeout_ms: int) -> None:
-        # a sleep is no stall: several beats come within the timeout
-        self._quiet_ms = max(1, min(QUIET_TICK_MS, stall_timeout_ms // 4))
-        self._busy_ms = min(TICK_MS, self._quiet_ms)
-        self._quiet_from_ms = 0
-
-    def note(self, now_ms: int, bells: bool) -> None:
-        """Something has happened: a bell has come, or work was done without one. That ZeroMQ has
-        woken up says nothing: it does so once a second for each connection that it looks after."""
-        quiet_ms = QUIET_AFTER_MS if bells else QUIET_AFTER_WORK_MS
-        self._quiet_from_ms = max(self._quiet_from_ms, now_ms + quiet_ms)
-
-    def most_ms(self, now_ms: int) -> int:
-        if now_ms < self._quiet_from_ms:
-            return self._busy_ms
-        # At the same instants in all actors: the first one wakes the processor for the others.
-        return self._quiet_ms - now_ms % self._quiet_ms
 
 
 class Actor(Protocol):
@@ -372,7 +356,8 @@ def run_actor(
         # Bells are taken before positions are read: one that comes in between is kept for the next
         # cycle, while one that was taken afterwards would be lost with what it stands for.
         stage.beat()
-        bells = stage.bus.drain()
+        bells = stage.bus.drain(stage.heard(stage.bus.bells))
+        stage.left_sockets_alone = False
         done = actor.work()
         now_ms = stage.clock.monotonic_ms()
         if bells or done:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.shared.process.actor import (
+from penstock.shared.process.doorbells import (
     QUIET_AFTER_MS,
     QUIET_AFTER_WORK_MS,
     QUIET_TICK_MS,
