@@ -101,7 +101,7 @@ class SendFrames:
             at = frame.take(data, at, connection, connection.host, topics, TAKEN_AT_ONCE)
             if frame.is_full:
                 self._close()
-            elif at == before:
+            elif at in (before, len(data)):
                 return at
             if not has_time():
                 return at

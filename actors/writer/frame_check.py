@@ -24,11 +24,13 @@ from penstock.shared.layout import BLANK_HEADER_BYTES
 from penstock.shared.loops.active import check_frame, check_properties
 from penstock.shared.loops.forms import RunOf
 from penstock.shared.messaging.offsets_record import OffsetsMove, decode_begin, decode_move
-from penstock.shared.messaging.system_topics import OFFSETS_TOPIC, QUEUES
+from penstock.shared.messaging.system_topics import OFFSETS_TOPIC, QUEUES, TIMER_TOPIC
 from penstock.shared.wire.messages import Append, QueueRun, StoredRun
 from penstock.shared.wire.produce_rules import check_batch
 
 _ACKS = ("", "durable", "written")
+# whose records mean something to the broker
+_OWN = frozenset((OFFSETS_TOPIC, TIMER_TOPIC))
 
 
 class CheckedFrame(NamedTuple):
@@ -99,9 +101,11 @@ class FrameCheck:
     def frame(self, peer: bytes, request: Append, payload: memoryview, now_ms: int) -> CheckedFrame:
         """The frame, of which nothing is stored yet. Raises what `starts` raises."""
         starts = self.starts(request, payload)
-        move = offsets_move(request.runs, payload, starts)
-        recalled_ms = first_recalled_ms(request.runs, payload, starts, self._clock.now_ms())
         runs, version = request.runs, self._topics.version
+        move, recalled_ms = None, -1
+        if not _OWN.isdisjoint([run.topic for run in runs]):
+            move = offsets_move(runs, payload, starts)
+            recalled_ms = first_recalled_ms(runs, payload, starts, self._clock.now_ms())
         return CheckedFrame(
             peer, request, runs, payload, starts, (), now_ms, version, move, recalled_ms
         )

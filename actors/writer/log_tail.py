@@ -52,6 +52,8 @@ class LogEnd:
         if not positions["read_only"]:
             self._appender.forget_beyond(self.wrote, positions["allocated"])
         self._segment = self.wrote // self._segment_bytes
+        # where the records were placed that were looked at last, and the log's end then
+        self._known: tuple[list[int], int, list[Placed]] = ([], -1, [])
         self._offsets = _next_offsets(run, positions, pieces, gone)
         self.stored_ms = positions["wrote_timestamp"]
         if not positions["read_only"]:
@@ -63,6 +65,13 @@ class LogEnd:
         return last.position + starts[last.last] - starts[last.first]
 
     def _placed(self, runs: Sequence[QueueRun], starts: list[int]) -> list[Placed]:
+        of, wrote, placed = self._known
+        if of is not starts or wrote != self.wrote:
+            placed = self._places(runs, starts)
+            self._known = starts, self.wrote, placed
+        return placed
+
+    def _places(self, runs: Sequence[QueueRun], starts: list[int]) -> list[Placed]:
         placed = place(starts, self.wrote, self._segment_bytes)
         if len(placed) == 1 and not placed[0].blank:
             return placed

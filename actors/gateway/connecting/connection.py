@@ -108,7 +108,12 @@ class Connection:
         try:
             if data and self._tls is not None:
                 data = self._opened(self._tls, data)
-            for frame in self._splitter.feed(data, self._taking(has_time, take)):
+            taking, is_all = self._taking(has_time, take), False
+            if taking is not None and data and not self._splitter.held_bytes:
+                # mostly that is all of it, and nothing is to be split
+                data = data[taking(data, 0) :]
+                is_all = not data
+            for frame in () if is_all else self._splitter.feed(data, taking):
                 self._partial_ms, self.has_said = 0, True
                 if not self.is_open:
                     return
@@ -196,9 +201,11 @@ class Connection:
         if self._unsealed and self._tls is not None:
             self._seal(self._tls)
         while self._out:
-            parts = list(islice(self._out, _GATHERED))
             try:
-                sent = self.socket.sendmsg(parts)
+                if len(self._out) == 1:
+                    sent = self.socket.send(self._out[0])
+                else:
+                    sent = self.socket.sendmsg(list(islice(self._out, _GATHERED)))
             except BlockingIOError:
                 return False
             except OSError:

@@ -198,6 +198,8 @@ class Connections:
 
     def flush(self, now_ms: int) -> None:
         """Send what was put; what a client does not take now is sent when it does."""
+        if not self._dirty:
+            return
         dirty, self._dirty = self._dirty, {}
         for handle, connection in dirty.items():
             if not connection.is_open:
