@@ -8,6 +8,7 @@ the gateway sleeps for a moment before it looks.
 A client that waits for answers sends less meanwhile. So spans with a pause and without take turns
 for a while: if as many messages come with it, it is kept until they are compared again. Spans are
 short because on a busy machine ten times as many may come in one tenth of a second as in the next.
+Of a thread that waits for each answer so few come with a pause that a few spans say so.
 Nothing is known here of what comes: only how much. Where a look leaves something to be read, there
 is nothing to wait for: the caller sees to it.
 """
@@ -29,6 +30,8 @@ BATCH = 8
 KEPT = 0.8
 # What is compared: spans of each kind, and how long one lasts.
 SPANS, SPAN_MS = 10, 10
+# After as many of each kind it is over where less than this share comes with the pause.
+FEW_SPANS, HOPELESS = 2, 0.25
 # Between two comparisons; and how often it is looked meanwhile whether there is anything to gather.
 AGAIN_MS, COUNT_MS = 2000, 50
 
@@ -101,6 +104,10 @@ class Pace:
             self._alone = self._alone.and_also(counted)
         self._left -= 1
         self.pause_ms = 0.0 if self.pause_ms else self._tried_ms
+        of_each, is_odd = divmod(2 * SPANS - self._left, 2)
+        if of_each >= FEW_SPANS and not is_odd:
+            is_hopeless = self._paused.per_ms < HOPELESS * self._alone.per_ms
+            self._left = 0 if is_hopeless else self._left
         if not self._left:
             alone = self._alone
             harms = self._paused.per_ms < KEPT * alone.per_ms

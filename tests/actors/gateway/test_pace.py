@@ -75,6 +75,17 @@ def test_who_waits_for_answers_is_not_held_up(in_flight: int, making_ms: float, 
     assert paced.sent > least * other.sent
 
 
+def test_a_thread_that_waits_for_each_answer_is_hardly_held_up() -> None:
+    """Its next message is there at each look, however soon that comes."""
+    pace, round_trip_ms, now_ms, sent = Pace(), 0.15, 0.0, 0
+    while now_ms < 20_000:
+        now_ms += round_trip_ms + pace.pause_ms
+        pace.note(int(now_ms), 1, 1)
+        sent += 1
+    unpaced = 20_000 / round_trip_ms
+    assert 0.985 * unpaced < sent < 0.999 * unpaced, "it was compared"
+
+
 @pytest.mark.parametrize(
     "came", [pytest.param(1, id="too few to gather"), pytest.param(GATHERED, id="many at once")]
 )
