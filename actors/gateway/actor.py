@@ -127,7 +127,6 @@ class Gateway(Actor):
         self._more = self._is_plain = False
         self._may_read = True
         self._pace = Pace()
-        self._for_sends = {self._sends.socket, self._connections.handle}
         stage.listen(self._sends.socket)
         stage.listen(self._groups.socket)
         stage.listen(self._producers.socket)
@@ -176,8 +175,7 @@ class Gateway(Actor):
         # itself. But what a group gives back is sent, too.
         if not self._is_plain:
             done += self._groups.work(now_ms, is_due or self._stage.heard(self._groups.socket))
-        has_heard = is_due or self._stage.heard(self._sends.socket)
-        done += self._sends.work(now_ms, is_due, has_heard)
+        done += self._sends.work(now_ms, is_due)
         self._connections.flush(now_ms)
         if not self._is_plain:
             done += self._work_for_others(now_ms, is_due)
@@ -188,6 +186,7 @@ class Gateway(Actor):
             self._stage.listen(self._connections.handle, may_read)
         if may_read and self._connections.has_more:
             self._more, done = True, done + 1
+        self._stage.left_sockets_alone = self._is_plain
         self._pace.note(now_ms, *self._sends.taken_now())
         # what is there already need not be waited for: it would only be read later
         has_left = self._connections.has_left
@@ -203,7 +202,9 @@ class Gateway(Actor):
         Pulls that wait are looked at in each turn, as their doorbells are drained before it.
         """
         ready = self._stage.ready
-        return ready is not None and self._pulls.is_empty and self._for_sends.issuperset(ready)
+        if not ready or not self._pulls.is_empty:
+            return False
+        return {self._connections.handle, self._sends.stream.handle}.issuperset(ready)
 
     def _accept(self, now_ms: int, is_due: bool) -> int:
         taken = 0 if self._stage.stopping else self._connections.accept(now_ms)

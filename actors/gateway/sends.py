@@ -16,6 +16,7 @@ import zmq
 from msgspec.structs import replace
 
 from penstock.actors.gateway.asking.questions import AGAIN_MS, Make, Questions, Then
+from penstock.actors.gateway.asking.writer_stream import WriterStream
 from penstock.actors.gateway.calls import Call, Reply, refusal
 from penstock.actors.gateway.connecting.connection import Connection
 from penstock.actors.gateway.send_frames import Send, SendFrames
@@ -48,7 +49,7 @@ from penstock.shared.names import is_group_topic
 from penstock.shared.process.actor import Stage
 from penstock.shared.wire import messages
 from penstock.shared.wire.messages import error_from_refusal
-from penstock.shared.wire.sockets import PRODUCE_ANSWER_BYTES, dial, send_parts
+from penstock.shared.wire.sockets import PRODUCE_ANSWER_BYTES, dial
 
 # Beyond this no client is read from until some of it is stored.
 MOST_WAITING_BYTES = 32 << 20
@@ -59,7 +60,7 @@ _LOOK_MS = 100
 
 
 class Sends:
-    """All sends of the gateway, and its connection to the writer."""
+    """All sends of the gateway, and its connections to the writer."""
 
     def __init__(
         self,
@@ -83,11 +84,11 @@ class Sends:
         self._making: dict[str, list[tuple[Call, Callable[[TopicConfig], None]]]] = {}
         self._making_bytes = self._look_ms = 0
         self.times = self._frames.times
+        self.stream = WriterStream(stage)
         # of topics, to the writer
-        self._questions = Questions("writer", messages.decode_produce_request)
-        self.socket: Any = dial(
-            stage.context, stage.run.endpoints.produce_ipc, PRODUCE_ANSWER_BYTES
-        )
+        self._stage, self._questions = stage, Questions("writer", messages.decode_produce_request)
+        endpoint = stage.run.endpoints.produce_ipc
+        self.socket: Any = dial(stage.context, endpoint, PRODUCE_ANSWER_BYTES)
 
     @property
     def has_room(self) -> bool:
@@ -192,27 +193,50 @@ class Sends:
 
     # --- to the writer and back ---
 
-    def work(self, now_ms: int, is_due: bool = True, heard: bool = True) -> int:
-        """Take answers, of which there are none unless the writer was `heard`, and send what waits.
-        What waits too long is refused when it `is_due`, and questions are asked again."""
-        done = (self._hear(now_ms) if heard else 0) + self._frames.work(now_ms)
+    def work(self, now_ms: int, is_due: bool = True) -> int:
+        """Take answers, and send what waits. What waits too long is refused when it `is_due`, and
+        questions are asked again."""
+        done = self._hear(now_ms) + self._frames.work(now_ms)
+        if is_due or self._stage.heard(self.socket):
+            done += self._hear_of_topics()
         if is_due:
             self.times.work(now_ms)
             self._give_up(now_ms)
             self._ask(now_ms)
+        # The kernel often lets the writer go first, and then the answer is there when the send is
+        # over: to look costs less than another turn.
+        if self._send(now_ms) and (heard := self._hear(now_ms, has_sent=True)):
+            done += heard + self._frames.work(now_ms)
+            self._send(now_ms)
+        return done
+
+    def _send(self, now_ms: int) -> bool:
+        """Send what may leave; whether anything has."""
+        has_sent = False
         for parts in self._sender.outgoing(now_ms):
-            try:
-                send_parts(self.socket, parts)
-            except zmq.Again:
+            if not self.stream.send(*parts):
                 self._sender.not_connected(now_ms)
                 break
-        return done
+            has_sent = True
+        return has_sent
 
     def wait_ms(self, now_ms: int) -> int:
         """How long nothing has to be sent, unless something comes in."""
         return AGAIN_MS if self.is_idle else self._sender.wait_ms(now_ms)
 
-    def _hear(self, now_ms: int) -> int:
+    def _hear(self, now_ms: int, has_sent: bool = False) -> int:
+        """Take what the writer says of frames."""
+        answers = self.stream.answers(has_sent)
+        for header in answers:
+            self._sender.take(messages.decode_produce_answer(header), now_ms)
+        if self.stream.has_ended:
+            self.stream.end()
+            self._sender.not_connected(now_ms)
+        return len(answers)
+
+    # --- topics ---
+
+    def _hear_of_topics(self) -> int:
         heard = 0
         # mostly there is none, and an exception costs more than the question
         while has_message(self.socket):
@@ -221,13 +245,9 @@ class Sends:
             answer = messages.decode_produce_answer(parts[0])
             if isinstance(answer, (messages.Routed, messages.TopicDescribed)):
                 self._questions.answered(answer.request, answer)
-            elif isinstance(answer, messages.Refused) and not answer.session and answer.request:
+            elif isinstance(answer, messages.Refused):
                 self._questions.answered(answer.request, error_from_refusal(answer))
-            else:
-                self._sender.take(answer, now_ms)
         return heard
-
-    # --- topics ---
 
     def _ask(self, now_ms: int) -> None:
         for header in self._questions.outgoing(now_ms):
@@ -268,6 +288,7 @@ class Sends:
 
     def close(self) -> None:
         self.socket.close(linger=0)
+        self.stream.end()
 
 
 def _kept_bytes(call: Call) -> int:

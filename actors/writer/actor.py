@@ -15,8 +15,7 @@ On crash: the next one goes on at `wrote`. A frame is visible with the one store
 
 from __future__ import annotations
 
-import zmq
-
+from penstock.actors.writer.callers import FRAME_PARTS, Asked, Callers
 from penstock.actors.writer.exact_offsets import ExactOffsets
 from penstock.actors.writer.frame_check import CheckedFrame, FrameCheck
 from penstock.actors.writer.log_tail import FrameStore, LogEnd
@@ -50,17 +49,12 @@ from penstock.shared.process.doorbells import LogBells
 from penstock.shared.process.reception import Reception
 from penstock.shared.wire import messages
 from penstock.shared.wire.messages import Append, Appended, StoredRun, encode, refusal
-from penstock.shared.wire.sockets import send_parts, serve
-from penstock.shared.wire.unread_answers import UnreadAnswers
 
 FRAMES_AT_ONCE = 32
-# Of one producer: for each frame that may wait here, all of which may be turned away at once.
-ANSWERS_WAITING = 1024
 # Steps of looking for retries between two looks at the socket; none begins when this time is over.
 RETRY_STEPS, RETRY_MS = 4, 5
 # Clients drop what they have not read yet when a connection closes: leave them this time for it.
 LINGER_MS = 50
-_FRAME_PARTS = 3  # peer, header, records
 
 
 class Writer(Actor):
@@ -76,7 +70,6 @@ class Writer(Actor):
         self._pending = PendingAnswers()
         self._waiting: CheckedFrame | None = None
         self._held = SendQueue(stage.config)
-        self._unread = UnreadAnswers()
         self._bells = LogBells(stage.bus, stage.positions, stage.clock)
         self._drained_at_ms = -1
         self._more = False
@@ -105,36 +98,31 @@ class Writer(Actor):
         self._rings = ProducerRings(run, self._positions, config.max_producer_rings, most)
         self._staged = StagedBlocks(self._reader, self._positions, self._shape, most)
         self._reception = Reception("producers", run, config.store)
-        self._limit = stage.connection_limit(config.max_connections)
-        at = run.endpoints.produce, run.endpoints.produce_ipc
-        self._socket = serve(stage.context, at, most, stage.listening, ANSWERS_WAITING)
-        self._inlet = stage.inlet(self._socket, "closed_producers")
+        self._callers = Callers(stage, most)
 
     def work(self) -> int:
-        self._limit.tend(now_ms := self._clock.monotonic_ms())
-        self._inlet.tend(self._retries.size_bytes + self._unread.size_bytes)
+        now_ms = self._clock.monotonic_ms()
+        self._callers.begin_turn(now_ms, self._retries.size_bytes)
         done = self._release(now_ms)
         if self._waiting is not None:
             self._commit(self._waiting)
             done += self._waiting is None
         self._held.note(self._is_blocked(), now_ms)
         while done < FRAMES_AT_ONCE and self._may_receive():
-            # records are looked at, and copied into the log, where ZeroMQ has put them
-            parts = self._inlet.receive(copy=False)
-            if parts is None:
+            asked = self._callers.receive()
+            if asked is None:
                 break
-            if parts and (self._held or self._is_blocked()):
-                self._held.put(parts, self._clock.monotonic_ms())
-            elif parts:
-                self._receive(parts)
+            if asked.parts and (self._held or self._is_blocked()):
+                self._held.put(asked, self._clock.monotonic_ms())
+            elif asked.parts:
+                self._receive(asked)
             done += 1
         others = self._take_held() + self._look_for_retries() + self._make_topics()
         others += self._exact.turn()
-        self._more = others > 0 or not self._inlet.drained
+        self._more = others > 0 or not self._callers.drained
         done += others
         self._held.note(self._is_blocked(), self._clock.monotonic_ms())
-        # while nothing more may come in, what waits outside must not end the sleep at once
-        self._stage.listen(self._socket, self._may_receive())
+        self._callers.end_turn(self._may_receive())
         return done
 
     def has_more(self) -> bool:
@@ -144,7 +132,7 @@ class Writer(Actor):
         # the committer notifies nobody of room, and what waits may wait for too long
         waits = self._held or self._retries or self._pending or self._waiting
         is_quiet = self._topic_turns.idle and not waits
-        return min(QUIET_TICK_MS if is_quiet else TICK_MS, self._inlet.idle_ms)
+        return min(QUIET_TICK_MS if is_quiet else TICK_MS, self._callers.idle_ms)
 
     def release_deleted(self) -> None:
         now_ms = self._clock.monotonic_ms()
@@ -162,7 +150,7 @@ class Writer(Actor):
         return now_ms - self._drained_at_ms >= LINGER_MS
 
     def close(self) -> None:
-        self._socket.close(linger=LINGER_MS)
+        self._callers.close(LINGER_MS)
         self._rings.close()
         self._exact.close()
         self._end.close()
@@ -185,7 +173,7 @@ class Writer(Actor):
         taken = 0
         while self._held and taken < FRAMES_AT_ONCE:
             busy = None
-            if self._is_blocked() and len(self._held.next()) == _FRAME_PARTS:
+            if self._is_blocked() and self._held.next().parts == FRAME_PARTS:
                 busy = self._held.busy(self._clock.monotonic_ms())
                 if busy is None:
                     break
@@ -199,43 +187,44 @@ class Writer(Actor):
         """Send the answers that are due; how many."""
         released = 0
         for peer, answer in self._pending.due(self._positions, now_ms) if self._pending else ():
-            send_parts(self._socket, (peer, encode(answer)))
+            self._callers.send(peer, encode(answer))
             released += 1
         return released
 
     def _refuse(self, peer: bytes, request: int, error: PenstockError, session: int = 0) -> None:
-        self._socket.send_multipart((peer, encode(refusal(error, request, session))))
+        self._callers.send(peer, encode(refusal(error, request, session)))
 
     # --- requests ---
 
-    def _receive(self, parts: list[zmq.Frame], busy: BrokerBusy | None = None) -> None:
+    def _receive(self, asked: Asked, busy: BrokerBusy | None = None) -> None:
         """Take a request; a frame is turned away where the broker is `busy`."""
-        peer = parts[0].bytes
+        peer, header, records, parts = asked
         try:
-            if len(parts) < 2:
-                raise ProtocolError("a request has no header", f"{len(parts) - 1} parts")
-            request = self._reception.read(parts[1].bytes)
+            if parts < 2:
+                raise ProtocolError("a request has no header", f"{parts - 1} parts")
+            request = self._reception.read(header)
             if isinstance(request, Append):
-                if len(parts) != _FRAME_PARTS:
-                    raise ProtocolError("an Append is not two parts", f"{len(parts) - 1} parts")
-                self._append(peer, request, parts[2].buffer, busy)
+                if parts != FRAME_PARTS:
+                    raise ProtocolError("an Append is not two parts", f"{parts - 1} parts")
+                self._append(peer, request, records, busy)
             elif isinstance(request, bytes):
-                self._socket.send_multipart((peer, request))
+                self._callers.send(peer, request)
             elif isinstance(request, messages.Hello):
                 self._hello(peer, request)
             elif isinstance(request, messages.OpenRing):
-                self._socket.send_multipart((peer, encode(self._open_ring(peer, request))))
+                self._callers.send(peer, encode(self._open_ring(peer, request)))
             else:
                 answer = self._topic_turns.ask(peer, request)
                 if answer is not None:
-                    self._socket.send_multipart((peer, encode(answer)))
+                    self._callers.send(peer, encode(answer))
         except PenstockError as error:
             self._refuse(peer, 0, error)
 
     def _make_topics(self) -> int:
         version, turns = self._topics.version, self._topic_turns
-        for peer, answer in (answers := [] if turns.idle else turns.turn(self._unread.room())):
-            self._unread.send(self._socket, peer, answer)
+        room = 0 if turns.idle else self._callers.unread.room()
+        for peer, answer in (answers := turns.turn(room) if room else []):
+            self._callers.send(peer, answer)
         for target in ("reput", "coordinator") if self._topics.version != version else ():
             self._stage.bus.notify(target)
         return len(answers)
@@ -260,7 +249,7 @@ class Writer(Actor):
             self._shape.prop_crc,
             self._rings.most > 0,
         )
-        self._socket.send_multipart((peer, encode(answer)))
+        self._callers.send(peer, encode(answer))
 
     def _open_ring(self, peer: bytes, request: messages.OpenRing) -> messages.ProduceAnswer:
         is_open = self._sessions.belongs(request.producer, peer)
@@ -268,7 +257,7 @@ class Writer(Actor):
             return self._rings.answer(request, is_open, self._clock.monotonic_ms())
 
     def _out_of_step(self, peer: bytes, producer: int, session: int, seq: int) -> None:
-        self._socket.send_multipart((peer, encode(messages.OutOfStep(producer, session, seq))))
+        self._callers.send(peer, encode(messages.OutOfStep(producer, session, seq)))
 
     def _append(
         self, peer: bytes, request: Append, payload: memoryview, busy: BrokerBusy | None
@@ -381,7 +370,7 @@ class Writer(Actor):
             self._pending.add(end, deadline_ms, frame.peer, answer, stored_ns)
             self._positions.publish("flush_wanted", end)
         else:
-            send_parts(self._socket, (frame.peer, encode(answer)))
+            self._callers.send(frame.peer, encode(answer))
         self._bells.stored("committer", self._end.wrote, at_once=durable or is_sync)
         if self._end.entered_segment():
             self._stage.bus.notify("allocator")

@@ -2,7 +2,7 @@
 
 RocketMQ's broker fast failure: a frame is turned away that has waited wait_time_in_send_queue_ms,
 and every frame once an append has been held up for os_page_cache_busy_timeout_ms. The order of
-arrival is kept. Parts are kept undecoded, and every call passes the time.
+arrival is kept. Requests are kept undecoded, and every call passes the time.
 """
 
 from __future__ import annotations
@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections import deque
 from typing import NamedTuple
 
-import zmq
-
+from penstock.actors.writer.callers import Asked
 from penstock.shared.config import Config
 from penstock.shared.errors import PAGE_CACHE_BUSY, BrokerBusy
 
@@ -25,7 +24,7 @@ PAGE_CACHE_RETRY_MS = 500
 
 class _Held(NamedTuple):
     since_ms: int
-    parts: list[zmq.Frame]
+    request: Asked
     size: int
 
 
@@ -47,8 +46,8 @@ class SendQueue:
         """Whether another request may come in."""
         return len(self._held) < MAX_HELD and self._bytes < MAX_HELD_BYTES
 
-    def put(self, parts: list[zmq.Frame], now_ms: int) -> None:
-        held = _Held(now_ms, parts, sum(map(len, parts)))
+    def put(self, request: Asked, now_ms: int) -> None:
+        held = _Held(now_ms, request, request.size)
         self._held.append(held)
         self._bytes += held.size
 
@@ -59,15 +58,15 @@ class SendQueue:
         elif self._blocked_since_ms < 0:
             self._blocked_since_ms = now_ms
 
-    def next(self) -> list[zmq.Frame]:
+    def next(self) -> Asked:
         """The oldest request; it stays."""
-        return self._held[0].parts
+        return self._held[0].request
 
-    def take(self) -> list[zmq.Frame]:
+    def take(self) -> Asked:
         """The oldest request; it waits no longer."""
         held = self._held.popleft()
         self._bytes -= held.size
-        return held.parts
+        return held.request
 
     def busy(self, now_ms: int) -> BrokerBusy | None:
         """Why the oldest request is to be turned away now; None while it may wait."""

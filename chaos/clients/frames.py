@@ -33,7 +33,7 @@ from penstock.shared.memory.roster import ACTORS
 from penstock.shared.memory.run_directory import Run, read_run
 from penstock.shared.wire import messages
 from penstock.shared.wire.messages import encode
-from penstock.shared.wire.sockets import dial
+from penstock.shared.wire.sockets import WRITER_STREAM, dial
 
 # in a round, at each endpoint and on each way to it
 FRAMES, GARBAGE, BELLS = 5000, 20, 200
@@ -86,6 +86,9 @@ def _throw_all(arena: Arena, broker: Broker, dice: random.Random, wrong: list[st
                 throw_garbage(endpoint, dice)
             arena.report.add_fault("garbage on a socket", GARBAGE)
             arena.moved()
+    for _ in range(GARBAGE):
+        throw_garbage(run.socket(WRITER_STREAM), dice)
+    arena.report.add_fault("garbage on a socket", GARBAGE)
     acked, complaints = throw_rings(run, dice, RING_FRAMES, arena.moved)
     wrong += complaints
     arena.report.add_fault("frame in a ring", RING_FRAMES)

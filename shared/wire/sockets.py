@@ -25,6 +25,8 @@ GREETING_TIMEOUT_MS = 10_000
 UNREAD_TIMEOUT_MS = 60_000
 # Retry an unanswered connection attempt after this time.
 CONNECT_TIMEOUT_MS = 3000
+# The socket file, in the run directory, by which the gateway reaches the writer without ZeroMQ.
+WRITER_STREAM = "stream-writer"
 # Of a part that is not the last of its message, and of the last.
 _MORE, _LAST = int(zmq.SNDMORE | zmq.NOBLOCK), int(zmq.NOBLOCK)
 

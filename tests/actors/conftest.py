@@ -19,6 +19,7 @@ import msgspec
 import pytest
 import zmq
 
+from penstock.actors.writer.callers import Callers
 from penstock.actors.writer.log_tail import LogEnd
 from penstock.shared.clock import ManualClock
 from penstock.shared.config import Config
@@ -266,6 +267,8 @@ def _drop(actor: Actor | None, stage: Stage) -> None:
     for each in vars(actor).values() if actor is not None else ():
         if isinstance(each, QueueReader):
             each.close()
+        elif isinstance(each, Callers):
+            each.close(0)
 
 
 class ProducerClient:

@@ -41,7 +41,8 @@ class Bench:
         self._writer.bind(endpoints.produce_ipc)
         stage = SimpleNamespace(
             config=config, clock=ManualClock(), context=self._context, generation=1,
-            run=SimpleNamespace(run_id="r", endpoints=endpoints),
+            run=SimpleNamespace(run_id="r", endpoints=endpoints, socket=lambda name: f"{tmp_path}"),
+            heard=lambda source: True, listen=lambda source, wanted=True, room=False: None,
         )  # fmt: skip
         self.answered: list[Reply] = []
         topics = TopicTable(config, cast(Positions, {"topic_changes": 0}))

@@ -122,9 +122,9 @@ def test_what_is_held_is_bounded_and_the_rest_stays_outside(full: Full) -> None:
         full.first.append([b"x"], answers=0)
     work_until(full.writer, lambda: not full.writer._may_receive())
     full.writer.work()
-    assert full.writer._socket.poll(60_000), "what stays outside"
+    assert full.writer._callers.socket.poll(60_000), "what stays outside"
     ready = full.broker.stage_of(full.writer).sleep(0)
-    assert full.writer._socket not in ready, "does not end each sleep at once"
+    assert full.writer._callers.socket not in ready, "does not end each sleep at once"
     assert len(full.writer._held._held) == 1000
     full.broker.clock.advance(WAIT_MS + 1)
     assert len(full.first.answers(1000)) == 1000

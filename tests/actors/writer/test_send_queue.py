@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-import zmq
 
+from penstock.actors.writer.callers import FRAME_PARTS, Asked
 from penstock.actors.writer.send_queue import (
     BUSY_RETRY_MS,
     MAX_HELD,
@@ -26,8 +26,8 @@ def queue(make_config: Callable[..., Config]) -> SendQueue:
     )
 
 
-def _parts(size: int) -> list[zmq.Frame]:
-    return [zmq.Frame(b"peer"), zmq.Frame(bytes(size))]
+def _parts(size: int) -> Asked:
+    return Asked(b"peer", b"", memoryview(bytes(size)), FRAME_PARTS)
 
 
 def test_the_oldest_comes_first_and_what_is_taken_makes_room(queue: SendQueue) -> None:

@@ -1,0 +1,69 @@
+"""The gateway's stream to the writer: frames out, answers in; dialled again when it has ended.
+
+Nothing is kept for a writer that is not there, for whoever sends knows what has no answer. What
+frames and answers mean is not known here.
+"""
+
+from __future__ import annotations
+
+from penstock.shared.files.descriptors import take_descriptor
+from penstock.shared.process.actor import Stage
+from penstock.shared.wire.local_stream import LocalStream, dial_stream
+from penstock.shared.wire.sockets import PRODUCE_ANSWER_BYTES, WRITER_STREAM
+
+
+class WriterStream:
+    """A stream, while the writer is there."""
+
+    def __init__(self, stage: Stage) -> None:
+        self._stage, self._endpoint = stage, stage.run.socket(WRITER_STREAM)
+        self._stream: LocalStream | None = None
+        # what the stage listens for
+        self._is_heard = self._waits_for_room = False
+
+    @property
+    def handle(self) -> int:
+        """What tells of answers; -1 where nothing does."""
+        return self._stream.handle if self._stream is not None else -1
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the writer has gone since it was there: what is on its way is lost."""
+        return self._stream is not None and not self._stream.is_open
+
+    def send(self, header: bytes, records: bytes = b"") -> bool:
+        """Send a message; whether the writer is there."""
+        if self._stream is None:
+            self._stream = take_descriptor(
+                lambda: dial_stream(self._endpoint, PRODUCE_ANSWER_BYTES)
+            )
+        if self._stream is None or not self._stream.is_open:
+            return False
+        self._stream.send(header, records)
+        self._listen(self._stream)
+        return self._stream.is_open
+
+    def answers(self, has_sent: bool = False) -> list[bytes]:
+        """The headers that have come, where any may have: since the last sleep, or `has_sent`."""
+        stream = self._stream
+        if stream is None or not (has_sent or self._stage.heard(stream.handle)):
+            return []
+        if stream.has_unsent:
+            stream.flush()
+        stream.read()
+        found = []
+        while (message := stream.next()) is not None:
+            found.append(message[0])
+        self._listen(stream)
+        return found
+
+    def _listen(self, stream: LocalStream) -> None:
+        if not self._is_heard or self._waits_for_room != stream.has_unsent:
+            self._is_heard, self._waits_for_room = True, stream.has_unsent
+            self._stage.listen(stream.handle, room=stream.has_unsent)
+
+    def end(self) -> None:
+        if self._stream is not None:
+            self._stage.listen(self._stream.handle, False)
+            self._stream.close()
+            self._stream, self._is_heard = None, False

@@ -1,0 +1,152 @@
+"""Callers of the writer: producers over ZeroMQ, the gateway by a stream. Requests in, answers out.
+
+A request is its connection's name, a header and perhaps records, whichever way it came. What it
+means is not known here.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import zmq
+
+from penstock.shared.files.descriptors import take_descriptor
+from penstock.shared.process.actor import Stage
+from penstock.shared.wire.local_stream import LocalStream, StreamListener
+from penstock.shared.wire.sockets import FRAME_HEADROOM, WRITER_STREAM, send_parts, serve
+from penstock.shared.wire.unread_answers import SHORT_ANSWER_BYTES, UnreadAnswers
+
+# To one producer: for each frame that may wait here, all of which may be turned away at once.
+ANSWERS_WAITING = 1024
+# peer, header, records
+FRAME_PARTS = 3
+# Of a stream's name. A client of ZeroMQ may choose its own, which is shorter.
+_NAME_BYTES = 256
+
+
+class Asked(NamedTuple):
+    """A request as it came. `parts` counts the name of its connection."""
+
+    peer: bytes
+    header: bytes
+    records: memoryview
+    parts: int
+
+    @property
+    def size(self) -> int:
+        return len(self.peer) + len(self.header) + len(self.records)
+
+
+class Callers:
+    """All connections of one writer."""
+
+    def __init__(self, stage: Stage, max_frame_bytes: int) -> None:
+        self._stage = stage
+        run, most = stage.run, FRAME_HEADROOM * max_frame_bytes
+        self._listener = StreamListener(run.socket(WRITER_STREAM), most)
+        stage.listen(self._listener.handle)
+        # measures what is open without clients
+        self._limit = stage.connection_limit(stage.config.max_connections)
+        at = run.endpoints.produce, run.endpoints.produce_ipc
+        listening = stage.listening
+        self.socket: Any = serve(stage.context, at, max_frame_bytes, listening, ANSWERS_WAITING)
+        self._inlet = stage.inlet(self.socket, "closed_producers")
+        self.unread = UnreadAnswers()
+        self._streams: dict[bytes, LocalStream] = {}
+        self._handles: set[object] = set()
+        self._streams_so_far = 0
+        self._may_receive = True
+        # Whether ZeroMQ may have a request of which no sleep tells: something was sent since it has
+        # said that there is none. In a turn `_looks` says whether it is asked.
+        self._is_stale = self._looks = True
+
+    @property
+    def drained(self) -> bool:
+        """Whether no request was there when one was to be received last."""
+        is_empty = self._inlet.drained or not self._looks
+        return is_empty and not any(each.has_whole for each in self._streams.values())
+
+    @property
+    def idle_ms(self) -> int:
+        return self._inlet.idle_ms
+
+    def begin_turn(self, now_ms: int, held_bytes: int) -> None:
+        """`held_bytes` of memory are requests that the writer keeps."""
+        ready = self._stage.ready
+        # to ask ZeroMQ, and to look after its connections, takes longer than a message
+        self._looks = self._is_stale or not ready or not self._handles.issuperset(ready)
+        self._stage.left_sockets_alone = not self._looks
+        if self._looks:
+            self._limit.tend(now_ms)
+            self._inlet.tend(held_bytes + self.unread.size_bytes)
+            self._accept()
+        for name, stream in list(self._streams.items()):
+            if stream.is_open and self._stage.heard(stream.handle):
+                stream.flush()
+                if self._may_receive:
+                    stream.read()
+            if not stream.is_open:
+                self._drop(name, stream)
+
+    def _accept(self) -> None:
+        if not self._stage.heard(self._listener.handle):
+            return
+        while (stream := take_descriptor(self._listener.accept)) is not None:
+            self._streams_so_far += 1
+            self._streams[self._streams_so_far.to_bytes(_NAME_BYTES)] = stream
+            self._handles.add(stream.handle)
+
+    def _drop(self, name: bytes, stream: LocalStream) -> None:
+        """It has ended. What has come before that is stored all the same."""
+        self._stage.listen(stream.handle, False)
+        if not stream.has_whole:
+            self._handles.remove(stream.handle)
+            stream.close()
+            del self._streams[name]
+
+    def receive(self) -> Asked | None:
+        """The next request, which is of no `parts` if it was dropped; None where there is none."""
+        for name, stream in self._streams.items():
+            if (message := stream.next()) is not None:
+                return Asked(name, *message, FRAME_PARTS)
+        if not self._looks:
+            return None
+        # records are looked at, and copied into the log, where ZeroMQ has put them
+        parts = self._inlet.receive(copy=False)
+        if parts is None:
+            self._is_stale = False
+            return None
+        self._is_stale = True
+        return _asked(parts)
+
+    def send(self, peer: bytes, answer: bytes) -> None:
+        """Send an answer of one part."""
+        if (stream := self._streams.get(peer)) is not None:
+            stream.send(answer)
+        elif len(peer) != _NAME_BYTES:  # a stream that has ended has nobody who waits
+            self._is_stale, self._stage.left_sockets_alone = True, False
+            if len(answer) <= SHORT_ANSWER_BYTES:
+                send_parts(self.socket, (peer, answer))
+            else:
+                self.unread.send(self.socket, peer, answer)
+
+    def end_turn(self, may_receive: bool) -> None:
+        """While nothing more may come in, what waits outside must not end the sleep at once."""
+        self._may_receive = may_receive
+        self._stage.listen(self.socket, may_receive)
+        for stream in self._streams.values():
+            if stream.is_open:
+                self._stage.listen(stream.handle, may_receive, room=stream.has_unsent)
+
+    def close(self, linger_ms: int) -> None:
+        self.socket.close(linger=linger_ms)
+        self._listener.close()
+        for stream in self._streams.values():
+            stream.close()
+
+
+def _asked(parts: list[zmq.Frame]) -> Asked:
+    count = len(parts)
+    header = parts[1].bytes if count > 1 else b""
+    records = parts[2].buffer if count == FRAME_PARTS else memoryview(b"")
+    return Asked(parts[0].bytes if parts else b"", header, records, count)

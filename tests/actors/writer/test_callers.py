@@ -1,0 +1,203 @@
+"""The writer's two ways in: a stream, which is served in turns that look at nothing else, and
+ZeroMQ's sockets, of which none may be forgotten for that."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import zmq
+
+from penstock.actors.writer import Writer
+from penstock.actors.writer.actor import FRAMES_AT_ONCE
+from penstock.actors.writer.callers import _NAME_BYTES
+from penstock.client.core.sending.record_sender import RecordSender
+from penstock.shared.wire.local_stream import LocalStream, dial_stream
+from penstock.shared.wire.messages import (
+    Appended,
+    CreateTopic,
+    Hello,
+    QueueRun,
+    Routed,
+    Welcome,
+    decode_produce_answer,
+    encode,
+)
+from penstock.shared.wire.sockets import WRITER_STREAM
+
+WAIT_S, WAIT_MS = 60, 60_000
+RUNS = [QueueRun("orders", 1, 1)]
+
+
+class Served:
+    """A writer that lives as actors do, and one stream to it."""
+
+    def __init__(self, broker: Any) -> None:
+        self.broker = broker
+        broker.allocate(2)
+        self.writer = broker.start(Writer)
+        self.stage = broker.stage_of(self.writer)
+        self.zmq = broker.client(broker.run.endpoints.produce_ipc)
+        broker.ask(self.writer, self.zmq, encode(CreateTopic(1, "orders", 4)))
+        self.streams: list[LocalStream] = []
+        self.stream = self.dial()
+        while not self.writer._callers._streams:
+            self.cycle(0)
+
+    def dial(self) -> LocalStream:
+        stream = dial_stream(self.broker.run.socket(WRITER_STREAM), 1 << 20)
+        assert stream is not None
+        self.streams.append(stream)
+        return stream
+
+    def cycle(self, sleep_ms: int) -> None:
+        """A turn, and a sleep where nothing is left to do: see `run_actor`."""
+        self.stage.bus.drain(self.stage.heard(self.stage.bus.bells))
+        self.stage.left_sockets_alone = False
+        done = self.writer.work()
+        self.stage.ready = None
+        if not (done and self.writer.has_more()):
+            self.stage.sleep(sleep_ms)
+
+    def heard(self, stream: LocalStream, count: int) -> list[Any]:
+        """The next answers that come by a stream."""
+        found: list[Any] = []
+        deadline = time.monotonic() + WAIT_S
+        while len(found) < count:
+            assert time.monotonic() < deadline, "no answer"
+            self.cycle(1)
+            stream.read()
+            while (message := stream.next()) is not None:
+                found.append(decode_produce_answer(message[0]))
+        return found
+
+    def begin(self, stream: LocalStream, actor: str) -> RecordSender:
+        """A sender with its session open."""
+        sender = RecordSender("", actor, 1, "written")
+        for parts in sender.outgoing(self.broker.clock.monotonic_ms()):
+            stream.send(*parts)
+        (answer,) = self.heard(stream, 1)
+        assert isinstance(answer, Welcome)
+        sender.take(answer, 0)
+        return sender
+
+    def send(self, stream: LocalStream, sender: RecordSender, records: bytes) -> None:
+        sender.put(RUNS, records, 0)
+        for parts in sender.outgoing(self.broker.clock.monotonic_ms()):
+            stream.send(*parts)
+
+
+@pytest.fixture
+def served(pipeline: Callable[..., Any]) -> Iterator[Served]:
+    found = Served(pipeline(flush_disk_type="async"))
+    yield found
+    for each in found.streams:
+        each.close()
+
+
+def test_frames_of_a_stream_are_stored_in_their_order_and_answered_there(
+    served: Served, frame: Callable[..., bytes]
+) -> None:
+    sender = served.begin(served.stream, "gateway")
+    for number in range(5):
+        served.send(served.stream, sender, frame("orders", 1, [b"%d" % number]))
+    answers = served.heard(served.stream, 5)
+    assert all(isinstance(each, Appended) for each in answers)
+    assert [each.runs[0].queue_offset for each in answers] == list(range(5))
+    assert not served.zmq.poll(0), "nobody else hears of them"
+
+
+def test_a_turn_for_a_stream_alone_asks_no_other_socket_and_a_sleep_after_it_neither(
+    served: Served, frame: Callable[..., bytes]
+) -> None:
+    sender = served.begin(served.stream, "gateway")
+    for _ in range(3):  # what ZeroMQ's threads had to say of connections is over
+        served.cycle(100)
+    served.send(served.stream, sender, frame("orders", 1, [b"x"]))
+    served.stage.ready = None
+    served.stage.sleep(WAIT_MS)
+    served.stage.left_sockets_alone = False
+    assert served.writer.work() == 1 and served.stage.left_sockets_alone
+
+
+def test_a_question_that_came_while_a_stream_was_answered_is_not_forgotten(
+    served: Served, frame: Callable[..., bytes]
+) -> None:
+    """To send takes from a socket's descriptor what it had to tell of, and here the answer to the
+    first question does that with the second."""
+    sender = served.begin(served.stream, "gateway")
+    callers = served.writer._callers
+    served.broker.ask(served.writer, served.zmq, encode(CreateTopic(1, "orders", 4)))
+    for number in range(2, 12):
+        served.zmq.send(encode(CreateTopic(number, "orders", 4)))
+        assert callers.socket.poll(WAIT_MS), "it is there, and its descriptor has told so"
+        served.send(served.stream, sender, frame("orders", 1, [b"x"]))
+        served.stage.ready = [next(iter(callers._handles))]
+        served.stage.left_sockets_alone = False
+        served.writer.work()
+        assert served.zmq.poll(1000), "it was looked at"
+        assert isinstance(decode_produce_answer(served.zmq.recv()), Routed)
+    served.heard(served.stream, 10)
+
+
+def test_an_answer_by_zeromq_has_its_socket_looked_at_in_the_next_turn(
+    served: Served, frame: Callable[..., bytes]
+) -> None:
+    callers = served.writer._callers
+    for _ in range(3):
+        served.cycle(100)
+    assert not callers._is_stale
+    served.broker.ask(served.writer, served.zmq, encode(Hello(1, 1, 1, 0)))
+    callers.send(b"nobody", b"")
+    assert callers._is_stale and not served.stage.left_sockets_alone
+
+
+def test_what_a_stream_has_said_before_its_end_is_stored_and_nothing_is_left_of_it(
+    served: Served, frame: Callable[..., bytes]
+) -> None:
+    """More than a turn takes: the next one meets the end before it meets the rest."""
+    each, of_sender = frame("orders", 1, [b"x"]), FRAMES_AT_ONCE // 2 - 1
+    senders = [served.begin(served.stream, name) for name in ("gateway", "another", "third")]
+    wrote = served.broker.positions["wrote"]
+    for sender in senders * of_sender:
+        served.send(served.stream, sender, each)
+    served.stream.close()
+    deadline = time.monotonic() + WAIT_S
+    while served.writer._callers._streams:
+        assert time.monotonic() < deadline
+        served.cycle(1)
+    assert served.broker.positions["wrote"] == wrote + len(senders) * of_sender * len(each)
+    assert not served.writer._callers._handles
+    assert isinstance(served.begin(served.dial(), "fourth"), RecordSender)
+
+
+def test_garbage_ends_its_own_stream_and_no_other(
+    served: Served, frame: Callable[..., bytes]
+) -> None:
+    sender = served.begin(served.stream, "gateway")
+    path = served.broker.run.socket(WRITER_STREAM).removeprefix("ipc://")
+    with socket.socket(socket.AF_UNIX) as raw:
+        raw.connect(path)
+        raw.settimeout(0.01)
+        raw.sendall(b"\xff" * 100)
+        deadline = time.monotonic() + WAIT_S
+        while True:
+            assert time.monotonic() < deadline
+            served.cycle(1)
+            try:
+                assert raw.recv(1) == b""
+                break
+            except TimeoutError:
+                continue
+            except ConnectionResetError:
+                break
+    served.send(served.stream, sender, frame("orders", 1, [b"x"]))
+    assert isinstance(served.heard(served.stream, 1)[0], Appended)
+
+
+def test_no_client_of_zeromq_can_choose_the_name_of_a_stream(served: Served) -> None:
+    with pytest.raises(zmq.ZMQError):
+        served.zmq.setsockopt(zmq.ROUTING_ID, bytes(_NAME_BYTES))
