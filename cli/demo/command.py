@@ -82,8 +82,8 @@ def _run(store: Path, place: Path, page: Path | None, output: str) -> Path:
             outcome = publish_and_consume(stack, FLIGHTS, pipeline.kill_half_way)
             with progress("Spark"):
                 pipeline.end()
-                expected = csv_report(read_flights())  # while Spark does the same
-                days = csv_days(read_flights())
+                flights = list(read_flights())
+                expected, days = csv_report(flights), csv_days(flights)  # while Spark does the same
                 found = pipeline.result()
         alerts = read_alerts(stack)
     _print(found.carriers, output)
