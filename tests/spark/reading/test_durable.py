@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from penstock.bench.loads.stack import running_stack
+from penstock.client.reading.query import MessageQuery
 from penstock.client.sending.producer import Producer
 from penstock.shared.layout import StorePaths
 from penstock.shared.memory.positions import Positions
@@ -81,6 +82,9 @@ def test_of_a_running_broker_a_stream_gets_what_is_flushed_and_nothing_more(tmp_
         with Producer(store=stack.store) as producer:
             for number in range(20):
                 producer.send("orders", b"%d" % number).result(60)
+        # a stream is refused without queues; a question finds what was stored before it
+        with MessageQuery(store=stack.store) as query:
+            query.by_key("orders", "none")
         options = {"path": str(stack.store), "columns": "queue_offset,body"}
         reader = StoreStreamReader(parse_options(options), PenstockSource(options).schema())
         start = reader.initialOffset()
