@@ -68,7 +68,10 @@ def pytest_collection_finish() -> None:
 
 # In these folders commands are forks of a process that has imported everything. In bench/, which
 # measures, and where they are few, they start as a user's do.
-FORKED = ("actors", "chaos", "cli", "client", "dataframes", "golden", "maintenance", "shared")
+FORKED = (
+    *("actors", "chaos", "cli", "client", "dataframes", "golden"),
+    *("maintenance", "shared", "spark"),
+)
 forks = Forks()
 # In these, files are in memory.
 IN_MEMORY = ("maintenance", "shared")

@@ -7,7 +7,6 @@ must be the function of the inputs: nothing missing, nothing twice.
 
 from __future__ import annotations
 
-import os
 import random
 import subprocess
 import sys
@@ -100,7 +99,6 @@ class _Program:
                 ],
                 stdout=said,
                 stderr=said,
-                env=os.environ | {"PYTHONUNBUFFERED": "1"},
             )
 
     @property

@@ -20,6 +20,7 @@ from penstock.shared.faults import POINTS
 
 pytestmark = pytest.mark.takes(180)
 
+CHILDREN_FORKED = Path(__file__).parent.parent / "forked" / "forked_children.py"
 NEED_A_COMPILER = {"power", "promises", "disk", "full", "slow", "cut", "clock", "mixed"}
 # long ones, which have tests of their own
 TRIED_ELSEWHERE = {"points", "recovery", "events", "members", "official"}
@@ -57,7 +58,7 @@ DONE_BY = {
 def _chaos(
     *arguments: str, timeout_s: float = 880, path: str = os.environ["PATH"]
 ) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "penstock.cli.main", "chaos", *arguments]
+    command = [sys.executable, str(CHILDREN_FORKED), "chaos", *arguments]
     environment = {**os.environ, "PATH": path}
     return subprocess.run(
         command, capture_output=True, text=True, timeout=timeout_s, env=environment

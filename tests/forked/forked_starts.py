@@ -1,10 +1,10 @@
 """Commands of tests as forks of one process that has imported what `penstock` needs.
 
 Most of what a short command takes is Python that starts and modules that are imported. After
-`Forks.install`, commands that begin with COMMAND are forked by a process which has done that once:
-`python forked_starts.py FD`. What it forks is what `subprocess` would have started. It is a child
-of the process of tests (CLONE_PARENT), which waits for it and signals it as any other; it has the
-files, directory, environment and session that were asked for, and runs and ends as a program.
+`Forks.install`, commands `python -m MODULE` of MODULES are forked by a process which has done that
+once: `python forked_starts.py FD`. What it forks is what `subprocess` would have started. It is a
+child of the process of tests (CLONE_PARENT), which waits for it and signals it as any other; it has
+the files, directory, environment and session that were asked for, and runs and ends as a program.
 
 It differs in two things: modules of other commands are there, and at its very end the interpreter
 is not taken apart. So what is about a start is a true one: tests/conftest.py says which folders
@@ -31,8 +31,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-MODULE = "penstock.cli.main"
-# They start Spark, compilers or other brokers, or measure what a start takes.
+PENSTOCK = "penstock.cli.main"
+# Commands of the first, and the programs that chaos kills and starts again.
+MODULES = (
+    PENSTOCK,
+    "penstock.chaos.clients.copier",
+    "penstock.chaos.clients.seller",
+    "penstock.chaos.clients.worker",
+)
+# Its commands that start Spark, compilers or other brokers, or measure what a start takes.
 NOT_FORKED = {"bench", "chaos", "demo", "spark"}
 # What is looked at while Python starts, or while modules are imported.
 AT_START = ("PYTHON", "LD_", "MALLOC_", "GLIBC_", "LC_", "LANG", "TZ", "OPENBLAS_", "COVERAGE_")
@@ -94,12 +101,13 @@ class Forks:
 
     def _fork(self, words: list[str], given: tuple[Any, ...]) -> int:
         if self._server is None:
-            self._begin()
+            self.begin()
         assert self._server is not None
         environment = os.environ if given[5] is None else _environment(given[5])
         if _state(environment) != self._state or not _can_be_armed(environment):
             return 0
         request = {
+            "module": words[2],
             "words": words[3:],
             "directory": os.path.join(os.getcwd(), os.fsdecode(given[4] or "")),
             "environment": dict(environment),
@@ -112,7 +120,8 @@ class Forks:
         socket.send_fds(self._server, [json.dumps(request).encode()], streams)
         return int.from_bytes(self._server.recv(8), "little", signed=True)
 
-    def _begin(self) -> None:
+    def begin(self) -> None:
+        """Start the process that forks, which the first command would do."""
         self._server, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             self._state = _state(os.environ)
@@ -128,7 +137,8 @@ def _is_plain(words: list[str], given: tuple[Any, ...]) -> bool:
     closes, kept, directory = given[2], given[3], given[4]
     privileges, prepare = given[17:21], given[21]
     return (
-        words[:3] == [sys.executable, "-m", MODULE]
+        words[:2] == [sys.executable, "-m"]
+        and not {*words[2:3]}.isdisjoint(MODULES)
         and NOT_FORKED.isdisjoint(words[3:4])
         # what subprocess keeps by itself is the pipe that tells of errors
         and closes
@@ -184,15 +194,16 @@ def _import_all() -> None:
         if name not in NOT_FORKED:
             importlib.import_module(place.partition(":")[0])
     import_actors(*(row.name for row in ROSTER))
-    for name in LATER:
+    for name in (*LATER, *MODULES):
         importlib.import_module(name)
-    del sys.modules[MODULE]  # it is run, as what was not imported yet
+    for name in MODULES:
+        del sys.modules[name]  # it is run, as what was not imported yet
     os.environ.clear()
     os.environ.update(before)
 
 
-def serve(program: socket.socket) -> None:
-    """Fork what is asked for, until nobody can ask; returns in each fork, to run the command."""
+def serve(program: socket.socket) -> str:
+    """Fork what is asked for, until nobody can ask; returns in each fork the module to be run."""
     libc = ctypes.PyDLL(None, use_errno=True)
     thread_id = ctypes.c_uint64()
     libc.prctl(_PR_GET_TID_ADDRESS, ctypes.byref(thread_id))
@@ -209,8 +220,9 @@ def serve(program: socket.socket) -> None:
         if pid == 0:
             ctypes.pythonapi.PyOS_AfterFork_Child()
             program.close()
-            _become(json.loads(asked), streams)
-            return
+            request = json.loads(asked)
+            _become(request, streams)
+            return str(request["module"])
         ctypes.pythonapi.PyOS_AfterFork_Parent()
         for each in streams:
             os.close(each)
@@ -230,7 +242,8 @@ def _become(request: dict[str, Any], streams: list[int]) -> None:
     os.environ.clear()
     os.environ.update(request["environment"])
     _arm()
-    _show([sys.executable, "-m", MODULE, *request["words"]], request["environment"])
+    words = [sys.executable, "-m", request["module"], *request["words"]]
+    _show(words, request["environment"])
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         stream = _opened(number, getattr(sys, name))
         setattr(sys, name, stream)
@@ -305,9 +318,9 @@ if __name__ == "__main__":
     _import_all()
     gc.freeze()  # what is here now is shared with the forks, so leave its pages alone
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # it is for the tests, which end this
-    serve(socket.socket(fileno=int(sys.argv[1])))
+    module = serve(socket.socket(fileno=int(sys.argv[1])))
     try:
-        runpy.run_module(MODULE, run_name="__main__", alter_sys=True)
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
     except SystemExit as left:
         if left.code is None or isinstance(left.code, int):
             ended["code"] = left.code or 0

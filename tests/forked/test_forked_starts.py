@@ -118,6 +118,16 @@ def _ran(words: list[str], place: Path) -> tuple[int, str, str]:
     return done.returncode, done.stdout, done.stderr
 
 
+def test_a_program_of_chaos_begins_as_main_with_its_own_arguments(forks: Forks) -> None:
+    words = [sys.executable, "-m", "penstock.chaos.clients.seller", "too", "few"]
+    done = subprocess.run(words, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == (
+        "TypeError: main() missing 1 required positional argument: 'seed'"
+    )
+    assert "forked_starts" in done.stderr if forks.is_wanted else "forked_starts" not in done.stderr
+
+
 def test_it_fails_where_it_is_armed_to(forks: Forks, tmp_path: Path) -> None:
     fired = tmp_path / "fired"
     fired.touch()
