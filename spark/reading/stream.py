@@ -31,7 +31,6 @@ from pyspark.sql.types import StructType
 
 from penstock.shared.errors import ConfigError, OffsetOutOfRange, StoreDamaged
 from penstock.shared.next_steps import rebuild
-from penstock.shared.store.directory import StoreDirectory
 from penstock.spark.plainly import plainly, rows_plainly
 from penstock.spark.plan import bounds, chosen, split
 from penstock.spark.ranges import QueueRange
@@ -193,7 +192,7 @@ class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._rests_until_ms = time.monotonic_ns() // 1_000_000 + BROKER_LOOK_MS
 
     def _queues(self, view: View) -> tuple[list[Queue], dict[Key, Queue]]:
-        if isinstance(view, StoreView) and view.lacks_queues and _has_records(view.store):
+        if isinstance(view, StoreView) and view.lacks_queues and _stays_without(view):
             raise ConfigError(
                 "a stream reads consume queues, and this store has none",
                 self.options.path,
@@ -304,8 +303,12 @@ class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return newest, messages, None if oldest is None else max(time.time() - oldest / 1000, 0.0)
 
 
-def _has_records(store: StoreDirectory) -> bool:
-    return any(any(store.read_log(segment.base, 8)) for segment in store.segments)
+def _stays_without(view: StoreView) -> bool:
+    """Whether a store without queues has records, and no broker that is about to make queues."""
+    durable = view.durable()
+    if durable.end is not None and durable.settled:
+        return False
+    return any(any(view.store.read_log(segment.base, 8)) for segment in view.store.segments)
 
 
 def _check(options: Options) -> None:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from penstock.bench.loads.stack import running_stack
-from penstock.client.reading.query import MessageQuery
 from penstock.client.sending.producer import Producer
 from penstock.shared.layout import StorePaths
 from penstock.shared.memory.positions import Positions
 from penstock.shared.memory.run_directory import Endpoints, Run, boot_id, read_run
+from penstock.shared.process.broker_status import read_status
 from penstock.shared.store.watermark import Watermark, make_watermark
 from penstock.spark.reading.durable import durable_end
 from penstock.spark.reading.options import parse_options
@@ -82,9 +83,6 @@ def test_of_a_running_broker_a_stream_gets_what_is_flushed_and_nothing_more(tmp_
         with Producer(store=stack.store) as producer:
             for number in range(20):
                 producer.send("orders", b"%d" % number).result(60)
-        # a stream is refused without queues; a question finds what was stored before it
-        with MessageQuery(store=stack.store) as query:
-            query.by_key("orders", "none")
         options = {"path": str(stack.store), "columns": "queue_offset,body"}
         reader = StoreStreamReader(parse_options(options), PenstockSource(options).schema())
         start = reader.initialOffset()
@@ -106,3 +104,36 @@ def test_of_a_running_broker_a_stream_gets_what_is_flushed_and_nothing_more(tmp_
         ]
         assert sorted(map(int, bodies)) == list(range(20))
         assert reader.latestOffset(end, reader.getDefaultReadLimit()) == end
+
+
+@pytest.mark.parametrize("chosen", [{}, {"subscribe": "orders"}])
+def test_a_stream_waits_for_the_first_queues_of_a_running_broker(
+    tmp_path: Path, chosen: dict[str, str]
+) -> None:
+    """Messages are acknowledged before queues have them: nothing is to be made again."""
+    with running_stack(tmp_path / "store", SMALL_FILES) as stack:
+        (reput,) = (
+            each["pid"] for each in read_status(stack.store)["actors"] if each["name"] == "reput"
+        )
+        with Producer(store=stack.store) as producer:
+            producer.create_topic("orders", 2)
+            os.kill(reput, signal.SIGSTOP)
+            try:
+                producer.send("orders", b"early").result(60)
+                options = {"path": str(stack.store), "columns": "body", **chosen}
+                schema = PenstockSource(options).schema()
+                reader = StoreStreamReader(parse_options(options), schema)
+                start = reader.initialOffset()
+                assert not reader.latestOffset(start, reader.getDefaultReadLimit())["offsets"]
+            finally:
+                os.kill(reput, signal.SIGCONT)
+        end = start
+        while not any(any(ends.values()) for ends in end["offsets"].values()):
+            end = reader.latestOffset(start, reader.getDefaultReadLimit())
+        bodies = [
+            body.as_py()
+            for part in reader.partitions(start, end)
+            for batch in reader.read(part)
+            for body in batch.column(0)
+        ]
+        assert bodies == [b"early"]
