@@ -200,6 +200,8 @@ class Sends:
         if is_due or self._stage.heard(self.socket):
             done += self._hear_of_topics()
         if is_due:
+            # not by the first message alone: that would wait for it
+            self.stream.dial()
             self.times.work(now_ms)
             self._give_up(now_ms)
             self._ask(now_ms)

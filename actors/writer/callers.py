@@ -44,6 +44,7 @@ class Callers:
         self._stage = stage
         run, most = stage.run, FRAME_HEADROOM * max_frame_bytes
         self._listener = StreamListener(run.socket(WRITER_STREAM), most)
+        stage.plain.add(self._listener)
         stage.listen(self._listener.handle)
         # measures what is open without clients
         self._limit = stage.connection_limit(stage.config.max_connections)
@@ -95,6 +96,7 @@ class Callers:
             self._streams_so_far += 1
             self._streams[self._streams_so_far.to_bytes(_NAME_BYTES)] = stream
             self._handles.add(stream.handle)
+            self._stage.plain.add(stream)
 
     def _drop(self, name: bytes, stream: LocalStream) -> None:
         """It has ended. What has come before that is stored all the same."""
@@ -102,6 +104,7 @@ class Callers:
         if not stream.has_whole:
             self._handles.remove(stream.handle)
             stream.close()
+            self._stage.plain.remove(stream)
             del self._streams[name]
 
     def receive(self) -> Asked | None:

@@ -70,6 +70,12 @@ _PR_SET_PDEATHSIG = 1
 _IN, _OUT = select.EPOLLIN, select.EPOLLOUT
 
 
+class Closed(Protocol):
+    """What is to be closed; once more does no harm."""
+
+    def close(self) -> None: ...
+
+
 class Stage:
     """What an actor is given: configuration, shared memory, doorbells, time.
 
@@ -117,6 +123,9 @@ class Stage:
         self.ready: list[zmq.Socket[bytes] | int] | None = None
         self.pause_ms = 0.0  # a sleep looks at nothing for this long, so that more comes together
         self.has_clients = False
+        # The actor's sockets in which ZeroMQ has no part. It closes them itself, unless it is
+        # dropped with no end, as a process that is killed: then they end with this.
+        self.plain: set[Closed] = set()
         self.listen(self.bus.bells)
         # In seconds; at most a quarter of the timeout, so that one late beat proves nothing.
         self.disk = Pulse(self.beat, min(PULSE_S, config.actor_stall_timeout_ms / 4000))
@@ -211,6 +220,8 @@ class Stage:
         # no beat may come once the page is unmapped
         self.disk.end()
         self._epoll.close()
+        for each in self.plain:
+            each.close()
         self.bus.close()
         self.context.term()
         self.positions.close()

@@ -24,7 +24,7 @@ from penstock.shared.layout import segment_name
 from penstock.shared.log.damage import QUARANTINE, damage_between, save_quarantine
 from penstock.shared.log.scan import scan
 from penstock.shared.memory.queue_table import SLOT_BYTES, QueueKey, QueueTable
-from penstock.shared.process.actor import QUIET_AFTER_MS, QUIET_TICK_MS, TICK_MS
+from penstock.shared.process.doorbells import QUIET_AFTER_MS, QUIET_TICK_MS, TICK_MS
 from penstock.shared.process.retry import RETRY_MS
 from penstock.shared.queue.deleted_topics import (
     DeletedTopic,

@@ -31,12 +31,18 @@ class WriterStream:
         """Whether the writer has gone since it was there: what is on its way is lost."""
         return self._stream is not None and not self._stream.is_open
 
+    def dial(self) -> None:
+        """Dial the writer, unless that is done and the stream has not ended."""
+        if self._stream is None:
+            found = take_descriptor(lambda: dial_stream(self._endpoint, PRODUCE_ANSWER_BYTES))
+            if found is not None:
+                self._stream = found
+                self._stage.plain.add(found)
+                self._listen(found)
+
     def send(self, header: bytes, records: bytes = b"") -> bool:
         """Send a message; whether the writer is there."""
-        if self._stream is None:
-            self._stream = take_descriptor(
-                lambda: dial_stream(self._endpoint, PRODUCE_ANSWER_BYTES)
-            )
+        self.dial()
         if self._stream is None or not self._stream.is_open:
             return False
         self._stream.send(header, records)
@@ -66,4 +72,5 @@ class WriterStream:
         if self._stream is not None:
             self._stage.listen(self._stream.handle, False)
             self._stream.close()
+            self._stage.plain.remove(self._stream)
             self._stream, self._is_heard = None, False
