@@ -23,8 +23,8 @@ from penstock.shared.files.durable import write_at
 from penstock.shared.files.mapped_file_queue import MappedFileQueue
 from penstock.shared.layout import PAGE_BYTES, StorePaths
 from penstock.shared.memory.transient_store_pool import TransientStorePool
-from penstock.shared.process.actor import QUIET_TICK_MS, Actor, Stage
-from penstock.shared.process.doorbells import Laziness, queues_awaited
+from penstock.shared.process.actor import Actor, Stage
+from penstock.shared.process.doorbells import QUIET_TICK_MS, Laziness, queues_awaited
 from penstock.shared.process.retry import Retry
 
 # One call copies at most this; the heartbeat comes between.

@@ -44,8 +44,8 @@ from penstock.shared.loops.active import QueueNumbers, dispatch
 from penstock.shared.loops.forms import ROW, Dispatched, rows_of
 from penstock.shared.memory.queue_table import QueueKey, QueueTable
 from penstock.shared.next_steps import verify
-from penstock.shared.process.actor import QUIET_TICK_MS, TICK_MS, Actor, Stage
-from penstock.shared.process.doorbells import Laziness, pulls_wait
+from penstock.shared.process.actor import Actor, Stage
+from penstock.shared.process.doorbells import QUIET_TICK_MS, TICK_MS, Laziness, pulls_wait
 from penstock.shared.process.retry import Retry
 from penstock.shared.queue.deleted_topics import load_deleted_topics, move_queues_away
 from penstock.shared.queue.earlier_entries import (

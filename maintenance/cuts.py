@@ -48,5 +48,5 @@ def _record_after(files: FileCache, store: StoreDirectory, place: int) -> int | 
 
 def costs_of(store: StoreDirectory, cuts: Sequence[int]) -> list[int]:
     """Bytes of each part; where a segment is missing its neighbour's are too many."""
-    end = store.segments[-1].end if store.segments else 0
-    return [stop - start for start, stop in zip(cuts, [*cuts[1:], end], strict=True)]
+    stops = [*cuts[1:], store.files_end]
+    return [stop - start for start, stop in zip(cuts, stops, strict=True)]

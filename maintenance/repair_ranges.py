@@ -102,8 +102,8 @@ def plan_ranges(
 def _known_end(paths: StorePaths, store: StoreDirectory) -> int:
     """How far the log went, by what was known of its damage and by a clean store's queues."""
     ends = [each.end for each in load_quarantine(paths)]
-    if not store.is_unclean and store.segments:
-        ends.append(min(dispatched_to(store), store.segments[-1].end))
+    if not store.is_unclean:
+        ends.append(min(dispatched_to(store), store.files_end))
     return max(ends, default=0)
 
 

@@ -33,17 +33,24 @@ class FrameSplitter:
 
         Raises ProtocolError at a length that no frame has; nothing after it can be read.
         """
+        at = 0
+        if take is not None and data and not self._buffer:
+            at = take(data, 0)
+            if at == len(data):  # mostly it takes all of it, and there is nothing to be split
+                return iter(())
+        return self._split(data, take, at)
+
+    def _split(self, data: bytes, take: Take | None, at: int) -> Iterator[bytes]:
+        """The same from `at` on, up to where `take` was asked if nothing had been kept."""
         # most of what comes is whole, and is not copied to where parts wait
         whole: bytes | bytearray = data
         if self._buffer:
             self._buffer += data
             whole = self._buffer
-        at = 0
         try:
-            while True:
-                at = at if take is None else take(whole, at)
-                if len(whole) - at < LENGTH.size:
-                    return
+            if take is not None and whole is not data:
+                at = take(whole, at)
+            while len(whole) - at >= LENGTH.size:
                 (size,) = LENGTH.unpack_from(whole, at)
                 if not LENGTH.size <= size <= self._max_frame_bytes:
                     what = f"a frame's length is not one from 4 to {self._max_frame_bytes}"
@@ -53,6 +60,7 @@ class FrameSplitter:
                     return
                 at = start + size
                 yield bytes(memoryview(whole)[start:at])  # one copy
+                at = at if take is None else take(whole, at)
         finally:
             # once for all of them: to take each out of the front would copy the rest each time
             if whole is data:

@@ -30,7 +30,8 @@ from penstock.shared.files.disk_space import lacking_room
 from penstock.shared.files.durable import make_file, unfinished_files
 from penstock.shared.files.segments import segment_bases
 from penstock.shared.layout import StorePaths, segment_name
-from penstock.shared.process.actor import QUIET_TICK_MS, TICK_MS, Actor, Stage
+from penstock.shared.process.actor import Actor, Stage
+from penstock.shared.process.doorbells import QUIET_TICK_MS, TICK_MS
 from penstock.shared.process.retry import Retry
 
 # A segment stays locked for this long after it is full: the flusher and readers are still at its

@@ -40,7 +40,8 @@ from penstock.shared.files.durable import delete_file, set_aside, sync_directory
 from penstock.shared.index.directory import index_files, read_index_header
 from penstock.shared.layout import StorePaths, is_segment_name, segment_name
 from penstock.shared.log.archived import load_archived
-from penstock.shared.process.actor import QUIET_TICK_MS, RELEASE_MS, Actor, Stage
+from penstock.shared.process.actor import RELEASE_MS, Actor, Stage
+from penstock.shared.process.doorbells import QUIET_TICK_MS
 from penstock.shared.store.checkpoint_file import load_checkpoint
 from penstock.shared.store.retention_clock import TRUST_CLOCK, RetentionClock
 

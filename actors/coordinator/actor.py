@@ -40,7 +40,8 @@ from penstock.actors.coordinator.topic_watch import Deletions, TopicWatch
 from penstock.shared.errors import PenstockError, ProtocolError, StoreUnavailable
 from penstock.shared.layout import StorePaths
 from penstock.shared.messaging.system_topics import retry_topic
-from penstock.shared.process.actor import QUIET_TICK_MS, Actor, Stage
+from penstock.shared.process.actor import Actor, Stage
+from penstock.shared.process.doorbells import QUIET_TICK_MS
 from penstock.shared.process.reception import Reception
 from penstock.shared.progress.group_journal import Entry, Gone, Head, MemberRow, Row, TopicGone
 from penstock.shared.queue.lag import Lag

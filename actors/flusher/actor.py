@@ -30,8 +30,8 @@ from penstock.shared.files.mapped_file_queue import MappedFileQueue
 from penstock.shared.formats.checkpoint import Checkpoint
 from penstock.shared.index.directory import index_geometry
 from penstock.shared.layout import PAGE_BYTES, StorePaths
-from penstock.shared.process.actor import QUIET_TICK_MS, TICK_MS, Actor, Stage
-from penstock.shared.process.doorbells import LogBells
+from penstock.shared.process.actor import Actor, Stage
+from penstock.shared.process.doorbells import QUIET_TICK_MS, TICK_MS, LogBells
 from penstock.shared.process.retry import Retry
 from penstock.shared.store.checkpoint_file import CheckpointKeeper, load_checkpoint
 from penstock.shared.store.watermark import WATERMARK_MS, WatermarkKeeper, load_watermark

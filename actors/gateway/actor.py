@@ -41,7 +41,8 @@ from penstock.actors.gateway.topics import TopicTable
 from penstock.remoting.codes import Request
 from penstock.shared.files.certificates import server_tls
 from penstock.shared.memory.run_directory import ask_to_clean
-from penstock.shared.process.actor import QUIET_TICK_MS, TICK_MS, Actor, Stage
+from penstock.shared.process.actor import Actor, Stage
+from penstock.shared.process.doorbells import QUIET_TICK_MS, TICK_MS
 from penstock.shared.queue.reader import QueueReader
 
 

@@ -25,7 +25,8 @@ from penstock.shared.errors import InvalidArgument, PenstockError, ProtocolError
 from penstock.shared.index.query_turns import QueryTurns
 from penstock.shared.layout import StorePaths
 from penstock.shared.names import MAX_QUEUES_PER_TOPIC, check_topic
-from penstock.shared.process.actor import QUIET_TICK_MS, Actor, Stage
+from penstock.shared.process.actor import Actor, Stage
+from penstock.shared.process.doorbells import QUIET_TICK_MS
 from penstock.shared.process.reception import Reception
 from penstock.shared.queue.found_records import piece_of, places_of, ranges_of
 from penstock.shared.queue.reader import QueueReader

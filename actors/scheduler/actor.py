@@ -47,7 +47,8 @@ from penstock.shared.formats.record_layout import Shape
 from penstock.shared.layout import StorePaths
 from penstock.shared.messaging.delivered import Copy
 from penstock.shared.messaging.system_topics import TIMER_TOPIC
-from penstock.shared.process.actor import QUIET_TICK_MS, Actor, Stage
+from penstock.shared.process.actor import Actor, Stage
+from penstock.shared.process.doorbells import QUIET_TICK_MS
 from penstock.shared.queue.reader import QueueReader
 from penstock.shared.wire.messages import Appended
 from penstock.shared.wire.sockets import dial

@@ -33,7 +33,8 @@ from penstock.shared.formats.record import Record, encode_record, pack_host
 from penstock.shared.formats.record_layout import Shape
 from penstock.shared.layout import StorePaths
 from penstock.shared.messaging.half import Half, as_real
-from penstock.shared.process.actor import QUIET_TICK_MS, Actor, Stage
+from penstock.shared.process.actor import Actor, Stage
+from penstock.shared.process.doorbells import QUIET_TICK_MS
 from penstock.shared.process.reception import Reception
 from penstock.shared.queue.reader import QueueReader
 from penstock.shared.store.topics import Topics, load_topics

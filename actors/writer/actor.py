@@ -44,8 +44,8 @@ from penstock.shared.layout import StorePaths
 from penstock.shared.log.reader import LogReader, with_beats
 from penstock.shared.messaging.offsets_record import OFFSETS_QUEUE
 from penstock.shared.messaging.system_topics import OFFSETS_TOPIC
-from penstock.shared.process.actor import QUIET_TICK_MS, TICK_MS, Actor, Stage
-from penstock.shared.process.doorbells import LogBells
+from penstock.shared.process.actor import Actor, Stage
+from penstock.shared.process.doorbells import QUIET_TICK_MS, TICK_MS, LogBells
 from penstock.shared.process.reception import Reception
 from penstock.shared.wire import messages
 from penstock.shared.wire.messages import Append, Appended, StoredRun, encode, refusal

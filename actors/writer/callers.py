@@ -13,8 +13,8 @@ import zmq
 from penstock.shared.files.descriptors import take_descriptor
 from penstock.shared.process.actor import Stage
 from penstock.shared.wire.local_stream import LocalStream, StreamListener
-from penstock.shared.wire.sockets import FRAME_HEADROOM, WRITER_STREAM, send_parts, serve
-from penstock.shared.wire.unread_answers import SHORT_ANSWER_BYTES, UnreadAnswers
+from penstock.shared.wire.sockets import FRAME_HEADROOM, WRITER_STREAM, serve
+from penstock.shared.wire.unread_answers import UnreadAnswers
 
 # To one producer: for each frame that may wait here, all of which may be turned away at once.
 ANSWERS_WAITING = 1024
@@ -128,10 +128,7 @@ class Callers:
             stream.send(answer)
         elif len(peer) != _NAME_BYTES:  # a stream that has ended has nobody who waits
             self._is_stale, self._stage.left_sockets_alone = True, False
-            if len(answer) <= SHORT_ANSWER_BYTES:
-                send_parts(self.socket, (peer, answer))
-            else:
-                self.unread.send(self.socket, peer, answer)
+            self.unread.send(self.socket, peer, answer)
 
     def end_turn(self, may_receive: bool) -> None:
         """While nothing more may come in, what waits outside must not end the sleep at once."""

@@ -27,7 +27,8 @@ from penstock.shared.config import Config
 from penstock.shared.errors import PenstockError, StoreUnavailable
 from penstock.shared.formats.message_id import KeyOrigin
 from penstock.shared.memory.roster import start_order, stop_order
-from penstock.shared.process.actor import TICK_MS, Stage, import_actor
+from penstock.shared.process.actor import Stage, import_actor
+from penstock.shared.process.doorbells import TICK_MS
 from penstock.shared.recovery.close_store import close_store
 from penstock.shared.recovery.open_store import open_store
 from penstock.shared.wire import messages

@@ -231,8 +231,8 @@ def _unwitness(scene: Scene, dice: random.Random) -> list[Hit]:
 
 
 def _strip(scene: Scene, dice: random.Random) -> list[Hit]:
-    """Only the log is left, as somebody copies it who knows that all else can be made again; and a
-    bit of it flips."""
+    """Queues, index and whatever says how far the log went are gone, as in a copy by somebody who
+    knows that they can be made again from it; and a bit of the log flips."""
     paths = StorePaths(scene.root)
     hits = _silence(scene, dice)
     if not hits:

@@ -146,7 +146,7 @@ def find_log_end(store: StoreDirectory) -> int:
 
 
 def _is_record(store: StoreDirectory, position: int) -> bool:
-    if not store.segments or position >= store.segments[-1].end:
+    if position >= store.files_end:
         return False
     _, found, _, _, _ = next(store.scan_log(position, checksum=Checksum.NONE))
     return found is Kind.RECORD

@@ -45,7 +45,7 @@ class Chosen:
     ) -> Iterator[tuple[bytearray, list[int]]]:
         """Records one after the other, and their sizes, some at a time."""
         start = self._store.log_start
-        total = self._store.segments[-1].end - start if self._store.segments else 0
+        total = self._store.files_end - start
         records, sizes, since = bytearray(), list[int](), start
         for position, found, size, record, reason in steps:
             if found is Kind.DAMAGED:

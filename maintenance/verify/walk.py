@@ -217,8 +217,7 @@ class Walk:
 
 def log_bytes(store: StoreDirectory, start: int, stop: int | None = None) -> int:
     """What a walk counts: all from `start` to `stop`, or to the end of the log's files."""
-    end = store.segments[-1].end if store.segments else start
-    return (end if stop is None else stop) - start
+    return (store.files_end if stop is None else stop) - start
 
 
 def walk_chains(store: StoreDirectory, how: How, number: int) -> IndexPart:

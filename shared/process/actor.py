@@ -43,9 +43,7 @@ from penstock.shared.memory.positions import Positions
 from penstock.shared.memory.roster import row_of
 from penstock.shared.memory.run_directory import Run, join_run
 from penstock.shared.process.connection_limit import ConnectionLimit
-from penstock.shared.process.doorbells import QUIET_TICK_MS as QUIET_TICK_MS
-from penstock.shared.process.doorbells import TICK_MS as TICK_MS
-from penstock.shared.process.doorbells import Bus, Ticks
+from penstock.shared.process.doorbells import QUIET_TICK_MS, Bus, Ticks
 from penstock.shared.process.inflow import WORK_MS, wake_by_work
 from penstock.shared.process.inlet import Inlet
 from penstock.shared.process.log_line import LoggedLines, log_line
@@ -70,7 +68,7 @@ _PR_SET_PDEATHSIG = 1
 _IN, _OUT = select.EPOLLIN, select.EPOLLOUT
 
 
-class Closed(Protocol):
+class Closeable(Protocol):
     """What is to be closed; once more does no harm."""
 
     def close(self) -> None: ...
@@ -125,7 +123,7 @@ class Stage:
         self.has_clients = False
         # The actor's sockets in which ZeroMQ has no part. It closes them itself, unless it is
         # dropped with no end, as a process that is killed: then they end with this.
-        self.plain: set[Closed] = set()
+        self.plain: set[Closeable] = set()
         self.listen(self.bus.bells)
         # In seconds; at most a quarter of the timeout, so that one late beat proves nothing.
         self.disk = Pulse(self.beat, min(PULSE_S, config.actor_stall_timeout_ms / 4000))

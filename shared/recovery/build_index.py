@@ -68,7 +68,7 @@ def rebuild_index(
 
 
 def _length(store: StoreDirectory, start: int, stop: int | None) -> int:
-    return (store.segments[-1].end if stop is None else stop) - start if store.segments else 0
+    return (store.files_end if stop is None else stop) - start
 
 
 def _put_all(

@@ -172,7 +172,7 @@ class QueueBuilder:
         `runs` are those of the log where somebody has walked it, with this builder's `numbers`.
         """
         start = self._store.log_start
-        total = self._store.segments[-1].end - start if self._store.segments else 0
+        total = self._store.files_end - start
         if runs is None:
             runs = log_runs(self._store, self.numbers, self._levels_ms, start, self._most)
         for run in runs:

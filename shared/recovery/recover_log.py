@@ -62,7 +62,6 @@ from penstock.shared.recovery.restore_queues import (
     restore_queues,
 )
 from penstock.shared.recovery.witness import Testimony, Witness, find_witness, hear
-from penstock.shared.store.directory import StoreDirectory
 from penstock.shared.store.start_marker import is_unfinished, note_start
 from penstock.shared.store.survey import StoreSurvey
 
@@ -193,7 +192,7 @@ def _look(
     restored = restore_queues(store, config, lost, most)
     dispatched = dispatched_to(store)
     witness = find_witness(store, heard, dispatched)
-    bounds, believed = _bounds(memory, _files_end(store), known, witness, dispatched)
+    bounds, believed = _bounds(memory, store.files_end, known, witness, dispatched)
     vouched = scan_start(store, witness, unclean, bounds.most, dispatched)
     # Damage that is known is looked at again each time: a repair, or a file that was put back, may
     # have ended it.
@@ -223,11 +222,6 @@ def _look(
         unlisted = find_unlisted_queues(store, queue_ends, good_to, gone, whole=whole)
         restored += restore_queues(store, config, unlisted, found.end)
     return _Look(vouched, start, found, dispatch_from, witness.checkpoint, restored)
-
-
-def _files_end(store: StoreDirectory) -> int:
-    """Where the log's last segment ends, whatever of it is written; 0 without one."""
-    return store.segments[-1].end if store.segments else 0
 
 
 def _refuse_lost_memory(store: StoreSurvey, last_run: Run) -> None:
@@ -359,7 +353,7 @@ def _refuse_short_log(store: StoreSurvey, log_end: int) -> None:
     Damage inside the files makes a store read-only, and it serves what is left. A file that is gone
     may still be somewhere, so here the operator is asked, and nothing is changed.
     """
-    files_end = _files_end(store)
+    files_end = store.files_end
     if log_end > files_end:
         missing = store.paths.commit_log / segment_name(files_end)
         raise StoreDamaged(

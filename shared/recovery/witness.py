@@ -124,7 +124,7 @@ def find_witness(store: StoreDirectory, heard: Testimony, dispatched: int) -> Wi
 
 def _has_grown(store: StoreDirectory, flushed: int) -> bool:
     """Whether anything was written where a record would begin that was written since."""
-    if not store.segments or not store.log_start <= flushed < store.segments[-1].end:
+    if not store.log_start <= flushed < store.files_end:
         return False
     try:
         left = store.segment_of(flushed).end - flushed
@@ -151,7 +151,7 @@ def _older(one: Checkpoint, other: Checkpoint) -> Checkpoint:
 def confirmed_record(store: StoreDirectory, checkpoint: Checkpoint) -> int:
     """The checkpoint's record, if one stands there that is no newer than the checkpoint; else 0."""
     at = checkpoint.confirm_offset
-    if not at or not store.segments or not store.log_start <= at < store.segments[-1].end:
+    if not at or not store.log_start <= at < store.files_end:
         return 0
     try:
         timestamp_ms = first_timestamp_ms(store, at)

@@ -108,6 +108,11 @@ class StoreDirectory:
         return self.segments[0].base if self.segments else 0
 
     @property
+    def files_end(self) -> int:
+        """Where the log's files end, written or not; 0 without one."""
+        return self.segments[-1].end if self.segments else 0
+
+    @property
     def is_unclean(self) -> bool:
         """Whether the store is running, or was not stopped in order.
 
@@ -128,12 +133,11 @@ class StoreDirectory:
         """
         index = bisect_right(self._bases, position) - 1
         if index < 0 or position >= self.segments[index].end:
-            end = self.segments[-1].end if self.segments else 0
             raise OffsetOutOfRange(
                 "the log's files do not hold this offset",
                 position,
-                f"they hold those from {self.log_start} to {end}; older ones have expired, newer "
-                "ones are seen after a refresh",
+                f"they hold those from {self.log_start} to {self.files_end}; older ones have "
+                "expired, newer ones are seen after a refresh",
             )
         return self.segments[index]
 

@@ -10,6 +10,8 @@ from typing import Any
 
 import zmq
 
+from penstock.shared.wire.sockets import send_parts
+
 # Together; beyond it an answer is short.
 MAX_UNREAD_BYTES = 64 << 20
 SHORT_ANSWER_BYTES = 64 << 10
@@ -24,9 +26,10 @@ class UnreadAnswers:
 
     def send(self, socket: Any, peer: bytes, answer: bytes) -> None:
         """Send an answer of one part, and count it if it is long."""
-        is_long = len(answer) > SHORT_ANSWER_BYTES
-        tracker = socket.send_multipart((peer, answer), copy=not is_long, track=is_long)
-        self.add(tracker, len(answer))
+        if len(answer) <= SHORT_ANSWER_BYTES:
+            send_parts(socket, (peer, answer))
+            return
+        self.add(socket.send_multipart((peer, answer), copy=False, track=True), len(answer))
 
     def add(self, tracker: zmq.MessageTracker | None, size: int) -> None:
         """An answer of this size is under way until its tracker says that it is not."""

@@ -91,7 +91,7 @@ def _files(store: StoreDirectory, hashes: Ints) -> Iterator[IndexedRecords]:
     except (ConfigError, StoreDamaged) as error:
         _log.info("the index is not used: %s", error)
         return
-    log_end = store.segments[-1].end if store.segments else 0
+    log_end = store.files_end
     for path in index_files(store.paths.index):
         try:
             file = IndexFile(path, geometry)

@@ -19,7 +19,6 @@ import msgspec
 import pytest
 import zmq
 
-from penstock.actors.writer.callers import Callers
 from penstock.actors.writer.log_tail import LogEnd
 from penstock.shared.clock import ManualClock
 from penstock.shared.config import Config
@@ -262,13 +261,14 @@ class Pipeline:
 
 def _drop(actor: Actor | None, stage: Stage) -> None:
     """What the kernel does for a process that has ended, as far as tests have no use for it: its
-    thread ends, and the files that it reads are closed, of which a test may leave a hundred."""
+    thread ends, and its sockets and the files that it reads are closed, of which a test may leave a
+    hundred."""
     stage.disk.end()
+    for plain in stage.plain:
+        plain.close()
     for each in vars(actor).values() if actor is not None else ():
         if isinstance(each, QueueReader):
             each.close()
-        elif isinstance(each, Callers):
-            each.close(0)
 
 
 class ProducerClient:

@@ -12,8 +12,7 @@ import pytest
 from penstock.actors import committer as committer_module
 from penstock.actors.committer import Committer
 from penstock.shared.memory.transient_store_pool import TransientStorePool
-from penstock.shared.process.actor import QUIET_TICK_MS
-from penstock.shared.process.doorbells import LATELY_MS, LAZIER_MS, LAZY_MS
+from penstock.shared.process.doorbells import LATELY_MS, LAZIER_MS, LAZY_MS, QUIET_TICK_MS
 from penstock.shared.process.retry import RETRY_MS
 
 PAGE = 4096

@@ -22,7 +22,7 @@ from penstock.shared.formats.queue_entry import ENTRY
 from penstock.shared.formats.record import Record, decode_record, encode_record
 from penstock.shared.index.directory import index_files
 from penstock.shared.index.query_turns import CATCH_UP_MS
-from penstock.shared.process.actor import QUIET_TICK_MS
+from penstock.shared.process.doorbells import QUIET_TICK_MS
 from penstock.shared.process.retry import RETRY_MS
 from penstock.shared.recovery.build_index import rebuild_index
 from penstock.shared.store.checkpoint_file import load_checkpoint

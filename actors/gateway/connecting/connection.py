@@ -108,12 +108,7 @@ class Connection:
         try:
             if data and self._tls is not None:
                 data = self._opened(self._tls, data)
-            taking, is_all = self._taking(has_time, take), False
-            if taking is not None and data and not self._splitter.held_bytes:
-                # mostly that is all of it, and nothing is to be split
-                data = data[taking(data, 0) :]
-                is_all = not data
-            for frame in () if is_all else self._splitter.feed(data, taking):
+            for frame in self._splitter.feed(data, self._taking(has_time, take)):
                 self._partial_ms, self.has_said = 0, True
                 if not self.is_open:
                     return

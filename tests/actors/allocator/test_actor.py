@@ -17,7 +17,7 @@ from penstock.actors.allocator.actor import UNLOCK_MS
 from penstock.actors.allocator.warm_segment import WarmSegment
 from penstock.shared.files import disk_space
 from penstock.shared.layout import segment_name
-from penstock.shared.process.actor import QUIET_TICK_MS
+from penstock.shared.process.doorbells import QUIET_TICK_MS
 from penstock.shared.process.retry import RETRY_MS
 
 SEGMENT_BYTES = 64 << 10

@@ -68,6 +68,18 @@ class Bench:
                 while each.work():
                     continue
 
+    def writer(self) -> Any:
+        """One that goes on where the log ends by now."""
+        self.broker._end = None
+        return self.broker.start(Writer)
+
+    def leave_offsets(self, offsets: dict[str, dict[str, int]]) -> None:
+        """In the file, as another broker may, by "topic@group" and queue."""
+        file = self.broker.paths.consumer_offsets
+        document = json.loads(file.read_bytes())
+        document["offsetTable"] |= offsets
+        file.write_text(json.dumps(document))
+
     def ask(self, kind: type, *fields: Any) -> Any:
         self._number += 1
         parts = encode(kind(self._number, GROUP, *fields))
@@ -176,8 +188,7 @@ def test_who_has_claimed_a_queue_since_its_reset_keeps_it_when_the_record_is_fol
 ) -> None:
     bench.move(q0=(NONE, 5))
     bench.follow()
-    bench.broker._end = None
-    writer = bench.broker.start(Writer)
+    writer = bench.writer()
     bench.ask_with(writer, words.ResetOffsets, TOPIC, {0: 1})
     (claimed,) = bench.ask_with(writer, words.Claim, "a", TOPIC, (0,)).queues
     bench.follow()
@@ -188,8 +199,7 @@ def test_who_has_claimed_a_queue_since_its_reset_keeps_it_when_the_record_is_fol
 def test_a_reset_of_what_blocks_have_moved_goes_by_the_log_and_others_do_not(bench: Bench) -> None:
     bench.move(q0=(NONE, 5))
     bench.follow()
-    bench.broker._end = None
-    writer = bench.broker.start(Writer)
+    writer = bench.writer()
     before = bench.broker.positions["wrote"]
     answer = bench.ask(words.ResetOffsets, TOPIC, {1: 3})
     assert answer.offsets == {1: (-1, 3)} and bench.broker.positions["wrote"] == before
@@ -207,8 +217,7 @@ def test_a_group_that_is_deleted_has_no_value_left_in_the_log_either(bench: Benc
     bench.move(q0=(NONE, 5), q1=(NONE, 7))
     bench.move("OTHER", q0=(NONE, 3))
     bench.follow()
-    bench.broker._end = None
-    writer = bench.broker.start(Writer)
+    writer = bench.writer()
     bench.ask(words.Leave, "a")
     deleted = bench.ask_with(writer, words.DeleteGroup)
     assert isinstance(deleted, words.GroupSet), deleted
@@ -238,8 +247,7 @@ def test_a_queue_that_was_acknowledged_without_blocks_is_given_once_the_log_says
     bench.move(q0=(NONE, 5), q1=(NONE, 5))
     bench.follow()
     commits(bench, 10)
-    bench.broker._end = None
-    writer = bench.broker.start(Writer)
+    writer = bench.writer()
     given = bench.ask_with(writer, words.Claim, "a", TOPIC, (0, 1, 2)).queues
     assert [each.offset for each in given] == [10, 5, 0]
     writer._exact.turn()
@@ -263,8 +271,7 @@ def test_a_block_that_comes_in_between_counts_and_sets_no_group_back(bench: Benc
     commits(bench, 6, queue=1)
     # stored, and not in its queue: the coordinator cannot know
     bench.move(q0=(5, 8), q1=(5, 9))
-    bench.broker._end = None
-    writer = bench.broker.start(Writer)
+    writer = bench.writer()
     bench.broker.clock.advance(60_000)
     given = bench.ask_with(writer, words.Claim, "a", TOPIC, (0, 1)).queues
     assert [each.offset for each in given] == [10, 9]
@@ -284,8 +291,7 @@ def test_a_member_s_late_commit_takes_nothing_back_of_what_blocks_have_stored(
     bench.move(q0=(5, 9))
     bench.follow()
     commits(bench, 5)
-    bench.broker._end = None
-    writer = bench.broker.start(Writer)
+    writer = bench.writer()
     before = bench.broker.positions["wrote"]
     bench.ask_with(writer, words.Claim, "a", TOPIC, (0,))
     while writer._exact.turn():
@@ -312,12 +318,9 @@ def test_what_another_broker_has_acknowledged_is_not_set_back_by_records_that_ar
     bench.move(q0=(NONE, 5), q1=(NONE, 5))
     bench.follow()
     bench.broker.stop(bench.coordinator)
-    file = bench.broker.paths.consumer_offsets
-    document = json.loads(file.read_bytes())
-    document["offsetTable"][f"{TOPIC}@{GROUP}"] = {"0": 10, "1": 6}
     # saved a while before the other broker came: what came then is followed once more
     bench.move(q0=(5, 8), q1=(5, 8))
-    file.write_text(json.dumps(document))
+    bench.leave_offsets({f"{TOPIC}@{GROUP}": {"0": 10, "1": 6}})
     bench.begin()
     bench.follow()
     assert bench.offsets() == {0: 10, 1: 8}
@@ -329,10 +332,7 @@ def test_a_group_that_another_broker_has_set_back_stays_there_until_the_next_blo
     bench.move(q0=(NONE, 5))
     bench.follow()
     bench.broker.stop(bench.coordinator)
-    file = bench.broker.paths.consumer_offsets
-    document = json.loads(file.read_bytes())
-    document["offsetTable"][f"{TOPIC}@{GROUP}"] = {"0": 3}
-    file.write_text(json.dumps(document))
+    bench.leave_offsets({f"{TOPIC}@{GROUP}": {"0": 3}})
     bench.begin()
     bench.follow()
     assert bench.offsets() == {0: 3}
@@ -346,11 +346,9 @@ def test_a_log_that_was_cut_takes_back_what_its_blocks_had_done(bench: Bench) ->
     bench.move(q0=(NONE, 5))
     bench.follow()
     bench.broker.stop(bench.coordinator)
-    file = bench.broker.paths.consumer_offsets
-    document = json.loads(file.read_bytes())
-    document["offsetTable"][f"{TOPIC}@{GROUP}"] = {"0": 9}
-    document["offsetTable"][f"{OFFSETS_TOPIC}@{OFFSETS_GROUP}"] = {"0": 2}
-    file.write_text(json.dumps(document))
+    bench.leave_offsets(
+        {f"{TOPIC}@{GROUP}": {"0": 9}, f"{OFFSETS_TOPIC}@{OFFSETS_GROUP}": {"0": 2}}
+    )
     bench.begin()
     bench.follow()
     assert bench.offsets() == {0: 5}
@@ -370,11 +368,9 @@ def test_what_the_queue_does_not_have_yet_after_a_start_is_not_taken_for_cut(ben
     bench.follow()
     bench.broker.stop(bench.coordinator)
     bench.move(q0=(5, 9))  # it was followed before, too
-    file = bench.broker.paths.consumer_offsets
-    document = json.loads(file.read_bytes())
-    document["offsetTable"][f"{TOPIC}@{GROUP}"] = {"0": 9}
-    document["offsetTable"][f"{OFFSETS_TOPIC}@{OFFSETS_GROUP}"] = {"0": 2}
-    file.write_text(json.dumps(document))
+    bench.leave_offsets(
+        {f"{TOPIC}@{GROUP}": {"0": 9}, f"{OFFSETS_TOPIC}@{OFFSETS_GROUP}": {"0": 2}}
+    )
     bench.begin()
     for _ in range(5):
         bench.coordinator.work()
@@ -443,11 +439,8 @@ def test_a_deleted_topic_takes_along_its_own_values_and_no_others(
     bench.follow()
     assert bench.coordinator._log._known[GROUP] == {TOPIC: {0: 5}, "gone": {0: 7}}
     # a coordinator that starts now reads the first record again, and knows what of it is gone
-    table = bench.broker.paths.consumer_offsets
     bench.broker.stop(bench.coordinator)
-    document = json.loads(table.read_bytes())
-    document["offsetTable"][f"{OFFSETS_TOPIC}@{OFFSETS_GROUP}"] = {"0": 0}
-    table.write_text(json.dumps(document))
+    bench.leave_offsets({f"{OFFSETS_TOPIC}@{OFFSETS_GROUP}": {"0": 0}})
     bench.begin()
     bench.follow()
     assert bench.offsets() == {0: 5} == bench.offsets("OTHER")

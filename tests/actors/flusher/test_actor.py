@@ -22,7 +22,7 @@ from penstock.shared.log.damage import QUARANTINE
 from penstock.shared.loops.forms import rows_of
 from penstock.shared.memory.positions import Positions
 from penstock.shared.memory.queue_table import QueueKey, QueueTable
-from penstock.shared.process.actor import QUIET_TICK_MS, TICK_MS
+from penstock.shared.process.doorbells import QUIET_TICK_MS, TICK_MS
 
 PAGE = 4096
 SEGMENT_BYTES = 64 << 10

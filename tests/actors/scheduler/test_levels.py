@@ -16,7 +16,7 @@ from penstock.shared.formats.record_layout import AT_MAGIC
 from penstock.shared.layout import CQ_ENTRY_BYTES, segment_name
 from penstock.shared.memory.queue_table import QueueTable
 from penstock.shared.messaging.delayed import Delay
-from penstock.shared.process.actor import QUIET_TICK_MS
+from penstock.shared.process.doorbells import QUIET_TICK_MS
 
 pytestmark = pytest.mark.takes(3)
 
