@@ -123,10 +123,11 @@ class Callers:
         return _asked(parts)
 
     def send(self, peer: bytes, answer: bytes) -> None:
-        """Send an answer of one part."""
+        """Send an answer of one part. ZeroMQ drops one to a name that it does not know, as that of
+        a stream which has ended."""
         if (stream := self._streams.get(peer)) is not None:
             stream.send(answer)
-        elif len(peer) != _NAME_BYTES:  # a stream that has ended has nobody who waits
+        else:
             self._is_stale, self._stage.left_sockets_alone = True, False
             self.unread.send(self.socket, peer, answer)
 

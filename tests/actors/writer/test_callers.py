@@ -14,7 +14,7 @@ import zmq
 from penstock.actors.writer import Writer
 from penstock.actors.writer.actor import FRAMES_AT_ONCE
 from penstock.actors.writer.callers import _NAME_BYTES
-from penstock.client.core.sending.record_sender import RecordSender
+from penstock.client.core.sending.record_sender import MAX_IN_FLIGHT, RecordSender
 from penstock.shared.wire.local_stream import LocalStream, dial_stream
 from penstock.shared.wire.messages import (
     Appended,
@@ -172,6 +172,31 @@ def test_what_a_stream_has_said_before_its_end_is_stored_and_nothing_is_left_of_
     assert served.broker.positions["wrote"] == wrote + len(senders) * of_sender * len(each)
     assert not served.writer._callers._handles
     assert isinstance(served.begin(served.dial(), "fourth"), RecordSender)
+
+
+def test_a_turn_is_not_the_last_while_requests_of_a_stream_wait(
+    served: Served, frame: Callable[..., bytes]
+) -> None:
+    senders = [served.begin(served.stream, name) for name in ("one", "two", "three")]
+    for number in range(FRAMES_AT_ONCE + 1):
+        sender = senders[number // MAX_IN_FLIGHT]
+        served.send(served.stream, sender, frame("orders", 1, [b"x"]))
+    served.stage.ready = None
+    assert served.writer.work() == FRAMES_AT_ONCE and served.writer.has_more()
+    assert len(served.heard(served.stream, FRAMES_AT_ONCE + 1)) == FRAMES_AT_ONCE + 1
+
+
+def test_room_for_the_rest_of_an_answer_ends_the_sleep(served: Served) -> None:
+    callers = served.writer._callers
+    ((name, stream),) = callers._streams.items()
+    while not stream.has_unsent:
+        callers.send(name, bytes(900 << 10))
+    callers.end_turn(True)
+    assert stream.handle not in served.stage.sleep(0)
+    deadline = time.monotonic() + WAIT_S
+    while stream.handle not in served.stage.sleep(1):  # the kernel waits until most has been read
+        assert time.monotonic() < deadline, "nothing tells of room"
+        served.stream.read()
 
 
 def test_garbage_ends_its_own_stream_and_no_other(

@@ -268,6 +268,15 @@ def test_a_full_ring_and_missing_segments_leave_no_room(log: Appending) -> None:
     assert log.append("t", 0, [b"x" * 1000])
 
 
+def test_the_same_records_are_placed_again_where_the_log_ends_by_then(log: Appending) -> None:
+    record = encode_record(Record("orders", b"x"))
+    runs, starts = [QueueRun("orders", 0, 1)], [0, len(record)]
+    for count in range(3):
+        assert log.end.place(runs, starts) == (count + 1) * len(record)
+        (stored,) = log.end.append(runs, record, starts, HOST)
+        assert stored.physical_offset == count * len(record)
+
+
 def test_entering_a_segment_is_told_once(log: Appending) -> None:
     told = []
     for _ in range(8):

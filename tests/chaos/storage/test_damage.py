@@ -88,4 +88,5 @@ def test_each_kind_of_harm_says_what_it_has_changed(tmp_path: Path, kind: str) -
     after = contents()
     changed = {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)}
     assert changed and changed <= {str(hit.file) for hit in hits}
+    assert not [hit.file for hit in hits if hit.what == "deleted" and hit.file.exists()]
     assert do_harm(scene, random.Random(3)), "there is always something to be done"

@@ -135,6 +135,16 @@ def test_what_came_before_the_end_of_a_stream_is_still_heard(
     assert stream.next() is None
 
 
+def test_a_stream_that_ends_amid_a_long_message_has_ended(
+    ends: tuple[socket.socket, LocalStream],
+) -> None:
+    raw, stream = ends
+    raw.sendall(said(*LONG)[:READ_BYTES])
+    assert heard(stream) == [] and stream.is_open
+    raw.close()
+    assert heard(stream) == [] and not stream.is_open
+
+
 def test_a_stream_whose_other_end_has_gone_ends_when_something_is_sent(
     ends: tuple[socket.socket, LocalStream],
 ) -> None:
