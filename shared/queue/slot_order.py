@@ -129,7 +129,7 @@ class SlotOrder(Generic[Queue, Record]):
             self._alone[queue] = record
         ahead = self._ahead.setdefault(queue, {})
         is_again = slot + 1 == expected
-        if is_again and slot < end:
+        if is_again:
             has_slot = slot in ahead or self._is_known(queue, slot, record)
         else:
             # several that follow each other are more likely right than what they go back over
@@ -152,7 +152,7 @@ class SlotOrder(Generic[Queue, Record]):
             self.tails.pop(queue, None)
         elif not has_slot:
             self.tails.setdefault(queue, []).append(record)
-        elif accepted is not None and accepted in self.tails.get(queue, ()):
+        elif accepted is not None:
             self.tails[queue].remove(accepted)
         self.ends[queue], self._next[queue] = max(end, slot + count), slot + count
         return accepted, has_slot
@@ -215,7 +215,7 @@ class SlotOrder(Generic[Queue, Record]):
         self.ends[queue] = self.begun_again[queue] = slot
 
     def finish(self, *, is_all: bool = False) -> None:
-        """The log has ended: who is doubted stays out, though it may be the first of a topic that
+        """The log has ended, and nothing more comes: who is doubted stays out, though it may be the first of a topic that
         was made again.
 
         `is_all` says that the caller serves nothing before it has read all of the log. Then a
@@ -223,9 +223,7 @@ class SlotOrder(Generic[Queue, Record]):
         the slot; what it leapt over was never there.
         """
         self.undecided += [each.record for each in self._doubted.values()]
-        self._doubted.clear()
         self.left_out += [record for _, record in self._leaping.values()]
-        self._leaping.clear()
         for each in self._contradicted if is_all else ():
             if self._ahead[each.queue].get(each.slot) == each.record:  # no other has its slot
                 self.overtaken.append(each.record)

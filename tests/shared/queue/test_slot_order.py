@@ -43,6 +43,33 @@ def _walk(order: Order, slots: list[int], queue: str = "q") -> dict[int, int]:
         ([5, 6, 6, 7], [(5, 0), (6, 1), (7, 3)], [], [], [2], []),
         # the topic was made again
         ([0, 1, 2, 0, 1], [(0, 3), (1, 4), (2, 2)], [], [], [], []),
+        # a slot that was left out comes, and then all goes on
+        (
+            [5, 8, 9, 6, 10],
+            [(5, 0), (6, 3), (8, 1), (9, 2), (10, 4)],
+            [],
+            [],
+            [],
+            [(7, 8)],
+        ),
+        # back to the slot of the one that left out others: what follows says which is wrong
+        (
+            [5, 20, 21, 20, 23],
+            [(5, 0), (20, 1), (21, 2), (23, 4)],
+            [3],
+            [],
+            [],
+            [(6, 20), (22, 23)],
+        ),
+        # what is contradicted keeps its slot where all of the log was not read
+        (
+            [5, 6, 40, 8, 9],
+            [(5, 0), (6, 1), (8, 3), (9, 4), (40, 2)],
+            [],
+            [],
+            [],
+            [(7, 8), (10, 40)],
+        ),
         # or damage at the end: nobody comes after it who could tell
         ([0, 1, 2, 0], [(0, 0), (1, 1), (2, 2)], [], [], [3], []),
     ],
@@ -128,6 +155,9 @@ def test_a_queue_that_holds_something_goes_on_behind_it() -> None:
     assert order.end("q", 9) == 3
     assert _walk(order, [1, 3, 5]) == {3: 1, 5: 2}
     assert (order.left_out, order.missing) == ([0], {"q": [(4, 5)]})
+    back = Order(lambda queue: 100)
+    assert _walk(back, [100, 41, 42]) == {100: 0, 41: 1, 42: 2}, "its slots lead up to the first"
+    assert (back.overtaken, back.ends, back.begun_again) == ([], {"q": 101}, {})
     again = Order(lambda queue: 3)
     assert _walk(again, [1, 2, 3]) == {1: 0, 2: 1, 3: 2}, "from where a predecessor had come to"
 
@@ -138,7 +168,9 @@ def test_runs_and_single_records_are_judged_alike() -> None:
     assert order.take("q", 7, 1, 2) == (None, False), "the first is 7 again, the second is 8"
     assert (order.undecided, order.ends) == ([1], {"q": 9})
     assert order.take("q", 20, 2) == (None, True)
-    assert order.take("q", 9, 3, 13) == (None, True), "it has all that was missing, and 20"
+    assert order.take("q", 9, 3, 11) == (None, True), "all that was missing"
+    assert (order.overtaken, order.missing["q"], order.ends) == ([], [], {"q": 21})
+    assert order.take("q", 9, 3, 13) == (None, True), "again, and 20"
     assert (order.overtaken, order.missing["q"], order.ends) == ([2], [], {"q": 22})
     assert order.take("q", 0, 4, 2) == (None, True), "the topic was made again"
 
@@ -151,6 +183,12 @@ def test_runs_and_single_records_are_judged_alike() -> None:
         ([99, 41, 43, 44], {43: 2, 44: 3}, [1], [0], 45),
         ([99, 41, 41, 42], {42: 3}, [1], [0], 43),
         ([1 << 40, 1, 2], {1: 1, 2: 2}, [], [0], 3),
+        # by one, and one more of the others is wrong
+        ([99, 98, 97, 98], {97: 2, 98: 3}, [1], [0], 99),
+        # its slot has another record later on
+        ([99, 41, 42, 99], {41: 1, 42: 2, 99: 3}, [], [0], 100),
+        # a second record of its slot takes it, and is the one that leads up to it
+        ([41, 41, 30, 31], {41: 1, 30: 2, 31: 3}, [], [0], 42),
         # the second one is what is wrong
         ([99, 41, 100, 101], {99: 0, 100: 2, 101: 3}, [1], [], 102),
         ([99, 41], {99: 0}, [], [], 100),
@@ -169,11 +207,27 @@ def test_a_first_record_that_all_others_go_back_behind_is_not_of_its_queue(
     assert order.ends == {"q": end}
 
 
-def test_several_at_once_contradict_a_first_record_as_well() -> None:
+@pytest.mark.parametrize("count", [2, 3])
+def test_several_at_once_contradict_a_first_record_as_well(count: int) -> None:
     order = Order()
     assert order.take("q", 99, 0) == (None, True) and order.is_alone("q")
-    assert order.take("q", 41, 1, 3) == (None, True) and not order.is_alone("q")
-    assert (order.overtaken, order.ends, order.begun_again) == ([0], {"q": 44}, {"q": 41})
+    assert order.take("q", 41, 1, count) == (None, True) and not order.is_alone("q")
+    assert (order.overtaken, order.ends) == ([0], {"q": 41 + count})
+    assert order.begun_again == {"q": 41}
+
+
+def test_a_queue_whose_first_record_is_not_of_it_begins_at_the_next_that_is() -> None:
+    order = Order()
+    _walk(order, [99, 41, 42, 43])
+    assert order.begun_again == {"q": 41}
+
+
+def test_several_for_which_the_log_has_no_room_contradict_a_first_record() -> None:
+    order = Order()
+    order.take("q", 42, 0, room=10)
+    assert order.take("q", 59, 1, count=2, room=10) == (None, True)
+    assert (order.overtaken, order.left_out, order.tails) == ([0], [], {})
+    assert (order.ends, order.begun_again) == ({"q": 61}, {"q": 59})
 
 
 @given(
@@ -213,6 +267,10 @@ def test_a_flipped_bit_of_one_record_takes_no_slot_from_another(
         # the second one is what is wrong
         ([42, 59, 43, 44], {42: 0, 43: 2, 44: 3}, [1], []),
         ([42, 59], {42: 0}, [1], []),
+        ([42, 59, 59, 43], {42: 0, 43: 3}, [1, 2], []),
+        # there is room for just what would lie between
+        ([42, 53], {42: 0, 53: 1}, [], []),
+        ([42, 54], {42: 0}, [1], []),
         # several lead up to where it does not belong
         ([41, 42, 59, 43], {41: 0, 42: 1, 43: 3}, [2], []),
     ],
