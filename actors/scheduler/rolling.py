@@ -53,9 +53,7 @@ class Rolling:
         """Go on with the last life's: of the file that it was at some may be stored again."""
         self.saved = self._timers.rolling, self.minute = progress.rolling, progress.rolled_minute
         if self.roll is not None and not progress.clean:
-            later = self._timers.calendar.span_after(
-                max(self.minute, self.roll.after_ms // MINUTE_MS - 1)
-            )
+            later = self._timers.calendar.span_after(self.minute)
             if later is not None:
                 # what was an hour then may be its minutes by now
                 self._doubted_to = later.first // HOUR_MINUTES * HOUR_MINUTES + HOUR_MINUTES - 1
@@ -63,7 +61,7 @@ class Rolling:
     @property
     def is_sure(self) -> bool:
         """Whether nothing is left that an earlier life may have stored again."""
-        return self._doubted_to < 0
+        return self._doubted_to == -1
 
     @property
     def roll(self) -> Roll | None:
@@ -93,7 +91,7 @@ class Rolling:
             if copies is None:
                 return 0
             self._left = rest
-            stored_after = self._sender.stored_after if self._doubted_to >= 0 else -1
+            stored_after = -1 if self.is_sure else self._sender.stored_after
             self._batches += put_frames(self._sender, self, copies, stored_after)
             self._end_file()
             return len(some)

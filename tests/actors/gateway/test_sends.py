@@ -42,8 +42,10 @@ class Bench:
         stage = SimpleNamespace(
             config=config, clock=ManualClock(), context=self._context, generation=1,
             run=SimpleNamespace(run_id="r", endpoints=endpoints, socket=lambda name: f"{tmp_path}"),
-            heard=lambda source: True, listen=lambda source, wanted=True, room=False: None,
+            heard=lambda source: self.is_heard, listen=lambda source, wanted=True, room=False: None,
         )  # fmt: skip
+        # whether there may be something on the sockets
+        self.is_heard = True
         self.answered: list[Reply] = []
         topics = TopicTable(config, cast(Positions, {"topic_changes": 0}))
         serving = Serving(lambda call, reply: self.answered.append(reply), lambda call, error: None)
@@ -58,7 +60,7 @@ class Bench:
         call = Call(self._by, Command(10, 1, body=bytes(size)), now_ms)
         self.sends.take(call, FIELDS, False)
 
-    def refuse_the_topic(self, now_ms: int = 0) -> None:
+    def refuse_the_topic(self, now_ms: int = 0, *, is_due: bool = True) -> None:
         """What the writer says of it, and everybody who waits for it hears."""
         until = time.monotonic() + HANG_S
         asked: object = None
@@ -73,7 +75,7 @@ class Bench:
         self._writer.send_multipart((peer, encode(no)))
         while self.sends._making:
             assert time.monotonic() < until
-            self.sends.work(now_ms)
+            self.sends.work(now_ms, is_due)
 
     def close(self) -> None:
         self.sends.close()
@@ -100,6 +102,16 @@ def test_what_waits_for_its_topic_takes_room(bench: Bench) -> None:
     bench.refuse_the_topic()
     assert bench.sends.has_room
     assert [each.code for each in bench.answered] == [Response.NO_PERMISSION] * count
+
+
+@pytest.mark.parametrize(("is_due", "is_heard"), [(True, False), (False, True)])
+def test_an_answer_of_the_writer_is_taken_when_it_has_come_and_at_each_tick(
+    bench: Bench, is_due: bool, is_heard: bool
+) -> None:
+    bench.take(1)
+    bench.is_heard = is_heard
+    bench.refuse_the_topic(is_due=is_due)
+    assert [each.code for each in bench.answered] == [Response.NO_PERMISSION]
 
 
 def test_what_waits_for_its_topic_is_refused_before_its_client_gives_it_up(bench: Bench) -> None:

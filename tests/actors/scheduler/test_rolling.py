@@ -187,6 +187,27 @@ def test_a_death_right_after_files_that_were_rolled_stores_nothing_again_twice(
     assert it.bodies() == keys and len(wheel(it)) == 2 * len(keys)
 
 
+def test_after_a_death_the_hour_that_was_rolled_is_in_doubt_and_no_other(
+    scene: Callable[..., Any],
+) -> None:
+    """What is looked for in the log costs the writer a look at all of its end."""
+    it = scene()
+    hour_ms = (it.now_ms // HOUR_MS + 2) * HOUR_MS
+    keys = [it.send(Delay(out_ms=hour_ms + minute * MINUTE_MS)) for minute in (59, 60)]
+    fill(it, 2)
+    it.crash()
+    assert it.actor._rolling.is_sure, "nothing was rolled before"
+    it.until(lambda: it.actor._rolling.roll, "a roll", ms=500)
+    wrote = it.broker.positions["wrote"]
+    it.until(lambda: it.broker.positions["wrote"] > wrote, "the first that is stored again")
+    it.crash()
+    assert not it.actor._rolling.is_sure
+    it.until(lambda: it.actor._rolling.is_sure, "the end of the doubt")
+    assert it.actor._rolling.roll is not None, "amid the roll"
+    it.until(lambda: len(it.bodies()) >= len(keys), "all", ms=20_000)
+    assert it.bodies() == keys and len(wheel(it)) == 2 * len(keys)
+
+
 def test_a_roll_waits_for_no_save_that_is_due_later(scene: Callable[..., Any]) -> None:
     """Each of its files is saved before the next is begun: that must not take as long as usual."""
     it = scene()

@@ -82,6 +82,18 @@ def test_of_many_only_the_last_are_looked_at_and_the_first_that_fits_is_found(
     assert _seen(queues, 0, stored[3].physical_offset) == [0, 1, 2]
 
 
+def test_of_as_many_queues_as_are_kept_what_is_committed_is_looked_for_once(
+    nine: tuple[HalfQueues, list[Record]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(half_queues, "MOST_QUEUES", 2)
+    queues, _ = nine
+    first, second = (queues.commits_before("orders", queue, 1 << 40) for queue in (1, 0))
+    assert queues.commits_before("orders", 1, 1 << 40) is first
+    queues.commits_before("orders", 2, 1 << 40)
+    assert queues.commits_before("orders", 0, 1 << 40) is second
+    assert queues.commits_before("orders", 1, 1 << 40) is not first, "the oldest has made room"
+
+
 @pytest.mark.parametrize("opened", [0, 1], ids=["the queue", "the log"])
 def test_who_lacks_a_descriptor_takes_no_message_for_lost(
     nine: tuple[HalfQueues, list[Record]], opened: int, monkeypatch: pytest.MonkeyPatch

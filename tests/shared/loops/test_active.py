@@ -27,8 +27,17 @@ from penstock.shared.formats.record_layout import (
     blank_size,
 )
 from penstock.shared.formats.record_outline import entry_tags_code, outline, unique_key_of
-from penstock.shared.loops.active import QueueNumbers, by_queue, check_frame, dispatch, put_stamped
+from penstock.shared.loops.active import (
+    QueueNumbers,
+    by_queue,
+    check_frame,
+    dispatch,
+    find_socket_functions,
+    put_stamped,
+    why_pure,
+)
 from penstock.shared.loops.forms import RunOf, Stamp
+from penstock.shared.loops.pure.serving import addresses
 from penstock.shared.loops.pure.walk import walk
 
 RecordMaker = Callable[..., Record]
@@ -476,3 +485,9 @@ def test_the_unique_key_of_a_record_is_found_wherever_it_stands(
         raw = encode_record(each)
         view = memoryview(before + raw + b"UNIQ_KEY\x01behind\x02")
         assert unique_key_of(view[len(before) : len(before) + len(raw)]) == expected
+
+
+def test_what_asks_sockets_is_found_for_the_compiled_loops_alone() -> None:
+    addresses.cache_clear()
+    find_socket_functions()
+    assert addresses.cache_info().currsize == (0 if why_pure else 1)
