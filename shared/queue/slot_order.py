@@ -215,8 +215,8 @@ class SlotOrder(Generic[Queue, Record]):
         self.ends[queue] = self.begun_again[queue] = slot
 
     def finish(self, *, is_all: bool = False) -> None:
-        """The log has ended, and nothing more comes: who is doubted stays out, though it may be the first of a topic that
-        was made again.
+        """The log has ended, and nothing more is taken: who is doubted stays out, though it may be
+        the first of a topic that was made again.
 
         `is_all` says that the caller serves nothing before it has read all of the log. Then a
         record that leapt loses its slot if the next of its queue contradicts it and no other has
