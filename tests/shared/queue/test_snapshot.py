@@ -104,6 +104,17 @@ def test_bytes_that_do_not_go_on_as_entries_do_are_not_the_end_of_a_queue(
     files.close()
 
 
+def test_a_place_without_an_entry_breaks_a_queue_wherever_it_stands(tmp_path: Path) -> None:
+    entries = [*GROWING[:3], (0, 0), *GROWING[4:]]
+    raw = b"".join(ENTRY.pack(offset, size, 0) for offset, size in entries)
+    (tmp_path / segment_name(0)).write_bytes(raw)
+    files = FileCache()
+    queue = QueueFiles(files, tmp_path, "orders", 0, 0)
+    assert queue.max_offset == 200
+    assert [slot for slot in range(199) if queue.breaks_at(slot, 0)] == [2, 3]
+    files.close()
+
+
 @given(data=st.data())
 def test_all_that_is_asked_of_single_slots_is_as_a_plain_list_of_them_says(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
@@ -177,6 +188,8 @@ def test_a_queue_without_a_file_begins_and_ends_at_zero(tmp_path: Path) -> None:
     assert (queue.first_slot, queue.min_offset, queue.max_offset) == (0, 0, 0)
     assert not len(queue.entries(0, 0))
     assert queue.place(7) == (shown(tmp_path), 0) and queue.end_before(1 << 40) == 0
+    (tmp_path / segment_name(0)).touch()
+    assert QueueFiles(files, tmp_path, "orders", 0, 0).max_offset == 0
     files.close()
 
 
@@ -203,6 +216,16 @@ def test_it_is_dispatched_to_the_end_of_its_newest_record_that_the_log_has(
     files = FileCache()
     queue = QueueFiles(files, tmp_path, "orders", 0, log_start)
     assert queue.dispatched_to == (100 if log_start < 100 else 0)
+    files.close()
+
+
+def test_what_is_no_entry_after_a_file_that_is_missing_is_an_interruption_too(
+    tmp_path: Path,
+) -> None:
+    for slot, entry in {0: (0, 100, 7), 2: (0, 0, 7)}.items():
+        (tmp_path / segment_name(slot * ENTRY.size)).write_bytes(ENTRY.pack(*entry))
+    files = FileCache()
+    assert QueueFiles(files, tmp_path, "orders", 0, 0).interruption() == (1, 2)
     files.close()
 
 
