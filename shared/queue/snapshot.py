@@ -296,16 +296,16 @@ class QueueFiles:
         there may be zeros, too, so that is only where to look.
         """
         for segment in self.segments:
-            at: int | None = max(slot * CQ_ENTRY_BYTES - segment.base, 0)
-            while at is not None and at < segment.size - CQ_ENTRY_BYTES + 1:
-                at = self._files.next_data(segment.path, at)
-                if at is None:
-                    break
-                raw = self._files.read(segment.path, at, _CHUNK_BYTES)
+            at = max(slot * CQ_ENTRY_BYTES - segment.base, 0)
+            while (
+                at <= segment.size - CQ_ENTRY_BYTES
+                and (data := self._files.next_data(segment.path, at)) is not None
+            ):
+                raw = self._files.read(segment.path, data, _CHUNK_BYTES)
                 zeros = len(raw) - len(raw.lstrip(b"\0"))
                 if zeros < len(raw):
-                    return (segment.base + at + zeros) // CQ_ENTRY_BYTES
-                at += max(len(raw), 1)
+                    return (segment.base + data + zeros) // CQ_ENTRY_BYTES
+                at = data + max(len(raw), 1)
         return None
 
     def _is_readable(self, slot: int) -> bool:

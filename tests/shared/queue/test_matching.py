@@ -131,6 +131,15 @@ def test_what_matches_is_found_up_to_the_first_limit_that_is_reached(
     assert (seen, next_offset) == wanted
 
 
+def test_a_limit_is_reached_by_what_goes_beyond_it(forty: tuple[Store, list[Stored]]) -> None:
+    store, stored = forty
+    everything = Chosen(set(TAGS), {each.body for each in stored})
+    for count in (2, 3, 4):
+        size = sum(each.size for each in stored[:count])
+        found, next_offset = read_matching(store.reader, 0, 0, COUNT, size, everything)
+        assert (found.size, next_offset) == (size, count)
+
+
 def test_a_blank_matches_nothing_whatever_its_tags_code(
     forty: tuple[Store, list[Stored]],
 ) -> None:

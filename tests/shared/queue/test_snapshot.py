@@ -59,7 +59,10 @@ def test_a_queue_ends_and_is_cut_where_a_look_at_every_entry_says(
         name = segment_name(first * ENTRY.size + at)
         (directory / name).write_bytes(raw[at : at + room * ENTRY.size])
     cache = FileCache()
-    log_start = data.draw(st.one_of(st.just(0), st.integers(900, 1100 + 100 * count)), "log start")
+    log_start = data.draw(
+        st.one_of(st.just(0), st.sampled_from([0, *offsets]), st.integers(900, 1100 + 100 * count)),
+        "log start",
+    )
     queue = QueueFiles(cache, directory, "orders", 0, log_start)
     readable = (slot for slot in range(lead, count) if offsets[slot] >= log_start)
     assert queue.first_slot == first and queue.min_offset == first + next(readable, count)
@@ -216,6 +219,7 @@ def test_it_is_dispatched_to_the_end_of_its_newest_record_that_the_log_has(
     files = FileCache()
     queue = QueueFiles(files, tmp_path, "orders", 0, log_start)
     assert queue.dispatched_to == (100 if log_start < 100 else 0)
+    assert queue.interruption() is None, "zeros are nothing that comes again"
     files.close()
 
 
@@ -226,6 +230,21 @@ def test_what_is_no_entry_after_a_file_that_is_missing_is_an_interruption_too(
         (tmp_path / segment_name(slot * ENTRY.size)).write_bytes(ENTRY.pack(*entry))
     files = FileCache()
     assert QueueFiles(files, tmp_path, "orders", 0, 0).interruption() == (1, 2)
+    files.close()
+
+
+@pytest.mark.parametrize("slot", [0, 48, 49])
+@pytest.mark.parametrize("byte", [0, 19])
+def test_a_single_byte_after_the_last_entry_is_an_interruption(
+    tmp_path: Path, slot: int, byte: int
+) -> None:
+    raw = bytearray(50 * ENTRY.size)
+    for number in range(slot):
+        ENTRY.pack_into(raw, number * ENTRY.size, 100 * number, 100, 7)
+    raw[slot * ENTRY.size + byte] = 1
+    (tmp_path / segment_name(0)).write_bytes(raw)
+    files = FileCache()
+    assert QueueFiles(files, tmp_path, "orders", 0, 0).interruption() == (slot, slot)
     files.close()
 
 
