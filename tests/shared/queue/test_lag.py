@@ -1,4 +1,4 @@
-"""How far a group is behind, by a plain list of what is stored."""
+"""How much of a queue a group has not done, by a plain list of what is stored."""
 
 from __future__ import annotations
 

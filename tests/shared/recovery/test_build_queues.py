@@ -112,7 +112,7 @@ def alone(
 
 
 def _grouped(steps: list[tuple[int, int]], most: int) -> list[tuple[int, int, int]]:
-    """[start, stop) and records of each run: of one segment, and of no more than so many bytes but
+    """[start, stop) and records of each run: of one segment, and of no more than `most` bytes but
     for its last record."""
     runs: list[tuple[int, int, int]] = []
     for at, size in steps:
