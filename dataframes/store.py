@@ -93,7 +93,7 @@ class Store:
                 parts = plan_log(view.store, options, now_ms)
                 ranges = [each for part in parts for each in part]
             else:
-                ranges = bounds(chosen(view, options), options, view.group_offsets)
+                ranges = bounds(view, chosen(view, options), options)
         return Selection(options, ranges, schema, how_of(options))
 
     def to_arrow(

@@ -14,7 +14,7 @@ from penstock.shared.errors import ConfigError, TopicNotFound
 from penstock.shared.layout import CQ_ENTRY_BYTES
 from penstock.shared.next_steps import other_topics
 from penstock.spark.ranges import QueueRange
-from penstock.spark.reading.offsets import OffsetsOf, ending, parse_assign, resolve, starting
+from penstock.spark.reading.offsets import ending, parse_assign, resolve, starting
 from penstock.spark.reading.options import Options
 from penstock.spark.reading.predicates import Predicate, holds, offset_range, wanted_texts
 from penstock.spark.reading.queues import Queue, topics_of
@@ -38,7 +38,7 @@ def plan(
     """The partitions of what the options name in a store. Never empty. Raises TopicNotFound,
     ConfigError, GroupNotFound, OffsetOutOfRange."""
     queues = chosen(view, options)
-    ranges = narrowed(bounds(queues, options, view.group_offsets), predicates)
+    ranges = narrowed(bounds(view, queues, options), predicates)
     ranges = within(ranges, queues, span_of(predicates))
     if (keys := wanted_texts(predicates, "keys")) is not None:
         ranges = view.ranges_by_keys(ranges, keys)
@@ -57,11 +57,20 @@ def narrowed(ranges: Sequence[QueueRange], predicates: Sequence[Predicate]) -> l
     return found
 
 
-def bounds(queues: Sequence[Queue], options: Options, offsets_of: OffsetsOf) -> list[QueueRange]:
+def bounds(view: View, queues: Sequence[Queue], options: Options) -> list[QueueRange]:
     """From where to where each queue is read."""
     now_ms, strict = int(time.time() * 1000), options.fail_on_data_loss
-    starts = resolve(starting(options), queues, offsets_of, now_ms, strict=strict)
-    stops = resolve(ending(options), queues, offsets_of, now_ms, strict=strict)
+    is_wanted = topic_filter(options)
+    assigned = parse_assign(options.assign) if options.assign else None
+
+    def is_empty(topic: str, queue_id: int) -> bool:
+        is_read = is_wanted(topic) if assigned is None else queue_id in assigned.get(topic, ())
+        return is_read and queue_id < view.known_topics()(topic)
+
+    starts, stops = (
+        resolve(end(options), queues, view.group_offsets, is_empty, now_ms, strict=strict)
+        for end in (starting, ending)
+    )
     return [
         QueueRange(queue.topic, queue.queue_id, start, max(start, stop))
         for queue, start, stop in zip(queues, starts, stops, strict=True)

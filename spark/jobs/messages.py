@@ -54,7 +54,7 @@ def messages_of(
     options = Options(path=root, subscribe=",".join(topics), split_bytes=split_bytes)
     with StoreView(root) as view:
         queues = chosen(view, options)
-        ranges = bounds(queues, options, view.group_offsets)
+        ranges = bounds(view, queues, options)
         parts = split(ranges, queues, options)
         costs = costs_of(parts, queues)
 

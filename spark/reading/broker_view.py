@@ -98,8 +98,9 @@ class BrokerView:
             self._any_topic = next(iter(self._topics), "")
         return self._topics
 
-    def known_topics(self) -> Callable[[str], bool]:
-        return self._listed().__contains__
+    def known_topics(self) -> Callable[[str], int]:
+        listed = self._listed()
+        return lambda topic: listed.get(topic, 0)
 
     def group_offsets(self, group: str) -> GroupOffsets:
         with GroupAdmin(**self._where.arguments("members")) as groups:

@@ -20,7 +20,14 @@ from penstock.shared.formats.record_check import Kind
 from penstock.shared.formats.record_outline import Outline, outline
 from penstock.shared.next_steps import rebuild, repair, verify
 from penstock.shared.store.directory import StoreDirectory
-from penstock.spark.reading.offsets import EARLIEST, LATEST, parse_assign, parse_json, parse_time
+from penstock.spark.reading.offsets import (
+    EARLIEST,
+    GROUP,
+    LATEST,
+    parse_assign,
+    parse_json,
+    parse_time,
+)
 from penstock.spark.reading.options import Mode, Options
 from penstock.spark.reading.predicates import Predicate
 from penstock.spark.reading.rows import How, Rows
@@ -35,7 +42,7 @@ class LogChoice(NamedTuple):
 
     topics: tuple[str, ...] = ()
     pattern: str = ""
-    queues: frozenset[tuple[str, int]] = frozenset()
+    queues: frozenset[tuple[str, int]] | None = None  # of `assign`, which may name none
     starts: Mapping[str, Mapping[str, int]] = {}
     stops: Mapping[str, Mapping[str, int]] = {}
     start_ms: int = -1
@@ -47,7 +54,7 @@ class LogChoice(NamedTuple):
         topic, queue_id = record.topic.decode(), record.queue_id
         if not is_wanted(topic, self.topics, self.pattern):
             return False
-        if self.queues and (topic, queue_id) not in self.queues:
+        if self.queues is not None and (topic, queue_id) not in self.queues:
             return False
         low = self.starts.get(topic, {}).get(str(queue_id), EARLIEST)
         high = self.stops.get(topic, {}).get(str(queue_id), LATEST)
@@ -69,11 +76,15 @@ class LogRange(NamedTuple):
 
 def log_choice(options: Options, now_ms: int) -> LogChoice:
     """Raises ConfigError, for what only queues can say among others."""
+    # a time counts before an offset
+    default = Options()
+    starting = (default if options.starting_timestamp else options).starting_offsets
+    ending = (default if options.ending_timestamp else options).ending_offsets
     unknown = {
         "startingOffsetsByTimestamp": options.starting_offsets_by_timestamp,
         "endingOffsetsByTimestamp": options.ending_offsets_by_timestamp,
-        "startingOffsets": options.starting_offsets.startswith("group:"),
-        "endingOffsets": options.ending_offsets.startswith("group:"),
+        "startingOffsets": starting.startswith(GROUP),
+        "endingOffsets": ending.startswith(GROUP),
     }
     for option, given in unknown.items():
         if given:
@@ -82,7 +93,10 @@ def log_choice(options: Options, now_ms: int) -> LogChoice:
                 given if isinstance(given, str) else getattr(options, _field(option)),
                 rebuild(options.path),
             )
-    assigned = parse_assign(options.assign) if options.assign else {}
+    queues = None
+    if options.assign:
+        assigned = parse_assign(options.assign).items()
+        queues = frozenset((topic, queue_id) for topic, ids in assigned for queue_id in ids)
     start_ms, stop_ms = (
         parse_time(name, text, now_ms) if text else -1
         for name, text in (
@@ -93,9 +107,9 @@ def log_choice(options: Options, now_ms: int) -> LogChoice:
     return LogChoice(
         tuple(named_topics(options)),
         options.subscribe_pattern,
-        frozenset((topic, queue_id) for topic, ids in assigned.items() for queue_id in ids),
-        _named(options.starting_offsets, "startingOffsets", "earliest"),
-        _named(options.ending_offsets, "endingOffsets", "latest"),
+        queues,
+        _named(starting, "startingOffsets", "earliest"),
+        _named(ending, "endingOffsets", "latest"),
         start_ms,
         stop_ms,
     )

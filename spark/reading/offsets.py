@@ -5,7 +5,7 @@ Owns the forms in which an offset may be written. Which queues there are is pass
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -17,10 +17,14 @@ from penstock.spark.reading.queues import GroupOffsets, Queue
 
 EARLIEST, LATEST = -2, -1  # as numbers in the offsets options
 GROUP = "group:"
+# the last time that can be asked for
+MOST_MS = (1 << 62) - 1
 
 ByQueue = dict[str, dict[str, int]]
 # the offsets of a group, by its name
 OffsetsOf = Callable[[str], GroupOffsets]
+# whether a queue would be read, but has had no message yet
+IsEmpty = Callable[[str, int], bool]
 
 
 class _End(NamedTuple):
@@ -54,7 +58,13 @@ def ending(options: Options) -> _End:
 
 
 def resolve(
-    end: _End, queues: Sequence[Queue], offsets_of: OffsetsOf, now_ms: int, *, strict: bool
+    end: _End,
+    queues: Sequence[Queue],
+    offsets_of: OffsetsOf,
+    is_empty: IsEmpty,
+    now_ms: int,
+    *,
+    strict: bool,
 ) -> list[int]:
     """One offset for each queue, which it has. A time counts before an offset, as with Kafka's.
 
@@ -65,50 +75,76 @@ def resolve(
         return [queue.offset_at(at_ms) for queue in queues]
     if end.by_timestamp:
         option = f"{end.option}ByTimestamp"
-        times = _named(parse_json(end.by_timestamp, option), queues, option, None)
+        named = parse_json(end.by_timestamp, option)
+        _check_read(_others(named, queues), option, is_empty)
+        times = [named.get(queue.topic, {}).get(str(queue.queue_id)) for queue in queues]
         return [
-            _clamped(queue, end.otherwise) if at_ms is None else queue.offset_at(at_ms)
-            for queue, at_ms in zip(queues, times, strict=True)
+            _clamped(queue, end.otherwise)
+            if each is None
+            else queue.offset_at(_checked_time(each, option))
+            for queue, each in zip(queues, times, strict=True)
         ]
-    wanted = [end.otherwise if at is None else at for at in _offsets(end, queues, offsets_of)]
+    wanted, others = _offsets(end, queues, offsets_of)
+    _check_read(others, end.option, is_empty)
     if strict:
         for queue, offset in zip(queues, wanted, strict=True):
-            check_within(queue, offset, end.option)
+            place = f"{queue.topic}/{queue.queue_id}"
+            _check_within(place, offset, queue.min_offset, queue.max_offset, end.option)
+        for (topic, number), offset in others.items():
+            _check_within(f"{topic}/{number}", offset, 0, 0, end.option)
     return [_clamped(queue, offset) for queue, offset in zip(queues, wanted, strict=True)]
 
 
-def _offsets(end: _End, queues: Sequence[Queue], offsets_of: OffsetsOf) -> Sequence[int | None]:
+def _offsets(
+    end: _End, queues: Sequence[Queue], offsets_of: OffsetsOf
+) -> tuple[list[int], dict[tuple[str, str], int]]:
+    """What is said of each queue, and of others."""
     text = end.offsets.strip()
     if text.lower() in ("earliest", "latest"):
-        return [EARLIEST if text.lower() == "earliest" else LATEST] * len(queues)
+        return [EARLIEST if text.lower() == "earliest" else LATEST] * len(queues), {}
     if text.startswith(GROUP):
         found = offsets_of(text.removeprefix(GROUP))
-        return [found.get(queue.topic, {}).get(queue.queue_id) for queue in queues]
-    return _named(parse_json(text, end.option), queues, end.option, end.otherwise)
+        return [
+            found.get(queue.topic, {}).get(queue.queue_id, end.otherwise) for queue in queues
+        ], {}
+    named = parse_json(text, end.option)
+    return [
+        named.get(queue.topic, {}).get(str(queue.queue_id), end.otherwise) for queue in queues
+    ], _others(named, queues)
 
 
-def _named(
-    found: ByQueue, queues: Sequence[Queue], option: str, otherwise: int | None
-) -> list[int | None]:
-    """What the JSON says of each queue. Raises ConfigError where it names others."""
+def _others(named: ByQueue, queues: Sequence[Queue]) -> dict[tuple[str, str], int]:
+    """What the JSON says of queues that are not among these."""
     known = {(queue.topic, str(queue.queue_id)) for queue in queues}
-    strange = [f"{t}/{q}" for t, by_queue in found.items() for q in by_queue if (t, q) not in known]
+    return {
+        (topic, queue_id): at
+        for topic, by_queue in named.items()
+        for queue_id, at in by_queue.items()
+        if (topic, queue_id) not in known
+    }
+
+
+def _check_read(others: Iterable[tuple[str, str]], option: str, is_empty: IsEmpty) -> None:
+    """Raise ConfigError for queues that are not read, and not for those without a message."""
+    strange = [
+        f"{topic}/{queue_id}"
+        for topic, queue_id in others
+        if not (queue_id.isdecimal() and is_empty(topic, int(queue_id)))
+    ]
     if strange:
         raise ConfigError(
             f"{option} names queues that are not read",
             ", ".join(strange),
             "name those that are subscribed to and that the store has",
         )
-    return [found.get(queue.topic, {}).get(str(queue.queue_id), otherwise) for queue in queues]
 
 
-def check_within(queue: Queue, offset: int, option: str) -> None:
+def _check_within(place: str, offset: int, lowest: int, highest: int, option: str) -> None:
     """Raise OffsetOutOfRange for an offset that a queue does not have."""
-    lowest, highest = queue.min_offset, queue.max_offset
     if offset not in (EARLIEST, LATEST) and not lowest <= offset <= highest:
         raise OffsetOutOfRange(
             f"{option} lies outside the queue",
-            f"{queue.topic}/{queue.queue_id} at {offset}",
+            f"{place} at {offset}",
             f"it has {lowest} to {highest}; -2 is the earliest, -1 the latest, and with "
             'option("failOnDataLoss", "false") the nearest one counts',
         )
@@ -120,6 +156,13 @@ def _clamped(queue: Queue, offset: int) -> int:
     if offset == LATEST:
         return queue.max_offset
     return min(max(offset, queue.min_offset), queue.max_offset)
+
+
+def _checked_time(at_ms: int, option: str) -> int:
+    """Raises ConfigError for what a broker would take for something else than a time."""
+    if not 0 <= at_ms <= MOST_MS:
+        raise ConfigError(f"{option} has a number that is no time", at_ms, "write ms since 1970")
+    return at_ms
 
 
 def parse_json(text: str, option: str) -> ByQueue:

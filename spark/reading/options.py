@@ -13,6 +13,7 @@ import msgspec
 
 from penstock.shared.errors import ConfigError
 from penstock.shared.filters.message_filter import SQL92, TAG, parse_filter
+from penstock.shared.names import listed
 from penstock.shared.next_steps import did_you_mean
 
 _DURATION = re.compile(r"([0-9]{1,9})\s*(ms|s|m|h)")
@@ -95,6 +96,8 @@ def _check(options: Options) -> None:
 
         Where(None, options.endpoint, None)
     _at_most_one(options, ("path", "endpoint"))
+    _names_some("subscribe", options.subscribe)
+    _names_some("columns", options.columns)
     _at_most_one(options, ("subscribe", "subscribe_pattern", "assign"))
     _at_most_one(options, ("starting_timestamp", "starting_offsets_by_timestamp"))
     _at_most_one(options, ("ending_timestamp", "ending_offsets_by_timestamp"))
@@ -126,6 +129,12 @@ def duration_ms(option: str, text: str) -> int:
     if found is None:
         raise ConfigError(f"{option} is no duration", text, "write it like 500ms, 10s, 15m or 1h")
     return int(found[1]) * _UNITS_MS[found[2]]
+
+
+def _names_some(option: str, text: str) -> None:
+    # a list that a program has joined, and that was empty, would mean all otherwise
+    if text and not listed(text):
+        raise ConfigError(f"{option} names nothing", repr(text), "leave it out for all there are")
 
 
 def _at_most_one(options: Options, names: Collection[str]) -> None:

@@ -170,10 +170,9 @@ def group_offsets(store: StoreDirectory, group: str) -> GroupOffsets:
     return found
 
 
-def known_topics(store: StoreDirectory) -> Callable[[str], bool]:
-    """Whether config/topics.json has a topic, which may not have had a message yet."""
-    topics = load_topics(store.paths.topics)
-    return lambda topic: topics.read_queues(topic) > 0
+def known_topics(store: StoreDirectory) -> Callable[[str], int]:
+    """How many queues a topic of config/topics.json has, which may not have had a message yet."""
+    return load_topics(store.paths.topics).read_queues
 
 
 def topics_of(queues: Sequence[Queue]) -> list[str]:

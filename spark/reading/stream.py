@@ -77,7 +77,7 @@ class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._initial is None:  # Spark asks twice, and "latest" is not the same twice
             view = self._look()
             queues, _ = self._queues(view)
-            ranges = bounds(queues, self.options, view.group_offsets)
+            ranges = bounds(view, queues, self.options)
             ends = self._ends(queues, view.durable())
             begun = {_key(piece): min(piece.start, ends[_key(piece)]) for piece in ranges}
             self._initial = {**_encoded(begun), "initial": True}

@@ -32,7 +32,10 @@ class View(Protocol):
         """Those of topics that are wanted and have had messages, by topic and queue id."""
         ...
 
-    def known_topics(self) -> Callable[[str], bool]: ...
+    def known_topics(self) -> Callable[[str], int]:
+        """How many queues a topic has, which may not have had a message yet; 0 of none."""
+        ...
+
     def group_offsets(self, group: str) -> GroupOffsets: ...
 
     def ranges_by_keys(
@@ -86,7 +89,7 @@ class StoreView:
     def queues(self, wanted: Callable[[str], bool]) -> list[Queue]:
         return store_queues(self.store, wanted)
 
-    def known_topics(self) -> Callable[[str], bool]:
+    def known_topics(self) -> Callable[[str], int]:
         return known_topics(self.store)
 
     def group_offsets(self, group: str) -> GroupOffsets:

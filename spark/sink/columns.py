@@ -47,7 +47,7 @@ def check_columns(schema: StructType, topic: str) -> None:
             raise ConfigError(
                 "the sink has no such column",
                 field.name,
-                f"{did_you_mean(field.name, COLUMNS)} Select what is to be written",
+                f"select what is to be written. {did_you_mean(field.name, COLUMNS)}",
             )
         allowed = [each.simpleString() for each in COLUMNS[field.name]]
         if _loose(field.dataType) not in allowed:

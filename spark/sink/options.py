@@ -8,9 +8,9 @@ import msgspec
 
 from penstock.client.connecting.where import Where
 from penstock.client.sending.block_producer import BlockProducer
-from penstock.shared.errors import ConfigError
+from penstock.shared.errors import ConfigError, InvalidArgument
 from penstock.shared.messaging.ledger import group_of
-from penstock.shared.names import check_group, check_topic
+from penstock.shared.names import MAX_GROUP_CHARACTERS, check_group, check_topic
 from penstock.shared.next_steps import did_you_mean
 
 # what Spark itself is told along with a writer's own options
@@ -76,6 +76,19 @@ def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
     if options.topic:
         check_topic(options.topic)
     if options.write_id:
-        check_group(group_of(options.write_id))
+        _check_name(options.write_id)
     _ = options.where  # raises for what is no endpoint
     return options
+
+
+def _check_name(write_id: str) -> None:
+    """The broker keeps a writer's numbers as a group's. Raises ConfigError."""
+    try:
+        check_group(group_of(write_id))
+    except InvalidArgument as error:
+        most = MAX_GROUP_CHARACTERS - len(group_of(""))
+        raise ConfigError(
+            "writeId cannot be a name",
+            repr(write_id[:80]),
+            f"use 1 to {most} ASCII letters, digits and % | - _",
+        ) from error

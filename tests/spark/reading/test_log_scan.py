@@ -82,6 +82,22 @@ def test_options_choose_the_same_messages_as_with_queues(filled: StoreBuilder) -
     assert [read(filled, **options) for options in chosen] == expected
 
 
+def test_an_assignment_of_no_queue_reads_none(filled: StoreBuilder) -> None:
+    without_queues(filled)
+    assert read(filled, assign='{"orders": []}') == read(filled, assign="{}") == []
+
+
+def test_a_time_counts_before_an_offset_as_with_queues(filled: StoreBuilder) -> None:
+    late, early = str(STORED_MS + 100), str(STORED_MS + 150)
+    others = ("latest", '{"orders": {"0": 1}}', "group:app")
+    times = [{"startingTimestamp": late, "startingOffsets": each} for each in others]
+    times += [{"endingTimestamp": early, "endingOffsets": each} for each in ("earliest", *others)]
+    expected = [read(filled, subscribe="orders", **options) for options in times]
+    assert all(0 < len(rows) < 1200 for rows in expected)
+    without_queues(filled)
+    assert [read(filled, subscribe="orders", **options) for options in times] == expected
+
+
 def test_prepared_and_rolled_back_messages_are_in_no_queue(store: StoreBuilder) -> None:
     for sys_flag in (0, 0x4, 0x8, 0xC):
         store.put(sys_flag=sys_flag)

@@ -108,6 +108,33 @@ def test_an_offset_outside_the_queue_is_an_error_or_the_nearest(filled: StoreBui
     assert ranges(filled, **outside, failOnDataLoss="false") == [("flights", 1, 29, 30)]
 
 
+def test_offsets_may_name_queues_that_have_had_no_message(filled: StoreBuilder) -> None:
+    config = {"readQueueNums": 4, "writeQueueNums": 4}
+    filled.paths.topics.parent.mkdir()
+    filled.paths.topics.write_text(json.dumps({"topicConfigTable": {"flights": config}}))
+    for empty in (0, -1, -2):
+        starts = json.dumps({"flights": {"0": 15, "1": 30, "3": empty}})
+        found = ranges(filled, subscribe="flights", startingOffsets=starts, endingOffsets=starts)
+        assert found == []
+        assert ranges(filled, subscribe="flights", startingOffsets=starts) == [
+            ("flights", 0, 15, 20)
+        ]
+    times = json.dumps({"flights": {"2": STORED_MS}})
+    assert ranges(filled, assign='{"flights": [0, 2]}', startingOffsetsByTimestamp=times) == [
+        ("flights", 0, 0, 20)
+    ]
+    beyond = {"startingOffsets": '{"flights": {"3": 1}}', "subscribe": "flights"}
+    with pytest.raises(OffsetOutOfRange, match="flights/3 at 1"):
+        ranges(filled, **beyond)
+    assert len(ranges(filled, **beyond, failOnDataLoss="false")) == 2
+    for strange in ({"subscribe": "orders"}, {"assign": '{"flights": [2]}'}):
+        with pytest.raises(ConfigError, match="not read.*flights/3"):
+            ranges(filled, startingOffsets='{"flights": {"3": 0}}', **strange)
+    for queue in ("4", "x", "-1"):
+        with pytest.raises(ConfigError, match=f"not read.*flights/{queue}"):
+            ranges(filled, startingOffsets=json.dumps({"flights": {queue: 0}}))
+
+
 def test_there_are_at_least_as_many_partitions_as_asked_for(filled: StoreBuilder) -> None:
     with StoreView(filled.root) as view:
         options = parse_options({"path": filled.root, "minPartitions": "7"})
@@ -131,6 +158,14 @@ def test_there_are_at_least_as_many_partitions_as_asked_for(filled: StoreBuilder
         (ConfigError, "startingTimestamp is no time", {"startingTimestamp": "soon"}),
         (ConfigError, "1000000000000", {"startingOffsetsByTimestamp": "now"}),
         (ConfigError, "flights/8", {"endingOffsetsByTimestamp": '{"flights": {"8": 1}}'}),
+        (ConfigError, "no time: -1", {"startingOffsetsByTimestamp": '{"flights": {"0": -1}}'}),
+        (
+            ConfigError,
+            "no time",
+            {"endingOffsetsByTimestamp": f'{{"flights": {{"0": {1 << 62}}}}}'},
+        ),
+        (ConfigError, "subscribe names nothing", {"subscribe": " , "}),
+        (ConfigError, "columns names nothing", {"columns": ","}),
         (ConfigError, "failOnDataLoss is true or false", {"failOnDataLoss": "maybe"}),
         (ConfigError, "DROPMALFORMED", {"mode": "ignore"}),
         (ConfigError, "minPartitions -1", {"minPartitions": "-1"}),

@@ -98,7 +98,11 @@ def test_the_batches_of_one_name_are_stored_once_each_by_their_growing_numbers(
 @pytest.mark.parametrize(
     ("columns", "options", "said"),
     [
-        ("body, 1 AS colour", {}, "no such column.*colour"),
+        (
+            "body, 1 AS colour",
+            {},
+            "no such column.*colour. Select what is to be written. There are",
+        ),
         ("1 AS body", {}, "not of a type that the sink takes.*int for binary or string"),
         ("'t' AS tags", {}, "no column body"),
         ("body", {"topic": ""}, "no topic is named"),
@@ -109,6 +113,7 @@ def test_the_batches_of_one_name_are_stored_once_each_by_their_growing_numbers(
         ("body", {"timeoutMs": "soon"}, "value of an option"),
         ("body", {"batchId": "7"}, "batchId has no writeId.*go together"),
         ("body", {"batchId": "-1", "writeId": "w"}, "batchId is below 0"),
+        ("body", {"writeId": "a b"}, "writeId cannot be a name: 'a b'. Use 1 to 102 ASCII"),
     ],
 )
 def test_what_cannot_be_written_is_refused_before_anything_is_sent(
