@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from penstock.shared.errors import InvalidMessage, PropertiesTooLarge
 from penstock.shared.formats.record import Record, encode_record
-from penstock.shared.formats.record_layout import SYS_TRANSACTION_MASK, Shape
+from penstock.shared.formats.record_layout import SYS_INNER_BATCH, SYS_TRANSACTION_MASK, Shape
 from penstock.shared.loops.active import batch_records
 from penstock.shared.names import MAX_PROPERTIES_BYTES, check_topic
 from penstock.shared.wire.produce_rules import check_batch
@@ -112,6 +112,12 @@ def batch_frame(
     if sys_flag & SYS_TRANSACTION_MASK:
         raise InvalidMessage(
             "the batch is marked as part of a transaction", hex(sys_flag), "send single messages"
+        )
+    if sys_flag & SYS_INNER_BATCH:
+        raise InvalidMessage(
+            "the batch is marked as one in one record, and no topic here has queues for such",
+            hex(sys_flag),
+            "send it without the mark",
         )
     check_batch(check_topic(topic), len(raw), max_message_bytes)
     # the record that all have in common; its topic is followed by the length of no properties

@@ -7,6 +7,7 @@ message with a delay, by level or time, and one that is half come in the form in
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -20,6 +21,7 @@ from penstock.shared.formats.record import Record, encode_record
 from penstock.shared.formats.record_crc import PROP_CRC, with_prop_crc_room
 from penstock.shared.formats.record_layout import (
     SYS_ANY_HOST_V6,
+    SYS_INNER_BATCH,
     SYS_TRANSACTION_MASK,
     Shape,
 )
@@ -39,6 +41,11 @@ REGION = "DefaultRegion"
 MAX_RECONSUME_TIMES = 16
 # What RocketMQ keeps of a message that was handed out by POP, and what is put in by the broker.
 _DROPPED = ("POP_CK", PROP_CRC)
+# How many messages are in a record that is a batch itself.
+INNER_NUM = "INNER_NUM"
+
+
+_NUMBER, _NEGATIVE = re.compile("-?[0-9]{1,15}"), re.compile("-[0-9]{1,9}")
 
 
 class Sent(NamedTuple):
@@ -83,6 +90,9 @@ def sent_message(
     properties = decode_properties(fields.properties.encode("utf-8", "replace"))
     for name in _DROPPED:
         properties.pop(name, None)
+    _check_inner_batch(fields, properties)
+    if _NEGATIVE.fullmatch(properties.get(DELAY, "")):
+        properties[DELAY] = "0"  # which is no delay either
     properties.setdefault(UNIQ_KEY, new_key)
     properties |= {"MSG_REGION": REGION, "TRACE_ON": "true", "CLUSTER": cluster}
     record = Record(
@@ -167,11 +177,23 @@ def _timer(properties: dict[str, str], now_ms: int) -> Delay | None:
         text = properties.get(name)
         if text is None:
             continue
-        if not (text.isascii() and text.isdigit() and len(text) < 16):
-            raise InvalidMessage("the message's time is not a number", f"{name}={text[:40]}")
-        delay_ms = int(text) * unit_ms
-        return Delay(out_ms=now_ms + delay_ms if unit_ms else int(text), delay_ms=delay_ms)
+        if not _NUMBER.fullmatch(text):
+            what = "the message's time is not a number of up to 15 digits"
+            raise InvalidMessage(what, f"{name}={text[:40]}")
+        number = max(0, int(text))  # what has passed is now
+        delay_ms = number * unit_ms
+        return Delay(out_ms=now_ms + delay_ms if unit_ms else number, delay_ms=delay_ms)
     return None
+
+
+def _check_inner_batch(fields: SendFields, properties: dict[str, str]) -> None:
+    """Raises InvalidMessage for what only a queue of RocketMQ's type BatchCQ can name."""
+    if fields.sys_flag & SYS_INNER_BATCH or INNER_NUM in properties:
+        raise InvalidMessage(
+            "the message is marked as a batch in one record, and no topic here has queues for such",
+            hex(fields.sys_flag),
+            "send its messages as a batch",
+        )
 
 
 def _is_half(fields: SendFields, properties: dict[str, str]) -> bool:

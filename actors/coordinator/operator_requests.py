@@ -15,7 +15,13 @@ from penstock.actors.coordinator.member_requests import MAX_GROUPS, MAX_SEATS
 from penstock.actors.coordinator.membership import Membership
 from penstock.actors.coordinator.notifications import Notifications
 from penstock.actors.coordinator.topic_watch import TopicWatch
-from penstock.shared.errors import BrokerBusy, GroupNotFound, InvalidArgument, QueueNotFound
+from penstock.shared.errors import (
+    BrokerBusy,
+    GroupNotFound,
+    InvalidArgument,
+    QueueNotFound,
+    TopicNotFound,
+)
 from penstock.shared.messaging.system_topics import SYSTEM_GROUP_PREFIX
 from penstock.shared.names import check_group, check_topic
 from penstock.shared.next_steps import did_you_mean
@@ -149,6 +155,8 @@ class OperatorRequests:
         if group not in self._names():
             raise self._no_group(group)
         count = self._topics.queues(topic)
+        if not count:
+            raise TopicNotFound("there is no topic of this name", topic)
         for queue_id, offset in request.offsets.items():
             if queue_id >= count:
                 raise QueueNotFound(

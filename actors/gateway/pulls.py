@@ -218,9 +218,8 @@ class Pulls:
                 return pull
             words = "OFFSET_OVERFLOW_BADLY"
             return Response.PULL_OFFSET_MOVED, words, PullAnswer(high, low, high), b""
-        assert slot is not None, "a queue that is not there ends at 0"
-        if offset < low:
-            words = "OFFSET_TOO_SMALL"
+        if slot is None or offset < low:
+            words = "OFFSET_TOO_SMALL" if slot is not None else "NO_MESSAGE_IN_QUEUE"
             return Response.PULL_OFFSET_MOVED, words, PullAnswer(low, low, high), b""
         began_ms = self._clock_ms()
         found, after = self._records(pull, slot, offset, high, now_ms)

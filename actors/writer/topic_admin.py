@@ -40,7 +40,7 @@ from penstock.shared.messaging.topic_rules import (
     made_by_first_use,
     updated,
 )
-from penstock.shared.names import check_topic
+from penstock.shared.names import LIGHT_QUEUE_PREFIX, check_topic
 from penstock.shared.next_steps import no_such_queue, no_such_topic, topic_hint
 from penstock.shared.queue.deleted_topics import (
     save_deleted_topics,
@@ -240,7 +240,9 @@ class TopicAdmin:
         """What is to be set of the topic. Raises PenstockError."""
         topic = check_topic(request.topic)
         is_own = topic in OWN_QUEUES and isinstance(request, CreateTopic)
-        if topic in RESERVED_TOPICS or is_own:
+        # what stands in a light queue is taken for entries of other topics' messages
+        is_light = topic.startswith(LIGHT_QUEUE_PREFIX)
+        if topic in RESERVED_TOPICS or is_own or is_light:
             raise InvalidArgument(
                 "this topic is one of RocketMQ's own", topic, "choose another name"
             )

@@ -24,6 +24,7 @@ from penstock.shared.formats.delay_levels import DELAY_LEVELS_MS
 from penstock.shared.formats.index_layout import Geometry
 from penstock.shared.formats.record_check import NO_RECORD_CRC, Kind
 from penstock.shared.formats.record_crc import Checksum
+from penstock.shared.formats.record_layout import SYS_INNER_BATCH
 from penstock.shared.formats.record_outline import entry_tags_code, outline, record_keys
 from penstock.shared.names import LIGHT_QUEUE_PREFIX
 from penstock.shared.queue.deleted_topics import is_of_deleted
@@ -31,10 +32,6 @@ from penstock.shared.queue.snapshot import QueueFiles
 from penstock.shared.store.directory import StoreDirectory
 
 Moved = Callable[[int], None]  # told how many more bytes of log, or of index items, are checked
-
-# RocketMQ's flag of an inner batch, which only topics with a BatchCQ have. These are counted in a
-# note, and their queues are not checked.
-SYS_INNER_BATCH = 0x080
 
 
 class LogPart(msgspec.Struct):
@@ -199,6 +196,7 @@ class Walk:
             return
         if not fields.is_queued:
             return
+        # counted in a note, and their queues are not checked
         if fields.sys_flag & SYS_INNER_BATCH:
             self._part.inner_batches += 1
             return

@@ -83,7 +83,7 @@ TextColumn = tuple[bytes, "Buffer", "Buffer"]
 PLAIN_LEADS = {b'{"code":310,': 310, b'{"code":320,': 320}
 BATCH_CODE = 320
 # The properties that a message is without: what the broker acts on, leaves out, or puts in itself.
-PLAIN_MEANT = TIMER_PROPERTIES | {DELAY, PROP_CRC, "TRAN_MSG", "POP_CK"}
+PLAIN_MEANT = TIMER_PROPERTIES | {DELAY, PROP_CRC, "TRAN_MSG", "POP_CK", "INNER_NUM"}
 PLAIN_MEANT |= {"MSG_REGION", "TRACE_ON", "CLUSTER"}
 # A frame of this many records is full, however small they are.
 MOST_IN_FRAME = 1000

@@ -57,6 +57,8 @@ class TopicConfig(msgspec.Struct, frozen=True):
 # queues are stored, and nothing here stores them otherwise.
 _MESSAGE_TYPES = frozenset(("UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED"))
 _CHANGEABLE = ("message.type", "reserve.time")
+# of a change that sets one, and of one that removes it
+_SIGNS = ("+", "-")
 
 
 def with_changes(attributes: Mapping[str, str], changes: Mapping[str, str]) -> dict[str, str]:
@@ -67,7 +69,7 @@ def with_changes(attributes: Mapping[str, str], changes: Mapping[str, str]) -> d
     found = dict(attributes)
     for sign_key, value in changes.items():
         sign, key = sign_key[:1], sign_key[1:]
-        if sign not in ("+", "-") or not key:
+        if sign not in _SIGNS or not key:
             raise InvalidArgument(
                 "an attribute's name does not begin with + or -",
                 repr(sign_key),
@@ -152,7 +154,8 @@ def updated(
             "there is no such permission", perm, "4 is to read, 2 to write, 6 both, 1 to inherit"
         )
     for key, value in attributes.items():
-        _check_attribute(key[1:], value)
+        if key[:1] in _SIGNS:
+            _check_attribute(key[1:], value)
     given = {name: value for name, value in changes.items() if value is not None}
     return structs.replace(now, **given, attributes=with_changes(now.attributes, attributes))
 

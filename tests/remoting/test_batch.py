@@ -109,6 +109,7 @@ def test_the_records_of_a_batch_are_its_items_for_every_kind_of_broker(
     [
         ({"raw": b""}, "holds no message"),
         ({"sys_flag": 4}, "part of a transaction"),
+        ({"sys_flag": 0x80}, "one in one record"),
         ({"topic": "%RETRY%g"}, "retry topic"),
         ({"topic": "a/b"}, "characters"),
         ({"max_message_bytes": 87}, "larger than 87"),

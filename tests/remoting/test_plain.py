@@ -127,14 +127,14 @@ def test_a_plain_message_is_what_the_general_way_makes(changes: Any, prop_crc: b
             for each in (
                 *({"b": "%RETRY%g"}, {"b": "a/b"}, {"b": ""}, {"b": "t" * 128}),
                 *({"e": "-1"}, {"e": 3}, {"e": ""}, {"e": "3_0"}, {"e": "٣"}, {"e": "9" * 10}),
-                *({"f": "4"}, {"f": "8"}, {"k": "true"}, {"m": "true"}, {"m": "1"}),
+                *({"f": "4"}, {"f": "8"}, {"f": "128"}, {"k": "true"}, {"m": "true"}, {"m": "1"}),
                 *({"l": "x"}, {"d": "+4"}, {"g": "9" * 19}, {"g": " 1"}),
                 *({"i": ""}, {"i": "TAGS\x01A\x02"}, {"i": KEY + KEY}, {"i": KEY + "a\x01\x02"}),
                 *({"i": KEY + "a\x02"}, {"i": KEY + "a\x01b\x01c\x02"}, {"i": f"\x02{KEY}"}),
                 *({"i": KEY.replace("AC", '"')}, {"i": KEY.replace("AC", "ü")}),
                 *(
                     {"i": f"{KEY}{name}\x011\x02"}
-                    for name in ("DELAY", "TIMER_DELAY_SEC", "POP_CK")
+                    for name in ("DELAY", "TIMER_DELAY_SEC", "POP_CK", "INNER_NUM")
                 ),
                 *({"i": f"{KEY}{name}\x01true\x02"} for name in ("TRAN_MSG", "CLUSTER")),
                 {"i": f"{KEY}a\x01{'v' * 32760}\x02"},
@@ -172,7 +172,10 @@ def test_a_plain_batch_is_what_the_general_way_makes(
     [
         *({"body": b""}, {"body": b"x"}, {"body": encode_batch(ITEMS)[:-1]}),
         {"body": encode_batch([BatchItem(0, bytes(MOST_BYTES), b"")])},
-        *({"fields": each} for each in ({"f": "4"}, {"m": "x"}, {"b": "%RETRY%g"}, {"e": "-1"})),
+        *(
+            {"fields": each}
+            for each in ({"f": "4"}, {"f": "128"}, {"m": "x"}, {"b": "%RETRY%g"}, {"e": "-1"})
+        ),
     ],
 )
 def test_a_batch_that_is_not_plain_is_left_to_the_general_way(changes: Any) -> None:

@@ -81,12 +81,22 @@ def test_a_delayed_message_comes_in_the_form_in_which_it_waits() -> None:
     assert "TIMER_DELAY_SEC" not in found
 
 
+def test_a_level_below_0_is_no_delay() -> None:
+    sent = send(properties="DELAY\x01-1\x02")
+    assert (sent.topic, sent.queue_id) == ("orders", 3)
+    assert properties_of(sent)["DELAY"] == "0"
+
+
 @pytest.mark.parametrize(
     ("asked", "due_ms"),
     [
         ("TIMER_DELAY_SEC\x015\x02", NOW_MS + 5000),
         ("TIMER_DELAY_MS\x0150\x02", NOW_MS + 50),
         ("TIMER_DELIVER_MS\x011700000009999\x02", 1700000009999),
+        ("TIMER_DELAY_SEC\x01-5\x02", NOW_MS),
+        ("TIMER_DELAY_MS\x01-999999999999999\x02", NOW_MS),
+        ("TIMER_DELIVER_MS\x01-1\x02", 0),
+        ("DELAY\x01-1\x02TIMER_DELAY_SEC\x015\x02", NOW_MS + 5000),
     ],
 )
 def test_a_message_for_a_time_comes_in_the_form_in_which_it_waits(asked: str, due_ms: int) -> None:
@@ -101,6 +111,10 @@ def test_a_message_for_a_time_comes_in_the_form_in_which_it_waits(asked: str, du
         ({"topic": "../x"}, InvalidArgument),
         ({"body": bytes(101)}, InvalidMessage),
         ({"sys_flag": 4}, InvalidMessage),
+        ({"sys_flag": 0x80}, InvalidMessage),
+        ({"sys_flag": 0xC1}, InvalidMessage),
+        ({"properties": "INNER_NUM\x013\x02"}, InvalidMessage),
+        ({"properties": "TIMER_DELIVER_MS\x01" + "9" * 16 + "\x02"}, InvalidMessage),
         ({"properties": "TIMER_DELAY_SEC\x01soon\x02"}, InvalidMessage),
         ({"properties": "a\x01" + "x" * 32760 + "\x02"}, PropertiesTooLarge),
     ],

@@ -18,6 +18,7 @@ from penstock.remoting.admin.words import (
     ResetFields,
 )
 from penstock.remoting.bodies import QueueBody, queue_key, write_body
+from penstock.remoting.codes import Response
 from penstock.remoting.fields import read_fields
 from penstock.shared.errors import GroupNotFound, PenstockError, ProtocolError, StoreUnavailable
 from penstock.shared.layout import StorePaths
@@ -142,7 +143,12 @@ def reset(services: Services, call: Call) -> None:
             slot = queues.get(queue_id)
             low, high = services.queues.range(slot) if slot is not None else (0, 0)
             if fields.queue_id >= 0 and fields.offset is not None and fields.offset != -1:
-                offsets[queue_id] = max(low, fields.offset)
+                # to one past the end, which may be late, the coordinator says no
+                if fields.offset < low:
+                    remark = f"queue {queue_id} begins at offset {low}: {fields.offset}"
+                    services.answer(call, Reply(code=Response.SYSTEM_ERROR, remark=remark))
+                    return
+                offsets[queue_id] = fields.offset
             elif slot is None or fields.timestamp < 0:
                 offsets[queue_id] = high
             else:

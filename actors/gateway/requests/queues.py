@@ -23,7 +23,7 @@ from penstock.remoting.fields import (
     ViewFields,
     read_fields,
 )
-from penstock.shared.errors import ConfigError, InvalidArgument
+from penstock.shared.errors import ConfigError
 from penstock.shared.filters.message_filter import SQL92, Filter
 from penstock.shared.formats.record_check import record_at
 from penstock.shared.queue.reader import unreadable
@@ -36,8 +36,6 @@ UPPER = "UPPER"
 def pull(services: Services, call: Call) -> Reply | None:
     """Messages of a queue, at once or later. A member's filter is that of its heartbeats."""
     fields = read_fields(call.command, PullFields)
-    if fields.queue_offset < 0:
-        raise InvalidArgument("a pull names an offset below 0", fields.queue_offset)
     return _pull(services, call, fields, may_wait=True)
 
 

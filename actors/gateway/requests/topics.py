@@ -14,7 +14,12 @@ from penstock.remoting.fields import CreateTopicFields, TopicFields, read_fields
 from penstock.remoting.naming.words import DataVersion
 from penstock.shared.errors import InvalidArgument, PenstockError
 from penstock.shared.messaging.system_topics import is_system_topic
-from penstock.shared.messaging.topic_rules import TopicConfig
+from penstock.shared.messaging.topic_rules import (
+    TopicConfig,
+    check_changeable,
+    check_queues,
+    updated,
+)
 from penstock.shared.wire.messages import CreateTopic, DeleteTopic, UpdateTopic
 
 
@@ -67,15 +72,32 @@ def _put(services: Services, wanted: NewTopic, then: Callable[[Any], None]) -> N
         )
 
     if services.topics.get(topic) is None:
+        try:
+            _check_new(wanted)
+        except PenstockError as error:
+            then(error)
+            return
         queues = wanted.write_queue_nums
         services.sends.ask(lambda number: CreateTopic(number, topic, queues, run), set_all)
     else:
         set_all(None)
 
 
+def _check_new(wanted: NewTopic) -> None:
+    """Raise what setting it would raise: a topic must not be left that was refused."""
+    check_changeable(wanted.topic_name)
+    queues = wanted.write_queue_nums
+    changes = {"read_queues": wanted.read_queue_nums, "perm": wanted.perm}
+    check_queues(
+        updated(wanted.topic_name, TopicConfig(queues, queues), changes, wanted.attributes)
+    )
+
+
 def delete(services: Services, call: Call) -> None:
     """Delete a topic with its queues; one that there is not is deleted already, as in RocketMQ."""
     topic = read_fields(call.command, TopicName).topic
+    if not topic.strip():
+        raise InvalidArgument("the topic's name is empty", repr(topic), "name a topic")
     if services.topics.get(topic) is None and not is_system_topic(topic):
         services.answer(call, Reply())
         return

@@ -15,6 +15,7 @@ from penstock.shared.formats.record_layout import (
 )
 from penstock.shared.wire.transaction_messages import Outcome
 
+_UNKNOWN = 0
 _OUTCOMES: dict[int, Outcome] = {
     SYS_TRANSACTION_COMMIT: "commit",
     SYS_TRANSACTION_ROLLBACK: "rollback",
@@ -27,6 +28,9 @@ def end(services: Services, call: Call) -> None:
     fields = read_fields(call.command, EndTransactionFields)
     outcome = _OUTCOMES.get(fields.commit_or_rollback)
     if outcome is None:
+        if fields.commit_or_rollback != _UNKNOWN:
+            remark = f"commitOrRollback has no such value: {fields.commit_or_rollback}"
+            services.answer(call, Reply(code=Response.SYSTEM_ERROR, remark=remark))
         return
 
     def ended(answer: Any) -> None:

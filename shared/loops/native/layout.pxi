@@ -18,6 +18,7 @@ cdef enum:
     ROLLED_BACK = 0x0C
     BORN_V6 = 0x10
     STORE_V6 = 0x20
+    INNER_BATCH = 0x80
 
 cdef enum:
     HOST_V4 = 4 + 4
@@ -59,6 +60,7 @@ for _name, _value in (
     ("SYS_TRANSACTION_ROLLBACK", ROLLED_BACK),
     ("SYS_BORN_HOST_V6", BORN_V6),
     ("SYS_STORE_HOST_V6", STORE_V6),
+    ("SYS_INNER_BATCH", INNER_BATCH),
     ("HOST_V4_BYTES", HOST_V4),
     ("HOST_V6_BYTES", HOST_V6),
     ("AT_MAGIC", AT_MAGIC),

@@ -165,7 +165,7 @@ cdef Reading read_plain(
     plain.opaque = sent.opaque
     plain.is_oneway = (sent.flag & 2) != 0
     plain.sys_flag &= ~(<int64_t> V6_BITS)
-    if plain.sys_flag & TRANSACTION:
+    if plain.sys_flag & (TRANSACTION | INNER_BATCH):
         return UNUSUAL
     if plain.is_batch:
         plain.flag = plain.raw = 0  # each item has its own

@@ -28,6 +28,7 @@ from penstock.shared.formats.record_layout import (
     PROPERTIES_LENGTH_BYTES,
     SMALLEST_RECORD_BYTES,
     SYS_ANY_HOST_V6,
+    SYS_INNER_BATCH,
     SYS_TRANSACTION_MASK,
     TAIL_HEAD,
     body_span,
@@ -119,7 +120,7 @@ def plain_sent(frame: bytes, born_host: bytes, rules: PlainRules) -> PlainSent |
         or not _are_numbers(fields)
         or fields.k != "false"
         or len(body) > rules.most_body
-        or int(fields.f) & SYS_TRANSACTION_MASK
+        or int(fields.f) & (SYS_TRANSACTION_MASK | SYS_INNER_BATCH)
     ):
         return None
     made = (_batch if code == BATCH_CODE else _single)(fields, name, body, born_host, rules)

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.actors.writer import Writer
-from penstock.actors.writer.topic_admin import RESERVED_TOPICS, TopicAdmin
+from penstock.actors.writer.topic_admin import RESERVED_TOPICS, Change, TopicAdmin
 from penstock.shared.clock import ManualClock
 from penstock.shared.config import Config
 from penstock.shared.errors import (
@@ -324,6 +324,8 @@ def test_what_is_not_named_stays_and_the_answer_says_all_that_is_set(
         UpdateTopic(1, "orders", perm=-1),
         UpdateTopic(1, "orders", read_queues=0),
         UpdateTopic(1, "orders", write_queues=MAX_QUEUES_PER_TOPIC + 1),
+        CreateTopic(1, "%LMQ%light", 1),
+        Route(1, "%LMQ%light", create=True),
         UpdateTopic(1, "orders", attributes={"message.type": "FIFO"}),
         UpdateTopic(1, "orders", attributes={"-message.type": ""}),
         UpdateTopic(1, "orders", attributes={"+message.type": "SOMETHING"}),
@@ -336,7 +338,7 @@ def test_what_is_not_named_stays_and_the_answer_says_all_that_is_set(
     ],
 )
 def test_what_no_topic_can_be_is_refused_and_nothing_changes(
-    file: Path, make_config: ConfigMaker, request_: UpdateTopic | DeleteTopic
+    file: Path, make_config: ConfigMaker, request_: Change
 ) -> None:
     admin = opened(file, make_config())
     answer(admin, CreateTopic(1, "orders", 4))

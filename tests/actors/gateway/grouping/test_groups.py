@@ -135,6 +135,8 @@ def test_a_pull_gets_records_as_they_lie_in_the_log(peer: Any, topic: str) -> No
     [
         ({"queueOffset": 3}, Response.PULL_NOT_FOUND, 3),
         ({"queueOffset": 9}, Response.PULL_OFFSET_MOVED, 3),
+        ({"queueOffset": -1}, Response.PULL_OFFSET_MOVED, 0),
+        ({"queueOffset": -(1 << 63)}, Response.PULL_OFFSET_MOVED, 0),
         ({"subscription": "C"}, Response.PULL_RETRY_IMMEDIATELY, 3),
         ({"subscription": "A"}, Response.SUCCESS, 2),
         ({"subscription": "A || B"}, Response.SUCCESS, 3),
@@ -162,7 +164,7 @@ def test_a_pull_is_answered_by_rocketmqs_table(
         ({"topic": "nowhere"}, Response.TOPIC_NOT_EXIST),
         ({"queueId": 2}, Response.INVALID_PARAMETER),
         ({"queueId": -1}, Response.INVALID_PARAMETER),
-        ({"queueOffset": -1}, Response.INVALID_PARAMETER),
+        ({"topic": "nowhere", "queueOffset": -1}, Response.TOPIC_NOT_EXIST),
         ({"sysFlag": 0}, Response.SUBSCRIPTION_NOT_EXIST),
         ({"subscription": " || "}, Response.SUBSCRIPTION_PARSE_FAILED),
         ({"subscription": "a =", "expressionType": "SQL92"}, Response.SUBSCRIPTION_PARSE_FAILED),
@@ -409,6 +411,8 @@ def test_who_is_no_member_commits_only_where_nobody_has_the_queue(peer: Any, top
         said = which | {"commitOffset": 1}
         assert stranger.ask(Request.UPDATE_CONSUMER_OFFSET, said).code == Response.SUCCESS
     assert stranger.ask(Request.QUERY_CONSUMER_OFFSET, queue).fields == {"offset": "2"}
+    nowhere = stranger.ask(Request.UPDATE_CONSUMER_OFFSET, commit | {"topic": "nowhere"})
+    assert nowhere.code == Response.TOPIC_NOT_EXIST
     assert stranger.ask(Request.QUERY_CONSUMER_OFFSET, other).fields == {"offset": "1"}
     # the member has the queue still: nobody tells it to rebalance, and its commits count
     commit["commitOffset"] = 3

@@ -131,6 +131,26 @@ def test_topics_are_made_changed_told_and_deleted(asker: Any) -> None:
         bad = fields | {"topic": topic, "attributes": changes}
         answer = asker.ask(Request.UPDATE_AND_CREATE_TOPIC, bad)
         assert answer.code == Response.INVALID_PARAMETER, (topic, answer.remark)
+    assert asker.ask(Request.DELETE_TOPIC_IN_BROKER, {"topic": " "}).code == 29
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        *({"topic": "rmq_sys_refused"}, {"topic": "%LMQ%refused"}, {"perm": 99}),
+        *({"readQueueNums": 0}, {"readQueueNums": 2000}, {"attributes": "-message.type"}),
+        *({"attributes": "message.type=FIFO"}, {"attributes": "+queue.type=BatchCQ"}),
+    ],
+)
+def test_a_topic_that_is_refused_is_not_made(asker: Any, changes: dict[str, object]) -> None:
+    fields = {
+        "topic": "refused", "defaultTopic": "TBW102", "readQueueNums": 3, "writeQueueNums": 2,
+        "perm": 6, "topicFilterType": "SINGLE_TAG", "order": "false",
+    } | changes  # fmt: skip
+    answer = asker.ask(Request.UPDATE_AND_CREATE_TOPIC, fields)
+    assert answer.code == Response.INVALID_PARAMETER, answer.remark
+    answer = asker.ask(Request.GET_TOPIC_CONFIG, {"topic": fields["topic"]})
+    assert answer.code == Response.TOPIC_NOT_EXIST
 
 
 def test_groups_are_made_changed_told_and_deleted(asker: Any) -> None:
@@ -288,6 +308,8 @@ def test_offsets_of_a_group_are_set_told_and_copied(gateway: Any, asker: Any) ->
         assert answer.code == Response.SUCCESS, answer.remark
         assert table() == {key("counted", q): (offsets[q], 2) for q in range(2)}
     assert json.loads(answer.body) == {"offsetTable": {key("counted", 1): 1}}
+    below = asker.ask(Request.INVOKE_BROKER_TO_RESET_OFFSET, reset | more | {"offset": -5})
+    assert below.code == Response.SYSTEM_ERROR and table()[key("counted", 1)] == (1, 2)
     answer = asker.ask(Request.QUERY_TOPICS_BY_CONSUMER, {"group": "counting"})
     assert json.loads(answer.body)["topicList"] == ["counted"]
     clone = {"srcGroup": "counting", "destGroup": "copied", "topic": "counted"}

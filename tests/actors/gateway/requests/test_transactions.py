@@ -103,6 +103,8 @@ def test_what_names_no_half_message_ends_none(peer: Any, changes: dict[str, obje
     half = send_half(sender, "unnamed", 3)
     answer = end(sender, half | changes, COMMIT)
     assert answer.code == Response.SYSTEM_ERROR and answer.remark
+    # only one that does not know yet has no answer
+    assert end(sender, half, 4).code == Response.SYSTEM_ERROR
     visible(sender, "unnamed", 0)
     assert end(sender, half, ROLLBACK).code == Response.SUCCESS
 
