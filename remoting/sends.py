@@ -87,12 +87,7 @@ def sent_message(
             len(body),
             f"start the broker with: penstock up --set max_message_size_bytes={len(body)}",
         )
-    properties = decode_properties(fields.properties.encode("utf-8", "replace"))
-    for name in _DROPPED:
-        properties.pop(name, None)
-    _check_inner_batch(fields, properties)
-    if _NEGATIVE.fullmatch(properties.get(DELAY, "")):
-        properties[DELAY] = "0"  # which is no delay either
+    properties = _sent_properties(fields)
     properties.setdefault(UNIQ_KEY, new_key)
     properties |= {"MSG_REGION": REGION, "TRACE_ON": "true", "CLUSTER": cluster}
     record = Record(
@@ -186,14 +181,21 @@ def _timer(properties: dict[str, str], now_ms: int) -> Delay | None:
     return None
 
 
-def _check_inner_batch(fields: SendFields, properties: dict[str, str]) -> None:
-    """Raises InvalidMessage for what only a queue of RocketMQ's type BatchCQ can name."""
+def _sent_properties(fields: SendFields) -> dict[str, str]:
+    """Those of the sender that are stored. Raises InvalidMessage for a message that only a queue of
+    RocketMQ's type BatchCQ can name."""
+    properties = decode_properties(fields.properties.encode("utf-8", "replace"))
+    for name in _DROPPED:
+        properties.pop(name, None)
     if fields.sys_flag & SYS_INNER_BATCH or INNER_NUM in properties:
         raise InvalidMessage(
             "the message is marked as a batch in one record, and no topic here has queues for such",
             hex(fields.sys_flag),
             "send its messages as a batch",
         )
+    if _NEGATIVE.fullmatch(properties.get(DELAY, "")):
+        properties[DELAY] = "0"  # which is no delay either
+    return properties
 
 
 def _is_half(fields: SendFields, properties: dict[str, str]) -> bool:

@@ -9,7 +9,7 @@ import importlib.util
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import psutil
 
 import penstock
-from penstock.shared.errors import MissingDependency
+from penstock.shared.errors import ConfigError, MissingDependency
 from penstock.spark import register
 from penstock.spark.home import home_of_links, is_installed
 from penstock.spark.java import cached_file, find_java, java_home
@@ -41,6 +41,9 @@ appender.stderr.filter.threshold.level = error
 # than they bring on few cores.
 _SHORT_LIVED_JVM = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 
+# with what the names of Spark's masters begin
+_MASTERS = ("local", "spark", "yarn", "k8s")
+_MASTER_HINT = "a master is written like local[4], spark://HOST:7077, yarn or k8s://HOST:PORT"
 # of a session whose executors are all on this machine
 _ON_LOOPBACK = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
 
@@ -62,7 +65,9 @@ def local_session(
 
 def job_session(master: str = "", app_name: str = "penstock") -> SparkSession:
     """A session for a job: on the cluster at `master`, on the one that spark-submit was told of, or
-    on all cores of this machine. Raises MissingDependency."""
+    on all cores of this machine. Raises MissingDependency, ConfigError."""
+    if master and not master.startswith(_MASTERS):
+        raise ConfigError("Spark knows no such master", master, _MASTER_HINT)
     if master and not master.startswith("local"):
         return _session(app_name, master, {})
     if not master and "PYSPARK_GATEWAY_PORT" in os.environ:
@@ -88,7 +93,6 @@ def _session(
     app_name: str, master: str, settings: Mapping[str, str], *, short_lived: bool = True
 ) -> SparkSession:
     check_spark()
-    from pyspark.errors import PySparkRuntimeError
     from pyspark.sql import SparkSession
 
     active = SparkSession.getActiveSession()
@@ -113,16 +117,28 @@ def _session(
     if "spark.driver.host" in settings:
         environment["SPARK_LOCAL_IP"] = "127.0.0.1"
     with _environment(environment), _without_orphans():
-        try:
-            session = builder.getOrCreate()
-        except PySparkRuntimeError as error:
-            raise MissingDependency(
-                "Spark did not start on the Java that was found",
-                f"{found}: {error}",
-                "its reason is on standard error above; set JAVA_HOME to another Java",
-            ) from error
+        session = _started(builder.getOrCreate, master, found)
     register(session)
     return session
+
+
+def _started(start: Callable[[], SparkSession], master: str, java: object) -> SparkSession:
+    """Raises MissingDependency where no JVM comes, ConfigError where Spark refuses in its own."""
+    from py4j.protocol import Py4JJavaError
+    from pyspark.errors import PySparkRuntimeError
+
+    try:
+        return start()
+    except PySparkRuntimeError as error:
+        raise MissingDependency(
+            "Spark did not start on the Java that was found",
+            f"{java}: {error}",
+            "its reason is on standard error above; set JAVA_HOME to another Java",
+        ) from error
+    except Py4JJavaError as error:
+        # asked now: the JVM, which has the words of its error, is about to be ended
+        reason = error.java_exception.toString().partition("\n")[0]
+        raise ConfigError("Spark did not start", f"{master}: {reason}", _MASTER_HINT) from None
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -17,10 +18,10 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from penstock.shared.errors import MissingDependency
+from penstock.shared.errors import ConfigError, MissingDependency
 from penstock.spark import java
 from penstock.spark.home import home_of_links
-from penstock.spark.session import find_java, java_home, local_session
+from penstock.spark.session import _started, find_java, java_home, job_session, local_session
 
 WAIT_S = 60
 
@@ -174,6 +175,24 @@ def test_a_java_that_spark_does_not_start_on_is_named(bare: Path) -> None:
     assert (
         f"MISSING_DEPENDENCY] Spark did not start on the Java that was found: {home}" in done.stderr
     )
+
+
+@pytest.mark.parametrize("master", ["nonsense", "10.0.0.1:7077"])
+def test_a_master_that_spark_cannot_have_is_named_before_it_starts(master: str) -> None:
+    with pytest.raises(ConfigError, match=f"no such master: {master}.*spark://HOST:7077"):
+        job_session(master)
+
+
+def test_what_spark_refuses_when_it_starts_is_told_in_a_line(spark: SparkSession) -> None:
+    """In Java's words, which have to be asked for while there is a JVM."""
+
+    def start() -> SparkSession:
+        return SparkSession(spark._jvm.org.apache.spark.SparkContext("local", "a second one"))
+
+    with pytest.raises(ConfigError) as told:
+        _started(start, "local", None)
+    words = r"\[CONFIG_ERROR\] Spark did not start: local: .*Only one SparkContext.*A master is .*"
+    assert re.fullmatch(words, str(told.value))
 
 
 def test_without_pyspark_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
