@@ -130,7 +130,7 @@ def _leaves(found: Any, path: str) -> Iterator[tuple[str, object]]:
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """Rows under headings; numbers to the right. None shows as nothing."""
-    form = _table_form()
+    form = table_form()
     if form == "csv":
         print_csv([name or "current" for name in columns])
     if form:
@@ -145,10 +145,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Non
 
 def print_row(row: Sequence[object]) -> None:
     """One more row of csv or plain, whose table has been printed."""
-    if _table_form() == "csv":
-        print_csv(row)
-    else:
-        sys.stdout.write("\t".join(cells_of(row)) + "\n")
+    sys.stdout.write(rows_text([row], table_form(), to_terminal=sys.stdout.isatty()))
 
 
 def print_text(text: str) -> None:
@@ -159,21 +156,32 @@ def print_text(text: str) -> None:
 
 def rows_alone() -> bool:
     """Whether csv or plain is asked for."""
-    return bool(_table_form())
+    return bool(table_form())
 
 
-def _table_form() -> str:
+def table_form() -> str:
+    """csv or plain, where it is asked for; else nothing."""
     ctx = click.get_current_context(silent=True)
     return "" if ctx is None else ctx.meta.get(_FORM, "")
 
 
 def print_csv(row: Sequence[object]) -> None:
     """A row as RFC 4180 has it, but with the ends of lines of this system."""
+    sys.stdout.write(rows_text([row], "csv", to_terminal=sys.stdout.isatty()))
+
+
+def rows_text(rows: Iterable[Sequence[object]], form: str, *, to_terminal: bool) -> str:
+    """Rows as lines of csv, or of plain."""
+    if form != "csv":
+        return "".join("\t".join(cells_of(row)) + "\n" for row in rows)
     import csv
+    import io
 
     # what is shown to a person must not drive the terminal; a program gets what there is
-    cells = cells_of(row) if sys.stdout.isatty() else row
-    csv.writer(sys.stdout, lineterminator="\n").writerow(cells)
+    text = io.StringIO(newline="")
+    cells = map(cells_of, rows) if to_terminal else rows
+    csv.writer(text, lineterminator="\n").writerows(cells)
+    return text.getvalue()
 
 
 def heading(text: str) -> str:

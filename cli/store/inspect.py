@@ -72,7 +72,7 @@ def inspect(
     ):
         chosen = Chosen(opened, limit, TABLE_ROWS if shown.waits else None)
         steps = select(opened, topic, queue_id, offset or 0)
-        parts = (shown.part(*each) for each in chosen.records(steps, moved))
+        parts = (shown.part(each) for each in chosen.records(steps, moved))
         for rows in side_by_side(rows_of, parts, processes=processes, alone=ALONE):
             shown.take(rows)
         unclean = opened.is_unclean

@@ -14,10 +14,9 @@ import msgspec
 
 from penstock.cli.printing.output import (
     MOST_LISTED,
-    print_row,
     print_table,
-    rows_alone,
     shortened,
+    table_form,
 )
 from penstock.cli.store.record_parts import COLUMNS, Part, cells
 from penstock.shared.formats.record_check import Kind
@@ -42,29 +41,28 @@ class Chosen:
 
     def records(
         self, steps: Iterable[Step], moved: Callable[[int, int], None]
-    ) -> Iterator[tuple[bytearray, list[int]]]:
-        """Records one after the other, and their sizes, some at a time."""
+    ) -> Iterator[bytearray]:
+        """Records one after the other, some at a time."""
         start = self._store.log_start
         total = self._store.files_end - start
-        records, sizes, since = bytearray(), list[int](), start
+        records, since = bytearray(), start
         for position, found, size, record, reason in steps:
             if found is Kind.DAMAGED:
                 self._damage(position, size, reason)
             elif self._upto is None or self._shown < self._upto:
                 self._shown += 1
                 records += record
-                sizes.append(size)
             else:
                 self._more += 1
             if self._shown == self._limit:
                 break
             if len(records) >= PART_BYTES or position - since >= STRETCH_BYTES:
                 moved(position - start, total)
-                if sizes:
-                    yield records, sizes
-                records, sizes, since = bytearray(), [], position
-        if sizes:
-            yield records, sizes
+                if records:
+                    yield records
+                records, since = bytearray(), position
+        if records:
+            yield records
 
     def _damage(self, position: int, size: int, reason: str) -> None:
         self.damaged += 1
@@ -88,29 +86,27 @@ class Shown:
     """Rows on standard output, in the form that was asked for."""
 
     def __init__(self, output: str, *, with_body: bool) -> None:
+        self._form = table_form() or output
         # the rows of a table wait for the last one, for its widths follow from all
-        self.waits = output == "table" and not rows_alone()
+        self.waits = self._form == "table"
         self._with_body = with_body
-        self._lines_in = sys.stdout.encoding if output == "json" else None
         self._columns = [*COLUMNS, "body"] if with_body else COLUMNS
         self._table: list[list[Any]] = []
-        if rows_alone():
+        if table_form():
             print_table(self._columns, [])
 
-    def part(self, records: bytearray, sizes: list[int]) -> bytes:
+    def part(self, records: bytearray) -> bytes:
+        out = sys.stdout
         return msgspec.msgpack.encode(
-            Part(memoryview(records), sizes, self._with_body, self._lines_in)
+            Part(memoryview(records), self._form, self._with_body, out.encoding, out.isatty())
         )
 
     def take(self, rows: bytes) -> None:
         """What `rows_of` has made of the next part."""
-        if self._lines_in is not None:
+        if not self.waits:
             sys.stdout.write(rows.decode())
             return
         for each in cells(rows):
-            if not self.waits:
-                print_row(each)
-                continue
             if self._with_body:
                 each[-1] = shortened(each[-1])
             self._table.append(each)

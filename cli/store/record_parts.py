@@ -1,42 +1,51 @@
-"""Rows of `store inspect`, of many records at a time: as lines of JSON, or as cells of a table.
+"""Rows of `store inspect`, of many records at a time: as lines of text, or as cells of a table.
 
 A part is what any process can make rows of, without the store: bytes of whole records, one after
 the other, that a walk of the log has examined. This file must not know where parts come from, or
-where rows go.
+where rows go. Nearly all rows are made by compiled loops; those of unusual records, and all of them
+without a compiler, are made here, one by one, and this says what is right.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any
 
 import msgspec
 
-from penstock.cli.printing.output import json_line, shown_time
+from penstock.cli.printing.output import json_line, rows_text, shown_time
 from penstock.cli.printing.records import row
-from penstock.shared.formats.record import decode_examined
+from penstock.shared.formats.record import Record, decode_record
+from penstock.shared.loops import active
 
 COLUMNS = ("topic", "queue", "offset", "log offset", "size", "stored", "tags", "keys")
 _FIELDS = ("topic", "queue_id", "queue_offset", "physical_offset", "size")
+# neighbours in the log were mostly stored in the same millisecond, or in one of the last
+_shown_time = lru_cache(4096)(shown_time)
 
 
 class Part(msgspec.Struct, frozen=True):
-    """Records and their sizes. `lines_in` is the encoding of what shows lines of JSON; without it
-    rows become cells, of COLUMNS and, where it is asked for, the body."""
+    """Records, and the form of their rows: json, csv, plain, or a table's cells, with the body
+    where it is asked for. `encoding` is that of what shows lines of JSON; the lines of csv on a
+    terminal are other ones than elsewhere."""
 
     records: memoryview
-    sizes: list[int]
+    form: str
     with_body: bool
-    lines_in: str | None
+    encoding: str
+    to_terminal: bool
 
 
 def rows_of(raw: bytes) -> bytes:
     """The rows of an encoded Part: UTF-8 lines, or what `cells` decodes."""
     part = msgspec.msgpack.decode(raw, type=Part)
-    found = _rows(part)
-    if part.lines_in is not None:
-        return "".join(f"{json_line(each, part.lines_in)}\n" for each in found).encode()
-    return msgspec.msgpack.encode([_cells(each, part.with_body) for each in found])
+    if part.form == "json":
+        return b"".join(_lines(part))
+    found = [each for some in _cells(part) for each in some]
+    if part.form == "table":
+        return msgspec.msgpack.encode(found)
+    return rows_text(found, part.form, to_terminal=part.to_terminal).encode()
 
 
 def cells(rows: bytes) -> list[list[Any]]:
@@ -44,14 +53,32 @@ def cells(rows: bytes) -> list[list[Any]]:
     return msgspec.msgpack.decode(rows, type=list[list[Any]])
 
 
-def _rows(part: Part) -> Iterator[dict[str, Any]]:
+def _lines(part: Part) -> Iterator[bytes]:
+    at, ascii_only = 0, part.encoding.lower() != "utf-8"
+    while True:
+        lines, at = active.json_lines(part.records, at, part.with_body, ascii_only)
+        yield lines
+        if at == len(part.records):
+            return
+        record = decode_record(part.records, at)
+        yield f"{json_line(row(record, with_body=part.with_body), part.encoding)}\n".encode()
+        at += record.total_size
+
+
+def _cells(part: Part) -> Iterator[list[list[Any]]]:
     at = 0
-    for size in part.sizes:
-        yield row(decode_examined(part.records, at, size), with_body=part.with_body)
-        at += size
+    while True:
+        some, at = active.cells(part.records, at, part.with_body, _shown_time)
+        yield some
+        if at == len(part.records):
+            return
+        record = decode_record(part.records, at)
+        yield [_cells_of(record, part.with_body)]
+        at += record.total_size
 
 
-def _cells(fields: dict[str, Any], with_body: bool) -> list[Any]:
+def _cells_of(record: Record, with_body: bool) -> list[Any]:
+    fields = row(record, with_body=with_body)
     found = [fields[name] for name in _FIELDS]
     found += [shown_time(fields["store_timestamp_ms"]), fields["tags"], fields["keys"]]
     if with_body:

@@ -26,6 +26,7 @@ __all__ = [
     "batch_records",
     "bodies",
     "by_queue",
+    "cells",
     "check_frame",
     "check_properties",
     "copy_bodies",
@@ -36,6 +37,7 @@ __all__ = [
     "find_socket_functions",
     "gather",
     "has_message",
+    "json_lines",
     "join_properties",
     "log_ranges",
     "messages",
@@ -52,7 +54,7 @@ __all__ = [
 
 # Raised with every change of what the compiled module and its twin take, give or mean: an editable
 # install goes on with the module that it has compiled until somebody installs again.
-INTERFACE = 26
+INTERFACE = 27
 # "" and "0" are as if it were not set. It is read once, and inherited by the actors.
 VARIABLE = "PENSTOCK_PURE"
 
@@ -89,7 +91,7 @@ why_pure = _why_pure()
 if why_pure:
     from penstock.shared.loops.pure.answer import bodies, messages, part_starts
     from penstock.shared.loops.pure.client_frame import ClientFrame
-    from penstock.shared.loops.pure.columns import copy_bodies, cut_properties
+    from penstock.shared.loops.pure.columns import cells, copy_bodies, cut_properties, json_lines
     from penstock.shared.loops.pure.encode import RecordMaker, join_properties, properties_of
     from penstock.shared.loops.pure.frame import check_frame, check_properties, put_stamped
     from penstock.shared.loops.pure.intake import Intake, wall_ms
@@ -120,6 +122,7 @@ else:
         batch_records,
         bodies,
         by_queue,
+        cells,
         check_frame,
         check_properties,
         copy_bodies,
@@ -130,6 +133,7 @@ else:
         gather,
         has_message,
         join_properties,
+        json_lines,
         log_ranges,
         messages,
         move_ends,

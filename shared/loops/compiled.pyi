@@ -1,7 +1,8 @@
 """What the compiled module has; what each is for stands in its twin (see `active`)."""
 
 from array import array
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
 
 import zmq
 from typing_extensions import Buffer
@@ -105,6 +106,12 @@ def delayed_copies(
     recalled: Collection[bytes],
 ) -> list[Copy | None]: ...
 def copy_bodies(raw: Buffer, at: Buffer, sizes: Buffer, crcs: Buffer, target: Buffer) -> int: ...
+def json_lines(
+    records: Buffer, start: int, with_body: bool, ascii_only: bool
+) -> tuple[bytes, int]: ...
+def cells(
+    records: Buffer, start: int, with_body: bool, shown_time: Callable[[int], str]
+) -> tuple[list[list[Any]], int]: ...
 def cut_properties(
     raw: Buffer, at: Buffer, sizes: Buffer, names: tuple[bytes, ...]
 ) -> Properties: ...

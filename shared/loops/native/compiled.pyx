@@ -22,7 +22,7 @@ from libc.string cimport memchr, memcmp, memcpy, memset
 
 from penstock.shared.loops import forms, pure
 
-INTERFACE = 26
+INTERFACE = 27
 
 cdef extern from "crc.h" nogil:
     void crc_begin(int portable)
@@ -87,3 +87,6 @@ include "client_answers.pxi"
 include "client_frame.pxi"
 include "client_taking.pxi"
 include "columns.pxi"
+include "json.pxi"
+include "listing.pxi"
+include "cells.pxi"

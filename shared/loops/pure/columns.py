@@ -1,4 +1,5 @@
-"""The loops of whoever makes a table of records: bodies and properties as columns. Pure Python.
+"""The loops of whoever makes a table of records: bodies and properties as columns, and rows of a
+listing, as lines of JSON or as cells. Pure Python.
 
 The twin of what `compiled` has under these names, and the reference for both; `active` chooses the
 one that a process uses. Places and numbers are arrays of 64-bit words, lengths are in bytes.
@@ -7,8 +8,8 @@ one that a process uses. Places and numbers are arrays of 64-bit words, lengths 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 from penstock.shared.formats.properties import decode_properties
 from penstock.shared.formats.record_crc import body_crc
@@ -59,6 +60,24 @@ def cut_properties(raw: Buffer, at: Buffer, sizes: Buffer, names: tuple[bytes, .
     keyed, valued = (b"".join(each) for each in pieces)
     found_at = tuple(each.tobytes() for each in places)
     return Properties(firsts.tobytes(), ends[0], keyed, ends[1], valued, found_at)
+
+
+def json_lines(records: Buffer, start: int, with_body: bool, ascii_only: bool) -> tuple[bytes, int]:
+    """Lines of JSON of the usual ones of some records, from the one at `start` on; and where the
+    first begins that is unusual, as one is whose properties have a key twice, or the records end.
+
+    Which fields a line has is not said here but where rows are made of any record, by whoever asks
+    (cli/printing/records.py). It makes that of an unusual one; and all of them here, where none is
+    usual, as this could not be faster.
+    """
+    return b"", start
+
+
+def cells(
+    records: Buffer, start: int, with_body: bool, shown_time: Callable[[int], str]
+) -> tuple[list[list[Any]], int]:
+    """The same as cells of a table. `shown_time` makes the one of a store time, in ms."""
+    return [], start
 
 
 def _pieces(raw: memoryview, at: Buffer, sizes: Buffer) -> list[memoryview]:

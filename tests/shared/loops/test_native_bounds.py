@@ -360,6 +360,24 @@ def cut_properties(fence: Fence) -> None:
     assert native.cut_properties(fence.last(PROPERTIES), *words, (b"KEYS",)).values.startswith(b"t")
 
 
+def json_lines(fence: Fence) -> None:
+    made = 0
+    for raw in lies():
+        for view in fence.both(raw):
+            for start in (0, -1, len(WHOLE), len(raw), len(raw) + 1, 1 << 62):
+                made += len(native.json_lines(view, start, True, False)[0]) > 0
+    assert made > 200
+
+
+def cells(fence: Fence) -> None:
+    made = 0
+    for raw in lies():
+        for view in fence.both(raw):
+            for start in (0, -1, len(WHOLE), len(raw), len(raw) + 1, 1 << 62):
+                made += len(native.cells(view, start, True, str)[0])
+    assert made > 200
+
+
 def client_frame(fence: Fence) -> None:
     """Whole frames, cut anywhere, and with lengths that lead to about where the bytes end."""
     rules = PlainRules(b"A\x01b\x02", True, 1 << 20)
@@ -395,6 +413,7 @@ LOOPS: list[Callable[[Fence], None]] = [
     *(message, pack, timers, gather, put_entries, move_ends),
     copy_bodies,
     cut_properties,
+    *(json_lines, cells),
     client_frame,
     *(check, chain),
 ]
