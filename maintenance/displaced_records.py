@@ -157,9 +157,3 @@ def queues_of(topics: Path) -> Iterator[Queue]:
     for topic in found.names():
         for number in range(max(found.queues(topic), found.read_queues(topic))):
             yield topic, number
-
-
-def bytes_of(damage: Damage) -> bytes:
-    """What stands in a damaged range."""
-    with opened(damage.file, os.O_RDONLY) as handle:
-        return os.pread(handle, damage.size, damage.offset)

@@ -6,7 +6,7 @@
              and fillers take its place, of the same length: everything after it keeps its offset
     queues   and index are made from the log, with a tombstone for each lost message
 
-Which messages a range held is found out in repair_ranges.py.
+Where damage is, damage_walk.py finds, and which messages it held is found out in repair_ranges.py.
 
 Every step can be done twice: killed anywhere, a repair is run again. The caller holds the lock.
 """
@@ -15,16 +15,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import groupby
 
 import msgspec
 
-from penstock.maintenance.displaced_records import bytes_of
+from penstock.maintenance.damage_walk import Progress, RangeRepair
+from penstock.maintenance.kept_bytes import bytes_of
 from penstock.maintenance.rebuild import Rebuilt, rebuild_store
-from penstock.maintenance.rebuild_parts import RunParts
 from penstock.maintenance.repair_files import plan_files
-from penstock.maintenance.repair_ranges import Progress, RangeRepair, plan_ranges
+from penstock.maintenance.repair_ranges import plan_ranges
 from penstock.maintenance.side_by_side import run_side_by_side
+from penstock.maintenance.whole_stretches import whole_stretches
 from penstock.shared.clock import Clock
 from penstock.shared.config import Config
 from penstock.shared.faults import crash_point
@@ -68,14 +70,17 @@ class Repair(msgspec.Struct):
         return bool(self.files or self.ranges)
 
 
-def plan_repair(paths: StorePaths, config: Config, progress: Progress | None = None) -> Repair:
+def plan_repair(
+    paths: StorePaths, config: Config, progress: Progress | None = None, processes: int = 1
+) -> Repair:
     """What is to be repaired; changes nothing.
 
     Where files are wrong there may be more to do after them than this can see.
     """
     files = [step.text for step in plan_files(paths, config)]
     begun = load_quarantine(paths)
-    return Repair(False, files, plan_ranges(paths, config, None, progress, begun).ranges)
+    look = partial(whole_stretches, processes=processes)
+    return Repair(False, files, plan_ranges(paths, config, None, progress, begun, look).ranges)
 
 
 def repair_store(
@@ -84,10 +89,10 @@ def repair_store(
     clock: Clock,
     last_run: Run | None,
     progress: Progress | None = None,
-    run: RunParts = run_side_by_side,
+    processes: int = 1,
 ) -> Repair:
     """Repair, durable on return. Raises StoreDamaged for what nobody can repair, and OSError.
-    `run` walks the log for the rebuild.
+    `processes` work side by side.
 
     Until the last step quarantine.json names the damage, so a range that is replaced in part is not
     taken for whole.
@@ -103,7 +108,8 @@ def repair_store(
         found = recover_store(survey, last_run)
     # from here on a start knows where the log was damaged, and does the queues after it again
     save_quarantine(paths, _united(begun, found), clock.now_ms())
-    ranges, ends = plan_ranges(paths, config, found, progress, begun)
+    look = partial(whole_stretches, processes=processes)
+    ranges, ends = plan_ranges(paths, config, found, progress, begun, look)
     if ends:  # before what tells of them goes
         _keep_ends(paths, load_living_queues(paths) | ends)
     save_quarantine(paths, [each.damage for each in ranges], clock.now_ms())
@@ -115,7 +121,7 @@ def repair_store(
         with StoreSurvey(paths, config) as survey:
             recover_store(survey, last_run)  # a torn tail could not be cut before
     done = Repair(True, files, ranges)
-    index = config.message_index_enable
+    index, run = config.message_index_enable, partial(run_side_by_side, processes=processes)
     # Queues are always made: one whose file was given its length has zeros where entries belong.
     done.rebuilt = rebuild_store(
         paths, config, clock, queues=True, index=index, progress=progress, run=run

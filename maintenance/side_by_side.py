@@ -8,7 +8,7 @@ worker is told, and nothing is pickled. A worker is `python -m` this module; it 
 pipe and writes results to another, each with its length in front, until its pipe ends. So it ends
 with whoever has started it, also when that is killed.
 
-This file must not know what the work is: verify, rebuild and inspect bring their own.
+This file must not know what the work is: verify, rebuild, repair and inspect bring their own.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import subprocess
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from itertools import chain, islice
@@ -58,7 +58,7 @@ def side_by_side(
     processes: int = 1,
     alone: int = 0,
     ended: Callable[[int], None] = lambda _: None,
-) -> Iterator[bytes]:
+) -> Generator[bytes, None, None]:
     """The result of each part, in their order, while the next ones are worked on.
 
     Parts may come without end: three for each process are taken ahead, at most. The first `alone`

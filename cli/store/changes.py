@@ -15,12 +15,19 @@ import click
 
 from penstock.cli.options.option_types import Command, processes_option
 from penstock.cli.options.settings import config_option, set_option
-from penstock.cli.printing.output import few, output_option, print_json, printable, progress
+from penstock.cli.printing.output import (
+    few,
+    output_option,
+    print_json,
+    printable,
+    progress,
+    time_left,
+)
 
 if TYPE_CHECKING:
+    from penstock.maintenance.damage_walk import RangeRepair
     from penstock.maintenance.rebuild import Rebuilt
     from penstock.maintenance.repair import Repair
-    from penstock.maintenance.repair_ranges import RangeRepair
     from penstock.shared.config import Config
 
 EXIT_PROBLEM = 1
@@ -90,7 +97,10 @@ def rebuild(
 
     config = offline_config(file, settings, directory)
     both = not queues and not index
-    with stopped_store(directory) as (paths, _), progress("rebuilding") as moved:
+    with (
+        stopped_store(directory) as (paths, _),
+        progress("rebuilding", text=time_left()) as moved,
+    ):
         done = rebuild_store(
             paths,
             config,
@@ -158,17 +168,18 @@ def repair(
       penstock store repair ./store --apply
     """
     from penstock.maintenance.repair import plan_repair, repair_store
-    from penstock.maintenance.side_by_side import run_side_by_side
     from penstock.shared.clock import SystemClock
     from penstock.shared.store.lock import stopped_store
 
     config = offline_config(file, settings, directory)
-    with stopped_store(directory) as (paths, last_run), progress("looking") as moved:
+    with (
+        stopped_store(directory) as (paths, last_run),
+        progress("looking", text=time_left()) as moved,
+    ):
         if apply:
-            run = partial(run_side_by_side, processes=processes)
-            done = repair_store(paths, config, SystemClock(), last_run, moved, run)
+            done = repair_store(paths, config, SystemClock(), last_run, moved, processes)
         else:
-            done = plan_repair(paths, config, moved)
+            done = plan_repair(paths, config, moved, processes)
     if output == "json":
         print_json(done)
     else:

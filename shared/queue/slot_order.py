@@ -157,19 +157,23 @@ class SlotOrder(Generic[Queue, Record]):
         self.ends[queue], self._next[queue] = max(end, slot + count), slot + count
         return accepted, has_slot
 
-    def take_next(self, queue: Queue, slot: int) -> bool:
-        """Take a record, if it has the slot after all others, follows the one before that in the
-        log, and none of its queue waits for what comes: as nearly every record of a log does."""
-        if (
-            self._next.get(queue) != slot
-            or self.ends[queue] != slot
-            or queue in self._leapt
-            or queue in self._alone  # as the queues of all who are leaping are
-            or queue in self._doubted
-        ):
+    def is_next(self, queue: Queue, slot: int) -> bool:
+        """Whether a record has the slot after all others, follows the one before that in the log,
+        and none of its queue waits for what comes: as it is with nearly every record of a log."""
+        return (
+            self._next.get(queue) == slot
+            and self.ends[queue] == slot
+            and queue not in self._leapt
+            and queue not in self._alone  # as the queues of all who are leaping are
+            and queue not in self._doubted
+        )
+
+    def take_next(self, queue: Queue, slot: int, count: int = 1) -> bool:
+        """Take a record that is next, and `count` - 1 more that follow it slot by slot."""
+        if not self.is_next(queue, slot):
             return False
         self.tails.pop(queue, None)
-        self.ends[queue] = self._next[queue] = slot + 1
+        self.ends[queue] = self._next[queue] = slot + count
         return True
 
     def _contradict(self, queue: Queue, slot: int) -> None:

@@ -1,0 +1,41 @@
+"""Where a repair keeps the bytes of a damaged range: in a file of the quarantine."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from penstock.shared.files.durable import opened
+from penstock.shared.layout import StorePaths
+from penstock.shared.log.damage import Damage, place_aside
+
+
+def kept_in(paths: StorePaths, damage: Damage, replaced: Mapping[int, int]) -> str:
+    """The file that has them, or will have. `replaced` are positions and sizes of the records that
+    a repair which was killed has put there already.
+
+    What has other bytes is of an earlier repair; but of this one, which was killed half way, the
+    newest file has them, and where it got to does not count.
+    """
+    at, newest = damage.position, ""
+    while at in replaced:
+        at += replaced[at]
+    done = min(at - damage.position, damage.size)
+
+    def has_it(path: Path) -> bool:
+        nonlocal newest
+        if path.stat().st_size != damage.size:
+            return False
+        has_rest = path.read_bytes()[done:] == bytes_of(damage)[done:]
+        newest = str(path) if has_rest else newest
+        return has_rest and not done
+
+    free = place_aside(paths, f"{damage.position}.bin", has_it)
+    return newest or str(free)
+
+
+def bytes_of(damage: Damage) -> bytes:
+    """What stands in a damaged range."""
+    with opened(damage.file, os.O_RDONLY) as handle:
+        return os.pread(handle, damage.size, damage.offset)

@@ -1,0 +1,136 @@
+"""A walk through the log for a repair, in which others have looked at most of it before.
+
+    log, cut where records begin -> stretches of whole records, found by processes side by side
+    steps_but(those)             -> the walker takes a stretch as one, or is given a scan's steps
+
+A stretch is whole records whose queues go on slot by slot, so that of each queue the first and the
+last of them tell all. What it means is decided by the walker, who knows what comes before: here
+nothing is left out, and nothing is judged. A part ends for those who look where anything else than
+a record stands, as of a damaged one the walker has to see each step anyhow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import closing
+
+import msgspec
+
+from penstock.maintenance.cuts import PART_BYTES, cuts_of
+from penstock.maintenance.side_by_side import side_by_side
+from penstock.shared.formats.queue_entry import ENTRY
+from penstock.shared.formats.record_check import Kind
+from penstock.shared.formats.record_crc import Checksum
+from penstock.shared.formats.record_layout import store_timestamp_ms
+from penstock.shared.log.scan import WINDOW_BYTES, Step
+from penstock.shared.loops.active import QueueNumbers, by_queue, dispatch, record_starts
+from penstock.shared.store.directory import StoreDirectory
+
+# Parts that are looked at here: of a shorter log others would take longer to start.
+ALONE = 2
+
+
+class QueueRun(msgspec.Struct, array_like=True, frozen=True):
+    """Records of a queue in slots [first, end), and the log offset of the last one."""
+
+    topic: str
+    queue_id: int
+    first: int
+    end: int
+    last_position: int
+
+
+class Stretch(msgspec.Struct, array_like=True, frozen=True):
+    """Whole records in [start, end) of the log; the last one was stored at `stored_ms`."""
+
+    start: int
+    end: int
+    stored_ms: int
+    runs: list[QueueRun]
+
+
+class _Task(msgspec.Struct, array_like=True, frozen=True):
+    """A part of the log, in one segment, of which this many bytes are looked at at a time."""
+
+    store: str
+    start: int
+    stop: int
+    window_bytes: int
+
+
+def whole_stretches(
+    store: StoreDirectory,
+    processes: int,
+    part_bytes: int = PART_BYTES,
+    window_bytes: int = WINDOW_BYTES,
+) -> Generator[Stretch, None, None]:
+    """Those of the whole log, in its order. Close it, if it is left before its end: it may have
+    processes. What begins where a part was cut may be a copy of a record, in a body."""
+    root = str(store.paths.root.absolute())
+    tasks = (
+        msgspec.msgpack.encode(_Task(root, start, stop, window_bytes))
+        for start, stop in _parts(store, part_bytes)
+    )
+    with closing(side_by_side(look, tasks, processes=processes, alone=ALONE)) as parts:
+        for part in parts:
+            yield from msgspec.msgpack.decode(part, type=list[Stretch])
+
+
+def _parts(store: StoreDirectory, part_bytes: int) -> Iterator[tuple[int, int]]:
+    """Where parts begin, and where the segment or the next one does."""
+    cuts = cuts_of(store, part_bytes)
+    start = next(cuts, None)
+    while start is not None:
+        following = next(cuts, None)
+        end = store.segment_of(start).end
+        yield start, end if following is None else min(end, following)
+        start = following
+
+
+def look(raw: bytes) -> bytes:
+    """One part, in a process of its own perhaps."""
+    task = msgspec.msgpack.decode(raw, type=_Task)
+    with StoreDirectory(task.store) as store:
+        return msgspec.msgpack.encode(list(_stretches(store, task)))
+
+
+def _stretches(store: StoreDirectory, task: _Task) -> Iterator[Stretch]:
+    at = task.start
+    while at < task.stop:
+        window = memoryview(store.read_log(at, min(task.window_bytes, task.stop - at)))
+        starts = record_starts(window, at, Checksum.BODY)
+        if not starts[-1]:
+            return
+        numbers = QueueNumbers()
+        found = dispatch(window[: starts[-1]], at, numbers)
+        queues = by_queue(found.rows, numbers)
+        if found.size == starts[-1] and all(len(pieces) == 1 for pieces in queues.values()):
+            runs = [
+                QueueRun(topic.decode(), queue_id, first, first + len(entries) // ENTRY.size, last)
+                for (topic, queue_id), ((first, entries),) in queues.items()
+                for last, *_ in (ENTRY.unpack(entries[-ENTRY.size :]),)
+            ]
+            stored_ms = store_timestamp_ms(window, starts[-2])
+            yield Stretch(at, at + starts[-1], stored_ms, runs)
+        at += starts[-1]
+
+
+def steps_but(
+    store: StoreDirectory, stretches: Iterable[Stretch], take: Callable[[Stretch], bool]
+) -> Iterator[Step]:
+    """The steps of a scan of the log, without those of the stretches that `take` has taken. It is
+    asked when all before the stretch has been given."""
+    at = store.log_start
+    for stretch in stretches:
+        # one that was taken for a record inside another one is passed over
+        while at < stretch.start:
+            for step in store.scan_log(at):
+                yield step
+                at = step[0] + step[2]
+                if step[1] is Kind.END:
+                    return
+                if at >= stretch.start:
+                    break
+        if at == stretch.start and take(stretch):
+            at = stretch.end
+    yield from store.scan_log(at)
