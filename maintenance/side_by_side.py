@@ -103,6 +103,17 @@ def _threads(count: int) -> Iterator[ThreadPoolExecutor]:
         pool.shutdown(cancel_futures=True)
 
 
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Ctrl-C waits until the block is left. What is started in it is born so, and has none while it
+    does not ignore it yet."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 class _Counted:
     """What is done of all, whichever part ends first."""
 
@@ -124,10 +135,11 @@ class _Workers:
     def __init__(self, work: Work, count: int) -> None:
         self._work = work
         command = [sys.executable, "-m", __name__, work.__module__, work.__qualname__]
-        self._all = [
-            subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-            for _ in range(count)
-        ]
+        with _uninterrupted():
+            self._all = [
+                subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+                for _ in range(count)
+            ]
         self._free: SimpleQueue[subprocess.Popen[bytes] | None] = SimpleQueue()
         for each in self._all:
             self._free.put(each)

@@ -28,18 +28,19 @@ if TYPE_CHECKING:
 def select(
     store: StoreDirectory, topic: str | None, queue_id: int | None, first_offset: int
 ) -> Iterator[Step]:
-    """The steps of the log for the records asked for, and every damaged range on the way."""
+    """The steps of the log for the records asked for, and every damaged range on the way; perhaps
+    blanks and the log's end, too."""
     wanted = None if topic is None else topic.encode()
     start = None
     if topic is not None and queue_id is not None:
         start = _start(store, topic, queue_id, first_offset)
+    if wanted is None and queue_id is None:
+        yield from store.scan_log(start)
+        return
     for step in store.scan_log(start):
         if step[1] is Kind.DAMAGED:
             yield step
         elif step[1] is Kind.RECORD:
-            if wanted is None and queue_id is None:
-                yield step
-                continue
             fields = outline(step[3])
             if (
                 (wanted is None or fields.topic == wanted)

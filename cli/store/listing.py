@@ -36,8 +36,7 @@ class Chosen:
         self._store = store
         self._limit = limit
         self._upto = limit or upto
-        self._shown = self._more = 0
-        self.damaged = 0
+        self._more = self.damaged = 0
 
     def records(
         self, steps: Iterable[Step], moved: Callable[[int, int], None]
@@ -45,16 +44,18 @@ class Chosen:
         """Records one after the other, some at a time."""
         start = self._store.log_start
         total = self._store.files_end - start
-        records, since = bytearray(), start
+        most = sys.maxsize if self._upto is None else self._upto
+        records, since, shown = bytearray(), start, 0
         for position, found, size, record, reason in steps:
-            if found is Kind.DAMAGED:
+            if found is Kind.RECORD:
+                if shown < most:
+                    shown += 1
+                    records += record
+                else:
+                    self._more += 1
+            elif found is Kind.DAMAGED:
                 self._damage(position, size, reason)
-            elif self._upto is None or self._shown < self._upto:
-                self._shown += 1
-                records += record
-            else:
-                self._more += 1
-            if self._shown == self._limit:
+            if shown == self._limit:
                 break
             if len(records) >= PART_BYTES or position - since >= STRETCH_BYTES:
                 moved(position - start, total)

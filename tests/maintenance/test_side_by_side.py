@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import signal
 import subprocess
@@ -10,6 +11,7 @@ import threading
 import zlib
 from collections.abc import Iterator
 from contextlib import suppress
+from pathlib import Path
 
 import psutil
 import pytest
@@ -116,6 +118,28 @@ def test_a_worker_says_nothing_of_a_result_that_nobody_reads() -> None:
     worker.stdin.close()
     assert (worker.stderr.read(), worker.wait()) == (b"", -signal.SIGPIPE)
     worker.stderr.close()
+
+
+def test_a_worker_says_nothing_of_ctrl_c_that_comes_while_it_starts(tmp_path: Path) -> None:
+    """It goes to all processes of a terminal; this one has it before any line of Penstock's."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "import os, signal, sys\n"
+        "if 'penstock.maintenance.side_by_side' in sys.orig_argv:\n"
+        "    os.kill(os.getpid(), signal.SIGINT)\n"
+    )
+    program = (
+        "from penstock.maintenance.side_by_side import run_side_by_side\n"
+        "import zlib\n"
+        "print(len(run_side_by_side(zlib.compress, [b'x'] * 9, [1] * 9, processes=3)))\n"
+    )
+    told = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert (told.stdout, told.stderr) == ("9\n", "")
 
 
 def test_commands_begin_as_many_as_cores_that_they_may_use() -> None:
