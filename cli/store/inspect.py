@@ -70,7 +70,8 @@ def inspect(
         StoreDirectory(directory) as opened,
         progress("inspecting", wanted=wanted, text=time_left()) as moved,
     ):
-        chosen = Chosen(opened, limit, TABLE_ROWS if shown.waits else None)
+        upto, in_place = TABLE_ROWS if shown.waits else None, topic is None and queue_id is None
+        chosen = Chosen(opened, limit, upto, in_place=in_place)
         steps = select(opened, topic, queue_id, offset or 0)
         parts = (shown.part(each) for each in chosen.records(steps, moved))
         for rows in side_by_side(rows_of, parts, processes=processes, alone=ALONE):

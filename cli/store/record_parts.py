@@ -1,14 +1,16 @@
 """Rows of `store inspect`, of many records at a time: as lines of text, or as cells of a table.
 
-A part is what any process can make rows of, without the store: bytes of whole records, one after
-the other, that a walk of the log has examined. This file must not know where parts come from, or
+A part is what any process can make rows of: whole records, one after the other, that a walk of the
+log has examined, as bytes or as places in files. This file must not know where parts come from, or
 where rows go. Nearly all rows are made by compiled loops; those of unusual records, and all of them
 without a compiler, are made here, one by one, and this says what is right.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import lru_cache
 from typing import Any
 
@@ -16,6 +18,7 @@ import msgspec
 
 from penstock.cli.printing.output import json_line, rows_text, shown_time
 from penstock.cli.printing.records import row
+from penstock.shared.files.durable import opened
 from penstock.shared.formats.record import Record, decode_record
 from penstock.shared.loops import active
 
@@ -25,12 +28,37 @@ _FIELDS = ("topic", "queue_id", "queue_offset", "physical_offset", "size")
 _shown_time = lru_cache(4096)(shown_time)
 
 
+class Place(msgspec.Struct, array_like=True, frozen=True):
+    """Some bytes of a file."""
+
+    file: str
+    offset: int
+    size: int
+
+
+class Records(msgspec.Struct, array_like=True, frozen=True):
+    """Whole records: copies of them, or where they stand."""
+
+    copies: memoryview
+    places: list[Place]
+
+    def read(self) -> memoryview:
+        """All of them. What has expired since it was seen is left out."""
+        if not self.places:
+            return self.copies
+        found = []
+        for place in self.places:
+            with suppress(FileNotFoundError), opened(place.file, os.O_RDONLY) as handle:
+                found.append(os.pread(handle, place.size, place.offset))
+        return memoryview(b"".join(found))
+
+
 class Part(msgspec.Struct, frozen=True):
     """Records, and the form of their rows: json, csv, plain, or a table's cells, with the body
     where it is asked for. `encoding` is that of what shows lines of JSON; the lines of csv on a
     terminal are other ones than elsewhere."""
 
-    records: memoryview
+    records: Records
     form: str
     with_body: bool
     encoding: str
@@ -40,9 +68,10 @@ class Part(msgspec.Struct, frozen=True):
 def rows_of(raw: bytes) -> bytes:
     """The rows of an encoded Part: UTF-8 lines, or what `cells` decodes."""
     part = msgspec.msgpack.decode(raw, type=Part)
+    records = part.records.read()
     if part.form == "json":
-        return b"".join(_lines(part))
-    found = [each for some in _cells(part) for each in some]
+        return b"".join(_lines(part, records))
+    found = [each for some in _cells(part, records) for each in some]
     if part.form == "table":
         return msgspec.msgpack.encode(found)
     return rows_text(found, part.form, to_terminal=part.to_terminal).encode()
@@ -53,26 +82,26 @@ def cells(rows: bytes) -> list[list[Any]]:
     return msgspec.msgpack.decode(rows, type=list[list[Any]])
 
 
-def _lines(part: Part) -> Iterator[bytes]:
+def _lines(part: Part, records: memoryview) -> Iterator[bytes]:
     at, ascii_only = 0, part.encoding.lower() != "utf-8"
     while True:
-        lines, at = active.json_lines(part.records, at, part.with_body, ascii_only)
+        lines, at = active.json_lines(records, at, part.with_body, ascii_only)
         yield lines
-        if at == len(part.records):
+        if at == len(records):
             return
-        record = decode_record(part.records, at)
+        record = decode_record(records, at)
         yield f"{json_line(row(record, with_body=part.with_body), part.encoding)}\n".encode()
         at += record.total_size
 
 
-def _cells(part: Part) -> Iterator[list[list[Any]]]:
+def _cells(part: Part, records: memoryview) -> Iterator[list[list[Any]]]:
     at = 0
     while True:
-        some, at = active.cells(part.records, at, part.with_body, _shown_time)
+        some, at = active.cells(records, at, part.with_body, _shown_time)
         yield some
-        if at == len(part.records):
+        if at == len(records):
             return
-        record = decode_record(part.records, at)
+        record = decode_record(records, at)
         yield [_cells_of(record, part.with_body)]
         at += record.total_size
 

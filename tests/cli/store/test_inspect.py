@@ -18,7 +18,7 @@ import pytest
 
 from penstock.cli.store import inspect, listing
 from penstock.shared.formats.properties import encode_properties
-from penstock.shared.formats.record import Record
+from penstock.shared.formats.record import Record, encode_record
 from penstock.shared.layout import segment_name
 from penstock.shared.store.directory import StoreDirectory
 
@@ -198,3 +198,21 @@ def test_a_terminal_is_shown_how_far_it_is_while_rows_go_elsewhere(
     with os.fdopen(reader, "rb") as rows:
         assert sum(1 for _ in rows) == 3000
     assert shown.end() == 0
+
+
+def test_a_segment_that_is_full_to_its_last_byte_does_not_run_into_the_next_one(
+    penstock: Command, store_builder: Builder, make_record: Maker
+) -> None:
+    """No blank stands between: the records follow each other, in two files."""
+    size = len(encode_record(make_record(body=b"z" * 100)))
+    store = store_builder([], segment_bytes=8 * size)
+    log = b"".join(
+        encode_record(make_record(body=b"z" * 100, physical_offset=at))
+        for at in range(0, 20 * size, size)
+    )
+    for at in range(0, len(log), 8 * size):
+        segment = log[at : at + 8 * size].ljust(8 * size, b"\0")
+        (store / "commitlog" / segment_name(at)).write_bytes(segment)
+    code, out, _ = penstock("store", "inspect", store, "-o", "json")
+    assert code == 0
+    assert [row["physical_offset"] for row in _lines(out)] == [*range(0, 20 * size, size)]

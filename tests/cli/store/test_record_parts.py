@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -16,7 +17,7 @@ from penstock.cli.printing.output import json_line, shown_time
 from penstock.cli.printing.records import row
 from penstock.cli.printing.table import cells_of
 from penstock.cli.store import record_parts
-from penstock.cli.store.record_parts import Part, rows_of
+from penstock.cli.store.record_parts import Part, Place, Records, rows_of
 from penstock.shared.formats.compression import compress
 from penstock.shared.formats.record import Record, decode_record, encode_record, pack_host
 from penstock.shared.loops.pure import columns as pure
@@ -136,7 +137,7 @@ def test_rows_are_the_same_by_either_form_of_the_loops(
     found: list[Record], form: str, with_body: bool, encoding: str, to_terminal: bool
 ) -> None:
     log = log_of(found)
-    part = Part(memoryview(log), form, with_body, encoding, to_terminal)
+    part = Part(Records(memoryview(log), []), form, with_body, encoding, to_terminal)
     expected = rows_by_row(log, part)
     assert rows_by(native, part) == expected
     assert rows_by(pure, part) == expected
@@ -147,7 +148,7 @@ def test_every_byte_of_a_body_is_in_its_row(size: int) -> None:
     """Of any length, with what is escaped anywhere."""
     for body in (bytes(at % 251 for at in range(size)), bytes(at % 127 for at in range(size))):
         log = log_of([Record("orders", body, b"TAGS\x01" + b"\x03" * size)] * 2)
-        part = Part(memoryview(log), "json", True, "utf-8", False)
+        part = Part(Records(memoryview(log), []), "json", True, "utf-8", False)
         assert rows_by(native, part) == rows_by_row(log, part)
 
 
@@ -179,3 +180,20 @@ def test_a_loop_asks_for_help_where_no_record_is(loop: str) -> None:
         asked = (False, False) if loop == "json_lines" else (False, shown_time)
         found, at = getattr(native, loop)(log, start, *asked)
         assert (len(found), at) == (0, start)
+
+
+def test_records_are_read_where_they_stand_and_what_has_expired_is_left_out(
+    tmp_path: Path,
+) -> None:
+    first, other = (encode_record(each) for each in USUAL[:2])
+    (tmp_path / "a").write_bytes(b"xx" + first + other)
+    (tmp_path / "b").write_bytes(other)
+    places = [
+        Place(str(tmp_path / "a"), 2, len(first)),
+        Place(str(tmp_path / "gone"), 0, 100),
+        Place(str(tmp_path / "b"), 0, len(other)),
+    ]
+    assert Records(memoryview(b""), places).read() == first + other
+    part = Part(Records(memoryview(b""), places), "json", False, "utf-8", False)
+    copied = Part(Records(memoryview(first + other), []), "json", False, "utf-8", False)
+    assert rows_by(native, part) == rows_by(native, copied) == rows_by_row(first + other, copied)
