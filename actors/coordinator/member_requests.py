@@ -32,6 +32,7 @@ from penstock.shared.next_steps import did_you_mean, verify
 from penstock.shared.progress.group_journal import MemberRow
 from penstock.shared.wire.group_messages import (
     MAX_CLAIMS,
+    MOST_SESSION_MS,
     Beat,
     Beaten,
     Claim,
@@ -55,7 +56,7 @@ MAX_MEMBERS = 20_000
 MAX_MEMBERS_PER_GROUP = 1000
 MAX_SEATS = 1 << 18
 MAX_SUBSCRIPTION_CHARACTERS = 64 << 10
-LEAST_SESSION_MS, MOST_SESSION_MS = 100, 600_000
+LEAST_SESSION_MS = 100
 # How often members show up: twice in a session at least, and more often while that costs little.
 MOST_HEARTBEATS_PER_S = 500
 LEAST_HEARTBEAT_MS = 1000

@@ -25,6 +25,7 @@ from msgspec.structs import replace
 
 from penstock import __version__
 from penstock.client.core.aim import Aim
+from penstock.client.core.arguments import check_ms
 from penstock.shared.errors import BrokerTimeout, ConnectError, InvalidArgument, WrongStore
 from penstock.shared.layout import StorePaths
 from penstock.shared.linux import check_linux
@@ -61,7 +62,8 @@ class BrokerAddress:
         else:
             check_linux("to find a broker by its store")
         self._serves: Serves = serves
-        self._timeout_ms, self._wait_ms = timeout_ms, wait_for_broker_ms
+        self._timeout_ms = timeout_ms
+        self._wait_ms = check_ms("wait_for_broker_ms", wait_for_broker_ms, 0)
         self._store = None if store is None else _path(store)
         self._looked_ms = 0
         self.endpoint = endpoint or ""

@@ -15,6 +15,10 @@ from typing import Any, TypeVar
 from penstock.shared.errors import InvalidArgument, InvalidMessage, PenstockError
 
 _MOST_SHOWN = 60
+# The longest that anything may be told to take, 31 years: what waits cannot count much further.
+MOST_MS = 10**12
+# More than any machine has, and what ZeroMQ can still be told.
+MOST_BODY_BYTES = 1 << 48
 _Error = TypeVar("_Error", bound=PenstockError)
 
 
@@ -58,23 +62,33 @@ def check_whole(name: str, value: Any, kind: type[PenstockError] = InvalidArgume
     raise wrong_type(kind, name, value, "a whole number (int)")
 
 
-def check_at_least(name: str, value: Any, least: int) -> int:
-    """A whole number that is not less. Raises InvalidArgument."""
+def check_at_least(name: str, value: Any, least: int, most: int | None = None) -> int:
+    """A whole number that is not less, and not above `most`. Raises InvalidArgument."""
     number = check_whole(name, value)
     if number < least:
         raise InvalidArgument(f"{name} is less than {least}", number)
+    if most is not None and number > most:
+        raise InvalidArgument(f"{name} is more than {most}", number)
     return number
 
 
-def check_queues(queues: Any) -> frozenset[int] | None:
-    """Numbers of queues, None for all. Raises InvalidArgument."""
-    if queues is None:
-        return None
+def check_ms(name: str, value: Any, least: int = 1) -> int:
+    """How many ms to wait. Raises InvalidArgument."""
+    return check_at_least(name, value, least, MOST_MS)
+
+
+def check_body_bytes(value: Any) -> int:
+    """How large a body may be when it is decompressed. Raises InvalidArgument."""
+    return check_at_least("max_body_bytes", value, 0, MOST_BODY_BYTES)
+
+
+def check_queues(queues: Any, name: str = "queues") -> frozenset[int]:
+    """Numbers of queues. Raises InvalidArgument."""
     if isinstance(queues, str | bytes | Mapping) or not isinstance(queues, Iterable):
-        hint = "pass a list of one: queues=[...]"
-        raise wrong_type(InvalidArgument, "queues", queues, "a list of whole numbers", hint)
+        hint = f"pass a list of one: {name}=[...]"
+        raise wrong_type(InvalidArgument, name, queues, "a list of whole numbers", hint)
     return frozenset(
-        check_at_least(f"queues[{place}]", queue, 0) for place, queue in enumerate(queues)
+        check_at_least(f"{name}[{place}]", queue, 0) for place, queue in enumerate(queues)
     )
 
 

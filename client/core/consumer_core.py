@@ -18,8 +18,8 @@ from typing import TypeVar
 
 from msgspec.structs import astuple
 
+from penstock.client.core import arguments
 from penstock.client.core.aim import Aim
-from penstock.client.core.arguments import check_at_least, check_bool, check_queues, check_text
 from penstock.client.core.log_files import LogFiles
 from penstock.client.core.message import Message, OfMessages, OfPart, Part, Source
 from penstock.client.core.reading.losses import Losses
@@ -68,18 +68,18 @@ class ConsumerCore:
     ) -> None:
         """`now_ms`: the wall clock, for starts that say how long ago. `endpoint` is for errors.
         `hears_losses`: `connection_lost` will be called."""
-        self.max_body_bytes = check_at_least("max_body_bytes", max_body_bytes, 0)
-        self._files = LogFiles(check_bool("direct", direct))
+        self.max_body_bytes = arguments.check_body_bytes(max_body_bytes)
+        self._files = LogFiles(arguments.check_bool("direct", direct))
         self._endpoint = endpoint
         self.aim = Aim()
         self._named = ""
         self._selection = selection
-        self.topic = check_topic(check_text("topic", topic))
+        self.topic = check_topic(arguments.check_text("topic", topic))
         self._given = check_given(start)
         self._start = StartAt() if isinstance(start, Mapping) else parse_start(start, now_ms)
-        self._queues = check_queues(queues)
-        self._follow = check_bool("follow", follow)
-        self._timeout_ms = check_at_least("timeout_ms", timeout_ms, 1)
+        self._queues = None if queues is None else arguments.check_queues(queues)
+        self._follow = arguments.check_bool("follow", follow)
+        self._timeout_ms = arguments.check_ms("timeout_ms", timeout_ms)
         self._request = 0
         self._repeats = Repeats(self._timeout_ms, hears_losses)
         self._pending: bytes | None = None

@@ -10,7 +10,7 @@ import datetime as dt
 from typing import NamedTuple
 
 from penstock.client.core.aim import Aim
-from penstock.client.core.arguments import check_at_least, check_text, check_whole
+from penstock.client.core.arguments import check_at_least, check_ms, check_text, check_whole
 from penstock.client.core.message import Message, split_records
 from penstock.client.core.timeouts import answer_too_long, silent
 from penstock.shared.errors import InvalidArgument
@@ -79,7 +79,7 @@ class QueryCore:
 
     def __init__(self, endpoint: str, timeout_ms: int) -> None:
         self._endpoint = endpoint
-        self._timeout_ms = check_at_least("timeout_ms", timeout_ms, 1)
+        self._timeout_ms = check_ms("timeout_ms", timeout_ms)
         self._request = 0
         self._question = Question()
         self.aim = Aim()

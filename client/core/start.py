@@ -18,6 +18,8 @@ from penstock.shared.wire.messages import QueueRange
 
 # The first number that is ms since 1970, and no offset.
 LEAST_MS = 10**12
+# The last one that a queue can have.
+MOST_OFFSET = (1 << 62) - 1
 _OFFSET = r"[0-9]{1,20}"
 _AGO = r"-([0-9]{1,15})(ms|s|m|h|d)"
 _AGO_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -66,7 +68,7 @@ def check_offset(offset: int, name: str = "start") -> int:
         expected = "earliest, latest, an offset, a datetime, or how long ago"
         raise wrong_type(InvalidArgument, name, offset, expected)
     number = check_whole(name, offset)
-    if not 0 <= number < 1 << 62:
+    if not 0 <= number <= MOST_OFFSET:
         raise InvalidArgument(
             "no queue can have this offset",
             number,

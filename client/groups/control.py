@@ -10,12 +10,13 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
-from penstock.client.core.arguments import check_at_least, check_whole
+from penstock.client.core.arguments import check_at_least, check_queues, check_text, wrong_type
 from penstock.client.core.groups.member_core import Back
 from penstock.client.core.groups.process_queue import Handful
 from penstock.client.core.requests import Request
 from penstock.client.core.send_options import ReplyFields
 from penstock.client.core.sending.encoding import Body
+from penstock.client.core.start import MOST_OFFSET
 from penstock.client.groups.blocks import GroupInputs, HandedOut
 from penstock.client.groups.exactly_once import ExactlyOnce
 from penstock.client.groups.member_loop import MemberLoop
@@ -107,9 +108,9 @@ class GroupControl:
         """Go on at another offset of a queue that is this member's. What was returned of it and is
         not committed does not count any more. Raises InvalidArgument.
         """
-        check_at_least("offset", offset, 0)
+        check_at_least("offset", offset, 0, MOST_OFFSET)
         with self.loop.lock:
-            self._check_own([(topic, queue_id)])
+            self._check_own([_partition((topic, queue_id))])
             self.loop.core.seek((topic, queue_id), offset)
             self.loop.wake()
 
@@ -127,7 +128,7 @@ class GroupControl:
     def _pause(self, queues: Iterable[Partition], paused: bool) -> None:
         with self.loop.lock:
             core = self.loop.core
-            chosen = list(queues)
+            chosen = [_partition(each) for each in queues]
             self._check_own(chosen)
             core.pause(chosen or list(core.queues), paused)
             self.loop.wake()
@@ -138,10 +139,7 @@ class GroupControl:
         """
         chosen = None
         if queues is not None:
-            chosen = {
-                topic: frozenset(check_whole("a queue", each) for each in ids)
-                for topic, ids in queues.items()
-            }
+            chosen = _assigned(queues)
         loop = self._open()
         with loop.lock:
             loop.core.assign(chosen)
@@ -257,3 +255,23 @@ def not_committed(group: str, timeout_s: float | None) -> BrokerTimeout:
         f"group {group}, {timeout_s} s",
         "they are still being sent: commit again; penstock status shows the broker",
     )
+
+
+def _partition(queue: Any) -> Partition:
+    """A queue as programs name it. Raises InvalidArgument."""
+    if not isinstance(queue, tuple) or len(queue) != 2:
+        expected = 'a topic and the number of a queue, as ("orders", 0)'
+        raise wrong_type(InvalidArgument, "a queue", queue, expected)
+    topic, queue_id = queue
+    return check_text("a queue's topic", topic), check_at_least("a queue's number", queue_id, 0)
+
+
+def _assigned(queues: Any) -> dict[str, frozenset[int]]:
+    """What `assign` was told. Raises InvalidArgument."""
+    if not isinstance(queues, Mapping):
+        expected = "a mapping from topics to lists of queues, or None"
+        raise wrong_type(InvalidArgument, "queues", queues, expected)
+    return {
+        check_text("a topic of queues", topic): check_queues(ids, f"queues[{topic!r}]")
+        for topic, ids in queues.items()
+    }

@@ -14,14 +14,20 @@ from typing import Any
 
 from penstock.client.connecting.broker_address import BrokerAddress, Store
 from penstock.client.connecting.where import Where
-from penstock.client.core.arguments import check_at_least, check_bool, check_text
+from penstock.client.core.arguments import check_body_bytes, check_bool, check_ms
 from penstock.client.core.groups.assigned_core import AssignedCore
 from penstock.client.core.groups.member_core import MemberCore, Settings
 from penstock.client.core.groups.process_queue import MAX_BYTES, MAX_MESSAGES, MAX_SPAN, Handful
 from penstock.client.core.groups.strategies import Strategy
 from penstock.client.core.message import longest_answer_bytes
 from penstock.client.groups.member_loop import MemberLoop, Save
-from penstock.client.groups.options import GroupOptions, GroupStart, Topics, group_options
+from penstock.client.groups.options import (
+    GroupOptions,
+    GroupStart,
+    Topics,
+    check_client_id,
+    group_options,
+)
 from penstock.client.sending.block_producer import BlockProducer
 from penstock.shared.clock import Clock, SystemClock
 from penstock.shared.errors import InvalidArgument, QueueUnreadable, StoreUnavailable
@@ -83,8 +89,8 @@ class GroupMember:
         self._stopping = False
         self._loop: MemberLoop | None = None
         self._opening = threading.Lock()
-        self._max_body_bytes, self._direct = max_body_bytes, direct
-        self._timeout_ms = check_at_least("timeout_ms", timeout_ms, 1)
+        self._max_body_bytes, self._direct = check_body_bytes(max_body_bytes), direct
+        self._timeout_ms = check_ms("timeout_ms", timeout_ms)
         settings = Settings(
             *(max_messages, max_bytes, max_span, commit_ms, suspend_ms),
             max_times,
@@ -95,7 +101,7 @@ class GroupMember:
         self._options = group_options(
             group,
             topics,
-            client_id=check_text("client_id", client_id) or "-",
+            client_id=check_client_id(client_id) or "-",
             tags=tags,
             sql=sql,
             start=start,
@@ -106,7 +112,8 @@ class GroupMember:
             settings=settings,
             now_ms=self._clock.now_ms(),
         )
-        self._where, self._wait_ms = where, wait_for_broker_ms
+        self._where = where
+        self._wait_ms = check_ms("wait_for_broker_ms", wait_for_broker_ms, 0)
         self._client_id = client_id
 
     @property
@@ -209,10 +216,6 @@ class GroupMember:
     def _named(self, address: BrokerAddress) -> GroupOptions:
         """With a client id as RocketMQ's clients make it: ip@pid#time, or ip@DEFAULT."""
         if self._client_id:
-            if set(self._client_id) & set("/\\\0") or self._client_id in (".", ".."):
-                raise InvalidArgument(
-                    "the client id cannot be part of a path", repr(self._client_id[:80])
-                )
             client_id = self._client_id
         else:
             ip = host_text(address.local_ip() + bytes(4)).rpartition(":")[0].strip("[]")

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from penstock.client.core.arguments import check_at_least, check_bool, check_text, wrong_type
+from penstock.client.core.arguments import (
+    check_at_least,
+    check_bool,
+    check_text,
+    shown,
+    wrong_type,
+)
 from penstock.client.core.groups.member_core import Settings
 from penstock.client.core.groups.member_options import MemberOptions
 from penstock.client.core.groups.strategies import Strategy, strategy_of
@@ -16,7 +22,12 @@ from penstock.shared.errors import InvalidArgument
 from penstock.shared.filters.message_filter import SQL92, TAG
 from penstock.shared.messaging.system_topics import retry_topic
 from penstock.shared.names import check_group, check_topic
-from penstock.shared.wire.group_messages import StartRule, SubscriptionData
+from penstock.shared.wire.group_messages import (
+    MOST_NAME,
+    MOST_SESSION_MS,
+    StartRule,
+    SubscriptionData,
+)
 
 MIN_SESSION_MS = 1000
 # What a member's settings are at least, where they are given.
@@ -90,6 +101,19 @@ def parse_group_start(start: GroupStart, now_ms: int) -> tuple[StartRule, int]:
     return "timestamp", at.at_ms
 
 
+def check_client_id(client_id: Any) -> str:
+    """The name of a member, "" for one of its own. Raises InvalidArgument."""
+    name = check_text("client_id", client_id)
+    if set(name) & set("/\\\0") or name in (".", ".."):
+        raise InvalidArgument("the client id cannot be part of a path", shown(name))
+    if len(name) > MOST_NAME or not name.isprintable():
+        raise InvalidArgument(
+            f"the client id is longer than {MOST_NAME} characters, or some are not printed",
+            shown(name),
+        )
+    return name
+
+
 _START = 'write "last", "first", a time (2026-01-02T03:04), or how long ago (-15m)'
 
 
@@ -131,7 +155,7 @@ def group_options(
         client_id,
         tuple(subscriptions),
         strategy_of(strategy),
-        check_at_least("session_timeout_ms", session_timeout_ms, MIN_SESSION_MS),
+        check_at_least("session_timeout_ms", session_timeout_ms, MIN_SESSION_MS, MOST_SESSION_MS),
         "broadcasting" if broadcasting else "clustering",
         rule,
         at_ms,

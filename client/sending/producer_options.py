@@ -6,7 +6,7 @@ from threading import Condition
 from typing import NamedTuple
 
 from penstock.client.connecting.broker_address import BrokerAddress
-from penstock.client.core.arguments import check_at_least, check_bool
+from penstock.client.core.arguments import check_at_least, check_bool, check_ms
 from penstock.client.core.sending.encoding import Encoder, check_ack
 from penstock.client.core.sending.frame_ring import FrameRing
 from penstock.client.core.sending.packing import Packer
@@ -38,7 +38,7 @@ class ProducerOptions(NamedTuple):
     ) -> ProducerOptions:
         """Raises InvalidArgument."""
         return cls(
-            check_at_least("timeout_ms", timeout_ms, 1),
+            check_ms("timeout_ms", timeout_ms),
             check_ack(ack),
             check_compression(compression),
             check_at_least("compress_over_bytes", compress_over_bytes, 0),

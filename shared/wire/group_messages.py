@@ -33,7 +33,11 @@ StartRule = Literal["last", "first", "timestamp", "member"]
 MAX_TOPICS = 256
 MAX_CLAIMS = 4096
 
-Name = Annotated[str, msgspec.Meta(min_length=1, max_length=255)]
+# Of a group's or a member's name, in characters.
+MOST_NAME = 255
+# How long a member may be silent before its queues go to others.
+MOST_SESSION_MS = 600_000
+Name = Annotated[str, msgspec.Meta(min_length=1, max_length=MOST_NAME)]
 Offset = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
 QueueId = Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]
 

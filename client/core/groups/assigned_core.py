@@ -199,7 +199,16 @@ class AssignedCore(ConsumerCore):
 
     def _pulled(self, answer: Pulled, payload: bytes | memoryview) -> None:
         self._is_told = False
+        ends = [
+            (part.queue_id, part.next_offset)
+            for part in answer.slices
+            if self.cursors[part.queue_id] > part.next_offset
+        ]
         super()._pulled(answer, payload)
+        for queue_id, end in ends:
+            # without messages, but an offset past the queue's end is not to stay committed: whoever
+            # comes next would not be given what is stored meanwhile
+            self._at_hand.put(Part(queue_id, end, end, end, b"", (0, 0)))
 
     def _skip(self, queue_id: int, cursor: int, min_offset: int) -> None:
         super()._skip(queue_id, cursor, min_offset)

@@ -12,6 +12,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol, TypeVar
 
+from penstock.client.core.arguments import wrong_type
 from penstock.shared.errors import InvalidArgument
 from penstock.shared.wire.group_messages import Joined
 
@@ -147,6 +148,9 @@ BY_NAME: dict[str, Strategy] = {
 def strategy_of(strategy: str | Strategy) -> Strategy:
     """The strategy of this name, or the one that is passed. Raises InvalidArgument."""
     if not isinstance(strategy, str):
+        if not callable(getattr(strategy, "allocate", None)):
+            expected = "a name, or an object with `name` and `allocate`"
+            raise wrong_type(InvalidArgument, "strategy", strategy, expected)
         return strategy
     if strategy not in BY_NAME:
         raise InvalidArgument(

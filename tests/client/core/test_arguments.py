@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from penstock.client import BatchMessage, Consumer, MessageQuery, Producer, aio
+from penstock.client import BatchMessage, Consumer, GroupConsumer, MessageQuery, Producer, aio
 from penstock.client.core.arguments import shown
 from penstock.shared.errors import InvalidArgument
 
@@ -239,7 +239,12 @@ CONSUMER = [
     ({"group": b"g"}, "group is not a str: bytes b'g'"),
     ({"timeout_ms": "1000"}, "timeout_ms is not a whole number .*: str '1000'"),
     ({"timeout_ms": 0}, "timeout_ms is less than 1: 0"),
+    ({"timeout_ms": 2**63}, "timeout_ms is more than 10+: 9223372036854775808"),
     ({"max_body_bytes": 1.5}, "max_body_bytes is not a whole number .*: float 1.5"),
+    ({"max_body_bytes": 2**63}, "max_body_bytes is more than .*: 9223372036854775808"),
+    ({"wait_for_broker_ms": "5"}, "wait_for_broker_ms is not a whole number .*: str '5'"),
+    ({"wait_for_broker_ms": None}, "wait_for_broker_ms is not a whole number .*: None"),
+    ({"wait_for_broker_ms": -1}, "wait_for_broker_ms is less than 0: -1"),
 ]
 
 
@@ -255,6 +260,8 @@ def test_a_consumer_names_what_it_cannot_use(
 PRODUCER = [
     ({"timeout_ms": "1000"}, "timeout_ms is not a whole number .*: str '1000'"),
     ({"timeout_ms": -5}, "timeout_ms is less than 1: -5"),
+    ({"timeout_ms": 2**63}, "timeout_ms is more than 10+: 9223372036854775808"),
+    ({"wait_for_broker_ms": 1.5}, "wait_for_broker_ms is not a whole number .*: float 1.5"),
     ({"compression": 5}, "there is no such compression: 5"),
     ({"compression": "gzip"}, "there is no such compression: 'gzip'"),
     ({"compress_over_bytes": "4k"}, "compress_over_bytes is not a whole number .*: str '4k'"),
@@ -269,6 +276,26 @@ def test_a_producer_names_what_it_cannot_use(
 ) -> None:
     with pytest.raises(InvalidArgument, match=said):
         kind(NOBODY, **arguments)
+
+
+MEMBER = [
+    ({"session_timeout_ms": 2**63}, "session_timeout_ms is more than 600000: 9223372036854775808"),
+    ({"timeout_ms": 2**63}, "timeout_ms is more than 10+: 9223372036854775808"),
+    ({"max_body_bytes": -1}, "max_body_bytes is less than 0: -1"),
+    ({"wait_for_broker_ms": "5"}, "wait_for_broker_ms is not a whole number .*: str '5'"),
+    ({"client_id": "x" * 256}, "the client id is longer than 255 characters"),
+    ({"client_id": "\ud800"}, "the client id .* not printed"),
+    ({"client_id": "a/b"}, "the client id cannot be part of a path: 'a/b'"),
+    ({"strategy": None}, "strategy is not a name, or an object .*: None"),
+    ({"strategy": 5}, "strategy is not a name, or an object .*: int 5"),
+]
+
+
+@pytest.mark.parametrize("kind", [GroupConsumer, aio.GroupConsumer])
+@pytest.mark.parametrize(("arguments", "said"), MEMBER)
+def test_a_member_names_what_it_cannot_use(kind: Any, arguments: dict[str, Any], said: str) -> None:
+    with pytest.raises(InvalidArgument, match=said):
+        kind(NOBODY, **({"group": "billing", "topics": "orders"} | arguments))
 
 
 QUESTIONS = [

@@ -230,8 +230,39 @@ def test_seek_pause_and_assign(broker: Any, topic: str) -> None:
         assert consumer.poll(WAIT_S)[0].body == b"1"
         with pytest.raises(InvalidArgument, match="is not the member's"):
             consumer.seek(topic, 3, 0)
+        unknown: Any = None
+        for unknown, said in (
+            (None, "a queue is not a topic and the number of a queue"),
+            ((topic,), "a queue is not a topic and the number of a queue"),
+            ([(topic, 1)], "a queue is not a topic and the number of a queue"),
+            ((topic, "1"), "a queue's number is not a whole number"),
+        ):
+            with pytest.raises(InvalidArgument, match=said):
+                consumer.pause(unknown)
+        for unknown, said in (
+            ([topic], "queues is not a mapping"),
+            ({topic: 1}, "is not a list of whole numbers"),
+            ({topic: [-1]}, "is less than 0"),
+        ):
+            with pytest.raises(InvalidArgument, match=said):
+                consumer.assign(unknown)
+        with pytest.raises(InvalidArgument, match="offset is more than"):
+            consumer.seek(topic, 1, 1 << 62)
         consumer.assign(None)
         wait_for(lambda: len(consumer.assignment) >= 4)
+
+
+def test_an_offset_past_a_queues_end_does_not_stay_committed(broker: Any, topic: str) -> None:
+    with GroupConsumer(store=broker.store, group=topic, topics=topic, start="first") as consumer:
+        take(consumer, 20)
+        consumer.seek(topic, 0, 1000)
+        consumer.commit(WAIT_S)
+        # as soon as the broker has said where the queue ends
+        wait_for(lambda: consumer.committed[topic, 0] == 5)
+    with Producer(broker.produce) as producer:
+        producer.send(topic, b"meanwhile", queue=0)
+    with GroupConsumer(store=broker.store, group=topic, topics=topic) as consumer:
+        assert take(consumer, 1) == [b"meanwhile"]
 
 
 def test_a_commit_after_a_seek_back_waits_until_the_broker_knows(
