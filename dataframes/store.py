@@ -15,7 +15,9 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from penstock.client.arrow.columns import schema_of
+from penstock.client.core.arguments import check_text
 from penstock.shared.errors import PenstockError
+from penstock.shared.names import check_topic
 from penstock.shared.notebook import as_table
 from penstock.shared.store.directory import StoreDirectory
 from penstock.spark.merged import read_merged
@@ -74,12 +76,13 @@ class Store:
     ) -> Selection:
         """Decide what is read: of these topics, or of all but the broker's own.
 
-        Raises ConfigError, TopicNotFound, FilterError, GroupNotFound, ConnectError.
+        Raises InvalidArgument, ConfigError, TopicNotFound, FilterError, GroupNotFound and
+        ConnectError.
         """
         now_ms = int(time.time() * 1000)
         given = {
             "endpoint" if self.source.startswith(("tcp:", "ipc:")) else "path": self.source,
-            "subscribe": ",".join(topics),
+            "subscribe": ",".join(check_topic(check_text("topic", each)) for each in topics),
             "tags": tags,
             "sql": sql,
             **_bound("start", str(start), now_ms),

@@ -77,7 +77,8 @@ class Consumer(Link, ConsumerState):
 
     async def __aiter__(self) -> AsyncIterator[Message]:
         while batch := await self.poll(None):
-            for message in batch:
+            self._rest = iter(batch)
+            for message in self._rest:
                 yield message
 
     async def bodies(self) -> AsyncIterator[bytes]:
@@ -85,14 +86,14 @@ class Consumer(Link, ConsumerState):
         while True:
             for each in self._bodies:
                 yield each.body if isinstance(each, Message) else each
-            batch = await self._poll(None, self._core.take_bodies)
+            batch = await self._poll(None, self._take_bodies)
             if not batch:
                 return
             self._bodies = iter(batch)
 
     async def poll(self, timeout: float | None) -> list[Message]:
         """The messages that are there, waiting up to `timeout` seconds for one (None: for ever)."""
-        return await self._poll(timeout, self._core.take)
+        return await self._poll(timeout, self._take)
 
     async def poll_arrow(
         self, timeout: float | None, columns: Sequence[str] | None = None
@@ -101,7 +102,7 @@ class Consumer(Link, ConsumerState):
         from penstock.client.arrow.columns import Columns
 
         made = Columns(columns, self._core.max_body_bytes, self._core.topic)
-        return made.together(await self._poll(timeout, made.taking(self._core)))
+        return made.together(await self._poll(timeout, self._taking(made)))
 
     async def _poll(self, timeout: float | None, take: Callable[[], list[_T]]) -> list[_T]:
         timeout = check_timeout(timeout)

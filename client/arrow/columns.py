@@ -8,13 +8,15 @@ picked by the rules of `poll`, as messages, and go the same way from there on.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from itertools import groupby
 
 import numpy as np
 import pyarrow as pa
 
 from penstock.client.arrow.decode import Batch, RecordMismatch, record_columns
 from penstock.client.arrow.property_columns import Integers
+from penstock.client.core.arguments import check_text, wrong_type
 from penstock.client.core.consumer_core import ConsumerCore
 from penstock.client.core.message import Message, Part
 from penstock.shared.errors import ConfigError, StoreDamaged
@@ -45,12 +47,18 @@ def schema_of(columns: Sequence[str] | None) -> pa.Schema:
     """That of these columns, in this order; None for all. Raises ConfigError."""
     if columns is None:
         return SCHEMA
-    for name in columns:
-        if name not in SCHEMA.names:
+    if isinstance(columns, str) or not isinstance(columns, Iterable):
+        raise wrong_type(ConfigError, "columns", columns, "a list of names of columns")
+    names = list(columns)
+    if not names:
+        # rows without a column are none, and what was read would be gone unseen
+        raise ConfigError("no column is named", "columns=[]", "leave it out for all of them")
+    for name in names:
+        if check_text("a name of columns", name, ConfigError) not in SCHEMA.names:
             raise ConfigError("there is no such column", name, did_you_mean(name, SCHEMA.names))
-        if list(columns).count(name) > 1:
+        if names.count(name) > 1:
             raise ConfigError("a column is named twice", name, "name it once")
-    return pa.schema([SCHEMA.field(name) for name in columns])
+    return pa.schema([SCHEMA.field(name) for name in names])
 
 
 class Columns:
@@ -89,6 +97,11 @@ class Columns:
         bounds = np.cumsum([0, *map(len, records)], dtype=np.int64)
         place = found[0].topic, found[0].queue_id
         return [self._rows(*place, b"".join(records), bounds)]
+
+    def of_queues(self, found: Iterable[Message]) -> list[pa.RecordBatch]:
+        """The same of messages of several queues, in their order."""
+        runs = groupby(found, lambda message: message.queue_id)
+        return [rows for _, run in runs for rows in self.of_messages(list(run))]
 
     def together(self, made: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
         """All rows as one batch, which has none where there are none."""

@@ -106,11 +106,9 @@ class Consumer(ConsumerState):
         )
 
     def __iter__(self) -> Iterator[Message]:
-        while True:
-            batch = self.poll(None)
-            if not batch:
-                return
-            yield from batch
+        while batch := self.poll(None):
+            self._rest = iter(batch)
+            yield from self._rest
 
     def bodies(self) -> Iterator[bytes]:
         """The bodies alone, in the same order: no object is made for a message whose body stands in
@@ -122,7 +120,7 @@ class Consumer(ConsumerState):
         while True:
             for each in self._bodies:
                 yield each.body if isinstance(each, Message) else each
-            batch = self._poll(None, self._core.take_bodies)
+            batch = self._poll(None, self._take_bodies)
             if not batch:
                 return
             self._bodies = iter(batch)
@@ -134,7 +132,7 @@ class Consumer(ConsumerState):
         broker is silent, TopicNotFound, QueueNotFound, and QueueUnreadable when the other queues
         have nothing.
         """
-        return self._poll(timeout, self._core.take)
+        return self._poll(timeout, self._take)
 
     def poll_arrow(
         self, timeout: float | None, columns: Sequence[str] | None = None
@@ -150,7 +148,7 @@ class Consumer(ConsumerState):
         from penstock.client.arrow.columns import Columns
 
         made = Columns(columns, self._core.max_body_bytes, self._core.topic)
-        return made.together(self._poll(timeout, made.taking(self._core)))
+        return made.together(self._poll(timeout, self._taking(made)))
 
     def _poll(self, timeout: float | None, take: Callable[[], list[_T]]) -> list[_T]:
         if self._link.is_closed:

@@ -5,11 +5,19 @@ Nothing here waits, so nothing here differs between the two; what does is in eac
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from copy import copy
+from typing import TYPE_CHECKING
 
 from penstock.client.connecting.broker_address import BrokerAddress
 from penstock.client.core.consumer_core import ConsumerCore
+from penstock.client.core.message import Message
 from penstock.shared.notebook import as_table
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from penstock.client.arrow.columns import Columns
 
 
 class ConsumerState:
@@ -17,11 +25,30 @@ class ConsumerState:
 
     _core: ConsumerCore
     _address: BrokerAddress
+    # of what an iteration has polled that which it has not given: if it breaks off this comes next
+    _rest: Iterator[Message] = iter(())
+
+    def _take(self) -> list[Message]:
+        return list(self._rest) or self._core.take()
+
+    def _take_bodies(self) -> list[bytes | Message]:
+        return [*self._rest] or self._core.take_bodies()
+
+    def _taking(self, made: Columns) -> Callable[[], list[pa.RecordBatch]]:
+        take = made.taking(self._core)
+
+        def rows() -> list[pa.RecordBatch]:
+            found = made.of_queues(list(copy(self._rest)))
+            self._rest = iter(())
+            return found or take()
+
+        return rows
 
     @property
     def positions(self) -> dict[int, int]:
-        """Queue -> the offset of its next message that `poll` has not returned."""
-        return self._core.positions
+        """Queue -> the offset of its next message that no `poll` and no iteration has given."""
+        left = reversed(list(copy(self._rest)))
+        return self._core.positions | {each.queue_id: each.queue_offset for each in left}
 
     @property
     def starts(self) -> dict[int, int]:

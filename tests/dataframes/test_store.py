@@ -21,7 +21,7 @@ from penstock.dataframes.export import FORMS, write_file
 from penstock.dataframes.importing import import_file
 from penstock.dataframes.store import batches
 from penstock.embedded import Broker
-from penstock.errors import ConfigError, StoreDamaged, TopicNotFound
+from penstock.errors import ConfigError, InvalidArgument, StoreDamaged, TopicNotFound
 from penstock.shared.formats.properties import SHARDING_KEY
 from penstock.testing import SMALL_FILES
 
@@ -100,6 +100,20 @@ def test_columns_ranges_and_filters_are_those_of_the_source(broker: Broker) -> N
         store.to_arrow("orders", columns=["body", "topic", "body"])
     with pytest.raises(ConfigError, match="^.*] start is no time: yesterday"):
         store.to_arrow("orders", start="yesterday")
+    with pytest.raises(InvalidArgument, match="topic's name is empty"):
+        store.to_arrow("")  # and not all topics
+    unknown: Any = None
+    for unknown in (None, ["orders"], 5):
+        with pytest.raises(InvalidArgument, match="topic is not a str"):
+            store.to_arrow(unknown)
+    for unknown, said in (
+        ([], "no column is named"),
+        ("body", "columns is not a list of names"),
+        ([5], "a name of columns is not a str: int 5"),
+    ):
+        with pytest.raises(ConfigError, match=said):
+            store.to_arrow("orders", columns=unknown)
+    assert store.to_arrow("orders", columns=iter(["body"])).num_rows == ROWS  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="^.*] end is no time: soon"):
         store.to_arrow("orders", end="soon")
 

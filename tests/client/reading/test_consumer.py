@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime as dt
 import os
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from penstock.client import Consumer, Message, Producer
+from penstock.client import Consumer, Message, Producer, aio
 from penstock.shared.errors import (
     InvalidArgument,
     PenstockError,
@@ -176,6 +178,34 @@ def test_bodies_come_alone_and_a_loop_that_broke_off_goes_on_behind_the_last(
     with Consumer(broker.consume, "numbers", follow=False, start=3) as consumer:
         consumer.end_at(6)
         assert list(consumer.bodies()) == expected[3:6], "what lies behind the end is not shown"
+
+
+def test_what_an_iteration_has_not_given_when_it_broke_off_comes_next(
+    broker: Any, numbers: dict[str, Any]
+) -> None:
+    expected = [b"%d" % number for number in range(10)]
+    ways: tuple[Callable[[Consumer], list[bytes]], ...] = (
+        lambda consumer: [message.body for message in consumer],
+        lambda consumer: [message.body for message in consumer.poll(0)],
+        lambda consumer: list(consumer.bodies()),
+        lambda consumer: consumer.poll_arrow(0, iter(["body"]))["body"].to_pylist(),
+    )
+    for others in ways:
+        with Consumer(broker.consume, "numbers", follow=False) as consumer:
+            first = [message.body for message, _ in zip(consumer, range(3), strict=False)]
+            assert first == expected[:3] and consumer.positions == {0: 4}
+            # zip has taken one more than it gave
+            assert others(consumer) == expected[4:]
+            assert consumer.positions == {0: 10} and consumer.poll(0) == []
+
+    async def looped() -> list[bytes]:
+        async with aio.Consumer(broker.consume, "numbers", follow=False) as consumer:
+            async for message in consumer:
+                assert message.body == b"0"
+                break
+            return [message.body async for message in consumer]
+
+    assert asyncio.run(looped()) == expected[1:]
 
 
 @pytest.mark.parametrize("chosen", [{}, {"tags": "even"}])
