@@ -43,12 +43,13 @@ class Unfinished(PenstockError):
 def _properties(
     ctx: click.Context, parameter: click.Parameter, values: tuple[str, ...]
 ) -> dict[str, str]:
-    found = {}
+    found: dict[str, str] = {}
     for value in values:
         name, equals, text = value.partition("=")
         if not equals or not name:
             raise click.BadParameter(f"{value!r} has not the form NAME=VALUE", ctx, parameter)
-        found[name] = text
+        if found.setdefault(name, text) != text:
+            raise click.BadParameter(f"{name!r} is given two values", ctx, parameter)
     return found
 
 

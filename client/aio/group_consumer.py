@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from contextlib import AsyncExitStack, suppress
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any
@@ -48,6 +48,8 @@ class GroupConsumer(GroupMember, GroupControl):
     _told: asyncio.Event
     _tell: Callable[[], None]
 
+    # those of a `run`
+    _crew: Collection[asyncio.Task[None]] = ()
     # a wait for blocks on their way, which goes on where its caller was cancelled
     _settling: asyncio.Future[bool] | None = None
 
@@ -164,7 +166,7 @@ class GroupConsumer(GroupMember, GroupControl):
                     return
                 await self._handle(handler, handful, batch)
 
-        crew = [asyncio.create_task(work()) for _ in range(workers)]
+        self._crew = crew = [asyncio.create_task(work()) for _ in range(workers)]
         try:
             with stop_signals(self.stop):
                 # the first error ends all: handlers raise none, so it is the broker's
@@ -181,6 +183,7 @@ class GroupConsumer(GroupMember, GroupControl):
                 # where the task is cancelled once more: others are to have its queues all the same
                 if self._loop is not None:
                     self._loop.begin_to_leave()
+                self._crew = ()
         if error is not None:
             raise error
 
@@ -249,8 +252,12 @@ class GroupConsumer(GroupMember, GroupControl):
             await asyncio.sleep(0.002)  # the answer comes within some ms, by the other thread
 
     async def close(self, timeout: float | None = CLOSE_S) -> None:
-        """Stop; wait up to `timeout` seconds for handlers that run; hand the queues over."""
+        """Stop; wait up to `timeout` seconds for handlers that run; hand the queues over. In a
+        handler of `run` it is `stop`."""
         check_timeout(timeout)
+        if asyncio.current_task() in self._crew:
+            self.stop()
+            return
         self._stopping = True
         if not self._is_open:
             return

@@ -51,7 +51,7 @@ def schema_of(columns: Sequence[str] | None) -> pa.Schema:
         raise wrong_type(ConfigError, "columns", columns, "a list of names of columns")
     names = list(columns)
     if not names:
-        # rows without a column are none, and what was read would be gone unseen
+        # no row has no column: what was read would be gone unseen
         raise ConfigError("no column is named", "columns=[]", "leave it out for all of them")
     for name in names:
         if check_text("a name of columns", name, ConfigError) not in SCHEMA.names:

@@ -46,6 +46,9 @@ class GroupConsumer(GroupMember, GroupControl):
     and leaves when the block ends, or by Ctrl-C or SIGTERM after the message in hand.
     """
 
+    # those of a `run`
+    _crew: Workers | None = None
+
     # --- one after the other ---
 
     def __iter__(self) -> Iterator[GroupMessage]:
@@ -122,7 +125,7 @@ class GroupConsumer(GroupMember, GroupControl):
         if orderly is not None:
             self._be_orderly(orderly)
         self._open()
-        crew = Workers(self, handler, workers, batch)
+        crew = self._crew = Workers(self, handler, workers, batch)
         try:
             crew.start()
             with stop_signals(self.stop), self.loop.lock:
@@ -134,6 +137,7 @@ class GroupConsumer(GroupMember, GroupControl):
             finally:
                 # a second Ctrl-C leaves at once; what handlers still do is handled again by others
                 self.loop.begin_to_leave()
+                self._crew = None
         if crew.error is not None:
             raise crew.error
 
@@ -200,9 +204,13 @@ class GroupConsumer(GroupMember, GroupControl):
         """Stop; wait up to `timeout` seconds for handlers that run; commit, hand the queues over.
 
         What was iterated or polled and never acknowledged goes to the other members. Raises the
-        first error of replies whose futures nobody has asked.
+        first error of replies whose futures nobody has asked. In a handler of `run` it is `stop`:
+        `run` does the rest when its handlers have returned.
         """
         check_timeout(timeout)
+        if self._crew is not None and self._crew.is_this_thread:
+            self.stop()
+            return
         self._stopping = True
         if not self._is_open:
             return

@@ -83,6 +83,11 @@ class Workers:
         return not busy
 
     @property
+    def is_this_thread(self) -> bool:
+        """Whether a handler asks."""
+        return threading.current_thread() in self._threads
+
+    @property
     def is_alive(self) -> bool:
         return any(thread.is_alive() for thread in self._threads)
 

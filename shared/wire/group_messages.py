@@ -32,7 +32,6 @@ StartRule = Literal["last", "first", "timestamp", "member"]
 # Of one request: more topics or queues than these make an answer that is no longer short.
 MAX_TOPICS = 256
 MAX_CLAIMS = 4096
-
 # Of a group's or a member's name, in characters.
 MOST_NAME = 255
 # How long a member may be silent before its queues go to others.

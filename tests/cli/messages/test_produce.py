@@ -286,6 +286,9 @@ def test_keys_and_properties_may_be_several(broker: Any, command: Command) -> No
     assert found["properties"] | {"region": "eu", "empty": "=x"} == found["properties"]
     wrong = command("produce", "several", "--property", "region", "--store", broker.store, input="")
     assert wrong.returncode == 2 and "NAME=VALUE" in wrong.stderr
+    twice = "--property", "region=eu", "--property", "region=us"
+    wrong = command("produce", "several", *twice, "--store", broker.store, input="x")
+    assert wrong.returncode == 2 and "'region' is given two values" in wrong.stderr
 
 
 def test_a_bar_shows_how_far_a_long_file_is(

@@ -87,6 +87,21 @@ def test_iterating_and_acknowledging(broker: Any, topic: str) -> None:
     assert sorted(first + asyncio.run(some(13)), key=int) == numbers()
 
 
+def test_a_handler_may_close_its_consumer(broker: Any, topic: str) -> None:
+    async def test() -> float:
+        member = GroupConsumer(store=broker.store, group=topic, topics=topic, start="first")
+
+        async def handle(message: Any) -> None:
+            await member.close()
+
+        async with member as consumer:
+            began = time.monotonic()
+            await consumer.run(handle, workers=1)
+            return time.monotonic() - began
+
+    assert asyncio.run(test()) < 20, "it waited for itself"
+
+
 def test_handlers_are_coroutines_that_run_beside_each_other(broker: Any, topic: str) -> None:
     found: list[bytes] = []
     running = most = 0

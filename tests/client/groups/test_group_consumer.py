@@ -525,6 +525,22 @@ def test_a_running_member_waits_while_its_group_is_switched_off(
         assert rest == [each for each in numbers() if each != first.body]
 
 
+def test_a_handler_may_close_its_consumer(broker: Any, topic: str) -> None:
+    consumer = GroupConsumer(store=broker.store, group=topic, topics=topic, start="first")
+    seen = []
+
+    def handle(message: GroupMessage) -> None:
+        seen.append(message.body)
+        consumer.close()
+
+    began = time.monotonic()
+    consumer.run(handle, workers=1)
+    assert time.monotonic() - began < 20, "it waited for itself"
+    rest = GroupConsumer(store=broker.store, group=topic, topics=topic, start="first")
+    with rest:
+        assert sorted(seen + take(rest, 20 - len(seen)), key=int) == numbers()
+
+
 def test_what_is_wrong_is_told_before_anybody_is_asked(broker: Any) -> None:
     mistakes: tuple[dict[str, Any], ...] = (
         {"group": "a b"},
