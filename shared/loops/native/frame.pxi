@@ -36,7 +36,7 @@ def check_frame(
                     or parts.size > most_record
                     or parts.body_bytes > most_body
                     or i32(raw + at + AT_QUEUE_ID) != queue
-                    or raw[at + AT_SYS_FLAG_LOW] & (STORE_V6 | TRANSACTION) != own
+                    or raw[at + AT_SYS_FLAG_LOW] & (STORE_V6 | TRANSACTION | INNER_BATCH) != own
                     or parts.topic_bytes != topic_bytes
                     or memcmp(raw + at + parts.topic_at, name, topic_bytes) != 0
                     # last, because it reads the whole body

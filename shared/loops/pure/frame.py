@@ -40,6 +40,7 @@ from penstock.shared.formats.record_layout import (
     SMALLEST_RECORD_BYTES,
     SYS_ANY_HOST_V6,
     SYS_BORN_HOST_V6,
+    SYS_INNER_BATCH,
     SYS_STORE_HOST_V6,
     SYS_TRANSACTION_COMMIT,
     SYS_TRANSACTION_MASK,
@@ -68,7 +69,11 @@ _STORED = {size: struct.Struct(f">q{size}s") for size in (HOST_V4_BYTES, HOST_V6
 _DELAY, _REAL_TOPIC = DELAY.encode(), REAL_TOPIC.encode()
 
 # In a record that a producer sends these bits of sysFlag have to be as the broker wants them.
-_NOT_THE_SENDERS = SYS_STORE_HOST_V6 | SYS_TRANSACTION_MASK
+_NOT_THE_SENDERS = SYS_STORE_HOST_V6 | SYS_TRANSACTION_MASK | SYS_INNER_BATCH
+_NOT_THEIRS = (
+    "sysFlag lacks the broker's store host bit, or is of a half or rolled-back message or of a "
+    "batch in one record"
+)
 
 
 def check_frame(
@@ -92,9 +97,10 @@ def check_frame(
     at, end = 0, len(frame)
     view = memoryview(frame)
     own_bits = SYS_STORE_HOST_V6 if shape.store_host_bytes == HOST_V6_BYTES else 0
-    # Two parts of sysFlag are not the sender's: the store host's bit, because the broker stamps the
-    # host and the room for it must fit, and two of the three transaction types: no consumer would
-    # ever see the record. That of a committed message is as good as none.
+    # Three parts of sysFlag are not the sender's. The store host's bit, because the broker stamps
+    # the host and the room for it must fit. Two of the three transaction types, as no consumer
+    # would ever see the record; that of a committed message is as good as none. And that of a
+    # batch in one record, as the queues here have no entries for such.
     kinds = own_bits, own_bits | SYS_TRANSACTION_COMMIT
     limits = _Limits(max_record_bytes, max_body_bytes, kinds)
     for topic, queue_id, count in runs:
@@ -146,8 +152,7 @@ def _check_record(
     if queue != queue_id:
         raise _bad(f"a record is not for queue {queue_id}, as its run says", queue, starts)
     if sys_flag & _NOT_THE_SENDERS not in limits.own_bits:
-        what = "sysFlag lacks the broker's store host bit, or is of a half or rolled-back message"
-        raise _bad(what, hex(sys_flag), starts)
+        raise _bad(_NOT_THEIRS, hex(sys_flag), starts)
     body_at, record_end = at + AT_BODY_V4, at + size
     if sys_flag & SYS_ANY_HOST_V6:
         # The smallest record has room for IPv4 hosts only. The body's length stands in front of the

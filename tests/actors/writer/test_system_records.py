@@ -77,7 +77,7 @@ def test_what_is_no_part_of_a_transaction_is_refused(
     assert answer.status == status, answer
 
 
-@pytest.mark.parametrize("bits", [0x4, 0xC])
+@pytest.mark.parametrize("bits", [0x4, 0xC, 0x80])
 def test_no_record_is_stored_that_no_consumer_would_ever_see(producer: Any, bits: int) -> None:
     answer = send(producer, Record("orders", b"x", b"", sys_flag=bits, born_host=HOST))
     assert isinstance(answer, Refused) and answer.status == "MESSAGE_ILLEGAL"
