@@ -9,21 +9,22 @@ without a compiler, are made here, one by one, and this says what is right.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from penstock.cli.printing.output import json_line, rows_text, shown_time
 from penstock.cli.printing.records import row
 from penstock.shared.files.durable import opened
-from penstock.shared.formats.record import Record, decode_record
+from penstock.shared.formats.record import decode_record
 from penstock.shared.loops import active
 
 COLUMNS = ("topic", "queue", "offset", "log offset", "size", "stored", "tags", "keys")
 _FIELDS = ("topic", "queue_id", "queue_offset", "physical_offset", "size")
+_Some = TypeVar("_Some")
 # neighbours in the log were mostly stored in the same millisecond, or in one of the last
 _shown_time = lru_cache(4096)(shown_time)
 
@@ -83,31 +84,45 @@ def cells(rows: bytes) -> list[list[Any]]:
 
 
 def _lines(part: Part, records: memoryview) -> Iterator[bytes]:
-    at, ascii_only = 0, part.encoding.lower() != "utf-8"
-    while True:
-        lines, at = active.json_lines(records, at, part.with_body, ascii_only)
-        yield lines
-        if at == len(records):
-            return
-        record = decode_record(records, at)
-        yield f"{json_line(row(record, with_body=part.with_body), part.encoding)}\n".encode()
-        at += record.total_size
+    def usual(at: int) -> tuple[bytes, int]:
+        ascii_only = part.encoding.lower() != "utf-8"
+        return active.json_lines(records, at, part.with_body, ascii_only)
+
+    def unusual(fields: dict[str, Any]) -> bytes:
+        return f"{json_line(fields, part.encoding)}\n".encode()
+
+    return _rows(part, records, usual, unusual)
 
 
 def _cells(part: Part, records: memoryview) -> Iterator[list[list[Any]]]:
+    def usual(at: int) -> tuple[list[list[Any]], int]:
+        return active.cells(records, at, part.with_body, _shown_time)
+
+    def unusual(fields: dict[str, Any]) -> list[list[Any]]:
+        return [_cells_of(fields, part.with_body)]
+
+    return _rows(part, records, usual, unusual)
+
+
+def _rows(
+    part: Part,
+    records: memoryview,
+    usual: Callable[[int], tuple[_Some, int]],
+    unusual: Callable[[dict[str, Any]], _Some],
+) -> Iterator[_Some]:
+    """Rows of all records: `usual` makes those from a place on, and says where it has stopped."""
     at = 0
     while True:
-        some, at = active.cells(records, at, part.with_body, _shown_time)
+        some, at = usual(at)
         yield some
         if at == len(records):
             return
         record = decode_record(records, at)
-        yield [_cells_of(record, part.with_body)]
+        yield unusual(row(record, with_body=part.with_body))
         at += record.total_size
 
 
-def _cells_of(record: Record, with_body: bool) -> list[Any]:
-    fields = row(record, with_body=with_body)
+def _cells_of(fields: dict[str, Any], with_body: bool) -> list[Any]:
     found = [fields[name] for name in _FIELDS]
     found += [shown_time(fields["store_timestamp_ms"]), fields["tags"], fields["keys"]]
     if with_body:

@@ -304,7 +304,7 @@ class QueueBuilder:
         `entry` is the slot's own.
         """
         # without damage in the log nobody knows what it was: then the next one comes twice
-        return self._rows(key, end, (self._lost or entry) * (slot - end))
+        return self._rows(key, end, (self._lost or entry) * (slot - end)) if slot > end else b""
 
     def _rows(self, key: Queue, slot: int, entries: bytes | bytearray) -> bytes:
         return rows_of(self.numbers.number(*key), slot, bytes(entries))
@@ -359,7 +359,7 @@ class QueueBuilder:
         if at is None and end:
             # A file has to begin at a multiple of its size. This one holds the slot before the end.
             at = (end - 1) // files_hold * files_hold
-        if at is not None:  # and where it has come as far, that adds nothing
+        if at is not None and at < end:
             self._fill(key, at, self._lost_at_end(key, known) * (end - at))
 
     def _lost_at_end(self, key: Queue, known: QueueEnd) -> bytes:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from penstock.maintenance import damage_walk, whole_stretches
-from penstock.maintenance.damage_walk import Look
+from penstock.maintenance.damage_walk import Look, Walk
 from penstock.maintenance.repair import plan_repair, repair_store
 from penstock.maintenance.repair_ranges import RangePlan, plan_ranges
 from penstock.maintenance.whole_stretches import Stretch
@@ -217,6 +217,21 @@ def test_a_record_that_its_entry_tells_to_be_another_queue_s_is_walked(
     assert [each.lost for each in expected.ranges] == [[LostMessage("orders", 0, 5)]]
     for window_bytes in (600, ROOMY):
         assert _plan(store.paths, store.config, _look(1, SEGMENT, window_bytes)) == expected
+
+
+def test_of_a_stretch_that_goes_on_past_the_known_end_only_what_is_before_it_is_taken(
+    stopped_store: Callable[..., Any], twelve: list[Record]
+) -> None:
+    store = stopped_store(twelve)
+    starts = store.starts()
+    recovered = replace(store.recover(), log_end=starts[10])
+    seen = []
+    # the first stretch has the queues' first records, and the next one all others of the segment
+    for look in (_nothing, _look(1, SEGMENT, starts[4])):
+        with StoreDirectory(store.paths.root) as opened:
+            walk = Walk(opened, store.config, recovered, ()).run(None, look)
+        seen.append((walk.end, walk.next, walk.ranges, walk.damage))
+    assert seen[0] == seen[1] and seen[0][0] == starts[10]
 
 
 def test_progress_goes_on_by_stretches_and_comes_to_the_log_s_end(

@@ -348,6 +348,22 @@ def test_what_no_topic_can_be_is_refused_and_nothing_changes(
     assert file.read_bytes() == before
 
 
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("message.type", r"does not begin with \+ or -: 'message.type'"),
+        ("+queue.type", r"of this name cannot be changed: queue.type"),
+    ],
+)
+def test_an_attribute_that_is_refused_is_named_as_it_was_given(
+    file: Path, make_config: ConfigMaker, name: str, words: str
+) -> None:
+    admin = opened(file, make_config())
+    answer(admin, CreateTopic(1, "orders", 4))
+    with pytest.raises(InvalidArgument, match=words):
+        answer(admin, UpdateTopic(1, "orders", attributes={name: "FIFO"}))
+
+
 def test_queues_go_only_if_they_end_where_somebody_has_looked(
     file: Path, make_config: ConfigMaker
 ) -> None:

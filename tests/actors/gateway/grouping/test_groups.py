@@ -158,6 +158,19 @@ def test_a_pull_is_answered_by_rocketmqs_table(
         assert (answer.fields["minOffset"], answer.fields["maxOffset"]) == ("0", "3")
 
 
+@pytest.mark.parametrize("offset", [-1, -(1 << 63)])
+def test_a_pull_from_below_0_of_a_queue_without_messages_is_told_of_0(
+    gateway: Any, peer: Any, request: pytest.FixtureRequest, offset: int
+) -> None:
+    name = f"t{abs(hash(request.node.name))}"
+    with Producer(gateway.produce) as producer:
+        producer.create_topic(name, 1)
+    answer = peer().ask(Request.PULL_MESSAGE, pull_fields(name, 0, offset))
+    assert answer.code == Response.PULL_OFFSET_MOVED, answer.remark
+    fields = {"nextBeginOffset": "0", "minOffset": "0", "maxOffset": "0"}
+    assert answer.fields.items() >= fields.items()
+
+
 @pytest.mark.parametrize(
     ("changes", "code"),
     [
