@@ -118,6 +118,7 @@ class GroupConsumer(GroupMember, GroupControl):
                 return None
 
     async def __aiter__(self) -> AsyncIterator[GroupMessage]:
+        self._live()
         with stop_signals(self.stop):
             while (handful := await self._next(self._pace.most, None)) is not None:
                 handed_out, place = self._iterate(handful), handful.start
@@ -215,6 +216,7 @@ class GroupConsumer(GroupMember, GroupControl):
     ) -> Sequence[GroupMessage]:
         """Up to `most` messages of one queue; empty after the timeout, or when stopped."""
         check_at_least("most", most, 1)
+        self._live()
         handful = await self._next(most, check_timeout(timeout))
         return () if handful is None else self._keep(handful)
 
@@ -229,6 +231,7 @@ class GroupConsumer(GroupMember, GroupControl):
 
         check_at_least("most", most, 1)
         made = Columns(columns, self._max_body_bytes)
+        self._live()
         return self._keep_rows(await self._next(most, check_timeout(timeout)), made)
 
     async def commit(self, timeout: float | None = 10.0) -> None:
@@ -238,7 +241,7 @@ class GroupConsumer(GroupMember, GroupControl):
         Raises BrokerTimeout, StoreUnavailable.
         """
         seconds = check_timeout(timeout)
-        loop = self.loop
+        loop = self._live()
         await self._settle_blocks()
         with loop.lock:
             answered = self._begin_commit()

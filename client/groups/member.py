@@ -137,7 +137,8 @@ class GroupMember:
         return self._loop
 
     def _open(self) -> MemberLoop:
-        """Join, the first time. May block. Raises ConnectError, StoreUnavailable, StoreDamaged."""
+        """Join, the first time. May block. Raises ConnectError, StoreUnavailable (closed, too),
+        StoreDamaged."""
         if os.getpid() != self._pid:
             raise StoreUnavailable(
                 "the consumer belongs to another process",
@@ -152,7 +153,16 @@ class GroupMember:
                 self._loop.start()
                 if self._stopping:  # meanwhile: whoever has said so saw no loop
                     self._loop.begin_to_leave()
-            return self._loop
+                return self._loop
+        return self._live()
+
+    def _live(self) -> MemberLoop:
+        """The member's thread. Raises StoreUnavailable when it is told to end: what it is asked
+        for from then on would not be done, and nobody would hear of it."""
+        loop = self.loop
+        if loop.closing:
+            self._refuse()
+        return loop
 
     def _block_producer(self) -> BlockProducer:
         return BlockProducer(**self._producer_arguments()())

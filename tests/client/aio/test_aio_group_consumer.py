@@ -17,7 +17,7 @@ import pytest
 from penstock.client import Producer
 from penstock.client.aio import GroupConsumer
 from penstock.client.aio.connection import Connection
-from penstock.shared.errors import InvalidArgument
+from penstock.shared.errors import InvalidArgument, StoreUnavailable
 
 WAIT_S = 60
 # Members in coroutines, of which each is in the middle of a message until standard input ends.
@@ -273,6 +273,27 @@ def test_by_hand(broker: Any, topic: str) -> None:
     first = asyncio.run(main(10))
     assert len(first) >= 10
     assert sorted(first + asyncio.run(main(20 - len(first))), key=int) == numbers()
+
+
+def test_one_that_was_closed_says_so_whatever_it_is_asked_for(broker: Any, topic: str) -> None:
+    async def main() -> None:
+        consumer = GroupConsumer(store=broker.store, group=topic, topics=topic, start="first")
+        async with consumer:
+            assert await consumer.poll(WAIT_S, most=5)
+        with pytest.raises(StoreUnavailable, match="the consumer is closed"):
+            await consumer.poll(0)
+        with pytest.raises(StoreUnavailable, match="the consumer is closed"):
+            await consumer.poll_arrow(0)
+        with pytest.raises(StoreUnavailable, match="the consumer is closed"):
+            await consumer.commit(0)
+        with pytest.raises(StoreUnavailable, match="the consumer is closed"):
+            async for _ in consumer:
+                pass
+        with pytest.raises(StoreUnavailable, match="the consumer is closed"):
+            consumer.seek(topic, 0, 0)
+        await consumer.close()
+
+    asyncio.run(main())
 
 
 def test_a_loop_that_is_blocked_keeps_its_membership(broker: Any, topic: str) -> None:

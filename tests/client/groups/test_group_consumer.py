@@ -572,6 +572,29 @@ def test_what_is_wrong_is_told_before_anybody_is_asked(broker: Any) -> None:
         closed.poll(0)
 
 
+def test_one_that_was_closed_says_so_whatever_it_is_asked_for(broker: Any, topic: str) -> None:
+    with GroupConsumer(store=broker.store, group=topic, topics=topic, start="first") as consumer:
+        take(consumer, 1)
+    asked: tuple[Callable[[], object], ...] = (
+        lambda: consumer.poll(0),
+        lambda: consumer.poll_arrow(0),
+        lambda: consumer.commit(0),
+        lambda: consumer.seek(topic, 0, 0),
+        consumer.pause,
+        consumer.resume,
+        lambda: consumer.assign({topic: [0]}),
+        lambda: list(consumer),
+        lambda: consumer.run(print),
+        consumer.exactly_once,
+    )
+    for ask in asked:
+        with pytest.raises(StoreUnavailable, match="the consumer is closed"):
+            ask()
+    consumer.close()
+    # how far it came can be asked still
+    assert consumer.assignment is not None and consumer.committed is not None
+
+
 def test_a_coordinator_that_dies_is_waited_for(broker_in: Any, tmp_path: Path) -> None:
     broker = broker_in(tmp_path)
     with Producer(store=broker.store) as producer:
