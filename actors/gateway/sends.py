@@ -112,6 +112,8 @@ class Sends:
         if is_group_topic(fields.topic) and self._topics.get(fields.topic) is None:
             group = fields.topic.rpartition("%")[2]
             raise GroupNotFound("there is no consumer group of this name", group)
+        if self._topics.get(fields.topic) is None and not self._topics.begets(fields.default_topic):
+            raise self._topics.not_found(fields.topic)
         fields = with_dead_letters(fields)
 
         def put(config: TopicConfig) -> None:

@@ -80,6 +80,14 @@ class TopicTable:
             found[TEMPLATE_TOPIC] = TopicConfig(queues, queues, PERM_DEFAULT | PERM_INHERIT)
         return found
 
+    def begets(self, template: str) -> bool:
+        """Whether a topic is made by its first message whose sender names this one as its template.
+        RocketMQ's clients name TBW102, unless they are told another."""
+        if template == TEMPLATE_TOPIC:
+            return True  # where none is to be made the writer says so, and what to do
+        found = self.get(template)
+        return found is not None and bool(found.perm & PERM_INHERIT)
+
     def known(self, topic: str) -> TopicConfig:
         """All that is set of a topic. Raises TopicNotFound."""
         found = self._topics.get(topic)

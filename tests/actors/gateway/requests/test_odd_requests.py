@@ -286,3 +286,32 @@ def test_one_request_asks_for_no_more_than_others_can_wait_for(watcher: Any, pee
     raw = frame(Request.LOCK_BATCH_MQ, {}, json.dumps(wanted).encode(), False)
     answer = answer_to(asker, raw)
     assert answer.code == Response.INVALID_PARAMETER, answer.remark
+
+
+def test_a_topic_is_made_by_a_template_that_may_be_inherited_and_by_no_other(peer: Any) -> None:
+    asker = peer()
+    for topic, perm in (("ordinary", 6), ("heritable", 7)):
+        made = {
+            "topic": topic, "defaultTopic": "TBW102", "readQueueNums": 1, "writeQueueNums": 1,
+            "perm": perm, "topicFilterType": "SINGLE_TAG", "topicSysFlag": 0, "order": "false",
+        }  # fmt: skip
+        answer = answer_to(asker, frame(Request.UPDATE_AND_CREATE_TOPIC, made, b"", False))
+        assert answer.code == Response.SUCCESS, answer.remark
+    usual = {
+        "producerGroup": "PG", "defaultTopicQueueNums": 1, "queueId": 0, "sysFlag": 0,
+        "bornTimestamp": 0, "flag": 0, "properties": "",
+    }  # fmt: skip
+    for template, code in (
+        ("", Response.TOPIC_NOT_EXIST),
+        ("nowhere", Response.TOPIC_NOT_EXIST),
+        ("ordinary", Response.TOPIC_NOT_EXIST),
+        ("heritable", Response.SUCCESS),
+    ):
+        topic = f"by-{template}"
+        said = usual | {"topic": topic, "defaultTopic": template}
+        answer = answer_to(asker, frame(Request.SEND_MESSAGE, said, b"x", False))
+        assert answer.code == code, (template, answer.remark)
+        # what is there needs no template
+        said["topic"] = "heritable"
+        answer = answer_to(asker, frame(Request.SEND_MESSAGE, said, b"x", False))
+        assert answer.code == Response.SUCCESS, answer.remark
