@@ -61,6 +61,7 @@ def test_the_names_of_the_client_are_in_penstock_too_and_are_the_same_objects() 
         assert getattr(penstock, name) is getattr(penstock.client, name)
         assert name in dir(penstock)
     assert {*penstock.__all__} <= {*dir(penstock)}
+    assert len(dir(penstock.client)) == len({*dir(penstock.client)})
     assert not hasattr(penstock, "Nothing")
 
 
