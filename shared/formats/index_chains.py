@@ -1,7 +1,10 @@
 """One hash index file: where is the message with this key? Pure functions on arrays.
 
 The layout is drawn in index_layout.py. RocketMQ puts keys one by one; here a batch of them is
-linked at once, and tests compare the bytes with those of one put after the other.
+linked at once, and tests compare the bytes with those of one put after the other. A put writes in
+the order items, slots, header: a reader may walk a chain meanwhile, so an item is whole before a
+slot leads to it; a crash before the header leaves items that do not count, and the same put puts
+the same items to the same places.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from penstock.shared.formats.index_layout import ITEM, SLOT_BYTES, Geometry, IndexHeader
+from penstock.shared.formats.index_layout import ITEM, SLOT_BYTES, IndexHeader
 from penstock.shared.formats.java_hash import string_hashes
 
 # Big-endian as on disk, so that arrays of these are the file's bytes.
@@ -22,17 +25,16 @@ SLOT_DTYPE = np.dtype(">i4")
 assert ITEM.size == ITEM_DTYPE.itemsize and SLOT_DTYPE.itemsize == SLOT_BYTES
 
 Ints = npt.NDArray[np.int64]
+Slots = npt.NDArray[np.signedinteger]
 
-# Up to this many keys are put faster one by one: numpy's calls have a fixed cost.
-FEW = 16
 _MAX_INT = 0x7FFFFFFF
 
 
 class Entries(NamedTuple):
     """What goes into the index, a row for each key, in log order.
 
-    `hashes` as `key_hashes` makes them, `offsets` of the records in the log, store times in ms. A
-    record with several keys has as many rows, side by side.
+    `hashes` as `key_hashes` makes them, `offsets` of the records in the log, store times in ms;
+    each is contiguous. A record with several keys has as many rows, side by side.
     """
 
     hashes: Ints
@@ -84,20 +86,6 @@ class KeyBatch:
         )
 
 
-class Put(NamedTuple):
-    """What a put of some entries changes in a file, in the order in which it is to be written.
-
-    A reader may walk a chain meanwhile, so an item is complete before its slot names it. The header
-    comes last: a crash before it leaves items that do not count, and the same put puts the same
-    items to the same places.
-    """
-
-    items: npt.NDArray[np.void]
-    slots: Ints
-    newest: Ints  # the numbers for these slots
-    header: IndexHeader
-
-
 def index_keys(topic: bytes, unique_key: bytes, keys: bytes) -> list[bytes]:
     """The texts that a record is found by: its unique key, then each word of its keys."""
     found = [topic + b"#" + unique_key] if unique_key else []
@@ -116,85 +104,41 @@ def key_hashes(texts: Sequence[bytes]) -> Ints:
     return codes
 
 
-def put(
-    header: IndexHeader, slots: npt.NDArray[np.signedinteger], geometry: Geometry, new: Entries
-) -> Put:
-    """Link entries into a file that has room for them all; nothing is written.
-
-    The result is that of RocketMQ's one put after the other. `slots` are all slots of the file.
-    `new` has a row at least. Whether there is room the caller has to know: this does not look.
-    """
-    count, first = len(new.hashes), header.next_item
-    stored_ms, offsets = (int(new.stored_ms[0]), int(new.stored_ms[-1])), new.offsets
-    begin_ms = stored_ms[0] if first == 1 else header.begin_timestamp_ms
-    link = _link_few if count <= FEW else _link_many
-    items, targets, newest = link(header, slots, geometry, new, begin_ms)
-    return Put(
-        items,
-        targets,
-        newest,
-        IndexHeader(
-            begin_ms,
-            stored_ms[1],
-            int(offsets[0]) if first == 1 else header.begin_offset,
-            int(offsets[-1]),
-            # RocketMQ counts the puts that found their slot empty, and that is what 0 says here
-            header.slots_in_use + int(np.count_nonzero(items["previous"] == 0)),
-            first + count,
-        ),
+def counted(header: IndexHeader, new: Entries, empty: int) -> IndexHeader:
+    """The header after these entries, of which `empty` found their slot empty. RocketMQ counts
+    those puts, and no slots. `new` has a row at least."""
+    is_first = header.next_item == 1
+    return IndexHeader(
+        int(new.stored_ms[0]) if is_first else header.begin_timestamp_ms,
+        int(new.stored_ms[-1]),
+        int(new.offsets[0]) if is_first else header.begin_offset,
+        int(new.offsets[-1]),
+        header.slots_in_use + empty,
+        header.next_item + len(new.hashes),
     )
 
 
-_Linked = tuple[npt.NDArray[np.void], Ints, Ints]
+# --- the twin of what is compiled: see loops.active ---
 
 
-def _link_few(
-    header: IndexHeader,
-    slots: npt.NDArray[np.signedinteger],
-    geometry: Geometry,
-    new: Entries,
+def link_entries(
+    slots: Slots,
+    hashes: Ints,
+    offsets: Ints,
+    stored_ms: Ints,
+    first: int,
     begin_ms: int,
-) -> _Linked:
-    """One after the other: for some messages a second, whose consumers wait for this.
+    since_ms: int,
+) -> tuple[bytes, int]:
+    """The items of entries whose first is item number `first`, and how many found their slot empty.
 
-    `newest` stands for the slots that these entries have changed, because `slots` is not written.
+    The result is that of RocketMQ's one put after the other. `slots` are all slots of the file,
+    which are not written. Store times count from `begin_ms`, and item 1's from `since_ms`. Whether
+    there is room the caller has to know: this does not look.
     """
-    newest: dict[int, int] = {}
-    items = bytearray()
-    rows = zip(new.hashes.tolist(), new.offsets.tolist(), new.stored_ms.tolist(), strict=True)
-    for number, (code, offset, stored_ms) in enumerate(rows, header.next_item):
-        slot = code % geometry.slots
-        before = newest.get(slot)
-        if before is None:
-            before = int(slots[slot])
-            # A slot may hold anything after a crash. What is not an item of this file counts as
-            # empty, or a chain would lead out of it or in a circle. An item may name itself, as
-            # RocketMQ lets it; a query stops at an item that does not name an older one.
-            before = before if 0 < before <= number else 0
-        # Item 1 is what sets the begin time, but RocketMQ takes its seconds from the time that the
-        # file inherited from its predecessor.
-        since_ms = header.begin_timestamp_ms if number == 1 else begin_ms
-        seconds = min(max((stored_ms - since_ms) // 1000, 0), _MAX_INT) if since_ms > 0 else 0
-        items += ITEM.pack(code, offset, seconds, before)
-        newest[slot] = number
-    return (
-        np.frombuffer(items, ITEM_DTYPE),
-        np.array(list(newest), np.int64),
-        np.array(list(newest.values()), np.int64),
-    )
-
-
-def _link_many(
-    header: IndexHeader,
-    slots: npt.NDArray[np.signedinteger],
-    geometry: Geometry,
-    new: Entries,
-    begin_ms: int,
-) -> _Linked:
-    """All at once: sorted by slot, each item's predecessor is the one before it, or the slot's."""
-    count, first = len(new.hashes), header.next_item
+    count = len(hashes)
     numbers = np.arange(first, first + count)
-    targets = new.hashes % geometry.slots
+    targets = hashes % len(slots)
     # Packed into one integer, so one sort brings equal slots together, each in the order of items.
     order = np.sort(targets << 32 | np.arange(count)) & 0xFFFFFFFF
     ordered = targets[order]
@@ -203,19 +147,29 @@ def _link_many(
     before = np.empty(count, np.int64)
     before[1:] = numbers[order[:-1]]
     found = slots[ordered[is_first]].astype(np.int64)
+    # A slot may hold anything after a crash. What is not an item of this file counts as empty, or a
+    # chain would lead out of it or in a circle. An item may name itself, as RocketMQ lets it; a
+    # query stops at an item that does not name an older one.
     found[(found < 0) | (found > numbers[order[is_first]])] = 0
     before[is_first] = found
 
     # Items stay in log order; only what they name was found in the order of slots.
     items = np.zeros(count, ITEM_DTYPE)
-    items["hash"], items["offset"] = new.hashes, new.offsets
+    items["hash"], items["offset"] = hashes, offsets
     items["previous"][order] = before
-    items["seconds"] = _seconds(new.stored_ms, begin_ms)
+    items["seconds"] = _seconds(stored_ms, begin_ms)
     if first == 1:
-        items["seconds"][0] = _seconds(new.stored_ms[:1], header.begin_timestamp_ms)[0]
-    # A slot gets the last of its items: the others are reached from there.
-    is_last = np.concatenate((is_first[1:], [True]))
-    return items, ordered[is_last], numbers[order[is_last]]
+        # Item 1 is what sets the begin time, but RocketMQ takes its seconds from the time that the
+        # file inherited from its predecessor.
+        items["seconds"][0] = _seconds(stored_ms[:1], since_ms)[0]
+    return items.tobytes(), int(np.count_nonzero(before == 0))
+
+
+def move_slots(slots: Slots, hashes: Ints, first: int) -> None:
+    """Have each slot lead to the last of its items, the first of which is number `first`: the
+    others are reached from there. After the items: a reader may walk a chain meanwhile."""
+    # of a slot that comes twice numpy stores the last number
+    slots[hashes % len(slots)] = np.arange(first, first + len(hashes))
 
 
 def _seconds(stored_ms: Ints, begin_ms: int) -> Ints:

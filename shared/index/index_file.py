@@ -29,9 +29,10 @@ from penstock.shared.files.durable import (
     write_at,
     zero_from,
 )
-from penstock.shared.formats.index_chains import ITEM_DTYPE, SLOT_DTYPE, Entries, put
+from penstock.shared.formats.index_chains import ITEM_DTYPE, SLOT_DTYPE, Entries, counted
 from penstock.shared.formats.index_layout import HEADER, Geometry, IndexHeader, decode_header
 from penstock.shared.index.directory import NAME_DIGITS, check_index_size, index_files
+from penstock.shared.loops.active import link_entries, move_slots
 
 # Items that are taken into memory at once.
 _PIECE = 1 << 18
@@ -85,13 +86,16 @@ class IndexFile:
         In the order in which a crash may end it: items that no slot leads to are found by nobody,
         and slots that lead past what the header counts are turned back by `cut`.
         """
-        change = put(header, self.slots, self.geometry, new)
-        write_at(self.handle, change.items.view(np.uint8).data, self._at(header.next_item))
+        first, since_ms = header.next_item, header.begin_timestamp_ms
+        begin_ms = int(new.stored_ms[0]) if first == 1 else since_ms
+        items, empty = link_entries(self.slots, *new, first, begin_ms, since_ms)
+        write_at(self.handle, items, self._at(first))
         crash_point("index.after_items")
-        self.slots[change.slots] = change.newest
+        move_slots(self.slots, new.hashes, first)
         crash_point("index.after_slots")
-        self.write_header(change.header)
-        return change.header
+        header = counted(header, new, empty)
+        self.write_header(header)
+        return header
 
     def write_header(self, header: IndexHeader) -> None:
         """The commit point of a put and of a cut: one write of 40 bytes. Not synced."""

@@ -39,9 +39,11 @@ __all__ = [
     "has_message",
     "json_lines",
     "join_properties",
+    "link_entries",
     "log_ranges",
     "messages",
     "move_ends",
+    "move_slots",
     "part_starts",
     "properties_of",
     "put_entries",
@@ -54,7 +56,7 @@ __all__ = [
 
 # Raised with every change of what the compiled module and its twin take, give or mean: an editable
 # install goes on with the module that it has compiled until somebody installs again.
-INTERFACE = 27
+INTERFACE = 28
 # "" and "0" are as if it were not set. It is read once, and inherited by the actors.
 VARIABLE = "PENSTOCK_PURE"
 
@@ -103,7 +105,7 @@ if why_pure:
     from penstock.shared.loops.pure.sends import FrameOfRuns, FrameRun, KeyNumbers, Outcome
     from penstock.shared.loops.pure.serving import drop_parts, has_message
     from penstock.shared.loops.pure.timers import delayed_copies, timer_entries
-    from penstock.shared.loops.pure.walk import dispatch, record_starts
+    from penstock.shared.loops.pure.walk import dispatch, link_entries, move_slots, record_starts
 else:
     # Unpickling names a function of the twin, wherever the message was pickled.
     from penstock.shared.loops import pure as _pure
@@ -134,9 +136,11 @@ else:
         has_message,
         join_properties,
         json_lines,
+        link_entries,
         log_ranges,
         messages,
         move_ends,
+        move_slots,
         part_starts,
         properties_of,
         put_entries,

@@ -18,8 +18,14 @@ from hypothesis import strategies as st
 
 from penstock.maintenance.verify_loops import pure
 from penstock.maintenance.verify_loops.pure import BODY, OWN, ROW_NUMBERS, Checked
-from penstock.shared.formats.index_chains import SLOT_DTYPE, Entries, index_keys, key_hashes, put
-from penstock.shared.formats.index_layout import Geometry, IndexHeader
+from penstock.shared.formats.index_chains import (
+    ITEM_DTYPE,
+    SLOT_DTYPE,
+    index_keys,
+    key_hashes,
+    link_entries,
+    move_slots,
+)
 from penstock.shared.formats.record import Record, encode_record, pack_host
 from penstock.shared.formats.record_check import Kind, examine
 from penstock.shared.formats.record_crc import (
@@ -207,16 +213,14 @@ def test_keys_that_differ_in_some_digits_have_hashes_of_their_own() -> None:
 
 @given(st.lists(st.integers(0, 2**31 - 1) | st.integers(0, 20), max_size=90), st.integers(1, 9))
 def test_chains_are_those_of_the_index(hashes: list[int], slot_count: int) -> None:
-    geometry, header = Geometry(slot_count, 1000), IndexHeader()
     slots, own = np.zeros(slot_count, SLOT_DTYPE), array("i", bytes(4 * slot_count))
     twins = array("i", own)
     compiled = pytest.importorskip("penstock.maintenance.verify_loops.compiled")
     for start in range(0, len(hashes), 40):
         some = np.array(hashes[start : start + 40], np.int64)
-        change = put(header, slots, geometry, Entries(some, some, some))
-        slots[change.slots], header = change.newest, change.header
-        raw = change.items.tobytes()
-        expected = change.items["previous"].tolist()
+        raw, _ = link_entries(slots, some, some, some, start + 1, 0, 0)
+        move_slots(slots, some, start + 1)
+        expected = np.frombuffer(raw, ITEM_DTYPE)["previous"].tolist()
         assert np.frombuffer(pure.chain(raw, start + 1, twins), np.int32).tolist() == expected
         assert np.frombuffer(compiled.chain(raw, start + 1, own), np.int32).tolist() == expected
     assert own.tolist() == twins.tolist() == slots.tolist()

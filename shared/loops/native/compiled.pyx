@@ -22,7 +22,7 @@ from libc.string cimport memchr, memcmp, memcpy, memset
 
 from penstock.shared.loops import forms, pure
 
-INTERFACE = 27
+INTERFACE = 28
 
 cdef extern from "crc.h" nogil:
     void crc_begin(int portable)
@@ -65,6 +65,7 @@ include "keys.pxi"
 include "queue_numbers.pxi"
 include "queues.pxi"
 include "walk.pxi"
+include "chains.pxi"
 include "numbers.pxi"
 include "parcels.pxi"
 include "rows.pxi"

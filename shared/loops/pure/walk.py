@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.shared.formats.delay_levels import DELAY_LEVELS_MS, SCHEDULE_TOPIC_RAW, due_ms
 from penstock.shared.formats.properties import KEYS, TAGS, UNIQ_KEY, find_property
@@ -48,7 +48,7 @@ from penstock.shared.loops.forms import ROW, Dispatched
 from penstock.shared.loops.pure.queues import QueueNumbers
 
 if TYPE_CHECKING:
-    from penstock.shared.formats.index_chains import KeyBatch
+    from penstock.shared.formats.index_chains import Ints, KeyBatch, Slots
 
 # the last field of either stands there where the hosts are IPv4
 _WALK_HEAD = fields_at(
@@ -213,6 +213,19 @@ def _key_batch() -> KeyBatch:
     from penstock.shared.formats.index_chains import KeyBatch
 
     return KeyBatch()
+
+
+def link_entries(slots: Slots, *entries: Any) -> tuple[bytes, int]:
+    """As `index_chains` has it, which brings numpy as well."""
+    from penstock.shared.formats import index_chains
+
+    return index_chains.link_entries(slots, *entries)
+
+
+def move_slots(slots: Slots, hashes: Ints, first: int) -> None:
+    from penstock.shared.formats import index_chains
+
+    index_chains.move_slots(slots, hashes, first)
 
 
 def record_starts(buffer: bytes | memoryview, position: int, checksum: Checksum) -> list[int]:

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import struct
+from types import ModuleType
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.shared.formats import index_chains
 from penstock.shared.formats.index_chains import (
     SLOT_DTYPE,
     Entries,
     KeyBatch,
+    counted,
     index_keys,
     key_hashes,
-    put,
 )
 from penstock.shared.formats.index_layout import Geometry, IndexHeader, decode_header
+from penstock.shared.loops import active
+
+FORMS = [index_chains] if active.why_pure else [active, index_chains]
 
 ST = 1700000001456
 GOLDEN = """
@@ -67,28 +72,33 @@ class Model:
 class File:
     """A file of the codec's, in memory."""
 
-    def __init__(self, geometry: Geometry, header: IndexHeader, raw: bytes = b"") -> None:
-        self.raw = bytearray(raw or bytes(geometry.file_bytes))
+    def __init__(self, form: ModuleType, geometry: Geometry, header: IndexHeader) -> None:
+        self.form = form
+        self.raw = bytearray(geometry.file_bytes)
         self.geometry = geometry
         self.header = header
 
     def put(self, new: Entries) -> None:
         slots = np.frombuffer(self.raw, SLOT_DTYPE, self.geometry.slots, 40)
-        change = put(self.header, slots, self.geometry, new)
-        at = self.geometry.item_at(self.header.next_item)
-        self.raw[at : at + change.items.nbytes] = change.items.tobytes()
-        slots[change.slots] = change.newest
+        first, since_ms = self.header.next_item, self.header.begin_timestamp_ms
+        begin_ms = int(new.stored_ms[0]) if first == 1 else since_ms
+        before = bytes(self.raw)
+        items, empty = self.form.link_entries(slots, *new, first, begin_ms, since_ms)
+        assert self.raw == before, "an item is written before a slot leads to it"
+        at = self.geometry.item_at(first)
+        self.raw[at : at + len(items)] = items
+        self.form.move_slots(slots, new.hashes, first)
         del slots
-        self.header = change.header
-        self.raw[:40] = change.header.encode()
+        self.header = counted(self.header, new, empty)
+        self.raw[:40] = self.header.encode()
 
 
 def _entries(rows: list[tuple[int, int, int]]) -> Entries:
-    columns = np.array(rows, np.int64).reshape(-1, 3).T
-    return Entries(columns[0], columns[1], columns[2])
+    return Entries(*(np.array(column, np.int64) for column in zip(*rows, strict=True)))
 
 
-def test_the_golden_file_is_written_byte_for_byte() -> None:
+@pytest.mark.parametrize("form", FORMS)
+def test_the_golden_file_is_written_byte_for_byte(form: ModuleType) -> None:
     batch = KeyBatch()
     for key, offset, stored_ms in (
         (b"k1", 0, ST),
@@ -97,7 +107,7 @@ def test_the_golden_file_is_written_byte_for_byte() -> None:
         (b"Engnocb", 410, ST - 5000),
     ):
         batch.add(b"orders", key, b"", offset, stored_ms)
-    file = File(Geometry(10, 8), IndexHeader())
+    file = File(form, Geometry(10, 8), IndexHeader())
     file.put(batch.entries())
     golden = bytes.fromhex(GOLDEN)
     assert file.raw == golden.ljust(40 + 40 + 160, b"\0")
@@ -121,17 +131,27 @@ times = st.integers(ST - 5000, ST + 9000) | st.sampled_from([0, -1, 2**62, -(2**
 rows = st.lists(st.tuples(codes, st.integers(0, 2**40), times), min_size=1, max_size=40)
 
 
-@given(rows, st.integers(1, 9), st.integers(2, 12), st.lists(st.integers(1, 9), min_size=1))
+@pytest.mark.parametrize("form", FORMS)
+@given(
+    puts=rows,
+    slots=st.integers(1, 9),
+    items=st.integers(2, 60),
+    sizes=st.lists(st.integers(1, 40), min_size=1),
+)
 def test_batches_make_the_same_files_as_one_put_after_the_other(
-    puts: list[tuple[int, int, int]], slots: int, items: int, sizes: list[int]
+    form: ModuleType,
+    puts: list[tuple[int, int, int]],
+    slots: int,
+    items: int,
+    sizes: list[int],
 ) -> None:
     geometry = Geometry(slots, items)
-    model, file = Model(geometry), File(geometry, IndexHeader())
+    model, file = Model(geometry), File(form, geometry, IndexHeader())
     done = 0
     for size in sizes * len(puts):
         if model.is_full:
             model = Model(geometry, before=model)
-            file = File(geometry, file.header.successor())
+            file = File(form, geometry, file.header.successor())
         count = min(size, items - file.header.next_item)
         part = puts[done : done + count]
         if not part:
@@ -143,12 +163,13 @@ def test_batches_make_the_same_files_as_one_put_after_the_other(
         assert file.raw == model.raw
 
 
-@given(rows, st.lists(st.integers(-3, 60), min_size=5, max_size=5))
+@pytest.mark.parametrize("form", FORMS)
+@given(puts=rows, nonsense=st.lists(st.integers(-3, 60), min_size=5, max_size=5))
 def test_slots_that_hold_nonsense_count_as_empty_where_rocketmq_says_so(
-    puts: list[tuple[int, int, int]], nonsense: list[int]
+    form: ModuleType, puts: list[tuple[int, int, int]], nonsense: list[int]
 ) -> None:
     geometry = Geometry(5, 50)
-    model, file = Model(geometry), File(geometry, IndexHeader())
+    model, file = Model(geometry), File(form, geometry, IndexHeader())
     for made in (model, file):
         struct.pack_into(">5i", made.raw, 40, *nonsense)
     for row in puts:
@@ -157,10 +178,45 @@ def test_slots_that_hold_nonsense_count_as_empty_where_rocketmq_says_so(
     assert file.raw == model.raw
 
 
+@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize(("begin", "seconds"), [(0, 0), (ST - 4500, 4), (ST + 4500, 0)])
-def test_item_1_counts_its_seconds_from_what_the_file_began_with(begin: int, seconds: int) -> None:
-    file = File(Geometry(5, 9), IndexHeader(begin, begin, 7, 7))
+def test_item_1_counts_its_seconds_from_what_the_file_began_with(
+    form: ModuleType, begin: int, seconds: int
+) -> None:
+    file = File(form, Geometry(5, 9), IndexHeader(begin, begin, 7, 7))
     file.put(_entries([(1, 100, ST), (2, 200, ST + 1000)]))
     at = file.geometry.item_at(1)
     assert struct.unpack_from(">iqiiiqii", file.raw, at) == (1, 100, seconds, 0, 2, 200, 1, 0)
     assert file.header.begin_timestamp_ms == ST and file.header.begin_offset == 100
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_many_entries_of_many_slots_are_those_of_one_put_after_the_other(form: ModuleType) -> None:
+    """As many as a turn of the reput has, more than a small table's places."""
+    geometry = Geometry(997, 6000)
+    model, file = Model(geometry), File(form, geometry, IndexHeader())
+    codes = np.random.default_rng(5).integers(0, 2**31 - 1, 5000).tolist()
+    puts = [(code, 300 * number, ST + 7 * number) for number, code in enumerate(codes)]
+    for row in puts:
+        model.put(*row)
+    for start, stop in ((0, 1), (1, 1200), (1200, 5000)):
+        file.put(_entries(puts[start:stop]))
+    assert file.raw == model.raw
+
+
+@pytest.mark.skipif(bool(active.why_pure), reason="the loops are not compiled")
+@pytest.mark.parametrize(("slots", "first"), [(0, 1), (5, 0), (5, -1), (5, 2**31 - 3)])
+def test_compiled_loops_store_nothing_where_no_slot_or_no_number_is_left(
+    slots: int, first: int
+) -> None:
+    held, new = np.zeros(slots, SLOT_DTYPE), _entries([(1, 0, ST), (2, 9, ST), (3, 9, ST)])
+    with pytest.raises(ValueError, match="numbers its items"):
+        active.link_entries(held, *new, first, ST, ST)
+    with pytest.raises(ValueError, match="numbers its items"):
+        active.move_slots(held, new.hashes, first)
+    with pytest.raises(ValueError, match="a hash, an offset and a time"):
+        active.link_entries(np.zeros(5, SLOT_DTYPE), new.hashes, new.offsets[1:], *new[2:], 1, 1, 1)
+    with pytest.raises((ValueError, BufferError)):
+        held.flags.writeable = False
+        active.move_slots(held, new.hashes, 1)
+    assert not held.any()

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.shared.errors import StoreDamaged
-from penstock.shared.formats.index_chains import Entries, put
+from penstock.shared.formats.index_chains import Entries, link_entries, move_slots
 from penstock.shared.formats.index_layout import Geometry, IndexHeader, decode_header
 from penstock.shared.index.directory import index_files
 from penstock.shared.index.index_file import IndexFile, IndexFiles
@@ -26,8 +26,7 @@ Row = tuple[int, int, int]
 
 
 def _entries(rows: list[Row]) -> Entries:
-    columns = np.array(rows, np.int64).reshape(-1, 3).T
-    return Entries(columns[0], columns[1], columns[2])
+    return Entries(*(np.array(column, np.int64) for column in zip(*rows, strict=True)))
 
 
 def _rows(codes: list[int]) -> list[Row]:
@@ -142,11 +141,12 @@ def test_a_put_that_was_killed_before_its_header_is_forgotten(
 
 
 def _put_without_header(file: IndexFile, rows: list[Row], stage: str) -> None:
-    change = put(file.header, file.slots, file.geometry, _entries(rows))
-    os.pwrite(file.handle, change.items.tobytes(), file.geometry.item_at(file.header.next_item))
+    entries, first = _entries(rows), file.header.next_item
+    begin_ms = file.header.begin_timestamp_ms
+    items, _ = link_entries(file.slots, *entries, first, begin_ms, begin_ms)
+    os.pwrite(file.handle, items, file.geometry.item_at(first))
     if stage == "slots":
-        half = len(change.slots) // 2 + 1
-        file.slots[change.slots[:half]] = change.newest[:half]
+        move_slots(file.slots, entries.hashes[: len(rows) // 2 + 1], first)
     file.close()
 
 

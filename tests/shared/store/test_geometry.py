@@ -23,7 +23,13 @@ from penstock.shared.config import Config
 from penstock.shared.config_sources import load_config
 from penstock.shared.errors import ConfigError, StoreDamaged
 from penstock.shared.files.segments import segment_bases
-from penstock.shared.formats.index_chains import SLOT_DTYPE, Entries, put
+from penstock.shared.formats.index_chains import (
+    SLOT_DTYPE,
+    Entries,
+    counted,
+    link_entries,
+    move_slots,
+)
 from penstock.shared.formats.index_layout import HEADER, Geometry, IndexHeader
 from penstock.shared.formats.properties import encode_properties
 from penstock.shared.formats.queue_entry import ENTRY
@@ -64,11 +70,10 @@ def _index_file(path: Path, size: Geometry, hashes: list[int], gaps: list[int]) 
         offsets = np.cumsum(np.array(gaps, np.int64))
         entries = Entries(np.array(hashes, np.int64), offsets, offsets + 1_700_000_000_000)
         slots = np.zeros(size.slots, SLOT_DTYPE)
-        change = put(IndexHeader(), slots, size, entries)
-        slots[change.slots] = change.newest
-        raw[:40] = change.header.encode()
+        items, empty = link_entries(slots, *entries, 1, int(entries.stored_ms[0]), 0)
+        move_slots(slots, entries.hashes, 1)
+        raw[:40] = counted(IndexHeader(), entries, empty).encode()
         raw[40 : size.table_bytes] = slots.tobytes()
-        items = change.items.tobytes()
         raw[size.item_at(1) : size.item_at(1) + len(items)] = items
     path.write_bytes(raw)
 
