@@ -1,4 +1,4 @@
-"""A stop that is killed half way: what it leaves is a store that the next start takes."""
+"""What a stop leaves: a clean store, or one that the next start recovers, also if it is killed."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from penstock.shared.clock import ManualClock
@@ -13,6 +14,7 @@ from penstock.shared.config import Config
 from penstock.shared.files.durable import make_directory, make_file
 from penstock.shared.files.segments import segment_bases
 from penstock.shared.layout import StorePaths, segment_name
+from penstock.shared.memory.run_directory import remove_run_directory
 from penstock.shared.recovery import close_store as store_stop
 from penstock.shared.recovery.close_store import close_store
 from penstock.shared.recovery.open_store import OpenStore, open_store
@@ -63,3 +65,34 @@ def test_a_stop_killed_among_empty_segments_leaves_a_log_without_a_hole(
     assert close_store(again, config)
     assert segment_bases(paths.commit_log, size) == [0]
     _release(again)
+
+
+@pytest.mark.parametrize("late", ["", "committed", "flushed", "dispatched", "flush_error"])
+def test_a_store_is_clean_where_all_is_on_disk_and_dispatched_and_no_sync_has_failed(
+    make_config: Callable[..., Config], late: str
+) -> None:
+    config = make_config()
+    store = open_store(config, ManualClock())
+    for name in ("wrote", "committed", "flushed", "dispatched"):
+        store.positions.initialise(name, 1000)
+    if late:
+        store.positions.initialise(late, 1 if late == "flush_error" else 999)
+    assert close_store(store, config) == (not late)
+    assert store.paths.abort.exists() == store.run.path.exists() == bool(late)
+    _release(store)
+    if late:
+        remove_run_directory(store.run)
+
+
+@pytest.mark.parametrize("mode", ["clean", "unclean"])
+def test_a_damaged_store_is_left_as_it_was_found(
+    make_config: Callable[..., Config], mode: str
+) -> None:
+    config = make_config()
+    store = open_store(config, ManualClock())
+    store.positions.initialise("read_only", 1)
+    found = msgspec.structs.replace(store.recovered, mode=mode)
+    assert not close_store(store._replace(recovered=found), config)
+    assert store.paths.abort.exists() == (mode == "unclean")
+    assert not store.run.path.exists()
+    _release(store)

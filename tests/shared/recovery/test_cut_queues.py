@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from penstock.maintenance.verify.check import verify_store
@@ -14,6 +15,7 @@ from penstock.shared.config import Config
 from penstock.shared.errors import StoreDamaged
 from penstock.shared.formats.queue_entry import ENTRY
 from penstock.shared.formats.record import Record
+from penstock.shared.layout import segment_name
 from penstock.shared.memory.queue_table import QueueKey, QueueTable, create_queue_table
 from penstock.shared.queue.deleted_topics import (
     DeletedTopic,
@@ -122,18 +124,26 @@ def test_queues_of_a_deleted_topic_are_put_aside_and_every_name_of_that_is_on_di
     assert aside.name in synced[aside.parent]
 
 
+@pytest.mark.parametrize("cut_at", [4, 5, 12, None])
 def test_what_queues_say_of_records_that_are_cut_from_the_log_is_not_kept(
-    stopped_store: Callable[..., Any], twelve: list[Record], table: QueueTable, tmp_path: Path
+    stopped_store: Callable[..., Any],
+    twelve: list[Record],
+    table: QueueTable,
+    tmp_path: Path,
+    cut_at: int | None,
 ) -> None:
+    """Wherever the queues are cut: those of a damaged store stay up to the log's end."""
     store = stopped_store(twelve, unclean=True)
     starts, keep = store.starts(), tmp_path / "kept"
     # the log ends at the tenth record: two that the queues have are gone
     with StoreSurvey(store.paths, store.config) as survey:
-        recover_queues(survey, starts[4], table, keep=keep, doubted=range(starts[4], starts[9]))
+        good_to = None if cut_at is None else starts[cut_at]
+        recover_queues(survey, good_to, table, keep=keep, doubted=range(starts[4], starts[9]))
     table.close()
     kept = load_earlier_entries(keep)
     found = [ENTRY.unpack(entry)[0] for queue in kept for entry in _pieces(queue.entries)]
     assert sorted(found) == starts[4:9]
+    assert [queue.first for queue in kept] == [2, 2]
 
 
 def _pieces(raw: bytes) -> list[bytes]:
@@ -155,6 +165,28 @@ def test_when_all_is_dispatched_the_queues_are_only_counted(
     assert store.contents() == before
     ranges = {table.key(s)[1]: (table.min_offset(s), table.max_offset(s)) for s in (0, 1)}
     assert ranges == {0: (0, 6), 1: (7, 13)}
+    table.close()
+
+
+def test_files_of_a_queue_go_from_the_last_one_back_and_each_is_gone_before_the_next_goes(
+    stopped_store: Callable[..., Any],
+    twelve: list[Record],
+    table: QueueTable,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    store = stopped_store(twelve, unclean=True, queue_segment_bytes=40)
+    config = msgspec.structs.replace(store.config, mapped_file_size_consume_queue_bytes=40)
+    queue, synced, sync = store.paths.queue("orders", 0), list[list[str]](), os.fsync
+
+    def note(handle: int) -> None:
+        if Path(os.readlink(f"/proc/self/fd/{handle}")) == queue:
+            synced.append(sorted(os.listdir(queue)))
+        sync(handle)
+
+    monkeypatch.setattr(os, "fsync", note)
+    names = [segment_name(base) for base in (0, 40, 80)]
+    store.recover_queues(store.starts()[1], table, config)
+    assert synced == [names[:2], names[:1]]
     table.close()
 
 

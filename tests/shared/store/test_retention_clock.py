@@ -8,7 +8,7 @@ import pytest
 
 from penstock.shared.clock import ManualClock
 from penstock.shared.store import retention_clock
-from penstock.shared.store.retention_clock import JUMP_MS, RetentionClock
+from penstock.shared.store.retention_clock import JUMP_MS, RetentionClock, held_ms
 
 HOUR_MS = 3_600_000
 RESERVED_MS = 72 * HOUR_MS
@@ -130,3 +130,21 @@ def test_a_disk_that_refuses_the_file_stops_nothing(tmp_path: Path) -> None:
     machine.clock.jump(YEARS_MS)
     assert time.now_ms() == 0
     assert any("cannot be written" in line for line in machine.said)
+
+
+def test_others_are_told_for_how_long_the_clock_is_not_believed(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert held_ms(machine.file, machine.clock) == 0
+    time = machine.start()
+    assert held_ms(machine.file, machine.clock) == 0
+    machine.clock.jump(YEARS_MS)
+    time.now_ms()
+    assert held_ms(machine.file, machine.clock) == RESERVED_MS
+    machine.clock.advance(RESERVED_MS - 7)
+    assert held_ms(machine.file, machine.clock) == 7
+    with monkeypatch.context() as patched:
+        patched.setattr(retention_clock, "boot_id", lambda: "another")
+        assert held_ms(machine.file, machine.clock) == 0
+    machine.clock.advance(8)
+    assert held_ms(machine.file, machine.clock) == 0

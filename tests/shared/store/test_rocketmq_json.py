@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from penstock.shared.files import durable
-from penstock.shared.store.rocketmq_json import encode_document, load_document, save_document
+from penstock.shared.store.rocketmq_json import (
+    count_change,
+    encode_document,
+    load_document,
+    save_document,
+)
 
 
 def test_the_version_before_is_kept_and_read_where_the_file_is_broken(tmp_path: Path) -> None:
@@ -48,3 +54,21 @@ def test_what_was_saved_last_is_kept_only_where_the_file_has_it_still(tmp_path: 
     file.write_bytes(b"{")  # somebody else's
     save_document(file, third, before=second)
     assert copy.read_bytes() == first and file.read_bytes() == third
+
+
+@pytest.mark.parametrize(
+    ("before", "counter"),
+    [
+        ({}, 1),
+        ({"dataVersion": {"stateVersion": 3, "counter": 7}}, 8),
+        ({"dataVersion": {"stateVersion": 3}}, 1),
+        ({"dataVersion": {"stateVersion": 3, "counter": "7"}}, 1),
+        ({"dataVersion": "by hand"}, 1),
+    ],
+)
+def test_each_change_is_counted_as_rocketmq_does(before: dict[str, Any], counter: int) -> None:
+    state = 3 if isinstance(before.get("dataVersion"), dict) else 0
+    count_change(before, 5)
+    assert before == {
+        "dataVersion": {"stateVersion": state, "counter": counter, "timestamp": 5},
+    }

@@ -73,3 +73,20 @@ def test_a_last_file_without_a_byte_is_no_reason_to_refuse_a_start_and_others_ar
         with pytest.raises(StoreDamaged, match=said) as raised:
             survey.check_names_and_sizes()
         assert str(where) in str(raised.value)
+
+
+def test_an_empty_last_file_is_no_segment_but_none_to_refuse_a_start_for(
+    stopped_store: Callable[..., Any], twelve: list[Record]
+) -> None:
+    store = stopped_store(twelve)
+    queue = store.paths.queue("orders", 0)
+    for directory, base in ((store.paths.commit_log, 8192), (queue, 1000)):
+        (directory / segment_name(base)).touch()
+    with StoreSurvey(store.paths, store.config) as survey:
+        survey.check_names_and_sizes()
+        with pytest.raises(StoreDamaged, match=segment_name(8192)):
+            survey.log_bases()
+        first, second = survey.queues()
+        assert survey.queue_bases(second) == [0]
+        with pytest.raises(StoreDamaged, match=segment_name(1000)):
+            survey.queue_bases(first)

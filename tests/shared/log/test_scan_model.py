@@ -1,0 +1,192 @@
+"""A walk over any log, read through windows of any size, is what a look at each byte says."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from penstock.shared.files.file_cache import FileCache
+from penstock.shared.files.segments import Segment
+from penstock.shared.formats.record import Record, encode_record
+from penstock.shared.formats.record_check import NO_RECORD_CRC, Kind, examine
+from penstock.shared.formats.record_crc import Checksum, complete_prop_crc, with_prop_crc_room
+from penstock.shared.formats.record_layout import BLANK, MAGIC_BLANK, MAGIC_V1, MAGIC_V2
+from penstock.shared.layout import segment_name
+from penstock.shared.log import scan as scanning
+from penstock.shared.log.scan import scan
+
+SIZE = 3 << 12
+PAGE = 1 << 12
+FIRST = 5 * SIZE
+
+_BLANK = MAGIC_BLANK.to_bytes(4, "big")
+_RECORDS = {MAGIC_V1.to_bytes(4, "big"), MAGIC_V2.to_bytes(4, "big")}
+
+Make = Callable[..., Record]
+Step = tuple[int, Kind, int, bytes, str]
+
+
+def _plain_walk(logs: Sequence[bytes], start: int, checksum: Checksum) -> Iterator[Step]:
+    """What `scan` says, by the plain rules: all of a segment is looked at, byte by byte."""
+    end, resumed = start, [_places(log, FIRST + at * SIZE) for at, log in enumerate(logs)]
+    for index, log in enumerate(logs):
+        base = FIRST + index * SIZE
+        if base + len(log) <= start:
+            continue
+        at = max(start - base, 0)
+        while at < len(log):
+            kind, size, reason = _look(log, at, base, checksum)
+            if kind in (Kind.RECORD, Kind.BLANK):
+                raw = log[at : at + size] if kind is Kind.RECORD else b""
+                yield base + at, kind, size, raw, reason
+            else:
+                later = next((each for each in resumed[index] if each > at), None)
+                if kind is Kind.END and later is None:
+                    break
+                size = (later or len(log[at:].rstrip(b"\0")) + at or len(log)) - at
+                yield base + at, Kind.DAMAGED, size, b"", ""
+            at += size
+        end = base + at
+        if at < len(log):
+            if not any(any(each[:8]) for each in logs[index + 1 :]) and not any(
+                resumed[index + 1 :]
+            ):
+                break
+            yield end, Kind.DAMAGED, len(log) - at, b"", ""
+    yield end, Kind.END, 0, b"", ""
+
+
+def _look(log: bytes, at: int, base: int, checksum: Checksum) -> tuple[Kind, int, str]:
+    found = examine(log, at, len(log), position=base + at, checksum=checksum)
+    if found[2] != NO_RECORD_CRC:
+        return found
+    kind, size, reason = examine(log, at, len(log), position=base + at)
+    return kind, size, reason or NO_RECORD_CRC
+
+
+@cache
+def _places(log: bytes, base: int) -> list[int]:
+    """Where a walk may go on: at each whole record, and at a blank that fits the segment's end."""
+    found = []
+    for at in range(len(log) - 7):
+        magic = log[at + 4 : at + 8]
+        if magic == _BLANK and int.from_bytes(log[at : at + 4], "big") == len(log) - at:
+            found.append(at)
+        looked = examine(log, at, len(log), position=base + at) if magic in _RECORDS else (None,)
+        if looked[0] is Kind.RECORD:
+            found.append(at)
+    return found
+
+
+def _record(rng: random.Random, make: Make, at: int, body: bytes) -> bytearray:
+    """One that may have a checksum of its own, or zeros where properties end."""
+    has_crc = rng.random() < 0.5
+    properties = with_prop_crc_room(rng.choice([b"", b"TAGS\x01T\x02"]), has_crc)
+    magic = rng.choice([MAGIC_V1, MAGIC_V2])
+    raw = bytearray(
+        encode_record(make(body=body, properties=properties, physical_offset=at, magic=magic))
+    )
+    if has_crc:
+        complete_prop_crc(raw, 0, len(raw))
+    elif properties and rng.random() < 0.1:
+        raw[-1] = 0
+    return raw
+
+
+def _piece(rng: random.Random, make: Make, at: int) -> bytes:
+    """What may stand at a log offset: mostly a record, or something that looks like one."""
+    body = rng.randbytes(rng.choice([0, 1, 30, 300, 1500]))
+    raw = _record(rng, make, at, body)
+    kind = rng.choice(("record",) * 6 + ("bent", "cut", "elsewhere", "around", "junk", "zeros"))
+    if kind == "bent":
+        raw[rng.choice([0, 2, 3, 5, 16, 20, 27, 30, 87, 90, len(raw) - 1])] ^= rng.choice([1, 128])
+    elif kind == "cut":
+        del raw[rng.randrange(len(raw)) :]
+    elif kind == "elsewhere":
+        return bytes(_record(rng, make, at + 1, body))
+    elif kind == "around":  # a sound record, and a blank that fits nowhere, inside a damaged one
+        inner = _record(rng, make, at + 88, body) + BLANK.pack(rng.randrange(400), MAGIC_BLANK)
+        raw = _record(rng, make, at, bytes(inner))
+        raw[rng.choice([5, 20, 27])] ^= 1
+    elif kind == "junk":
+        return rng.choice([b"\x7f", b"\xda\xa3\x20\xa7"]) * rng.randrange(1, 60)
+    elif kind == "zeros":
+        return bytes(rng.choice([1, 4, 8, 91, 1000, 2 * PAGE]))
+    return bytes(raw)
+
+
+def _segment(rng: random.Random, make: Make, base: int, rest: str) -> bytes:
+    """One that is full up to a blank, or ends in zeros, or in no way that a writer leaves."""
+    log, limit = bytearray(), rng.choice([SIZE - 200, SIZE - 200, SIZE // 2, 0])
+    while len(log) < limit:
+        log += _piece(rng, make, base + len(log))
+    left = SIZE - len(log)
+    if left >= BLANK.size and rest != "zeros":
+        off = 0 if rest == "blank" else rng.choice([-1, 1])
+        log += BLANK.pack(left + off, MAGIC_BLANK)
+    return bytes(log.ljust(SIZE, b"\0")[:SIZE])
+
+
+def _files(place: Path, logs: Sequence[bytes]) -> list[Segment]:
+    """The log as files, in which pages of zeros are holes."""
+    found = []
+    for number, log in enumerate(logs):
+        base = FIRST + number * SIZE
+        path = place / segment_name(base)
+        with path.open("wb") as file:
+            file.truncate(len(log))
+            for at in range(0, len(log), PAGE):
+                if any(page := log[at : at + PAGE]):
+                    file.seek(at)
+                    file.write(page)
+        found.append(Segment(path, base, len(log)))
+    return found
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_any_log_read_in_any_windows_is_what_a_look_at_each_byte_says(
+    tmp_path: Path, make_record: Make, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    rng = random.Random(seed)
+    rests = [rng.choice(["blank", "blank", "zeros", "off"]) for _ in range(3)]
+    logs = [
+        _segment(rng, make_record, FIRST + number * SIZE, rest) for number, rest in enumerate(rests)
+    ]
+    segments = _files(tmp_path, logs)
+    monkeypatch.setattr(scanning, "WINDOW_BYTES", rng.choice([100, 128, 333, 2000, PAGE, SIZE]))
+    monkeypatch.setattr(scanning, "_SHORT_STRIDE", rng.choice([64, 500]))
+    monkeypatch.setattr(scanning, "_ZEROS", bytes(rng.choice([16, 100])))
+    for checksum in (Checksum.BODY, Checksum.RECORD, Checksum.NONE):
+        known = list(_plain_walk(logs, FIRST, checksum))
+        records = [at for at, kind, _, _, _ in known if kind is Kind.RECORD]
+        for start in {FIRST, *rng.sample(records, min(2, len(records)))}:
+            files = FileCache()
+            found = [
+                (at, kind, size, bytes(record), reason if kind is Kind.RECORD else "")
+                for at, kind, size, record, reason in scan(
+                    files, segments, start, checksum=checksum
+                )
+            ]
+            files.close()
+            assert found == list(_plain_walk(logs, start, checksum))
+
+
+def test_a_sound_log_is_read_once_but_for_what_a_window_cuts_off(
+    tmp_path: Path, make_record: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    window, log = 1000, bytearray()
+    while len(log) < SIZE - 200:
+        log += encode_record(make_record(body=bytes(9), physical_offset=FIRST + len(log)))
+    record = len(log) // (count := len(log) // 106)
+    log += BLANK.pack(SIZE - len(log), MAGIC_BLANK)
+    segments = _files(tmp_path, [bytes(log.ljust(SIZE, b"\0"))])
+    monkeypatch.setattr(scanning, "WINDOW_BYTES", window)
+    files = FileCache()
+    found = [kind for _, kind, _, _, _ in scan(files, segments, FIRST)]
+    files.close()
+    assert found == [Kind.RECORD] * count + [Kind.BLANK, Kind.END]
+    assert files.bytes_read <= SIZE + SIZE // (window - record) * record + window
