@@ -326,7 +326,8 @@ def test_who_reads_without_a_rest_keeps_no_more_pages_than_the_limit(
             assert not any(bytes(piece))
             piece.release()
         assert _resident_bytes(path) <= MOST_LOOKED_BYTES
-    assert _resident_bytes(path) > 0
+    # the last megabytes, since what was looked at is counted anew when pages are given back
+    assert _resident_bytes(path) >= 16 << 20
     log.close()
     positions.close()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -30,3 +31,11 @@ def test_only_what_is_much_and_lies_together_has_places(sizes: list[list[int]]) 
         assert len(ranges_of(found)) == RANGE.size * count
     else:
         assert places == ()
+
+
+@pytest.mark.parametrize(("count", "size"), [(1, LEAST_DIRECT_BYTES), (9, 9 * LEAST_RANGE_BYTES)])
+@pytest.mark.parametrize("less", [0, 1])
+def test_just_enough_has_places_and_a_byte_less_has_none(count: int, size: int, less: int) -> None:
+    found = FoundRecords(memoryview(b""), 4096, bytes(count * RANGE.size), size - less)
+    assert places_of([found]) == (() if less else (Place(4096, count),))
+    assert places_of([found._replace(is_copy=True)]) == ()

@@ -91,9 +91,11 @@ def test_what_a_predecessor_wrote_and_did_not_sync_is_synced(
     file.write_bytes(before)
     os.utime(file, (0, 0))
     synced: list[str] = []
-    monkeypatch.setattr(
-        os, "fdatasync", lambda handle: synced.append(os.readlink(f"/proc/self/fd/{handle}"))
-    )
+    names: list[str] = []
+    for call, into in (("fdatasync", synced), ("fsync", names)):
+        monkeypatch.setattr(
+            os, call, lambda handle, into=into: into.append(os.readlink(f"/proc/self/fd/{handle}"))
+        )
     known = KnownQueues(file)
     list(known.sync())
     assert synced == [str(file)]
@@ -106,6 +108,7 @@ def test_what_a_predecessor_wrote_and_did_not_sync_is_synced(
     list(known.sync())
     known.close()
     assert synced == [str(file)] * 2
+    assert names == [str(tmp_path)], "its own name is made durable once"
 
 
 def test_a_name_for_which_there_was_no_room_is_written_whole_by_the_next_try(

@@ -11,6 +11,8 @@ from penstock.shared.files import durable
 from penstock.shared.store.rocketmq_json import (
     count_change,
     encode_document,
+    encode_object,
+    encode_value,
     load_document,
     save_document,
 )
@@ -72,3 +74,11 @@ def test_each_change_is_counted_as_rocketmq_does(before: dict[str, Any], counter
     assert before == {
         "dataVersion": {"stateVersion": state, "counter": counter, "timestamp": 5},
     }
+
+
+@pytest.mark.parametrize("document", [{}, {"b": {"x": [1, {"y": 2}]}, "a": "\n\u4e2d"}, {"c": {}}])
+def test_an_object_of_values_that_are_encoded_already_looks_the_same(
+    document: dict[str, Any],
+) -> None:
+    texts = {key: encode_value(value) for key, value in document.items()}
+    assert encode_object(texts) == encode_value(document)

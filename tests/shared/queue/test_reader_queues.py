@@ -1,0 +1,72 @@
+"""Which queues of a running store are read: those that are counted, not deleted, and within a limit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from penstock.shared.formats.queue_entry import ENTRY
+from penstock.shared.formats.record import Record
+from penstock.shared.queue.reader import QueueDeleted
+from tests.shared.queue.conftest import Store
+
+
+@pytest.fixture
+def store(open_store: Callable[..., Store], make_record: Callable[..., Record]) -> Store:
+    """Four queues of a topic and one of another, a message each, in slots of their numbers."""
+    found = open_store([make_record(queue_id=number) for number in range(4)])
+    for number in range(4):
+        found.count(number, "orders", number, 0, 1)
+    found.count(4, "others", 9, 0, 0)
+    return found
+
+
+def test_no_more_queues_of_a_topic_are_read_than_somebody_says(store: Store) -> None:
+    reader, every = store.reader, {number: number for number in range(4)}
+    reader.limit({"orders": 2})
+    assert reader.queues("orders") == {0: 0, 1: 1}
+    assert reader.queues("others") == {9: 4} and reader.topics == {"orders", "others"}
+    reader.limit({"orders": 3})
+    assert reader.queues("orders") == {0: 0, 1: 1, 2: 2}
+    reader.limit({"orders": 1, "others": 10})
+    assert reader.queues("orders") == {0: 0}
+    # of a topic of which nobody had said it, what is known stays: it was made with so many
+    reader.limit({})
+    assert reader.queues("orders") == {0: 0}
+    reader.limit({"orders": 4})
+    assert reader.queues("orders") == {0: 0}
+    reader.limit({"orders": 5})
+    assert reader.queues("orders") == every and reader.message_count == 4
+
+
+def test_a_deleted_queue_is_no_queue_and_one_that_is_made_again_has_another_slot(
+    store: Store,
+) -> None:
+    reader = store.reader
+    reader.queues("orders")
+    standing = reader.standing("orders", {1: 1})
+    assert reader.is_at_ends(standing)
+    store.table.mark_deleted(2)
+    store.positions.initialise("deleted_queues", 1)
+    assert reader.queues("orders") == {0: 0, 1: 1, 3: 3}
+    store.count(5, "orders", 2, 0, 0)
+    assert reader.queues("orders") == {0: 0, 1: 1, 3: 3, 2: 5}
+    assert not reader.is_at_ends(standing), "as many queues, but not the same"
+    with pytest.raises(QueueDeleted):
+        reader.entries(2, 0, 1)
+
+
+def test_what_stands_past_the_end_of_a_queue_says_nothing_of_its_last_message(
+    open_store: Callable[..., Store], make_record: Callable[..., Record]
+) -> None:
+    """It may be an entry that is just being put there, or was before a crash."""
+    store = open_store([make_record(body=b"%d" % number) for number in range(6)])
+    (file,) = store.paths.queue("orders", 0).iterdir()
+    raw = bytearray(file.read_bytes())
+    raw[3 * ENTRY.size : 4 * ENTRY.size] = raw[4 * ENTRY.size : 5 * ENTRY.size]
+    file.write_bytes(raw)
+    store.count(0, "orders", 0, 0, 4)
+    assert store.reader.whole_from(0, 3) == 3
+    store.count(0, "orders", 0, 0, 5)
+    assert store.reader.whole_from(0, 3) == 4, "now that entry is there, and has the place"
