@@ -48,7 +48,8 @@ def _plain_walk(logs: Sequence[bytes], start: int, checksum: Checksum) -> Iterat
                 if kind is Kind.END and later is None:
                     break
                 size = (later or len(log[at:].rstrip(b"\0")) + at or len(log)) - at
-                yield base + at, Kind.DAMAGED, size, b"", ""
+                reason = "zeros, but records follow" if kind is Kind.END else ""
+                yield base + at, Kind.DAMAGED, size, b"", reason
             at += size
         end = base + at
         if at < len(log):
@@ -56,7 +57,8 @@ def _plain_walk(logs: Sequence[bytes], start: int, checksum: Checksum) -> Iterat
                 resumed[index + 1 :]
             ):
                 break
-            yield end, Kind.DAMAGED, len(log) - at, b"", ""
+            reason = "zeros, but the log goes on behind them"
+            yield end, Kind.DAMAGED, len(log) - at, b"", reason
     yield end, Kind.END, 0, b"", ""
 
 
@@ -147,6 +149,18 @@ def _files(place: Path, logs: Sequence[bytes]) -> list[Segment]:
     return found
 
 
+def _steps(walk: Iterator[tuple[int, Kind, int, memoryview, str]]) -> list[Step]:
+    """The steps, with the words alone that do not depend on how much was read at once."""
+    return [
+        (at, kind, size, bytes(record), reason if _is_told(kind, reason) else "")
+        for at, kind, size, record, reason in walk
+    ]
+
+
+def _is_told(kind: Kind, reason: str) -> bool:
+    return kind is not Kind.DAMAGED or reason.startswith("zeros")
+
+
 @pytest.mark.parametrize("seed", range(50))
 def test_any_log_read_in_any_windows_is_what_a_look_at_each_byte_says(
     tmp_path: Path, make_record: Make, monkeypatch: pytest.MonkeyPatch, seed: int
@@ -164,13 +178,7 @@ def test_any_log_read_in_any_windows_is_what_a_look_at_each_byte_says(
         known = list(_plain_walk(logs, FIRST, checksum))
         records = [at for at, kind, _, _, _ in known if kind is Kind.RECORD]
         for start in {FIRST, *rng.sample(records, min(2, len(records)))}:
-            files = FileCache()
-            found = [
-                (at, kind, size, bytes(record), reason if kind is Kind.RECORD else "")
-                for at, kind, size, record, reason in scan(
-                    files, segments, start, checksum=checksum
-                )
-            ]
+            found = _steps(scan(files := FileCache(), segments, start, checksum=checksum))
             files.close()
             assert found == list(_plain_walk(logs, start, checksum))
 
@@ -178,9 +186,7 @@ def test_any_log_read_in_any_windows_is_what_a_look_at_each_byte_says(
 def test_a_sound_log_is_read_once_but_for_what_a_window_cuts_off(
     tmp_path: Path, make_record: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    window, log = 1000, bytearray()
-    while len(log) < SIZE - 200:
-        log += encode_record(make_record(body=bytes(9), physical_offset=FIRST + len(log)))
+    window, log = 1000, _sound(make_record, FIRST, SIZE - 200)
     record = len(log) // (count := len(log) // 106)
     log += BLANK.pack(SIZE - len(log), MAGIC_BLANK)
     segments = _files(tmp_path, [bytes(log.ljust(SIZE, b"\0"))])
@@ -190,3 +196,60 @@ def test_a_sound_log_is_read_once_but_for_what_a_window_cuts_off(
     files.close()
     assert found == [Kind.RECORD] * count + [Kind.BLANK, Kind.END]
     assert files.bytes_read <= SIZE + SIZE // (window - record) * record + window
+
+
+def _sound(make: Make, base: int, until: int) -> bytearray:
+    log = bytearray()
+    while len(log) < until:
+        log += encode_record(make(body=bytes(9), physical_offset=base + len(log)))
+    return log
+
+
+def test_what_has_expired_since_it_was_listed_is_left_out(
+    tmp_path: Path, make_record: Make
+) -> None:
+    logs = []
+    for base in range(FIRST, FIRST + 3 * SIZE, SIZE):
+        log = _sound(make_record, base, SIZE - 200)
+        logs.append(bytes(log) + BLANK.pack(SIZE - len(log), MAGIC_BLANK).ljust(SIZE - len(log)))
+    segments = _files(tmp_path, logs)
+    segments[0].path.unlink()
+    found = _steps(scan(files := FileCache(), segments, FIRST))
+    files.close()
+    assert found == [
+        each for each in _plain_walk(logs, FIRST, Checksum.BODY) if each[0] >= FIRST + SIZE
+    ]
+
+
+class Written(FileCache):
+    """The log of a running broker: some bytes are there only when they are read a second time."""
+
+    def __init__(self, late: set[int]) -> None:
+        super().__init__()
+        self._late = late
+
+    def read(self, path: Path, offset: int, size: int) -> bytes:
+        raw = bytearray(super().read(path, offset, size))
+        for at in {each for each in self._late if offset <= each < offset + len(raw)}:
+            raw[at - offset] ^= 0x55
+            self._late.discard(at)
+        return bytes(raw)
+
+
+@pytest.mark.parametrize("window", [250, 500, 1000, 5000])
+@pytest.mark.parametrize("seed", range(5))
+def test_what_is_being_written_is_no_damage_wherever_a_window_begins(
+    tmp_path: Path, make_record: Make, monkeypatch: pytest.MonkeyPatch, seed: int, window: int
+) -> None:
+    log = _sound(make_record, FIRST, SIZE - 200)
+    segments = _files(tmp_path, [bytes(log.ljust(SIZE, b"\0"))])
+    whole = list(_plain_walk([bytes(log.ljust(SIZE, b"\0"))], FIRST, Checksum.BODY))
+    starts = [at - FIRST for at, kind, *_ in whole if kind is Kind.RECORD]
+    # never two that follow each other, and not the last one, after which nothing tells of it
+    rng = random.Random(seed)
+    late = {at + 5 for at in starts[:-1:2] if rng.random() < 0.5}
+    monkeypatch.setattr(scanning, "WINDOW_BYTES", window)
+    monkeypatch.setattr(scanning, "_SHORT_STRIDE", 64)
+    files = Written(late)
+    assert _steps(scan(files, segments, FIRST)) == whole
+    files.close()

@@ -1,4 +1,4 @@
-"""Which queues of a running store are read: those that are counted, not deleted, and within a limit."""
+"""Which queues of a running store are read: those counted, not deleted, within a limit."""
 
 from __future__ import annotations
 

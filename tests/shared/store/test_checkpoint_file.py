@@ -12,6 +12,7 @@ from penstock.shared.config import Config
 from penstock.shared.files.mapped_file_queue import MappedFileQueue
 from penstock.shared.formats.checkpoint import Checkpoint, encode_checkpoint
 from penstock.shared.formats.record import Record, encode_record
+from penstock.shared.formats.record_layout import AT_STORE_TIMESTAMP_V4
 from penstock.shared.layout import segment_name
 from penstock.shared.memory.positions import Positions
 from penstock.shared.memory.run_directory import Run
@@ -201,3 +202,47 @@ def test_nothing_is_synced_when_nothing_has_changed(
     disk.keeper.write()
     disk.keeper.write()
     assert len(synced) == 2
+
+
+def test_a_record_that_the_log_has_by_the_next_round_is_confirmed_though_that_one_s_is_not(
+    disk: Disk,
+) -> None:
+    disk.wrote(4)
+    disk.keeper.sample_log()
+    disk.dispatched(4)
+    disk.keeper.sample_queues()
+    disk.keeper.queues_are_synced()
+    disk.flushed(4)
+    disk.dispatched(6)
+    disk.keeper.sample_queues()
+    disk.keeper.queues_are_synced()
+    found = disk.written()
+    assert (found.confirm_offset, found.logics_timestamp_ms) == (disk.starts[3], 4000)
+
+
+def test_a_record_of_the_very_time_that_counts_is_not_confirmed_before_it_is_flushed(
+    disk: Disk,
+) -> None:
+    (path,) = disk.segments.directory.iterdir()
+    with path.open("r+b") as file:
+        file.seek(disk.starts[3] + AT_STORE_TIMESTAMP_V4)
+        file.write((3000).to_bytes(8, "big"))
+    disk.wrote(3)
+    disk.keeper.sample_log()
+    disk.flushed(3)
+    disk.dispatched(4)
+    disk.keeper.sample_queues()
+    disk.keeper.queues_are_synced()
+    assert disk.written() == Checkpoint(3000)
+    disk.flushed(4)
+    assert disk.written().confirm_offset == disk.starts[3]
+
+
+@pytest.mark.parametrize(("full_ms", "expected"), [([0], 0), ([5], 5), ([5, 4], 5), ([5, 6, 0], 6)])
+def test_the_index_counts_up_to_the_latest_time_of_a_full_file(
+    disk: Disk, full_ms: list[int], expected: int
+) -> None:
+    for each in full_ms:
+        disk.keeper.index_is_synced(each)
+    assert disk.written() == Checkpoint(index_timestamp_ms=expected)
+    assert disk.keeper.durable == Checkpoint(index_timestamp_ms=expected)

@@ -223,3 +223,35 @@ def test_after_a_restart_the_dead_make_room_at_once() -> None:
     after.began(1_000_000)
     after.register("orders", "honest", "b = 1", 1, 1_000_000, 0)
     assert "honest" in {entry["consumerGroup"] for entry in after.all()}
+
+
+@pytest.mark.parametrize(
+    ("changes", "is_one"),
+    [
+        ({}, True),
+        ({"clientVersion": None, "bornTime": None, "deadTime": None}, True),
+        ({"bloomFilterData": None, "consumerGroup": None}, True),
+        ({"clientVersion": "1"}, False),
+        ({"bornTime": 1.5}, False),
+        ({"deadTime": []}, False),
+        ({"expression": None}, False),
+        ({"expression": 5}, False),
+        ({"expressionType": None}, False),
+    ],
+)
+def test_an_entry_without_its_texts_or_with_other_than_numbers_breaks_the_file(
+    changes: dict[str, object], is_one: bool
+) -> None:
+    document = json.loads(ROCKETMQ.replace("{0:12}", "5"))
+    entry = document["filterDataByTopic"]["orders"]["groupFilterData"]["billing"] | changes
+    kept = {name: value for name, value in entry.items() if value is not None}
+    document["filterDataByTopic"]["orders"]["groupFilterData"]["billing"] = kept
+    if is_one:
+        (found,) = ConsumerFilters(document).all()
+        assert found["clientVersion"] == (0 if "clientVersion" in changes else 123)
+        return
+    with pytest.raises(ValueError, match="filters"):
+        ConsumerFilters(document)
+    for other in ({"orders": 5}, {"orders": {"groupFilterData": {"billing": 5}}}):
+        with pytest.raises(ValueError, match="filters"):
+            ConsumerFilters({"filterDataByTopic": other})
