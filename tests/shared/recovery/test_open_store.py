@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 
 from penstock.shared.clock import ManualClock
@@ -15,11 +16,15 @@ from penstock.shared.config import Config
 from penstock.shared.errors import StoreDamaged
 from penstock.shared.formats.record import Record
 from penstock.shared.layout import StorePaths
-from penstock.shared.memory.run_directory import remove_run_directory
+from penstock.shared.log.damage import load_quarantine
+from penstock.shared.memory.run_directory import boot_id, read_run, remove_run_directory
 from penstock.shared.queue.deleted_topics import DeletedTopics, save_deleted_topics
 from penstock.shared.recovery import open_store as store_start
 from penstock.shared.recovery.open_store import OpenStore, open_store
 from penstock.shared.store.geometry import keep_sizes
+from penstock.shared.store.watermark import Watermark, load_watermark
+
+SEGMENT = 4096
 
 
 class Killed(Exception):
@@ -120,3 +125,66 @@ def test_a_start_lists_each_queue_once_and_again_only_what_it_has_cut(
     # and each of these is looked at for whether it is empty, and so perhaps not durable yet
     for directory in (store.paths.consume_queue, store.paths.commit_log):
         assert listed[str(directory)] == 2
+
+
+@pytest.mark.parametrize("pool", [False, True])
+@pytest.mark.parametrize("state", ["new", "clean", "unclean", "damaged"])
+def test_a_start_tells_each_actor_where_it_goes_on(
+    stopped_store: Callable[..., Any], twelve: list[Record], state: str, pool: bool
+) -> None:
+    store = stopped_store([] if state == "new" else twelve, unclean=state == "unclean")
+    starts = [0] if state == "new" else store.starts()
+    if state == "damaged":
+        log = store.log()
+        log[starts[10] + 100] ^= 1
+        store.write_log(log)
+    config = msgspec.structs.replace(
+        store.config, transient_store_pool_enable=pool, transient_store_pool_bytes=1 << 16
+    )
+    clock = ManualClock()
+    begun = open_store(config, clock)
+    found, end = begun.recovered, starts[-1]
+    # the checkpoint vouches for nothing, so after a crash all is dispatched again; and where there
+    # is damage, from where the scan began
+    dispatch_from = {"unclean": 0, "damaged": SEGMENT}.get(state, end)
+    last, stored_ms = (0, 0) if state == "new" else (starts[11], found.last_timestamp_ms)
+    expected = {name: end for name in ("wrote", "committed", "flushed", "flush_wanted")}
+    expected |= {
+        "append_wanted": end,
+        "wrote_timestamp": stored_ms,
+        "queued": dispatch_from,
+        "dispatched": dispatch_from,
+        "dispatched_record": min(last, dispatch_from),
+        "queue_count": 0 if state in ("new", "unclean") else 2,
+        "run_began": end,
+        "log_start": 0,
+        "unsaved_offsets": 1,
+        "read_only": 1 if state == "damaged" else 0,
+        "allocated": 0 if state == "new" else 2 * SEGMENT,
+        "deleted_topics": 0,
+        "forgotten_topics": 0,
+    }
+    assert {name: begun.positions[name] for name in expected} == expected
+    assert (stored_ms > 0) == (state != "new")
+    run = begun.run
+    assert (run.supervisor_pid, run.started_ms, run.boot_id) == (
+        os.getpid(),
+        clock.now_ms(),
+        boot_id(),
+    )
+    assert run.pool_enabled == pool == run.pool.exists()
+    if pool:
+        assert run.pool.stat().st_size >= 1 << 16
+    paths = store.paths
+    assert paths.abort.read_text() == str(os.getpid())
+    assert read_run(paths) == run
+    assert load_watermark(paths.watermark) == Watermark(
+        run.run_id, config.sync_flush, end, found.checkpoint
+    )
+    assert [each.position for each in load_quarantine(paths)] == (
+        [starts[10]] if state == "damaged" else []
+    )
+    assert paths.checkpoint.stat().st_size == 4096 and paths.known_queues.exists()
+    assert not paths.starting.exists(), "it has ended"
+    _release(begun)
+    remove_run_directory(run)
