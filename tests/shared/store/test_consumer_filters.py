@@ -255,3 +255,11 @@ def test_an_entry_without_its_texts_or_with_other_than_numbers_breaks_the_file(
     for other in ({"orders": 5}, {"orders": {"groupFilterData": {"billing": 5}}}):
         with pytest.raises(ValueError, match="filters"):
             ConsumerFilters({"filterDataByTopic": other})
+
+
+def test_one_filter_of_another_form_breaks_the_file_though_others_are_sound() -> None:
+    document = json.loads(ROCKETMQ.replace("{0:12}", "5"))
+    groups = document["filterDataByTopic"]["orders"]["groupFilterData"]
+    groups["another"] = {"expression": 5}
+    with pytest.raises(ValueError, match="filters"):
+        ConsumerFilters(document)

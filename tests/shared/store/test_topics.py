@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from penstock.shared.errors import InvalidArgument, StoreDamaged
 from penstock.shared.store.rocketmq_json import parse_fastjson
-from penstock.shared.store.topics import Topics, load_topics, save_topics
+from penstock.shared.store.topics import TopicConfig, Topics, load_topics, save_topics
 
 # as RocketMQ 5.3 writes it, shortened; fastjson leaves integer keys bare
 ROCKETMQ = """{
@@ -208,3 +208,25 @@ def test_to_count_queues_takes_as_long_with_many_topics_as_with_few(
         topics.put(f"t{number}", 4, 1)
     monkeypatch.setattr(Topics, "_number", lambda self, topic, key: looks.append(topic) or 1)
     assert topics.queue_count == 2000 and len(looks) < 10
+
+
+def test_what_is_missing_of_a_topic_has_its_default_and_others_are_told_apart() -> None:
+    usual = {"readQueueNums": 4, "writeQueueNums": 4}
+    table = {
+        "usual": usual,
+        "shrunk": {"readQueueNums": 4, "writeQueueNums": 2},
+        "read only": usual | {"perm": 4, "order": True, "topicSysFlag": 3},
+        "odd": usual | {"perm": "6", "order": 1, "attributes": {"a": 5}, "topicFilterType": "M"},
+        "bare": {"attributes": []},
+    }
+    topics = Topics({"topicConfigTable": table})
+    assert topics.configs() == {
+        "bare": TopicConfig(0, 0),
+        "odd": TopicConfig(4, 4, 6, False, {"a": "5"}, "M", 0),
+        "read only": TopicConfig(4, 4, 4, True, {}, "SINGLE_TAG", 3),
+        "shrunk": TopicConfig(4, 2, 6, False, {}, "SINGLE_TAG", 0),
+        "usual": TopicConfig(4, 4, 6, False, {}, "SINGLE_TAG", 0),
+    }
+    assert list(topics.configs()) == list(topics.all()) == sorted(table)
+    assert topics.others() == {"shrunk": (4, 6), "read only": (4, 4)}
+    assert topics.get("none") is None and topics.queue_count == 16
