@@ -8,6 +8,7 @@ import pytest
 
 from penstock.shared.formats.queue_entry import ENTRY
 from penstock.shared.formats.record import Record
+from penstock.shared.log.damage import DamagedRanges, damage_between
 from penstock.shared.queue.reader import QueueDeleted
 from tests.shared.queue.conftest import Store
 
@@ -70,3 +71,21 @@ def test_what_stands_past_the_end_of_a_queue_says_nothing_of_its_last_message(
     assert store.reader.whole_from(0, 3) == 3
     store.count(0, "orders", 0, 0, 5)
     assert store.reader.whole_from(0, 3) == 4, "now that entry is there, and has the place"
+
+
+@pytest.mark.parametrize("lost", range(1, 7))
+def test_where_the_last_messages_are_lost_a_time_after_them_is_the_first_lost_one_s_place(
+    open_store: Callable[..., Store], make_record: Callable[..., Record], lost: int
+) -> None:
+    times = [1000 + number for number in range(6)]
+    store = open_store([make_record(store_timestamp_ms=each) for each in times])
+    store.count(0, "orders", 0, 0, 6)
+    positions = [at for at, _, _ in ENTRY.iter_unpack(store.reader.entries(0, 0, 6))]
+    damage = damage_between(store.paths, 1 << 20, positions[6 - lost], 4096, "lost")
+    store.reader.log.damaged = DamagedRanges(damage)
+    for number, at_ms in enumerate(times):
+        assert store.reader.offset_at(0, at_ms) == min(number, 6 - lost)
+    assert store.reader.offset_at(0, 2000) == 6 - lost
+    found = store.reader.read(0, 0, 1 << 20)
+    assert found[1] == 6 - lost and (found[0].size > 0) == (lost < 6)
+    assert store.reader.whole_from(0, 0) == (6 if lost == 6 else 0)

@@ -144,6 +144,7 @@ def test_a_record_is_not_confirmed_before_its_time_is(disk: Disk) -> None:
     disk.dispatched(4)
     disk.keeper.sample_queues()
     disk.keeper.queues_are_synced()
+    assert not disk.keeper.log_has_followed()
     assert disk.written().confirm_offset == 0
     disk.keeper.sample_log()
     disk.flushed(6)
