@@ -64,10 +64,9 @@ class LogReader:
 
     `view`, `segment` and `stored_ms` read what is committed, and any actor may use them; `recent`
     copies what may be in the pool alone. `record` and `pieces` also read the pool, and are for the
-    writer alone. What they give is mostly a view
-    of a mapping: as long as somebody holds it, a deleted segment keeps its room on the disk.
-    Where a segment is missing FileNotFoundError is raised, and StoreDamaged where it has another
-    length than configured.
+    writer alone. What they give is mostly a view of a mapping: as long as somebody holds it, a
+    deleted segment keeps its room on the disk. Where a segment is missing FileNotFoundError is
+    raised, and StoreDamaged where it has another length than configured.
     """
 
     def __init__(self, config: Config, run: Run, positions: Positions) -> None:
