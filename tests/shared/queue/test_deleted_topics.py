@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import pytest
+
+from penstock.shared.formats.record import Record
+from penstock.shared.layout import StorePaths
 from penstock.shared.queue.deleted_topics import (
     DeletedTopics,
+    is_of_deleted,
     keep_needed,
     load_deleted_topics,
+    move_queues_away,
     save_deleted_topics,
     settle_deleted_topics,
     without_deleted,
 )
 from penstock.shared.queue.known_queues import UNKNOWN, QueueEnd
+from penstock.shared.store.directory import StoreDirectory
 
 
 def test_what_is_settled_stays_so_when_a_topic_of_the_name_is_created_again(tmp_path: Path) -> None:
@@ -74,3 +84,45 @@ def test_what_is_known_of_queues_of_deleted_topics_is_that_of_new_ones_alone() -
     assert without_deleted(known, deleted) == known, "it is not done"
     left = {name: end for name, end in known.items() if name not in ("gone/0", "gone/2")}
     assert without_deleted(known, deleted.settled(set())) == left
+
+
+@pytest.mark.parametrize("has_queues", [True, False])
+def test_queues_of_a_deleted_topic_go_out_of_the_way_and_both_names_are_on_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_queues: bool
+) -> None:
+    paths, (row,) = StorePaths(tmp_path), DeletedTopics(6).with_rows(["gone"], 1000, 5).rows
+    paths.queue("kept", 0).mkdir(parents=True)
+    if has_queues:
+        paths.queue("gone", 3).mkdir(parents=True)
+    synced, sync = dict[Path, set[str]](), os.fsync
+
+    def note(handle: int) -> None:
+        place = Path(os.readlink(f"/proc/self/fd/{handle}"))
+        synced[place] = {each.name for each in place.iterdir()}
+        sync(handle)
+
+    monkeypatch.setattr(os, "fsync", note)
+    for _ in range(2):  # done again it changes nothing
+        move_queues_away(paths, row)
+        assert synced[paths.consume_queue] == {"kept"}
+        assert synced[paths.deleted_queues] == ({"7-5"} if has_queues else set())
+    if has_queues:
+        assert [each.name for each in (paths.deleted_queues / "7-5").iterdir()] == ["3"]
+
+
+@pytest.mark.parametrize("queue_segment_bytes", [20, 40, 1000])
+def test_a_queue_is_a_deleted_topic_s_where_its_last_message_was_stored_before_the_end(
+    stopped_store: Callable[..., Any], twelve: list[Record], queue_segment_bytes: int
+) -> None:
+    store = stopped_store(twelve, queue_segment_bytes=queue_segment_bytes)
+    starts = store.starts()
+    with StoreDirectory(store.paths.root) as directory:
+        first, second = directory.queues()
+        for log_end in (0, starts[9], starts[10], starts[10] + 1, starts[11], starts[11] + 1):
+            assert is_of_deleted(first, {"orders": log_end}) == (log_end > starts[10])
+            assert is_of_deleted(second, {"orders": log_end}) == (log_end > starts[11])
+        assert not is_of_deleted(first, {"others": 1 << 40})
+        for each in first.directory.iterdir():
+            each.write_bytes(bytes(queue_segment_bytes))
+        (empty, _) = directory.queues()
+        assert not is_of_deleted(empty, {"orders": 1 << 40}), "it has no message"

@@ -151,12 +151,13 @@ def test_a_run_s_memory_goes_before_the_list_where_it_has_entries_and_has_come_f
 ) -> None:
     create_queue_table(tmp_path / "table", 8)
     table = QueueTable(tmp_path / "table", writable=True)
-    for slot, bounds in enumerate([(0, 5), (2, 3), (4, 4), (0, 0), (0, 6), (0, 7), (0, 8)]):
+    for slot, bounds in enumerate([(0, 5), (2, 3), (4, 4), (0, 0), (0, 6), (0, 7), (1, 8), (0, 9)]):
         table.add(slot, QueueKey("gone" if slot == 5 else "orders", slot), *bounds)
     table.mark_deleted(4)
     known = {"orders/1": QueueEnd(3, 100), "orders/0": QueueEnd(4, 200), "others/0": QueueEnd(1, 2)}
-    found = with_memory(known, table, 6, {"gone"})
-    assert found == known | {"orders/0": QueueEnd(5, UNKNOWN)}
+    found = with_memory(known, table, 7, {"gone"})
+    new = {"orders/0": QueueEnd(5, UNKNOWN), "orders/6": QueueEnd(8, UNKNOWN)}
+    assert found == known | new, "those after a deleted one, too, and not what is not counted yet"
     table.close()
 
 

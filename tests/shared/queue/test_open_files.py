@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 from pathlib import Path
 
@@ -77,3 +78,56 @@ def test_no_more_files_stay_open_than_allowed(
             assert len(os.listdir("/proc/self/fd")) - before <= 4
     files.close()
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+@pytest.mark.parametrize("writable", [False, True])
+def test_files_are_opened_for_what_they_are_for_once_and_never_by_a_link(
+    tmp_path: Path, writable: bool
+) -> None:
+    make_queue(tmp_path, KEY, entries(0, 5))
+    config = Config(mapped_file_size_consume_queue_bytes=SEGMENT)
+    files = ConsumeQueueFiles(StorePaths(tmp_path), config, *[True][: int(writable)])
+    before = len(os.listdir("/proc/self/fd"))
+    assert files.read(KEY, 0, 5) == entries(0, 5)
+    mode = fcntl.fcntl(files.handle(KEY, 0), fcntl.F_GETFL) & os.O_ACCMODE
+    assert mode == (os.O_RDWR if writable else os.O_RDONLY)
+    assert len(os.listdir("/proc/self/fd")) == before + 1, "read and looked at by one handle"
+    os.symlink(files.path(KEY, 0), files.path(KEY, SEGMENT))
+    with pytest.raises(OSError, match="symbolic links"):
+        files.read(KEY, 5, 6)
+    files.close()
+
+
+def test_a_deleted_file_is_closed_and_the_others_are_not(tmp_path: Path) -> None:
+    make_queue(tmp_path, KEY, entries(0, 10))
+    files = files_in(tmp_path)
+    before = len(os.listdir("/proc/self/fd"))
+    for base in (0, SEGMENT):
+        files.handle(KEY, base)
+    files.path(KEY, 0).unlink()
+    files.release_deleted()
+    assert len(os.listdir("/proc/self/fd")) == before + 1
+    assert files.read(KEY, 5, 10) == entries(5, 10)
+    with pytest.raises(FileNotFoundError):
+        files.read(KEY, 0, 1)
+    files.close()
+
+
+def test_a_queue_of_the_name_of_a_deleted_one_has_handles_of_its_own(tmp_path: Path) -> None:
+    make_queue(tmp_path, KEY, entries(0, 5))
+    files = files_in(tmp_path)
+    assert files.read(KEY, 0, 1, 1) == entries(0, 1)
+    directory = StorePaths(tmp_path).queue(*KEY)
+    directory.rename(tmp_path / "deleted")
+    make_queue(tmp_path, KEY, entries(7, 12))
+    assert files.read(KEY, 0, 1, 1) == entries(0, 1)
+    assert files.read(KEY, 0, 1, 2) == entries(7, 8)
+    assert [files.begins_segment(offset) for offset in (0, 1, 4, 5, 6, 10)] == [
+        True,
+        False,
+        False,
+        True,
+        False,
+        True,
+    ]
+    files.close()

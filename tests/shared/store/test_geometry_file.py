@@ -120,6 +120,7 @@ def test_of_an_index_that_is_to_be_read_what_is_given_counts(paths: StorePaths) 
         ({0: PAGE}, False),
         ({0: PAGE, PAGE: 2 * PAGE, 3 * PAGE: 2 * PAGE}, False),
         ({0: 2 * PAGE, 2 * PAGE: 2 * PAGE}, True),
+        ({0: 2 * PAGE, 2 * PAGE: 2 * PAGE, 4 * PAGE: 3 * PAGE}, True),
         # one that occurs once may have been cut or have grown, unless its name says otherwise
         ({0: 2 * PAGE}, False),
         ({PAGE: 2 * PAGE}, False),

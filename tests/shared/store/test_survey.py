@@ -9,9 +9,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from penstock.shared.errors import StoreDamaged
+from penstock.shared.errors import OffsetOutOfRange, StoreDamaged
 from penstock.shared.formats.record import Record
 from penstock.shared.layout import segment_name
+from penstock.shared.store.directory import StoreDirectory
 from penstock.shared.store.survey import StoreSurvey
 
 
@@ -90,3 +91,20 @@ def test_an_empty_last_file_is_no_segment_but_none_to_refuse_a_start_for(
         assert survey.queue_bases(second) == [0]
         with pytest.raises(StoreDamaged, match=segment_name(1000)):
             survey.queue_bases(first)
+
+
+def test_what_has_expired_since_it_was_listed_is_not_on_its_way(
+    stopped_store: Callable[..., Any], twelve: list[Record]
+) -> None:
+    store = stopped_store(twelve)
+    with StoreDirectory(store.paths.root) as directory:
+        assert (directory.log_start, directory.files_end) == (0, 8192)
+        assert not directory.expect_log(0, 100), "it is in memory"
+        (store.paths.commit_log / segment_name(4096)).unlink()
+        assert not directory.expect_log(4096, 100)
+        with pytest.raises(OffsetOutOfRange, match="expired"):
+            directory.read_log(4096, 100)
+        for path in store.paths.commit_log.iterdir():
+            path.unlink()
+        directory.refresh()
+        assert (directory.log_start, directory.files_end) == (0, 0)
