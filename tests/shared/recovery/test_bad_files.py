@@ -128,6 +128,16 @@ def test_what_a_start_refuses_is_named_and_nothing_is_changed(
         assert _tree(torn.paths.root) == before
 
 
+@pytest.mark.parametrize("name", ["20260101000000000", "7"])
+def test_what_has_the_name_of_an_index_file_and_is_none_is_called_so(torn: Any, name: str) -> None:
+    """And not one of another length: nobody has made it with other sizes."""
+    (torn.paths.index / name).mkdir(parents=True)
+    with pytest.raises(PenstockError, match="this is no ordinary file") as refused:
+        _open(torn)
+    assert refused.value.hint.startswith("make the index anew: penstock store rebuild")
+    assert f"{torn.paths.root} --index" in refused.value.hint
+
+
 ACCEPTED: list[tuple[str, Callable[[Path], object], bool]] = [
     ("commitlog/backup", lambda p: (p.mkdir(), (p / "x").write_text("x")), True),
     (LOG_2, lambda p: p.touch(), False),
