@@ -42,7 +42,8 @@ BLOCKS = st.lists(st.integers(0, 4), max_size=5)
 def test_only_the_last_block_and_only_an_unfinished_one_is_found(
     outputs: list[int], kept: int
 ) -> None:
-    """Any blocks and single messages before, cut after any record."""
+    """Any blocks and single messages before, of a log that ends after any record: what stands
+    behind its end is none of it."""
     made: list[tuple[Record, int]] = []  # each with where its block begins, or -1
     whole: list[int] = []
     for number in outputs:
@@ -51,7 +52,6 @@ def test_only_the_last_block_and_only_an_unfinished_one_is_found(
         of_block = block(number)
         made += [(each, first if number else -1) for each in of_block]
         whole.append(len(made))
-    made = made[:kept]
     steps, at = [], 0
     places: list[int] = []
     for record, _ in made:
@@ -60,7 +60,9 @@ def test_only_the_last_block_and_only_an_unfinished_one_is_found(
         places.append(at)
         at += len(raw)
     steps.append((at, Kind.BLANK, 100, memoryview(b""), ""))
-    found = unfinished_block(iter(steps), at + 100)
+    end = places[kept] if kept < len(made) else at + 100
+    made = made[:kept]
+    found = unfinished_block(iter(steps), end)
     first = made[-1][1] if made else -1
     if first < 0 or len(made) in whole:
         assert found is None
