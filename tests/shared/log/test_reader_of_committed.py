@@ -11,7 +11,7 @@ from penstock.shared.config import Config
 from penstock.shared.formats.record import Record, encode_record
 from penstock.shared.layout import StorePaths, segment_name
 from penstock.shared.log.damage import damage_between, save_quarantine
-from penstock.shared.log.reader import LogReader, reach_bytes, with_beats
+from penstock.shared.log.reader import REST_MS, LogReader, reach_bytes, with_beats
 from penstock.shared.memory.positions import Positions
 from penstock.shared.memory.run_directory import Run
 
@@ -113,3 +113,20 @@ def test_a_writer_reaches_a_frame_and_its_blanks_past_what_it_has_published(
 ) -> None:
     config = make_config()
     assert reach_bytes(config) == 3 * config.max_frame_bytes
+
+
+@pytest.mark.parametrize("look", ["view", "segment", "record", "pieces", "recent"])
+def test_whatever_was_looked_at_is_given_back_after_a_rest(
+    open_log: Callable[..., LogReader], make_record: Callable[..., Record], look: str
+) -> None:
+    raw = encode_record(make_record())
+    log = open_log(raw, read_only=0)
+    found = {
+        "view": lambda: log.view(0, len(raw)),
+        "segment": lambda: log.segment(0, len(raw))[: len(raw)],
+        "record": lambda: log.record(0),
+        "pieces": lambda: b"".join(bytes(piece) for _, piece in log.pieces(0, len(raw))),
+        "recent": lambda: log.recent(0, len(raw)),
+    }[look]()
+    assert bytes(found) == raw
+    assert not log.rest(1000) and log.rest(1001 + REST_MS)

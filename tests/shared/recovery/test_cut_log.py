@@ -149,12 +149,19 @@ def test_any_log_is_zeros_after_its_end_and_what_is_in_doubt_is_written_again(
 
 @pytest.mark.parametrize(("start", "end"), [(0, 10), (100, SIZE), (SIZE - 5, 3 * SIZE + 7), (9, 9)])
 def test_a_torn_tail_is_kept_as_it_is_and_never_in_another_one_s_place(
-    tmp_path: Path, start: int, end: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, start: int, end: int
 ) -> None:
-    paths = StorePaths(tmp_path)
+    paths, synced, sync = StorePaths(tmp_path), list[str](), os.fsync
+
+    def note(handle: int) -> None:
+        synced.append(os.readlink(f"/proc/self/fd/{handle}"))
+        sync(handle)
+
     bases, logs = _make_log(paths.commit_log, random.Random(start))
+    monkeypatch.setattr(os, "fsync", note)
     for _ in range(2):
         keep_torn(paths, bases, SIZE, FIRST + start, FIRST + end)
+        assert Path(synced[-2]).parent == paths.quarantine == Path(synced[-1]), "it and its name"
     tail = b"".join(logs.values())[start:end]
     name = f"torn-{segment_name(FIRST + start)}"
     found = {path.name: path.read_bytes() for path in paths.quarantine.iterdir()}

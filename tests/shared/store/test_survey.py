@@ -100,6 +100,8 @@ def test_what_has_expired_since_it_was_listed_is_not_on_its_way(
     with StoreDirectory(store.paths.root) as directory:
         assert (directory.log_start, directory.files_end) == (0, 8192)
         assert not directory.expect_log(0, 100), "it is in memory"
+        directory.read_log_into(50, memoryview(found := bytearray(100)))
+        assert found == directory.read_log(50, 100) != bytes(100)
         (store.paths.commit_log / segment_name(4096)).unlink()
         assert not directory.expect_log(4096, 100)
         with pytest.raises(OffsetOutOfRange, match="expired"):
