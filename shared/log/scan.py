@@ -78,8 +78,8 @@ def scan(
             if walk.is_record(end - segment.base):
                 # Written since: the writer has moved on while this walk stood at its tail. Another
                 # one reads it, for this one would look again at what it has read.
-                anew = _SegmentWalk(files, segment, stop, checksum)
-                end = segment.base + (yield from anew.steps(end - segment.base))
+                walk = _SegmentWalk(files, segment, stop, checksum)
+                end = segment.base + (yield from walk.steps(end - segment.base))
                 continue
             yield end, Kind.DAMAGED, hole, _NOTHING, "zeros, but the log goes on behind them"
         elif hole:

@@ -326,7 +326,7 @@ def test_who_reads_without_a_rest_keeps_no_more_pages_than_the_limit(
             assert not any(bytes(piece))
             piece.release()
         assert _resident_bytes(path) <= MOST_LOOKED_BYTES
-    # the last megabytes, since what was looked at is counted anew when pages are given back
+    # the last megabytes, since what was looked at is counted from 0 when pages are given back
     assert _resident_bytes(path) >= 16 << 20
     log.close()
     positions.close()

@@ -130,3 +130,17 @@ def test_whatever_was_looked_at_is_given_back_after_a_rest(
     }[look]()
     assert bytes(found) == raw
     assert not log.rest(1000) and log.rest(1001 + REST_MS)
+
+
+@pytest.mark.parametrize("window_bytes", [20, 50, 110, 230, 5000])
+def test_a_piece_is_a_look_at_most_or_one_record(
+    open_log: Callable[..., LogReader], make_record: Callable[..., Record], window_bytes: int
+) -> None:
+    raw, sizes = b"", []
+    for _ in range(9):
+        sizes.append(len(one := encode_record(make_record(physical_offset=len(raw)))))
+        raw += one
+    log = open_log(raw, read_only=0)
+    pieces = [bytes(piece) for _, piece in log.pieces(0, len(raw), window_bytes)]
+    assert b"".join(pieces) == raw
+    assert all(len(each) <= max(window_bytes, sizes[0]) for each in pieces)

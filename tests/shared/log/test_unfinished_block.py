@@ -43,7 +43,7 @@ def test_only_the_last_block_and_only_an_unfinished_one_is_found(
     outputs: list[int], kept: int
 ) -> None:
     """Any blocks and single messages before, of a log that ends after any record: what stands
-    behind its end is none of it."""
+    after its end does not count."""
     made: list[tuple[Record, int]] = []  # each with where its block begins, or -1
     whole: list[int] = []
     for number in outputs:
@@ -120,6 +120,9 @@ def test_a_start_cuts_what_is_left_of_a_block_and_keeps_it_beside(
     assert store.contents() == contents
 
 
-def test_a_clean_store_is_not_looked_through(stopped_store: Callable[..., Any]) -> None:
-    store = stopped_store(block(2)[:2])
+@pytest.mark.parametrize("queues", [True, False])
+def test_a_clean_store_is_not_looked_through(
+    stopped_store: Callable[..., Any], queues: bool
+) -> None:
+    store = stopped_store(block(2)[:2], queues=queues)
     assert store.recover().log_end == store.starts()[-1]

@@ -32,7 +32,7 @@ def test_no_more_queues_of_a_topic_are_read_than_somebody_says(store: Store) -> 
     assert reader.queues("orders") == {0: 0, 1: 1, 2: 2}
     reader.limit({"orders": 1, "others": 10})
     assert reader.queues("orders") == {0: 0}
-    # of a topic of which nobody had said it, what is known stays: it was made with so many
+    # where nobody had said it of a topic, what is known of it stays
     reader.limit({})
     assert reader.queues("orders") == {0: 0}
     reader.limit({"orders": 4})

@@ -110,6 +110,14 @@ def test_what_is_not_known_here_is_kept_when_the_file_is_written(tmp_path: Path)
     assert load_topics(file).all() == topics.all()
 
 
+def test_changes_are_counted_from_the_first_topic_on() -> None:
+    topics = Topics()
+    for number in (1, 2):
+        topics.put(f"t{number}", 1, now_ms=number)
+        version = json.loads(topics.encode())["dataVersion"]
+        assert version == {"counter": number, "stateVersion": 0, "timestamp": number}
+
+
 def test_a_topic_that_was_shrunk_stays_readable_as_far_as_it_was() -> None:
     topics = Topics(parse_fastjson(ROCKETMQ))
     topics.put("orders", 10, 1)
