@@ -18,6 +18,7 @@ UNFINISHED := .venv/unfinished
 
 # Those that Spark loads, for its starts in tests.
 CLASSES := .venv/spark.jsa
+ARCHIVE := tests/spark/class_archive.py
 
 # As pip does where it installs for good: else, where PYTHONDONTWRITEBYTECODE is set, each start of
 # each process compiles all of its modules, which takes longer than the rest of a start.
@@ -72,7 +73,7 @@ warm: setup
 	@$(COMPILE)
 	@# its plugins, too, which pytest compiles in its own way; what cannot be collected will say so
 	@env -u PYTHONDONTWRITEBYTECODE .venv/bin/python -m pytest --collect-only -qq > /dev/null || true
-	@test $(CLASSES) -nt $(READY) || .venv/bin/python tests/spark/class_archive.py $(CLASSES)
+	@test $(CLASSES) -nt $(READY) -a $(CLASSES) -nt $(ARCHIVE) || .venv/bin/python $(ARCHIVE) $(CLASSES)
 
 # how long `make chaos` goes on: make chaos MINUTES=60
 MINUTES ?= 10
