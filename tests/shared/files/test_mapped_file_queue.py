@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
 import shutil
@@ -269,3 +270,28 @@ def test_a_deleted_segment_gives_its_room_back_when_the_last_view_goes(tmp_path:
     view.release()
     assert queue.release_deleted(140) == 0
     assert len(handles - set(os.listdir("/proc/self/fd"))) == 2, "ours and the mapping's own"
+
+
+def test_a_segment_is_locked_in_memory_or_the_error_says_why_not(tmp_path: Path) -> None:
+    """A child without the right to lock, and one that may lock what it likes or little."""
+    make_segments(tmp_path, 1)
+    segment = MappedFile(tmp_path / segment_name(0), 0, SIZE, True)
+
+    def outcome(may_lock: bool) -> int:
+        if (child := os.fork()) == 0:
+            try:
+                if not may_lock:
+                    resource.setrlimit(resource.RLIMIT_MEMLOCK, (0, 0))
+                    if os.geteuid() == 0:
+                        os.setuid(65534)
+                number = segment.lock()
+                status = Path("/proc/self/status").read_text()
+                is_locked = status.partition("VmLck:")[2].split()[0] != "0"
+                os._exit(number if is_locked == (number == 0) else 255)
+            finally:
+                os._exit(254)
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+    assert outcome(False) in (errno.EPERM, errno.ENOMEM, errno.EAGAIN)
+    assert outcome(True) in (0, errno.EPERM, errno.ENOMEM, errno.EAGAIN)
+    assert segment.close()

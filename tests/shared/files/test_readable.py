@@ -5,12 +5,13 @@ from __future__ import annotations
 import fcntl
 import os
 import resource
+import socket
 import threading
 from collections.abc import Iterator
 
 import pytest
 
-from penstock.shared.files.readable import is_readable, wait_until_writable
+from penstock.shared.files.readable import is_abandoned, is_readable, wait_until_writable
 
 FAR = 1100
 
@@ -83,3 +84,18 @@ def test_writing_waits_until_there_is_room(far_pipe: tuple[int, int]) -> None:
         os.read(read, 4096)
     waiting.join()
     assert written == [1]
+
+
+def test_nobody_reads_any_more_where_the_other_end_is_gone_and_not_where_something_has_come(
+    far_pipe: tuple[int, int],
+) -> None:
+    read, write = far_pipe
+    assert not is_abandoned(write)
+    os.write(write, b"x")
+    assert not is_abandoned(write) and not is_abandoned(read)
+    near, other = socket.socketpair()
+    with near:
+        other.send(b"x")
+        assert is_readable(near.fileno(), 0) and not is_abandoned(near.fileno())
+        other.close()
+        assert is_abandoned(near.fileno())
