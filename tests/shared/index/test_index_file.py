@@ -8,7 +8,9 @@ import resource
 import struct
 from collections.abc import Callable
 from pathlib import Path
+from unittest.mock import patch
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given
@@ -17,6 +19,7 @@ from hypothesis import strategies as st
 from penstock.shared.errors import StoreDamaged
 from penstock.shared.formats.index_chains import Entries, link_entries, move_slots
 from penstock.shared.formats.index_layout import Geometry, IndexHeader, decode_header
+from penstock.shared.index import index_file
 from penstock.shared.index.directory import index_files
 from penstock.shared.index.index_file import IndexFile, IndexFiles
 
@@ -167,6 +170,65 @@ def test_slots_are_made_anew_from_the_items(
     assert path.read_bytes() == before
 
 
+@given(
+    st.lists(st.integers(1, 9) | st.just(2**31 - 1), min_size=1, max_size=40),
+    st.data(),
+    st.sampled_from([1, 3, 1 << 18]),
+)
+def test_a_file_is_made_again_from_the_items_that_are_whole_whatever_slots_and_header_say(
+    open_files: Callable[..., IndexFiles],
+    tmp_path: Path,
+    chosen: list[int],
+    data: st.DataObject,
+    at_once: int,
+) -> None:
+    rows, case, roomy = _rows(chosen), next(numbers), Geometry(5, 60)
+    offset = data.draw(st.integers(0, rows[-1][1] + 1))
+    kept = [row for row in rows if row[1] < offset]
+    for name, part in (("harmed", rows), ("model", kept)):
+        files = open_files(f"{name}{case}", roomy)
+        files.put(_entries(part))
+        files.close()
+    (path,) = index_files(tmp_path / f"harmed{case}")
+    file = IndexFile(path, roomy, writable=True)
+    file.slots[:] = data.draw(st.lists(st.integers(-9, 99), min_size=5, max_size=5))
+    file.write_header(IndexHeader(ST, 5, 6, 7, data.draw(st.integers(0, 9)), 60))
+    has_expired = data.draw(st.booleans())
+    with patch.object(index_file, "_PIECE", at_once):
+        file.repair(offset, lambda offset: None if has_expired else _stored_ms(offset))
+    file.close()
+    if kept:
+        (expected,) = _contents(tmp_path / f"model{case}")
+        header = decode_header(expected)
+        if has_expired:  # items have seconds
+            end_ms = ST + (kept[-1][2] - ST) // 1000 * 1000
+            header = msgspec.structs.replace(header, end_timestamp_ms=end_ms)
+        assert path.read_bytes() == header.encode() + expected[40:]
+    else:
+        assert decode_header(path.read_bytes()) == IndexHeader()
+
+
+def test_a_file_that_is_cut_away_is_gone_for_good_before_the_one_before_it_is_filled(
+    open_files: Callable[..., IndexFiles], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A power failure would bring it back as the newest."""
+    files = open_files("index")
+    files.put(_entries(_rows([1] * 20)))
+    synced: list[list[str]] = []
+    sync = os.fsync
+
+    def note(handle: int) -> None:
+        sync(handle)
+        if os.readlink(f"/proc/self/fd/{handle}") == str(tmp_path / "index"):
+            synced.append([path.name for path in index_files(tmp_path / "index")])
+
+    before = [path.name for path in index_files(tmp_path / "index")]
+    monkeypatch.setattr(os, "fsync", note)
+    files.cut(100, _stored_ms)
+    assert synced == [before[:2], before[:1]]
+    files.close()
+
+
 def test_names_are_local_time_and_never_go_back(
     open_files: Callable[..., IndexFiles], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -215,11 +277,11 @@ def test_the_time_of_a_record_that_has_expired_is_known_to_the_second(
     open_files: Callable[..., IndexFiles], tmp_path: Path
 ) -> None:
     files = open_files("index")
-    files.put(_entries([(1, 0, ST), (2, 100, ST + 1700), (3, 200, ST + 2700)]))
+    files.put(_entries([(1, 0, ST), (2, 100, ST + 3700), (3, 200, ST + 4700)]))
     files.cut(200, lambda offset: None)
     files.close()
     header = decode_header(_contents(tmp_path / "index")[0])
-    assert header == IndexHeader(ST, ST + 1000, 0, 100, 2, 3)
+    assert header == IndexHeader(ST, ST + 3000, 0, 100, 2, 3)
 
 
 def test_a_disk_without_room_is_an_error_and_can_be_tried_again(

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from penstock import actors
+from penstock.shared.config import Config
 from penstock.shared.memory.roster import ACTORS, ROSTER, row_of, start_order, stop_order
 from penstock.shared.memory.run_directory import Endpoints
 from penstock.shared.process.actor import import_actor
@@ -48,3 +49,15 @@ def test_every_endpoint_has_an_actor_that_serves_it() -> None:
     assert {*served} <= {*Endpoints.__struct_fields__}
     assert {"produce", "consume", "group"} <= {*served}
     assert row_of("cleaner").serves == ()
+
+
+def test_a_broker_has_the_actors_that_its_configuration_wants_and_all_that_every_broker_has() -> (
+    None
+):
+    optional = {row.name: row.enabled_by for row in ROSTER if row.enabled_by}
+    assert optional
+    for wanted in (True, False):
+        config = Config(**dict.fromkeys(optional.values(), wanted))  # type: ignore[arg-type]
+        expected = sorted(each for each in ACTORS if wanted or each not in optional)
+        for order in (start_order(config), stop_order(config)):
+            assert sorted(order) == expected
