@@ -312,3 +312,24 @@ def test_the_most_values_are_counted_with_those_that_a_move_adds_and_no_others(
     else:
         with pytest.raises(StoreUnavailable):
             exact.check(OffsetsMove("g", move))
+
+
+def test_a_writer_that_stops_saves_what_the_disk_has_and_the_next_keeps_nothing_of_the_log(
+    log: Log,
+) -> None:
+    exact, broker = log.found(), log.broker
+    move, offset, at = log.append("g", values(2))
+    exact.will_move(at)
+    exact.moved(move, offset, 1)
+    broker.positions.initialise("flushed", broker.positions["wrote"])
+    exact.close()
+    assert load_offsets(broker.paths.exact_offsets).offsets == log.model
+    broker.positions.initialise("unsaved_offsets", 77)  # as the last writer may have left it
+    again = log.found()
+    assert again._offsets == log.model and broker.positions["unsaved_offsets"] == 0
+
+
+def test_the_log_is_kept_for_no_values_where_there_are_none(log: Log) -> None:
+    log.broker.positions.initialise("unsaved_offsets", 77)
+    assert log.start()._loading is None
+    assert log.broker.positions["unsaved_offsets"] == 0

@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 
 from penstock.client import BatchMessage, Consumer, GroupConsumer, MessageQuery, Producer, aio
-from penstock.client.core.arguments import shown
-from penstock.shared.errors import InvalidArgument
+from penstock.client.core.arguments import check_whole, shown
+from penstock.client.core.requests import merged
+from penstock.shared.errors import InvalidArgument, InvalidMessage
 
 NOBODY = "tcp://127.0.0.1:1"
 
@@ -335,3 +336,25 @@ def test_seconds_to_wait_are_a_number(mute: Any, timeout: Any) -> None:
             with pytest.raises(InvalidArgument, match="timeout"):
                 wait()
         assert future.exception(float("inf")) is not None, "as long as it takes"
+
+
+@pytest.mark.parametrize("value", [True, False, 1.0, "1", None])
+def test_a_bool_and_what_is_no_whole_number_stand_for_none(value: Any) -> None:
+    with pytest.raises(InvalidArgument, match="a whole number"):
+        check_whole("flag", value)
+
+
+@pytest.mark.parametrize("given", [None, {}, {"colour": "red"}])
+def test_properties_of_a_request_are_the_senders_and_its_own(given: dict[str, str] | None) -> None:
+    own = {"id": "7", "to": "me"}
+    assert merged(given, own) == (given or {}) | own
+    assert own == {"id": "7", "to": "me"}
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [({"id": "5"}, "a name that requests and replies use"), ([("colour", "red")], "a mapping")],
+)
+def test_a_requests_own_properties_are_not_the_senders_to_say(given: Any, said: str) -> None:
+    with pytest.raises(InvalidMessage, match=said):
+        merged(given, {"id": "7"})

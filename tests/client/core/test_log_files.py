@@ -208,3 +208,12 @@ def test_an_answer_that_contradicts_itself_is_a_typed_error(
     log.put(BASE, [b"something to read"])
     with pytest.raises(ProtocolError):
         LogFiles(True).read(answer(log, size, *places), payload, 0)
+
+
+def test_all_of_a_segment_from_its_first_byte_on_may_be_told_and_a_part_without_a_byte(
+    log: Any,
+) -> None:
+    log.put(BASE, [b"something to read"])
+    raw = segment(log).read_bytes()[:9]
+    told = ranges((BASE, BASE + 4), (BASE + 4, BASE + 4), (BASE + 4, BASE + 9))
+    assert bytes(LogFiles(True).read(answer(log, 9, Place(BASE, 3)), told, 0)) == raw

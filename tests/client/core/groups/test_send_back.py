@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from penstock.client.core.groups.send_back import SendBack
+import pytest
+
+from penstock.client.core.groups.send_back import FRAME_BYTES, SendBack
 from penstock.shared.errors import (
     BrokerBusy,
     ConnectError,
@@ -18,6 +20,7 @@ from penstock.shared.errors import (
 )
 from penstock.shared.formats.properties import encode_properties
 from penstock.shared.formats.record import Record
+from penstock.shared.formats.record_crc import PROP_CRC_ROOM
 from penstock.shared.names import MAX_PROPERTIES_BYTES
 from penstock.shared.wire import messages
 from penstock.shared.wire.messages import encode, refusal
@@ -214,3 +217,33 @@ def test_what_waits_for_a_topic_that_is_refused_hears_why_and_other_answers_are_
     core.received([encode(refusal(TopicNotFound("none is made"), second.request))], 5000)
     ((tag, error),) = core.outcomes()
     assert tag == 0 and isinstance(error, TopicNotFound) and error.what == "none is made"
+
+
+@pytest.mark.parametrize(
+    ("properties", "prop_crc", "ends"),
+    [
+        (b"k\x01v", False, b"k\x01v"),
+        (b"", True, PROP_CRC_ROOM),
+        (b"k\x01v", True, b"k\x01v\x02" + PROP_CRC_ROOM),
+        (b"k\x01v\x02", True, b"k\x01v\x02" + PROP_CRC_ROOM),
+    ],
+)
+def test_properties_get_room_for_a_checksum_where_the_broker_keeps_one(
+    properties: bytes, prop_crc: bool, ends: bytes
+) -> None:
+    core = SendBack("CG/a")
+    core._shape = messages.Welcome(1, 1, 1, 0, 4, 8, 1, 8, prop_crc)
+    assert core._properties(Record("a", b"x", properties)) == ends
+
+
+def test_what_waits_goes_into_frames_of_this_size_or_of_one_record_more(
+    make_wire: Callable[[], Any],
+) -> None:
+    wire, core = make_wire(), Driven()
+    wire.core = core
+    body = bytes(FRAME_BYTES // 3 - 512)
+    for number in range(7):
+        core.put(Record("a", body, encode_properties({"UNIQ_KEY": f"k{number}"})), number)
+    wire.heal()
+    assert [len(each.runs) for each in core.sent(messages.Append) if not each.retry] == [4, 3]
+    assert keys(wire) == [f"k{number}" for number in range(7)]

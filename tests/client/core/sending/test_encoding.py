@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 
 from penstock.client.core.sending.encoding import (
     BatchMessage,
+    BrokerLimits,
     Encoder,
+    check_common,
     topic_bytes,
     waiting_form,
 )
@@ -29,6 +31,7 @@ from penstock.shared.formats.record_layout import Shape
 from penstock.shared.loops.active import check_frame
 from penstock.shared.messaging.delayed import Delay
 from penstock.shared.names import MAX_QUEUES_PER_TOPIC
+from penstock.shared.wire.messages import Welcome
 
 NOW = 1_700_000_000_123
 V4, V6 = bytes([10, 1, 2, 3]), pack_host("2001:db8::1", 0)[:-4]
@@ -312,3 +315,54 @@ def test_what_a_broker_that_is_met_later_does_not_take_is_found_then() -> None:
     encoder.terms.shape, encoder.terms.max_message_bytes = Shape(), 8
     with pytest.raises(InvalidMessage, match="larger than 8 bytes"):
         encoder.check_again(drafts)
+
+
+@pytest.mark.parametrize("limit", [0, 3, 4])
+def test_a_batch_that_is_met_by_a_limit_later_may_have_just_as_many_bytes(limit: int) -> None:
+    encoder = Encoder(V4, key_origin(V4, NOW))
+    drafts = [encoder.draft(BatchMessage(body), None, True) for body in (b"12", b"34")]
+    encoder.terms.max_message_bytes = limit
+    if limit == 3:
+        with pytest.raises(InvalidMessage):
+            encoder.check_again(drafts)
+    else:
+        encoder.check_again(drafts)
+
+
+def test_a_brokers_shape_is_another_object_only_when_it_is_another_one() -> None:
+    limits = BrokerLimits()
+    first = limits.shape
+    for prop_crc, is_first in ((False, True), (True, False), (True, False)):
+        before = limits.shape
+        limits.take(Welcome(1, 1, 1, 0, 4, 8, 1, 8, prop_crc))
+        assert (limits.max_message_bytes, limits.max_frame_bytes) == (4, 8)
+        assert limits.shape == Shape(8, prop_crc) and (limits.shape is first) == is_first
+        assert limits.shape is before or before.prop_crc != prop_crc
+
+
+class Text(str):
+    """As the members of an enumeration of texts are."""
+
+
+@pytest.mark.parametrize(
+    ("ack", "wait", "means"),
+    [
+        ("", True, ""),
+        ("durable", True, "durable"),
+        ("written", True, "written"),
+        (Text("durable"), True, "durable"),
+        ("", False, "written"),
+        ("written", False, "written"),
+    ],
+)
+def test_what_a_sender_waits_for(ack: str, wait: bool, means: str) -> None:
+    assert check_common("orders", 3, ack, wait) == ("orders", 3, means)
+    assert check_common(Text("orders"), None, ack, wait) == ("orders", None, means)
+
+
+@pytest.mark.parametrize(
+    ("ack", "wait"), [("soon", True), (5, True), (None, True), ("", 1), ("durable", False)]
+)
+def test_what_nobody_can_wait_for_is_refused(ack: Any, wait: Any) -> None:
+    with pytest.raises(InvalidArgument):
+        check_common("orders", 3, ack, wait)

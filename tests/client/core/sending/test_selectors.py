@@ -110,3 +110,8 @@ def test_of_an_unknown_topic_it_is_asked_when_the_queues_are_known(
     assert wire.core.send("b", BatchMessage(b"x"), None, None, "", True, 0) is not None
     wire.heal(8)
     assert wire.core.intake.unsettled == 0
+
+
+@pytest.mark.parametrize("chosen", range(4))
+def test_a_selector_may_choose_each_queue(chosen: int) -> None:
+    assert SelectedBy(lambda queues: queues[chosen]).queue("orders", 4) == chosen
