@@ -79,6 +79,15 @@ def test_an_outcome_is_said_at_once_and_again_until_it_is_answered() -> None:
     assert core.answer(number) is None and not core.answered, "once"
 
 
+def test_one_waits_for_what_is_due_first() -> None:
+    core = core_of(listens=True)
+    core.end(FIRST, "commit", 0)
+    assert len(said(core, 0)) == 2
+    core.end(SECOND, "commit", 100)
+    assert len(said(core, 100)) == 1
+    assert core.wait_ms(100) == REPEAT_MS - 100
+
+
 def test_a_producer_that_listens_registers_as_often_as_the_broker_says() -> None:
     core = core_of(listens=True)
     words = RegisterProducer(0, "payments", "a", "the run")

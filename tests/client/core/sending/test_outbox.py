@@ -61,9 +61,9 @@ def test_a_message_joins_the_open_frame_if_it_is_of_its_kind_and_has_room(
 
 def test_nothing_joins_a_frame_that_is_put_whole(outbox: Outbox) -> None:
     put(outbox)
-    whole = Frame("flushed")
+    whole = Frame("")
     outbox.put_frame(whole)
-    put(outbox, ack="flushed")
+    put(outbox)
     found = [outbox.take() for _ in range(3)]
     assert found[1] is whole and [each.unsettled for each in found] == [1, 0, 1]
 
