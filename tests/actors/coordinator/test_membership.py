@@ -1,5 +1,5 @@
-"""Who is a member, by itself: what each word and each loss changes, and when one is dead. The times
-are the test's."""
+"""The members of groups by themselves: what each word and each loss changes, and when one is dead.
+The times are the test's."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ import errno
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
 import pytest
 
@@ -173,14 +173,14 @@ def test_only_a_directory_that_was_there_may_have_a_parent_that_cannot_be_read(
     is_refused: bool,
 ) -> None:
     """An administrator has made it, and answers for its name."""
-    directory, real = tmp_path / "directory", os.open
+    directory, real = tmp_path / "directory", cast("Any", os.open)
     if is_there:
         directory.mkdir()
 
     def refuse(path: object, *arguments: int, **others: int) -> int:
         if path == tmp_path:
             raise error
-        return real(path, *arguments, **others)  # type: ignore[arg-type]
+        return real(path, *arguments, **others)
 
     with monkeypatch.context() as refusing:
         refusing.setattr(os, "open", refuse)

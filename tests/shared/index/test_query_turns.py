@@ -6,6 +6,7 @@ import errno
 import itertools
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -48,8 +49,8 @@ class Store:
 def make_store(tmp_path: Path) -> Iterator[Callable[..., Store]]:
     made: list[Store] = []
 
-    def make(**keys: object) -> Store:
-        config = Config(store_path_root_dir=str(tmp_path / "store"), **keys)  # type: ignore[arg-type]
+    def make(**keys: Any) -> Store:
+        config = Config(store_path_root_dir=str(tmp_path / "store"), **keys)
         made.append(Store(tmp_path / f"positions-{len(made)}", config))
         return made[-1]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -57,7 +58,8 @@ def test_a_broker_has_the_actors_that_its_configuration_wants_and_all_that_every
     optional = {row.name: row.enabled_by for row in ROSTER if row.enabled_by}
     assert optional
     for wanted in (True, False):
-        config = Config(**dict.fromkeys(optional.values(), wanted))  # type: ignore[arg-type]
+        keys: dict[str, Any] = dict.fromkeys(optional.values(), wanted)
+        config = Config(**keys)
         expected = sorted(each for each in ACTORS if wanted or each not in optional)
         for order in (start_order(config), stop_order(config)):
             assert sorted(order) == expected
