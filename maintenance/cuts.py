@@ -8,42 +8,61 @@ where it does not, both parts are walked again as one.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import zip_longest
 
 from penstock.shared.files.file_cache import FileCache
+from penstock.shared.files.segments import Segment
 from penstock.shared.formats.record_check import Kind
-from penstock.shared.log.scan import scan
+from penstock.shared.log.scan import scan_runs
 from penstock.shared.store.directory import StoreDirectory
 
 # Of the log in one task, about.
 PART_BYTES = 128 << 20
+# What is read at a time where a record is looked for: most are shorter.
+_LOOK_BYTES = 32 << 10
 
 
-def cuts_of(store: StoreDirectory, part_bytes: int) -> Iterator[int]:
-    """Where parts begin: with segments, and at the first record after a number of bytes."""
+def cuts_of(store: StoreDirectory, part_bytes: int, start: int = 0) -> Iterator[int]:
+    """Where parts begin: with segments, and at the first record after a number of bytes. The first
+    one at `start`, where a record begins, if that is not before the log."""
     files = FileCache()
+    bases = [segment.base for segment in store.segments]
     try:
-        for segment in store.segments:
-            at = segment.base
+        for segment, following in zip_longest(store.segments, bases[1:]):
+            # a file that is too long does not hide the beginning of the next one
+            end = segment.end if following is None else min(segment.end, following)
+            if end <= start:
+                continue
+            at = max(segment.base, start)
             yield at
-            for place in range(
-                segment.base + part_bytes, segment.end - part_bytes // 2, part_bytes
-            ):
-                found = _record_after(files, store, place)
-                if found is None:
+            for place in range(at + part_bytes, end - part_bytes // 2, part_bytes):
+                if place <= at:
+                    continue  # no record begins between this place and the last cut
+                found = _record_after(files, segment, place)
+                if found is None or found >= end:
                     break
-                if found > at:
-                    at = found
-                    yield at
+                at = found
+                yield at
     finally:
         files.close()
 
 
-def _record_after(files: FileCache, store: StoreDirectory, place: int) -> int | None:
+def _record_after(files: FileCache, segment: Segment, place: int) -> int | None:
     """The first whole record at or after a place of a segment; None: there is none in it."""
-    for at, found, *_ in scan(files, [store.segment_of(place)], place):
-        if found is Kind.RECORD:
-            return at
+    for run in scan_runs(files, [segment], place, window_bytes=_LOOK_BYTES):
+        if run.found is Kind.RECORD:
+            return run.position
     return None
+
+
+def parts_of(store: StoreDirectory, part_bytes: int, start: int = 0) -> Iterator[tuple[int, int]]:
+    """Where parts begin and end: each in one segment, where that or the next part ends it."""
+    cuts = cuts_of(store, part_bytes, start)
+    at = next(cuts, None)
+    while at is not None:
+        following, end = next(cuts, None), store.segment_of(at).end
+        yield at, end if following is None else min(end, following)
+        at = following
 
 
 def costs_of(store: StoreDirectory, cuts: Sequence[int]) -> list[int]:

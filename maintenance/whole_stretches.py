@@ -16,7 +16,7 @@ from contextlib import closing
 
 import msgspec
 
-from penstock.maintenance.cuts import PART_BYTES, cuts_of
+from penstock.maintenance.cuts import PART_BYTES, parts_of
 from penstock.maintenance.side_by_side import side_by_side
 from penstock.shared.formats.queue_entry import ENTRY
 from penstock.shared.formats.record_check import Kind
@@ -69,22 +69,11 @@ def whole_stretches(
     root = str(store.paths.root.absolute())
     tasks = (
         msgspec.msgpack.encode(_Task(root, start, stop, window_bytes))
-        for start, stop in _parts(store, part_bytes)
+        for start, stop in parts_of(store, part_bytes)
     )
     with closing(side_by_side(look, tasks, processes=processes, alone=ALONE)) as parts:
         for part in parts:
             yield from msgspec.msgpack.decode(part, type=list[Stretch])
-
-
-def _parts(store: StoreDirectory, part_bytes: int) -> Iterator[tuple[int, int]]:
-    """Where parts begin, and where the segment or the next one does."""
-    cuts = cuts_of(store, part_bytes)
-    start = next(cuts, None)
-    while start is not None:
-        following = next(cuts, None)
-        end = store.segment_of(start).end
-        yield start, end if following is None else min(end, following)
-        start = following
 
 
 def look(raw: bytes) -> bytes:

@@ -84,16 +84,17 @@ def examine(
         return Kind.DAMAGED, 0, f"magic {magic:08x}"
     if not SMALLEST_RECORD_BYTES <= size <= left:
         return Kind.DAMAGED, 0, f"record of {size} bytes where {left} are left"
-    # The lengths come before the checksums: a checksum is taken over what the lengths span.
-    reason = _contradiction(buffer, at, size, magic)
-    if reason:
-        return Kind.DAMAGED, 0, reason
+    # Before what needs all of the record: whoever has read only its beginning hears the same.
     if position is not None:
         # A copy of a record elsewhere (in a body, in a segment that was restored under another
         # name) is whole in all else; only this tells it apart.
         named = int.from_bytes(buffer[at + AT_PHYSICAL_OFFSET : at + AT_SYS_FLAG], "big")
         if named != position:
             return Kind.DAMAGED, 0, f"record names {named} as its own offset"
+    # The lengths come before the checksums: a checksum is taken over what the lengths span.
+    reason = _contradiction(buffer, at, size, magic)
+    if reason:
+        return Kind.DAMAGED, 0, reason
     if checksum in (Checksum.BODY, Checksum.BOTH) and not _crc_holds(buffer, at):
         return Kind.DAMAGED, 0, "body CRC differs"
     if checksum is Checksum.BOTH and has_prop_crc(buffer, at + size):

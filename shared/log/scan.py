@@ -1,6 +1,7 @@
 """Walk the commit log's files from record to record, over damage, to where the log ends.
 
     for position, found, size, record, reason in scan(...)
+    for run in scan_runs(...)    # the same, with records that follow each other in one
 
 RECORD   one whole record; `record` shows its bytes (a view of a window: copy what you keep). Where
          checksums of whole records are compared and it has none, its body's is, and the reason says
@@ -20,6 +21,7 @@ import re
 import struct
 from collections.abc import Generator, Iterator, Sequence
 from itertools import pairwise
+from typing import NamedTuple
 
 from penstock.shared.files.file_cache import FileCache
 from penstock.shared.files.segments import Segment
@@ -42,6 +44,19 @@ _SHORT_STRIDE = 64 << 10
 
 Step = tuple[int, Kind, int, memoryview, str]
 
+
+class Run(NamedTuple):
+    """A step; or some, of records that follow each other: `record` then shows all of them, and
+    `starts` has where in it each one begins, and where the last one ends."""
+
+    position: int
+    found: Kind
+    size: int
+    record: memoryview
+    reason: str
+    starts: Sequence[int] = ()
+
+
 _MAGIC = re.compile(rb"\xda\xa3\x20[\xa7\xab]|\xcb\xd4\x31\x94")
 _CLAIM = struct.Struct(">iI20xq")  # totalSize, magic, physicalOffset
 _NOTHING = memoryview(b"")
@@ -60,6 +75,26 @@ def scan(
     `segments` are in order, and `checksum` says what a record has to pass to be whole. The store
     may be running: what expires meanwhile is left out. Raises OSError for what cannot be read.
     """
+    for position, found, size, record, reason, starts in scan_runs(
+        files, segments, start, checksum=checksum
+    ):
+        if found is not Kind.RECORD:
+            yield position, found, size, record, reason
+            continue
+        for at, stop in pairwise(starts):
+            yield position + at, found, stop - at, record[at:stop], reason
+
+
+def scan_runs(
+    files: FileCache,
+    segments: Sequence[Segment],
+    start: int,
+    *,
+    checksum: Checksum = Checksum.BODY,
+    window_bytes: int | None = None,
+) -> Iterator[Run]:
+    """The same by runs, for whoever takes many records at once. `window_bytes` are read at a time,
+    WINDOW_BYTES by default; no run is longer, but one of a single record."""
     end = start
     for index, segment in enumerate(segments):
         following = segments[index + 1 :]
@@ -69,8 +104,8 @@ def scan(
             continue
         if not files.exists(segment.path):
             continue  # expired since it was listed
-        walk = _SegmentWalk(files, segment, stop, checksum)
-        end = segment.base + (yield from walk.steps(max(start - segment.base, 0)))
+        walk = _SegmentWalk(files, segment, stop, checksum, window_bytes or WINDOW_BYTES)
+        end = segment.base + (yield from walk.runs(max(start - segment.base, 0)))
         hole = segment.base + stop - end
         # Every full segment ends with a record or a blank, RocketMQ's and Penstock's. So zeros are
         # the log's end only where no later file has anything.
@@ -78,13 +113,14 @@ def scan(
             if walk.is_record(end - segment.base):
                 # Written since: the writer has moved on while this walk stood at its tail. Another
                 # one reads it, for this one would look again at what it has read.
-                walk = _SegmentWalk(files, segment, stop, checksum)
-                end = segment.base + (yield from walk.steps(end - segment.base))
+                walk = _SegmentWalk(files, segment, stop, checksum, window_bytes or WINDOW_BYTES)
+                end = segment.base + (yield from walk.runs(end - segment.base))
                 continue
-            yield end, Kind.DAMAGED, hole, _NOTHING, "zeros, but the log goes on behind them"
+            reason = "zeros, but the log goes on behind them"
+            yield Run(end, Kind.DAMAGED, hole, _NOTHING, reason)
         elif hole:
             break
-    yield end, Kind.END, 0, _NOTHING, ""
+    yield Run(end, Kind.END, 0, _NOTHING, "")
 
 
 def _goes_on(files: FileCache, segments: Sequence[Segment]) -> bool:
@@ -97,7 +133,8 @@ def _goes_on(files: FileCache, segments: Sequence[Segment]) -> bool:
     if any(any(files.read(each.path, 0, BLANK.size)) for each in segments):
         return True
     return any(
-        _SegmentWalk(files, each, each.size, Checksum.BODY).can_resume() for each in segments
+        _SegmentWalk(files, each, each.size, Checksum.BODY, WINDOW_BYTES).can_resume()
+        for each in segments
     )
 
 
@@ -108,18 +145,26 @@ class _SegmentWalk:
     costs no more reads than a sound one.
     """
 
-    def __init__(self, files: FileCache, segment: Segment, stop: int, checksum: Checksum) -> None:
+    def __init__(
+        self,
+        files: FileCache,
+        segment: Segment,
+        stop: int,
+        checksum: Checksum,
+        window_bytes: int,
+    ) -> None:
         self._files = files
         self._segment = segment
         self._stop = stop
         self._checksum = checksum
+        self._window_bytes = window_bytes
         # a record without a checksum of its own is whole if its body is
         self._without = Checksum.BODY if checksum is Checksum.RECORD else checksum
         # what was read last, and where; whether a second look has found the same
         self._window, self._start, self._written = b"", 0, 0
         self._settled = False
 
-    def steps(self, at: int) -> Generator[Step, None, int]:
+    def runs(self, at: int) -> Generator[Run, None, int]:
         """Everything from `at`; returns where zeros begin, or the segment's end."""
         stride = WINDOW_BYTES
         while at < self._stop:
@@ -134,7 +179,7 @@ class _SegmentWalk:
             found, size, reason = self._look(at)
             if found in (Kind.RECORD, Kind.BLANK):
                 shown = self._view(at, size) if found is Kind.RECORD else _NOTHING
-                yield self._segment.base + at, found, size, shown, reason
+                yield Run(self._segment.base + at, found, size, shown, reason, (0, size))
             else:
                 next_at = self._resync(at + 1)
                 if found is Kind.END and next_at is None:
@@ -147,7 +192,7 @@ class _SegmentWalk:
                 # are the segment's unwritten end.
                 stop = self._data_end(at) if next_at is None else next_at
                 size = stop - at
-                yield self._segment.base + at, Kind.DAMAGED, size, _NOTHING, reason
+                yield Run(self._segment.base + at, Kind.DAMAGED, size, _NOTHING, reason)
                 stride = _SHORT_STRIDE  # where one record is damaged, the next one may be
             at += size
         return self._stop
@@ -184,7 +229,7 @@ class _SegmentWalk:
                 return
         elif index >= 0 and left > 0 and self._start + len(self._window) == self._stop:
             return  # less than a record, but nothing more is to come: the segment ends here
-        window = self._read(at, WINDOW_BYTES)
+        window = self._read(at, self._window_bytes)
         claimed = self._claimed_size(window, 0, at)
         if claimed > len(window):
             window = self._read(at, claimed)
@@ -195,25 +240,25 @@ class _SegmentWalk:
         index = at - self._start
         return memoryview(self._window)[index : index + size]
 
-    def _walk(self, at: int, size: int) -> Generator[Step, None, int]:
+    def _walk(self, at: int, size: int) -> Generator[Run, None, int]:
         """The whole records from `at` on, in this many bytes; returns how many they take.
 
         Of a log in which checksums of whole records were switched on half way, records with one and
         without may follow each other. Each call takes a run of one sort.
         """
-        view, position, found = self._view(at, size), self._segment.base + at, Kind.RECORD
+        view, position, reason = self._view(at, size), self._segment.base + at, ""
         starts = record_starts(view, position, self._checksum)
-        for start, stop in pairwise(starts):
-            yield position + start, found, stop - start, view[start:stop], ""
-        if starts[-1] or self._checksum is not Checksum.RECORD:
-            return starts[-1]
-        starts = record_starts(view, position, Checksum.BODY)
-        for start, stop in pairwise(starts):
-            # one that ends in zeros is torn
-            if has_prop_crc(view, stop) or not view[stop - 1]:
-                return start
-            yield position + start, found, stop - start, view[start:stop], NO_RECORD_CRC
-        return starts[-1]
+        if not starts[-1] and self._checksum is Checksum.RECORD:
+            starts, reason = record_starts(view, position, Checksum.BODY), NO_RECORD_CRC
+            for number, stop in enumerate(starts[1:]):
+                # one that ends in zeros is torn
+                if has_prop_crc(view, stop) or not view[stop - 1]:
+                    del starts[number + 1 :]
+                    break
+        walked = starts[-1]
+        if walked:
+            yield Run(position, Kind.RECORD, walked, view[:walked], reason, starts)
+        return walked
 
     def _look(self, at: int) -> tuple[Kind, int, str]:
         """`examine`, for a window that may end before the segment does."""
@@ -223,8 +268,11 @@ class _SegmentWalk:
         if claimed > left or left < min(BLANK.size, self._stop - at):
             # `_show` asked for all that the record claims: the file is shorter than it was listed
             return Kind.DAMAGED, 0, "the file has become shorter"
-        # only a blank may be longer than what was read of it; examine looks at its header
-        end = index + self._stop - at if _magic(window, index) == MAGIC_BLANK else len(window)
+        # Of a blank, and of what is no record by its first words, examine looks at these alone: it
+        # may be longer than what was read, and what is said of it does not depend on that.
+        alone = not claimed and left >= SMALLEST_RECORD_BYTES
+        is_short = alone or _magic(window, index) == MAGIC_BLANK
+        end = index + self._stop - at if is_short else len(window)
         position = self._segment.base + at
         looked = examine(window, index, end, position=position, checksum=self._checksum)
         if looked[2] != NO_RECORD_CRC:

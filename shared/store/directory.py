@@ -26,7 +26,7 @@ from penstock.shared.formats.record_check import Kind, examine
 from penstock.shared.formats.record_crc import Checksum
 from penstock.shared.formats.record_layout import BLANK
 from penstock.shared.layout import PAGE_BYTES, StorePaths, is_queue_name
-from penstock.shared.log.scan import Step, scan
+from penstock.shared.log.scan import Run, Step, scan, scan_runs
 from penstock.shared.names import is_stored_topic
 from penstock.shared.next_steps import quoted, verify
 from penstock.shared.queue.snapshot import QueueFiles
@@ -221,6 +221,10 @@ class StoreDirectory:
         """
         first = self.log_start if start is None else start
         return scan(self._files, self.segments, first, checksum=checksum)
+
+    def scan_runs(self, start: int, window_bytes: int) -> Iterator[Run]:
+        """The same, but records that follow each other are one step, as far as a window goes."""
+        return scan_runs(self._files, self.segments, start, window_bytes=window_bytes)
 
     def queues(self) -> list[QueueFiles]:
         """Every queue that has a directory, as it is now, by topic and queue id.
