@@ -27,6 +27,7 @@ from queue import SimpleQueue
 from typing import IO
 
 from penstock.shared.errors import StoreUnavailable
+from penstock.shared.process.malloc_tuning import keep_large_blocks
 
 Work = Callable[[bytes], bytes]
 Progress = Callable[[int, int], None]
@@ -200,6 +201,8 @@ def main(module: str, name: str) -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # and a result that nobody reads any more is no error to be told of
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    # parts and results are as large as each other, mostly
+    keep_large_blocks()
     work: Work = getattr(importlib.import_module(module), name)
     while (part := _next(sys.stdin.buffer)) is not None:
         try:

@@ -1,8 +1,8 @@
 """`penstock store inspect`: the records of a store, as rows.
 
-This process walks the log, which is quick, and finds the records that are asked for. Their rows are
-made of parts of them by as many processes as there are cores, once there are many parts. So what
-is shown, and in which order, does not depend on how many processes there are.
+Parts of the log are walked, and rows made of what is asked for in them, by as many processes as
+there are cores, once there are many parts. This one shows the rows of each part in its turn. So
+what is shown, and in which order, does not depend on how many processes there are.
 """
 
 from __future__ import annotations
@@ -19,8 +19,6 @@ from penstock.cli.streams import stop_when_unread
 from penstock.shared.errors import StoreDamaged
 
 TABLE_ROWS = 20
-# Parts that are made here first: fewer take less than other processes take to start.
-ALONE = 16
 
 
 @click.command()
@@ -30,7 +28,7 @@ ALONE = 16
 @click.option("--offset", type=click.IntRange(0, (1 << 62) - 1), help="The first queue offset.")
 @click.option("--max", "limit", type=COUNT, help="How many at most.")
 @click.option("--body", is_flag=True, help="Show the bodies too.")
-@processes_option("That make rows side by side, where there are many.")
+@processes_option("That look at parts of the log side by side, where it is long.")
 @rows_option
 @click.pass_context
 def inspect(
@@ -54,27 +52,25 @@ def inspect(
       penstock store inspect ./store --topic orders --queue 0 --offset 1000 --max 5
       penstock store inspect ./store -o json | jq -r .message_id
     """
-    from penstock.cli.printing.records import select
     from penstock.cli.store.listing import Chosen, Shown
-    from penstock.cli.store.record_parts import rows_of
-    from penstock.maintenance.side_by_side import side_by_side
+    from penstock.cli.store.log_parts import Selection
+    from penstock.shared.process.malloc_tuning import keep_large_blocks
     from penstock.shared.store.directory import StoreDirectory
 
     if offset is not None and (topic is None or queue_id is None):
         raise click.UsageError("--offset counts within one queue: give --topic and --queue too")
     stop_when_unread()
-    shown = Shown(output, with_body=body)
+    keep_large_blocks()
+    shown = Shown(output, with_body=body, most=limit or TABLE_ROWS)
     # rows on a terminal say themselves how far it is
     wanted = shown.waits or not sys.stdout.isatty()
     with (
         StoreDirectory(directory) as opened,
         progress("inspecting", wanted=wanted, text=time_left()) as moved,
     ):
-        upto, in_place = TABLE_ROWS if shown.waits else None, topic is None and queue_id is None
-        chosen = Chosen(opened, limit, upto, in_place=in_place)
-        steps = select(opened, topic, queue_id, offset or 0)
-        parts = (shown.part(each) for each in chosen.records(steps, moved))
-        for rows in side_by_side(rows_of, parts, processes=processes, alone=ALONE):
+        chosen = Chosen(opened, limit, TABLE_ROWS if shown.waits else None)
+        selection = Selection(topic, queue_id, offset or 0)
+        for rows in chosen.rows(selection, shown.form, moved, processes):
             shown.take(rows)
         unclean = opened.is_unclean
     shown.finish()

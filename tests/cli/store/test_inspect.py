@@ -8,15 +8,17 @@ import hashlib
 import io
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
-from penstock.cli.store import inspect, listing
+from penstock.cli.store import log_parts
 from penstock.shared.formats.properties import encode_properties
 from penstock.shared.formats.record import Record, encode_record
 from penstock.shared.layout import segment_name
@@ -136,6 +138,40 @@ def test_a_closed_pipe_ends_the_command_quietly(root: Path) -> None:
     assert (ended.returncode, ended.stderr) == (0, b"")
 
 
+@pytest.mark.parametrize("is_interrupted", [False, True])
+def test_a_long_listing_ends_at_once_with_its_reader_and_with_ctrl_c(
+    store_builder: Builder, make_record: Maker, is_interrupted: bool
+) -> None:
+    """Other processes are at work then: none is left, and none says anything."""
+    store = store_builder([make_record(body=b"z" * 8000)] * 3000, segment_bytes=32 << 20)
+    words = ["store", "inspect", store, "-o", "json", "--body", "--processes", "3"]
+    with subprocess.Popen(
+        [sys.executable, "-m", "penstock.cli.main", *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    ) as listing:
+        assert listing.stdout is not None and listing.stderr is not None
+        try:
+            # more than this process lists before it starts others
+            for _ in range(2150):
+                assert json.loads(listing.stdout.readline())["topic"] == "orders"
+            workers = psutil.Process(listing.pid).children()
+            assert len(workers) == 3
+            if is_interrupted:
+                os.killpg(listing.pid, signal.SIGINT)
+            else:
+                listing.stdout.close()
+            assert listing.wait(60) == (130 if is_interrupted else 0)
+            told = listing.stderr.read().decode()
+            # one line of Ctrl-C, after that of the terminal, and nothing of a reader
+            assert told.count("\n") == 2 * is_interrupted
+            assert ("INTERRUPTED" in told) == is_interrupted and "Traceback" not in told
+            assert psutil.wait_procs(workers, 60)[1] == []
+        finally:
+            listing.kill()
+
+
 @pytest.mark.parametrize(
     "asked",
     [
@@ -154,8 +190,8 @@ def test_rows_are_the_same_in_however_many_processes_they_are_made(
 ) -> None:
     flip()
     alone = penstock("store", "inspect", root, *asked, "--processes", 1)
-    monkeypatch.setattr(inspect, "ALONE", 1)
-    monkeypatch.setattr(listing, "PART_BYTES", 1000)
+    monkeypatch.setattr(log_parts, "ALONE", 1)
+    monkeypatch.setattr(log_parts, "PART_BYTES", 1000)
     assert penstock("store", "inspect", root, *asked, "--processes", 3) == alone
     assert len(alone[1].splitlines()) >= 20 and alone[2].startswith("damaged: ")
 

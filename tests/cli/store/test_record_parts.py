@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -17,7 +16,7 @@ from penstock.cli.printing.output import json_line, shown_time
 from penstock.cli.printing.records import row
 from penstock.cli.printing.table import cells_of
 from penstock.cli.store import record_parts
-from penstock.cli.store.record_parts import Part, Place, Records, rows_of
+from penstock.cli.store.record_parts import Form, rows_of
 from penstock.shared.formats.compression import compress
 from penstock.shared.formats.record import Record, decode_record, encode_record, pack_host
 from penstock.shared.loops.pure import columns as pure
@@ -75,15 +74,15 @@ def records(draw: st.DrawFn) -> Record:
     )
 
 
-def rows_by_row(log: bytes, part: Part) -> Any:
+def rows_by_row(log: bytes, form: Form) -> Any:
     """What `rows_of` is to give, said once more without any loop or cache."""
     at, found = 0, list[dict[str, Any]]()
     while at < len(log):
         record = decode_record(log, at)
-        found.append(row(record, with_body=part.with_body))
+        found.append(row(record, with_body=form.with_body))
         at += record.total_size
-    if part.form == "json":
-        return "".join(json_line(each, part.encoding) + "\n" for each in found).encode()
+    if form.name == "json":
+        return "".join(json_line(each, form.encoding) + "\n" for each in found).encode()
     names = "topic", "queue_id", "queue_offset", "physical_offset", "size"
     cells = [
         [
@@ -92,18 +91,18 @@ def rows_by_row(log: bytes, part: Part) -> Any:
         ]
         for each in found
     ]
-    if part.with_body:
+    if form.with_body:
         for each, fields in zip(cells, found, strict=True):
             text = fields["body"]
             each.append(f"{fields['body_size']} bytes" if text is None else text)
-    if part.form == "table":
+    if form.name == "table":
         return cells
     lines = io.StringIO(newline="")
     for each in cells:
-        if part.form == "plain":
+        if form.name == "plain":
             lines.write("\t".join(cells_of(each)) + "\n")
         else:
-            shown = cells_of(each) if part.to_terminal else each
+            shown = cells_of(each) if form.to_terminal else each
             csv.writer(lines, lineterminator="\n").writerow(shown)
     return lines.getvalue().encode()
 
@@ -112,11 +111,12 @@ def log_of(found: Iterable[Record]) -> bytes:
     return b"".join(map(encode_record, found))
 
 
-def rows_by(loops: Any, part: Part) -> Any:
+def rows_by(loops: Any, log: bytes, form: Form, cut: int = 0) -> Any:
+    """Rows of a log in two pieces, of which the first has this many bytes."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(record_parts, "active", loops)
-        made = rows_of(msgspec.msgpack.encode(part))
-    return msgspec.msgpack.decode(made) if part.form == "table" else made
+        made = rows_of([memoryview(log)[:cut], memoryview(log)[cut:]], form)
+    return msgspec.msgpack.decode(made) if form.name == "table" else made
 
 
 TWICE = Record("orders", b"", b"TAGS\x01a\x02TAGS\x01b\x02")
@@ -136,11 +136,11 @@ MANY = Record("orders", b"", b"".join(b"k%d\x01v\x02" % number for number in ran
 def test_rows_are_the_same_by_either_form_of_the_loops(
     found: list[Record], form: str, with_body: bool, encoding: str, to_terminal: bool
 ) -> None:
-    log = log_of(found)
-    part = Part(Records(memoryview(log), []), form, with_body, encoding, to_terminal)
-    expected = rows_by_row(log, part)
-    assert rows_by(native, part) == expected
-    assert rows_by(pure, part) == expected
+    log, cut = log_of(found), len(log_of(found[:2]))
+    asked = Form(form, with_body, encoding, to_terminal)
+    expected = rows_by_row(log, asked)
+    assert rows_by(native, log, asked, cut) == expected
+    assert rows_by(pure, log, asked, cut) == expected
 
 
 @pytest.mark.parametrize("size", [*range(70), 1024, 4096])
@@ -148,8 +148,8 @@ def test_every_byte_of_a_body_is_in_its_row(size: int) -> None:
     """Of any length, with what is escaped anywhere."""
     for body in (bytes(at % 251 for at in range(size)), bytes(at % 127 for at in range(size))):
         log = log_of([Record("orders", body, b"TAGS\x01" + b"\x03" * size)] * 2)
-        part = Part(Records(memoryview(log), []), "json", True, "utf-8", False)
-        assert rows_by(native, part) == rows_by_row(log, part)
+        form = Form("json", True, "utf-8", False)
+        assert rows_by(native, log, form) == rows_by_row(log, form)
 
 
 USUAL = [
@@ -180,20 +180,3 @@ def test_a_loop_asks_for_help_where_no_record_is(loop: str) -> None:
         asked = (False, False) if loop == "json_lines" else (False, shown_time)
         found, at = getattr(native, loop)(log, start, *asked)
         assert (len(found), at) == (0, start)
-
-
-def test_records_are_read_where_they_stand_and_what_has_expired_is_left_out(
-    tmp_path: Path,
-) -> None:
-    first, other = (encode_record(each) for each in USUAL[:2])
-    (tmp_path / "a").write_bytes(b"xx" + first + other)
-    (tmp_path / "b").write_bytes(other)
-    places = [
-        Place(str(tmp_path / "a"), 2, len(first)),
-        Place(str(tmp_path / "gone"), 0, 100),
-        Place(str(tmp_path / "b"), 0, len(other)),
-    ]
-    assert Records(memoryview(b""), places).read() == first + other
-    part = Part(Records(memoryview(b""), places), "json", False, "utf-8", False)
-    copied = Part(Records(memoryview(first + other), []), "json", False, "utf-8", False)
-    assert rows_by(native, part) == rows_by(native, copied) == rows_by_row(first + other, copied)
