@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule, run_state_machine_as_test
 
 from penstock.client.core.sending.record_sender import MAX_IN_FLIGHT, PAUSE_MS, RecordSender
-from penstock.shared.errors import PenstockError, ProtocolError, TopicNotFound
+from penstock.shared.errors import BrokerBusy, PenstockError, ProtocolError, TopicNotFound
 from penstock.shared.formats.properties import encode_properties
 from penstock.shared.formats.record import Record, encode_record
 from penstock.shared.wire import messages
-from penstock.shared.wire.messages import Appended, QueueRun
+from penstock.shared.wire.messages import Appended, QueueRun, StoredRun
 
 from .breaking_wire import BreakingWire
 
@@ -182,3 +182,94 @@ def test_after_a_pause_retries_are_not_looked_for_in_what_others_stored_meanwhil
     sender.put(*frame_of("a", ["k1"]), 1)
     wire.heal(3)
     assert [each.tag for each in sender.outcomes()] == [0, 1] and sender.floor >= 5000
+
+
+class Talk:
+    """A sender with an open session, and what the writer says, word by word."""
+
+    def __init__(self, count: int = 0) -> None:
+        self.sender = RecordSender("run", "actor", 1)
+        self.now_ms = 1000
+        (hello,) = self.sent()
+        assert isinstance(hello, messages.Hello)
+        self.welcome(hello, wrote=100)
+        for number in range(count):
+            self.sender.put(*frame_of("a", [f"k{number}"]), number)
+        self.appends = [each for each in self.sent() if isinstance(each, messages.Append)]
+        assert len(self.appends) == count
+
+    def sent(self) -> list[messages.ProduceRequest]:
+        parts = self.sender.outgoing(self.now_ms)
+        return [messages.decode_produce_request(header) for header, *_ in parts]
+
+    def say(self, answer: messages.ProduceAnswer) -> None:
+        self.sender.received([messages.encode(answer)], self.now_ms)
+
+    def welcome(self, hello: messages.Hello, wrote: int) -> None:
+        said = hello.producer, hello.session, hello.next_seq, wrote
+        self.say(messages.Welcome(*said, 4096, 1 << 20, 1))
+
+    def store(self, append: messages.Append, at: int) -> None:
+        runs = tuple(StoredRun(0, 0, at) for _ in append.runs)
+        self.say(Appended(append.producer, append.session, append.seq, runs, 1, b""))
+
+    def refuse(self, append: messages.Append, error: PenstockError) -> None:
+        self.say(messages.refusal(error, append.seq, append.session))
+
+
+def test_a_frame_that_is_out_of_step_begins_a_session_with_all_that_has_no_answer() -> None:
+    talk = Talk(3)
+    first = talk.appends[0]
+    talk.store(first, 150)
+    other = messages.OutOfStep(first.producer, first.session - 1, 2)
+    talk.say(other)
+    assert not talk.sent(), "another session is over, and not this one"
+    talk.say(messages.OutOfStep(first.producer, first.session, 2))
+    (hello,) = talk.sent()
+    assert isinstance(hello, messages.Hello) and hello.session == first.session + 1
+    talk.say(messages.OutOfStep(first.producer, hello.session, 2))
+    talk.now_ms += 1
+    talk.welcome(hello, wrote=300)
+    again = talk.sent()
+    assert [each.retry for each in again if isinstance(each, messages.Append)] == [True, True]
+    assert [each.tag for each in talk.sender.outcomes()] == [0] and len(talk.sender) == 2
+
+
+def test_what_the_writer_took_before_it_was_busy_ends_no_trouble() -> None:
+    talk = Talk(3)
+    talk.refuse(talk.appends[1], BrokerBusy("busy", 1, "later", retry_after_ms=500))
+    assert isinstance(talk.sender.trouble, BrokerBusy)
+    talk.store(talk.appends[0], 150)
+    assert isinstance(talk.sender.trouble, BrokerBusy), "the next frame is not taken yet"
+    talk.refuse(talk.appends[2], BrokerBusy("busy", 1, "later", retry_after_ms=500))
+    assert not talk.sent() and talk.sender.wait_ms(talk.now_ms) > 0
+    talk.now_ms += talk.sender.wait_ms(talk.now_ms)
+    (hello,) = talk.sent()
+    assert isinstance(hello, messages.Hello)
+    talk.welcome(hello, wrote=300)
+    again = [each for each in talk.sent() if isinstance(each, messages.Append)]
+    assert [each.retry for each in again] == [False, False], "it has taken none of them"
+    talk.store(again[0], 300)
+    assert talk.sender.trouble is None
+
+
+def test_nothing_waits_once_all_of_it_has_failed() -> None:
+    talk = Talk(2)
+    talk.sender.put(*frame_of("b", ["k9"]), 9)
+    assert talk.sender.waiting_bytes > 0
+    talk.say(messages.refusal(ProtocolError("what is this?"), 0))
+    assert talk.sender.waiting_bytes == 0 and talk.sender.is_idle
+    assert [each.tag for each in talk.sender.outcomes()] == [0, 1, 9]
+
+
+def test_a_frame_that_may_lie_at_the_log_s_beginning_has_a_session_that_looks_there() -> None:
+    talk = Talk()
+    sender = RecordSender("run", "actor", 2, stored_after=500)
+    talk.sender, talk.now_ms = sender, 2000
+    (hello,) = talk.sent()
+    assert isinstance(hello, messages.Hello) and hello.stored_after == 500
+    talk.welcome(hello, wrote=900)
+    sender.put(*frame_of("a", ["old"]), 0, stored_after=0)
+    (again,) = talk.sent()
+    assert isinstance(again, messages.Hello) and again.stored_after == 0
+    assert again.session == hello.session + 1
