@@ -76,7 +76,7 @@ def bench_restart(
     brokers: list[Broker] = []
     try:
         for gib in sizes_gib:
-            broker = Broker(place / str(len(brokers)), {**chosen, **fixed_ports()})
+            broker = Broker(place / str(len(brokers)), {**chosen, **fixed_ports(gateway=True)})
             brokers.append(broker)
             segments = max(1, round(gib * (1 << 30) / config.mapped_file_size_commit_log_bytes))
             make_sparse_store(broker.store, broker.config, segments, queues, moved)

@@ -29,7 +29,8 @@ Row = tuple[int, int, int]
 
 
 def _entries(rows: list[Row]) -> Entries:
-    return Entries(*(np.array(column, np.int64) for column in zip(*rows, strict=True)))
+    columns = np.array(rows, np.int64).reshape(-1, 3).T
+    return Entries(*map(np.ascontiguousarray, columns))
 
 
 def _rows(codes: list[int]) -> list[Row]:
