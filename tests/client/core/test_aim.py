@@ -63,7 +63,7 @@ def test_a_request_that_could_not_be_sent_has_the_broker_looked_for(
     assert not aim.away
     not_connected()
     assert aim.away
-    assert aim.heard(messages.Described(1, False, (), "")) and not aim.away
+    assert aim.heard(messages.Described(1, "orders", False, ())) and not aim.away
 
 
 def test_another_store_s_broker_is_not_the_one_that_is_meant() -> None:

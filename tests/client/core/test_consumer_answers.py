@@ -1,0 +1,69 @@
+"""Single answers that a consumer core may hear, and what it asks next."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from penstock.client.core.consumer_core import ConsumerCore
+from penstock.shared.errors import ProtocolError, QueueNotFound
+from penstock.shared.wire import messages
+from penstock.shared.wire.messages import QueueRange, QueueSlice, encode, refusal
+
+
+class Talk:
+    """A core that has heard of its topic's queues, and has a pull on its way."""
+
+    def __init__(self, counts: list[int], **how: Any) -> None:
+        self.now_ms = 1000
+        self.core = ConsumerCore("tcp://broker", "t", self.now_ms, timeout_ms=60_000, **how)
+        self.describe(counts)
+        self.pull = self.asked()
+
+    def asked(self) -> Any:
+        ((header,),) = self.core.outgoing(self.now_ms)
+        return messages.decode_consume_request(header)
+
+    def hear(self, answer: Any, payload: bytes = b"") -> None:
+        self.core.received([encode(answer), payload], self.now_ms)
+
+    def describe(self, counts: list[int]) -> None:
+        asked = self.asked()
+        assert isinstance(asked, messages.Describe)
+        queues = tuple(QueueRange(each, 0, count, count) for each, count in enumerate(counts))
+        self.hear(messages.Described(asked.request, "t", True, queues))
+
+
+def test_a_topic_that_has_lost_queues_is_asked_about_and_read_on_where_it_was() -> None:
+    talk = Talk([4, 5, 6])
+    pulled = tuple(QueueSlice(queue, 2, 0, 9, 0) for queue in (0, 1, 2))
+    talk.hear(messages.Pulled(talk.pull.request, pulled, (0, 1, 2), ""))
+    again = talk.asked()
+    talk.hear(refusal(QueueNotFound("no such queue", 2), again.request))
+    talk.describe([4, 0])
+    assert talk.core.cursors == {0: 2, 1: 2}
+    pull = talk.asked()
+    assert isinstance(pull, messages.Pull) and pull.cursors == {0: 2, 1: 2}
+    assert pull.known_queues == 1, "one of its queues has messages"
+
+
+def test_of_queues_that_it_named_one_that_is_not_there_is_an_error() -> None:
+    talk = Talk([4, 5, 6], queues=[0, 2])
+    talk.hear(refusal(QueueNotFound("no such queue", 2), talk.pull.request))
+    with pytest.raises(QueueNotFound):
+        talk.core.take()
+
+
+def test_a_slice_without_a_byte_moves_on_and_one_that_is_longer_than_the_answer_does_not() -> None:
+    talk = Talk([9])
+    talk.hear(messages.Pulled(talk.pull.request, (QueueSlice(0, 5, 0, 9, 0),), (0,), ""))
+    assert talk.core.cursors == {0: 5} and talk.core.take() == []
+    pull = talk.asked()
+    assert pull.cursors == {0: 5}
+    for size in (-1, 1):
+        answer = messages.Pulled(pull.request, (QueueSlice(0, 6, 0, 9, size),), (0,), "")
+        with pytest.raises(ProtocolError, match="shorter than its header says"):
+            talk.hear(answer)
+        pull = talk.asked()
+        assert pull.cursors == {0: 5}
