@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from penstock.client.core import blocks
 from penstock.client.core.blocks import Block, Input, Queue, Values
 from penstock.client.core.sending.encoding import BatchMessage
-from penstock.shared.errors import InvalidMessage, OffsetsMoved
+from penstock.shared.errors import InvalidMessage, OffsetsMoved, TopicNotFound
 from penstock.shared.messaging.offsets_record import NONE
 from tests.client.core.sending.test_records import records
 
@@ -248,3 +248,65 @@ def test_outputs_go_to_as_many_queues_as_a_frame_has_room_for(
         else:
             assert not block.send("g", {TOPIC: {0: (0, 1)}}, 0).done()
             assert len(block) == more + 3 * made
+
+
+@pytest.mark.parametrize("queues", [1, 40])
+def test_outputs_and_offsets_have_room_in_one_frame_together(
+    make_wire: Callable[..., Any], queues: int
+) -> None:
+    """Of the limit each output takes what it is long; a queue's offsets take their part."""
+    core = make_wire().core
+    core.routes.queues["a"] = 1
+    made = records(core.encoder.terms.shape)
+    one = core.encoder.room("a", core.encoder.draft(BatchMessage(b"x" * 900), None))
+    moves = {TOPIC: dict.fromkeys(range(queues), (0, 1))}
+    full = 3 * one + len(made.payload)
+    for spare in (-1, 0):
+        core.encoder.terms.max_frame_bytes = limit = full + 4096 + spare
+        block = Block(core)
+        for _ in range(2):
+            block.add("a", BatchMessage(b"x" * 900), None, 0)
+        block.put(made)
+        if spare < 0:
+            with pytest.raises(InvalidMessage, match=f"take more than {limit} bytes"):
+                block.add("a", BatchMessage(b"x" * 900), None, 0)
+            with pytest.raises(InvalidMessage, match=f"take more than {limit} bytes"):
+                for _ in range(1 + one // len(made.payload)):
+                    block.put(made)
+        else:
+            block.add("a", BatchMessage(b"x" * 900), None, 0)
+            core.encoder.terms.max_frame_bytes = limit + 64 * queues - 1
+            with pytest.raises(InvalidMessage, match="take more than"):
+                block.send("g", moves, 0)
+            core.encoder.terms.max_frame_bytes = limit + 64 * queues
+            assert not block.send("g", moves, 0).done()
+    assert core.outbox and core.intake.unsettled == 3 + 2, "its own, and their frame"
+
+
+def test_a_block_that_has_failed_is_told_of_by_its_end_alone(make_wire: Callable[..., Any]) -> None:
+    wire = make_wire(timeout_ms=1000)
+    core = wire.core
+    wire.send("a", None, 0, "", 1)
+    wire.heal(8)
+    block = Block(core)
+    block.add("a", BatchMessage(b"x"), None, 0)
+    future = block.send("g", {TOPIC: {0: (0, 1)}}, wire.now_ms)
+    core.fail_all(InvalidMessage("the end"))
+    assert isinstance(future.exception(0), InvalidMessage)
+    assert core.failures.take() is None, "nobody else needs to hear of its messages"
+
+
+def test_a_block_that_is_refused_is_not_tried_again_in_parts(make_wire: Callable[..., Any]) -> None:
+    wire = make_wire(timeout_ms=1000)
+    for topic in "ab":
+        wire.send(topic, None, 0, "", 1)
+    wire.heal(8)
+    block = Block(wire.core)
+    for topic in "ab":
+        block.add(topic, BatchMessage(b"x"), None, 0)
+    wire.writer.gone = {"b"}
+    before = len(wire.writer.log)
+    future = block.send("g", {TOPIC: {0: (0, 1)}}, wire.now_ms)
+    wire.heal(8)
+    assert isinstance(future.exception(0), TopicNotFound)
+    assert len(wire.writer.log) == before, "all of it or nothing"
