@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -43,8 +44,8 @@ def _held(file: Path) -> int:
     lines = Path("/proc/self/maps").read_text().splitlines()
     places = [line.split(maxsplit=5)[5] for line in lines if "/" in line]
     for each in os.listdir("/proc/self/fd"):
-        if os.path.lexists(link := f"/proc/self/fd/{each}"):
-            places.append(os.readlink(link))
+        with suppress(FileNotFoundError):  # another thread, as ZeroMQ's, has closed it meanwhile
+            places.append(os.readlink(f"/proc/self/fd/{each}"))
     return sum(each.removesuffix(" (deleted)") == str(file) for each in places)
 
 

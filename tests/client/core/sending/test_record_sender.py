@@ -202,19 +202,19 @@ class Talk:
         parts = self.sender.outgoing(self.now_ms)
         return [messages.decode_produce_request(header) for header, *_ in parts]
 
-    def say(self, answer: messages.ProduceAnswer) -> None:
+    def answer(self, answer: messages.ProduceAnswer) -> None:
         self.sender.received([messages.encode(answer)], self.now_ms)
 
     def welcome(self, hello: messages.Hello, wrote: int) -> None:
         said = hello.producer, hello.session, hello.next_seq, wrote
-        self.say(messages.Welcome(*said, 4096, 1 << 20, 1))
+        self.answer(messages.Welcome(*said, 4096, 1 << 20, 1))
 
     def store(self, append: messages.Append, at: int) -> None:
         runs = tuple(StoredRun(0, 0, at) for _ in append.runs)
-        self.say(Appended(append.producer, append.session, append.seq, runs, 1, b""))
+        self.answer(Appended(append.producer, append.session, append.seq, runs, 1, b""))
 
     def refuse(self, append: messages.Append, error: PenstockError) -> None:
-        self.say(messages.refusal(error, append.seq, append.session))
+        self.answer(messages.refusal(error, append.seq, append.session))
 
 
 def test_a_frame_that_is_out_of_step_begins_a_session_with_all_that_has_no_answer() -> None:
@@ -222,12 +222,12 @@ def test_a_frame_that_is_out_of_step_begins_a_session_with_all_that_has_no_answe
     first = talk.appends[0]
     talk.store(first, 150)
     other = messages.OutOfStep(first.producer, first.session - 1, 2)
-    talk.say(other)
+    talk.answer(other)
     assert not talk.sent(), "another session is over, and not this one"
-    talk.say(messages.OutOfStep(first.producer, first.session, 2))
+    talk.answer(messages.OutOfStep(first.producer, first.session, 2))
     (hello,) = talk.sent()
     assert isinstance(hello, messages.Hello) and hello.session == first.session + 1
-    talk.say(messages.OutOfStep(first.producer, hello.session, 2))
+    talk.answer(messages.OutOfStep(first.producer, hello.session, 2))
     talk.now_ms += 1
     talk.welcome(hello, wrote=300)
     again = talk.sent()
@@ -257,7 +257,7 @@ def test_nothing_waits_once_all_of_it_has_failed() -> None:
     talk = Talk(2)
     talk.sender.put(*frame_of("b", ["k9"]), 9)
     assert talk.sender.waiting_bytes > 0
-    talk.say(messages.refusal(ProtocolError("what is this?"), 0))
+    talk.answer(messages.refusal(ProtocolError("what is this?"), 0))
     assert talk.sender.waiting_bytes == 0 and talk.sender.is_idle
     assert [each.tag for each in talk.sender.outcomes()] == [0, 1, 9]
 
