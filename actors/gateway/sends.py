@@ -109,11 +109,12 @@ class Sends:
         """Have a message stored, or a batch. Raises PenstockError."""
         if fields.topic in NOT_SENT_TO:
             raise NoPermission("nobody sends to this topic by its name", fields.topic)
-        if is_group_topic(fields.topic) and self._topics.get(fields.topic) is None:
-            group = fields.topic.rpartition("%")[2]
-            raise GroupNotFound("there is no consumer group of this name", group)
-        if self._topics.get(fields.topic) is None and not self._topics.begets(fields.default_topic):
-            raise self._topics.not_found(fields.topic)
+        if self._topics.get(fields.topic) is None:
+            if is_group_topic(fields.topic):
+                group = fields.topic.rpartition("%")[2]
+                raise GroupNotFound("there is no consumer group of this name", group)
+            if not self._topics.is_template(fields.default_topic):
+                raise self._topics.not_found(fields.topic)
         fields = with_dead_letters(fields)
 
         def put(config: TopicConfig) -> None:

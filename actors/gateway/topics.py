@@ -80,12 +80,12 @@ class TopicTable:
             found[TEMPLATE_TOPIC] = TopicConfig(queues, queues, PERM_DEFAULT | PERM_INHERIT)
         return found
 
-    def begets(self, template: str) -> bool:
-        """Whether a topic is made by its first message whose sender names this one as its template.
+    def is_template(self, topic: str) -> bool:
+        """Whether a message makes its topic whose sender names this one as the template of it.
         RocketMQ's clients name TBW102, unless they are told another."""
-        if template == TEMPLATE_TOPIC:
+        if topic == TEMPLATE_TOPIC:
             return True  # where none is to be made the writer says so, and what to do
-        found = self.get(template)
+        found = self.get(topic)
         return found is not None and bool(found.perm & PERM_INHERIT)
 
     def known(self, topic: str) -> TopicConfig:

@@ -128,13 +128,12 @@ def link_entries(
     stored_ms: Ints,
     first: int,
     begin_ms: int,
-    since_ms: int,
 ) -> tuple[bytes, int]:
     """The items of entries whose first is item number `first`, and how many found their slot empty.
 
     The result is that of RocketMQ's one put after the other. `slots` are all slots of the file,
-    which are not written. Store times count from `begin_ms`, and item 1's from `since_ms`. Whether
-    there is room the caller has to know: this does not look.
+    which are not written, and `begin_ms` is the header's. Whether there is room the caller has to
+    know: this does not look.
     """
     count = len(hashes)
     numbers = np.arange(first, first + count)
@@ -161,7 +160,7 @@ def link_entries(
     if first == 1:
         # Item 1 is what sets the begin time, but RocketMQ takes its seconds from the time that the
         # file inherited from its predecessor.
-        items["seconds"][0] = _seconds(stored_ms[:1], since_ms)[0]
+        items["seconds"][1:] = _seconds(stored_ms[1:], int(stored_ms[0]))
     return items.tobytes(), int(np.count_nonzero(before == 0))
 
 

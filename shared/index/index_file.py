@@ -86,9 +86,8 @@ class IndexFile:
         In the order in which a crash may end it: items that no slot leads to are found by nobody,
         and slots that lead past what the header counts are turned back by `cut`.
         """
-        first, since_ms = header.next_item, header.begin_timestamp_ms
-        begin_ms = int(new.stored_ms[0]) if first == 1 else since_ms
-        items, empty = link_entries(self.slots, *new, first, begin_ms, since_ms)
+        first = header.next_item
+        items, empty = link_entries(self.slots, *new, first, header.begin_timestamp_ms)
         write_at(self.handle, items, self._at(first))
         crash_point("index.after_items")
         move_slots(self.slots, new.hashes, first)

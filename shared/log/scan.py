@@ -95,7 +95,7 @@ def scan_runs(
 ) -> Iterator[Run]:
     """The same by runs, for whoever takes many records at once. `window_bytes` are read at a time,
     WINDOW_BYTES by default; no run is longer, but one of a single record."""
-    end = start
+    end, window_bytes = start, window_bytes or WINDOW_BYTES
     for index, segment in enumerate(segments):
         following = segments[index + 1 :]
         # a file that is too long does not hide the beginning of the next one
@@ -104,7 +104,7 @@ def scan_runs(
             continue
         if not files.exists(segment.path):
             continue  # expired since it was listed
-        walk = _SegmentWalk(files, segment, stop, checksum, window_bytes or WINDOW_BYTES)
+        walk = _SegmentWalk(files, segment, stop, checksum, window_bytes)
         end = segment.base + (yield from walk.runs(max(start - segment.base, 0)))
         hole = segment.base + stop - end
         # Every full segment ends with a record or a blank, RocketMQ's and Penstock's. So zeros are
@@ -113,7 +113,7 @@ def scan_runs(
             if walk.is_record(end - segment.base):
                 # Written since: the writer has moved on while this walk stood at its tail. Another
                 # one reads it, for this one would look again at what it has read.
-                walk = _SegmentWalk(files, segment, stop, checksum, window_bytes or WINDOW_BYTES)
+                walk = _SegmentWalk(files, segment, stop, checksum, window_bytes)
                 end = segment.base + (yield from walk.runs(end - segment.base))
                 continue
             reason = "zeros, but the log goes on behind them"

@@ -55,6 +55,19 @@ def test_of_a_file_that_is_too_long_only_its_own_part_of_the_log_is_cut(root: Pa
         assert found == sorted(set(found)) and SEGMENT in found
 
 
+@pytest.mark.parametrize("part_bytes", [PART, 300, 97])
+def test_records_of_the_next_file_behind_a_file_s_own_are_cut_once(
+    root: Path, part_bytes: int
+) -> None:
+    with StoreDirectory(root) as store:
+        whole = list(cuts_of(store, part_bytes))
+    log = root / "commitlog"
+    with (log / segment_name(0)).open("ab") as file:
+        file.write((log / segment_name(SEGMENT)).read_bytes())
+    with StoreDirectory(root) as store:
+        assert list(cuts_of(store, part_bytes)) == whole
+
+
 def test_what_has_no_record_is_looked_through_once(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

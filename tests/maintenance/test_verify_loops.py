@@ -218,7 +218,7 @@ def test_chains_are_those_of_the_index(hashes: list[int], slot_count: int) -> No
     compiled = pytest.importorskip("penstock.maintenance.verify_loops.compiled")
     for start in range(0, len(hashes), 40):
         some = np.array(hashes[start : start + 40], np.int64)
-        raw, _ = link_entries(slots, some, some, some, start + 1, 0, 0)
+        raw, _ = link_entries(slots, some, some, some, start + 1, 0)
         move_slots(slots, some, start + 1)
         expected = np.frombuffer(raw, ITEM_DTYPE)["previous"].tolist()
         assert np.frombuffer(pure.chain(raw, start + 1, twins), np.int32).tolist() == expected

@@ -30,8 +30,8 @@ from penstock.shared.layout import StorePaths
 from penstock.shared.log.damage import damage_between, load_quarantine
 from penstock.shared.log.scan import Step
 from penstock.shared.store.directory import StoreDirectory
+from tests.wrecks import SEGMENT, WRECKS, wreck
 
-SEGMENT = 4096
 ROOMY = 1 << 18
 
 
@@ -76,19 +76,10 @@ def test_whatever_is_damaged_the_plan_is_the_same(
     is cut anywhere, looked at before a start has, and after."""
     store = wreckable(Path(tempfile.mkdtemp(prefix="look-", dir="/dev/shm")))
     starts, log = store.starts(), store.log()
-    end, dice = starts[-1], random.Random(data.draw(st.integers(0, 1 << 32)))
+    dice = random.Random(data.draw(st.integers(0, 1 << 32)))
     for _ in range(data.draw(st.integers(0, 4))):
-        kind = data.draw(st.sampled_from(["flip", "zeros", "swap", "queue", "slot", "segments"]))
-        at = dice.randrange(end)
-        if kind == "flip":
-            log[at] ^= 1 << dice.randrange(8)
-        elif kind == "zeros":
-            stop = min(end, at + dice.randint(1, 900))
-            log[at:stop] = bytes(stop - at)
-        elif kind == "swap":
-            other = dice.randrange(end - 300)
-            log[other : other + 200] = log[starts[1] : starts[1] + 200]
-        elif kind == "queue":
+        kind = data.draw(st.sampled_from([*WRECKS, "queue", "slot"]))
+        if kind == "queue":
             record = dice.choice(starts[:-1])
             log[record + AT_QUEUE_ID + 3] ^= 1
         elif kind == "slot":
@@ -96,10 +87,7 @@ def test_whatever_is_damaged_the_plan_is_the_same(
             slot = dice.choice([0, 1, 5, 6, 7, 90, 1 << 40])
             log[record + AT_QUEUE_OFFSET : record + AT_QUEUE_OFFSET + 8] = slot.to_bytes(8)
         else:
-            log[:SEGMENT], log[SEGMENT : 2 * SEGMENT] = (
-                log[SEGMENT : 2 * SEGMENT],
-                log[:SEGMENT],
-            )
+            wreck(kind, log, starts, dice)
     store.write_log(log)
     recovered = store.recover() if data.draw(st.booleans()) else None
     if recovered is not None and data.draw(st.booleans()):

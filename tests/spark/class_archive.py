@@ -1,9 +1,8 @@
 """The classes that every start of Spark loads, laid out once so that it maps them: `make test`.
 
 A start takes 5 s of processor time with this archive and 9 s without it, and the tests start Spark
-some thirty times. Most of those read a store, so the archive has the classes of that, too: without
-them such a job takes 0.7 s more. A JVM that cannot use it, as one of another version, starts
-without it.
+some thirty times. Most of those read a store, so the archive has the classes of that, too. A JVM
+that cannot use it, as one of another version, starts without it.
 """
 
 from __future__ import annotations

@@ -46,9 +46,7 @@ cdef class Slots:
         return <unsigned char *> self.slots.buf + code % <uint64_t> self.known * ITEM_SLOT_BYTES
 
 
-def link_entries(
-    slots, hashes, offsets, stored_ms, int64_t first, int64_t begin_ms, int64_t since_ms
-):
+def link_entries(slots, hashes, offsets, stored_ms, int64_t first, int64_t begin_ms):
     cdef Slots at = Slots(slots, hashes, first, False)
     cdef Py_buffer places, times
     cdef bytes items = PyBytes_FromStringAndSize(NULL, at.count * ITEM_BYTES)
@@ -73,7 +71,7 @@ def link_entries(
                     memset(newest, 0, room * sizeof(Numbered))
                     fill_items(
                         into, at, <const int64_t *> places.buf, <const int64_t *> times.buf,
-                        begin_ms, since_ms if first == 1 else begin_ms,
+                        first == 1, begin_ms,
                     )
                     empty = link_items(into, at, first, newest, room - 1)
             finally:
@@ -86,16 +84,18 @@ def link_entries(
 
 
 cdef void fill_items(
-    unsigned char *items, Slots at, const int64_t *places, const int64_t *times, int64_t begin_ms,
-    int64_t since_ms,
+    unsigned char *items, Slots at, const int64_t *places, const int64_t *times, bint is_new,
+    int64_t begin_ms,
 ) noexcept nogil:
-    """All but what was there before. The first item counts from `since_ms`."""
+    """All but what was there before."""
     cdef int64_t number
     for number in range(at.count):
         put32(items, <uint32_t> (<const int64_t *> at.hashes.buf)[number])
         put64(items + 4, places[number])
-        put32(items + 12, seconds_between(begin_ms if number else since_ms, times[number]))
+        put32(items + 12, seconds_between(begin_ms, times[number]))
         items += ITEM_BYTES
+        if is_new and not number:
+            begin_ms = times[0]  # which item 1 sets, and does not count from
 
 
 cdef inline uint32_t seconds_between(int64_t begin_ms, int64_t end_ms) noexcept nogil:

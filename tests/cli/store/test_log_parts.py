@@ -24,8 +24,8 @@ from penstock.shared.formats.record import Record, decode_record, encode_record
 from penstock.shared.formats.record_check import Kind
 from penstock.shared.formats.record_layout import AT_BODY_V4
 from penstock.shared.store.directory import StoreDirectory
+from tests.wrecks import SEGMENT, WRECKS, wreck
 
-SEGMENT = 4096
 JSON = Form("json", False, "utf-8", False)
 # rows, how many records were asked for, and damage
 Shown = tuple[list[bytes], int, list[tuple[int, int, str]]]
@@ -105,20 +105,9 @@ def test_whatever_is_damaged_parts_are_one_walk(
     short; of all that is listed, or up to a record of it."""
     store = wreckable(Path(tempfile.mkdtemp(prefix="parts-", dir="/dev/shm")))
     starts, log = store.starts(), store.log()
-    end, dice = starts[-1], random.Random(data.draw(st.integers(0, 1 << 32)))
+    dice = random.Random(data.draw(st.integers(0, 1 << 32)))
     for _ in range(data.draw(st.integers(0, 4))):
-        kind = data.draw(st.sampled_from(["flip", "zeros", "swap", "segments"]))
-        at = dice.randrange(end)
-        if kind == "flip":
-            log[at] ^= 1 << dice.randrange(8)
-        elif kind == "zeros":
-            stop = min(end, at + dice.randint(1, 900))
-            log[at:stop] = bytes(stop - at)
-        elif kind == "swap":
-            other = dice.randrange(end - 300)
-            log[other : other + 200] = log[starts[1] : starts[1] + 200]
-        else:
-            log[:SEGMENT], log[SEGMENT : 2 * SEGMENT] = log[SEGMENT : 2 * SEGMENT], log[:SEGMENT]
+        wreck(data.draw(st.sampled_from(WRECKS)), log, starts, dice)
     store.write_log(log)
     segments = sorted(store.paths.commit_log.iterdir())
     file = dice.choice(segments)

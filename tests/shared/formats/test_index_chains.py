@@ -80,10 +80,9 @@ class File:
 
     def put(self, new: Entries) -> None:
         slots = np.frombuffer(self.raw, SLOT_DTYPE, self.geometry.slots, 40)
-        first, since_ms = self.header.next_item, self.header.begin_timestamp_ms
-        begin_ms = int(new.stored_ms[0]) if first == 1 else since_ms
+        first, begin_ms = self.header.next_item, self.header.begin_timestamp_ms
         before = bytes(self.raw)
-        items, empty = self.form.link_entries(slots, *new, first, begin_ms, since_ms)
+        items, empty = self.form.link_entries(slots, *new, first, begin_ms)
         assert self.raw == before, "an item is written before a slot leads to it"
         at = self.geometry.item_at(first)
         self.raw[at : at + len(items)] = items
@@ -211,11 +210,11 @@ def test_compiled_loops_store_nothing_where_no_slot_or_no_number_is_left(
 ) -> None:
     held, new = np.zeros(slots, SLOT_DTYPE), _entries([(1, 0, ST), (2, 9, ST), (3, 9, ST)])
     with pytest.raises(ValueError, match="numbers its items"):
-        active.link_entries(held, *new, first, ST, ST)
+        active.link_entries(held, *new, first, ST)
     with pytest.raises(ValueError, match="numbers its items"):
         active.move_slots(held, new.hashes, first)
     with pytest.raises(ValueError, match="a hash, an offset and a time"):
-        active.link_entries(np.zeros(5, SLOT_DTYPE), new.hashes, new.offsets[1:], *new[2:], 1, 1, 1)
+        active.link_entries(np.zeros(5, SLOT_DTYPE), new.hashes, new.offsets[1:], *new[2:], 1, 1)
     with pytest.raises((ValueError, BufferError)):
         held.flags.writeable = False
         active.move_slots(held, new.hashes, 1)

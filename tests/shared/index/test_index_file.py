@@ -147,7 +147,7 @@ def test_a_put_that_was_killed_before_its_header_is_forgotten(
 def _put_without_header(file: IndexFile, rows: list[Row], stage: str) -> None:
     entries, first = _entries(rows), file.header.next_item
     begin_ms = file.header.begin_timestamp_ms
-    items, _ = link_entries(file.slots, *entries, first, begin_ms, begin_ms)
+    items, _ = link_entries(file.slots, *entries, first, begin_ms)
     os.pwrite(file.handle, items, file.geometry.item_at(first))
     if stage == "slots":
         move_slots(file.slots, entries.hashes[: len(rows) // 2 + 1], first)
