@@ -243,11 +243,17 @@ def _settle_deletion(path: Path) -> None:
     sync_directory(path.parent)
 
 
+# The page cache takes memory for a whole call at once. In a virtual machine that gives free memory
+# back to its host, pieces of 2 MiB are what it has given back, and the host hands them out again
+# 4 KiB at a time, while the call waits: 5 us for each KiB there, 0.2 in smaller pieces.
+WRITE_BYTES = 256 << 10
+
+
 def write_at(handle: int, content: bytes | bytearray | memoryview, at: int) -> None:
-    """Write all of it: one call may write less. Not synced."""
+    """Write all of it, in pieces, of which a call may write less. Not synced."""
     view = memoryview(content)
     while view:
-        done = os.pwrite(handle, view, at)
+        done = os.pwrite(handle, view[:WRITE_BYTES], at)
         view, at = view[done:], at + done
 
 
