@@ -10,6 +10,8 @@ from __future__ import annotations
 import os
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,10 +23,12 @@ from penstock.bench.log.produce import produce
 from penstock.bench.reports.machine import Machine
 from penstock.bench.reports.report import Shape
 from penstock.shared.errors import StoreUnavailable
+from penstock.shared.files.durable import WRITE_BYTES
 
 SETTLED_TIMEOUT_S = 60
-# As the committer and the flusher: one copies, the other syncs what has come together.
-CHUNK_BYTES, SYNC_BYTES = 1 << 20, 16 << 20
+# As the committer and the flusher: one copies, by calls of WRITE_BYTES, the other syncs what has
+# come together. With LARGE_BYTES a call what pieces of memory cost that are as large can be seen.
+LARGE_BYTES, SYNC_BYTES = 4 << 20, 16 << 20
 
 
 class Step(NamedTuple):
@@ -86,9 +90,11 @@ class Bytes(msgspec.Struct, frozen=True):
 
 
 class Segments(msgspec.Struct, frozen=True):
-    """MB/s of a first write of an allocated file, and of the next one to the same place."""
+    """MB/s of a first write of an allocated file, by large calls and by the committer's, and of the
+    next one to the same place."""
 
     gib: float
+    first_large_mb_per_s: float
     first_mb_per_s: float
     again_mb_per_s: float
     load_1m: float
@@ -135,21 +141,30 @@ def _await_settled(target: Target) -> None:
 
 
 def measure_segments(place: Path, gib: float) -> Segments:
-    """Write a segment that was allocated just now, and then the same file again."""
+    """Write a segment that was allocated just now, another one, and that again."""
     size = round(gib * (1 << 30))
+    with _allocated(place, size) as handle:
+        large = _write(handle, size, LARGE_BYTES)
+    with _allocated(place, size) as handle:
+        first, again = (_write(handle, size, WRITE_BYTES) for _ in range(2))
+    load = os.getloadavg()[0]
+    return Segments(gib, round(large, 1), round(first, 1), round(again, 1), round(load, 1))
+
+
+@contextmanager
+def _allocated(place: Path, size: int) -> Iterator[int]:
     with tempfile.TemporaryFile(dir=place, buffering=0) as file:
         os.posix_fallocate(file.fileno(), 0, size)
         os.fsync(file.fileno())
-        first, again = _write(file.fileno(), size), _write(file.fileno(), size)
-    return Segments(gib, round(first, 1), round(again, 1), round(os.getloadavg()[0], 1))
+        yield file.fileno()
 
 
-def _write(handle: int, size: int) -> float:
-    chunk = os.urandom(CHUNK_BYTES)
+def _write(handle: int, size: int, call_bytes: int) -> float:
+    chunk = os.urandom(call_bytes)
     began = time.perf_counter()
-    for at in range(0, size, CHUNK_BYTES):
+    for at in range(0, size, call_bytes):
         os.pwrite(handle, chunk[: size - at], at)
-        if (at + CHUNK_BYTES) % SYNC_BYTES == 0:
+        if (at + call_bytes) % SYNC_BYTES == 0:
             os.fdatasync(handle)
     os.fdatasync(handle)
     return size / (time.perf_counter() - began) / 1e6

@@ -43,7 +43,8 @@ def bytes_(
     """How often each byte of a body is copied, checksummed and written on its way.
 
     What the code does is counted there; what the kernel does for each process is measured. Then a
-    new segment is written, and written again, as a used one would be.
+    new segment is written by large calls, and another by small ones, as the committer writes, which
+    is written again, as a used one would be.
     """
     import tempfile
 
@@ -72,6 +73,9 @@ def bytes_(
     )
     click.echo(f"\na file of {gib:g} GiB, MB/s:")
     print_table(
-        ("first write", "written again", "load average"),
-        [(each.first_mb_per_s, each.again_mb_per_s, each.load_1m) for each in segments],
+        ("first write, 4 MiB a call", "64 KiB a call", "written again", "load average"),
+        [
+            (each.first_large_mb_per_s, each.first_mb_per_s, each.again_mb_per_s, each.load_1m)
+            for each in segments
+        ],
     )

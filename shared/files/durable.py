@@ -243,10 +243,10 @@ def _settle_deletion(path: Path) -> None:
     sync_directory(path.parent)
 
 
-# The page cache takes memory for a whole call at once. In a virtual machine that gives free memory
-# back to its host, pieces of 2 MiB are what it has given back, and the host hands them out again
-# 4 KiB at a time, while the call waits: 5 us for each KiB there, 0.2 in smaller pieces.
-WRITE_BYTES = 256 << 10
+# The page cache takes memory for a whole call at once, up to 2 MiB. A virtual machine gives free
+# memory of that size back to its host, which hands it out again 4 KiB at a time, while the call
+# waits. Smaller pieces are mostly still there (`penstock bench bytes` shows both).
+WRITE_BYTES = 64 << 10
 
 
 def write_at(handle: int, content: bytes | bytearray | memoryview, at: int) -> None:

@@ -25,9 +25,7 @@ def test_what_handles_a_byte_is_where_the_table_says(where: str) -> None:
         found = getattr(found, name)
 
 
-def test_each_byte_is_written_once_by_the_committer_and_a_segment_twice_by_the_measurement() -> (
-    None
-):
+def test_each_byte_is_written_once_by_the_committer_and_a_segments_by_the_measurement() -> None:
     small = ("--seconds", "0.5", "--size", "1000", "--gib", "0.02", "--runs", "1")
     command = [sys.executable, "-m", "penstock.cli.main", "bench", "bytes", *small, "-o", "json"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=500)
@@ -37,4 +35,5 @@ def test_each_byte_is_written_once_by_the_committer_and_a_segment_twice_by_the_m
     assert 1 < rows["committer"]["written_by_calls"] < 1.3
     assert 1 < rows["committer"]["to_the_disk"] < 1.5
     assert rows["writer"]["to_the_disk"] < 0.1
-    assert segment["first_mb_per_s"] > 0 and segment["again_mb_per_s"] > 0
+    rates = [segment[f"{what}_mb_per_s"] for what in ("first_large", "first", "again")]
+    assert min(rates) > 0

@@ -12,6 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from penstock.shared.files.durable import (
+    WRITE_BYTES,
     NewFile,
     data_ranges,
     drop_empty_last,
@@ -211,6 +212,22 @@ def test_writing_goes_on_where_a_call_wrote_less(
     write_at(handle, b"abcdefg", 2)
     os.close(handle)
     assert (tmp_path / "a").read_bytes() == b"01abcdefg9"
+
+
+def test_no_call_takes_so_much_memory_that_a_host_may_have_to_find_it_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pwrite, calls = os.pwrite, []
+    monkeypatch.setattr(
+        os, "pwrite", lambda fd, raw, at: calls.append((at, len(raw))) or pwrite(fd, raw, at)
+    )
+    content = bytes(range(251)) * 1000
+    with (tmp_path / "a").open("wb") as file:
+        write_at(file.fileno(), content, 5)
+    assert (tmp_path / "a").read_bytes() == bytes(5) + content
+    assert calls == [
+        (5 + at, min(WRITE_BYTES, len(content) - at)) for at in range(0, len(content), WRITE_BYTES)
+    ]
 
 
 def test_writing_again_changes_nothing_and_notices_a_shorter_file(tmp_path: Path) -> None:
