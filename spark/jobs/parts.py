@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
 Progress = Callable[[int, int], None]
@@ -36,6 +37,22 @@ def run_parts(
         return []
     if spark is None:
         return list(_here(work, parts, costs, progress or (lambda done, total: None)))
+    with watched(spark, costs, progress):
+        if (context := _context(spark)) is not None:
+            # Without SQL, whose first query takes Java two seconds to get ready.
+            return context.parallelize(parts, len(parts)).map(work).collect()
+        return _collected(spark, work, parts)
+
+
+def _context(spark: SparkSession) -> SparkContext | None:
+    """None over Spark Connect, which has queries only, and tells nothing of tasks."""
+    return getattr(spark, "sparkContext", None)
+
+
+def _collected(
+    spark: SparkSession, work: Callable[[bytes], bytes], parts: Sequence[bytes]
+) -> list[bytes]:
+    """The same as a query."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
@@ -48,9 +65,7 @@ def run_parts(
     frame = spark.range(0, len(parts), 1, len(parts)).mapInArrow(
         run, "number bigint, result binary"
     )
-    with watched(spark, costs, progress):
-        rows = frame.collect()
-    results = {row.number: bytes(row.result) for row in rows}
+    results = {row.number: bytes(row.result) for row in frame.collect()}
     return [results[number] for number in range(len(parts))]
 
 
@@ -59,24 +74,36 @@ def watched(spark: SparkSession, costs: Sequence[int], progress: Progress | None
     """Tell how far what Spark does meanwhile is, one stage after the other: each begins at 0 again,
     and (0, 0) is told where none runs. The first has a task for each of `costs`. Ctrl-C cancels
     what runs."""
-    group = f"penstock-{uuid.uuid4().hex}"
-    spark.addTag(group)
-    over = threading.Event()
-    watch = threading.Thread(target=_watch, args=(spark, costs, progress, over), daemon=True)
-    if progress is not None:
+    with _cancelled_by_ctrl_c(spark):
+        if progress is None:
+            yield
+            return
+        over = threading.Event()
+        watch = threading.Thread(target=_watch, args=(spark, costs, progress, over), daemon=True)
         watch.start()
+        try:
+            yield
+        finally:
+            over.set()
+            watch.join()
+        progress(sum(costs), sum(costs))
+
+
+@contextmanager
+def _cancelled_by_ctrl_c(spark: SparkSession) -> Iterator[None]:
+    group, context = f"penstock-{uuid.uuid4().hex}", _context(spark)
+    # a session's tags are those of its queries alone, and the context's are those of all jobs
+    add = spark.addTag if context is None else context.addJobTag
+    cancel = spark.interruptTag if context is None else context.cancelJobsWithTag
+    remove = spark.removeTag if context is None else context.removeJobTag
+    add(group)
     try:
         yield
     except KeyboardInterrupt:
-        spark.interruptTag(group)
+        cancel(group)
         raise
     finally:
-        over.set()
-        if progress is not None:
-            watch.join()
-        spark.removeTag(group)
-    if progress is not None:
-        progress(sum(costs), sum(costs))
+        remove(group)
 
 
 def _here(
@@ -94,10 +121,9 @@ def _watch(
     spark: SparkSession, costs: Sequence[int], progress: Progress, over: threading.Event
 ) -> None:
     """Tell how far the last stage is that runs, until all is over."""
-    try:
-        tracker = spark.sparkContext.statusTracker()
-    except Exception:  # a session over Spark Connect has no context, and so no progress
+    if (context := _context(spark)) is None:
         return
+    tracker = context.statusTracker()
     known: tuple[int, int] | None = None
     while not over.wait(LOOK_S):
         now = 0, 0
