@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from penstock.maintenance.verify.check import verify_store
+
 from .conftest import StoreBuilder
 
 
@@ -31,4 +33,7 @@ def test_a_client_of_spark_connect_reads_what_the_server_can_see(
     )
     assert client.returncode == 0, client.stderr[-3000:]
     found = json.loads(client.stdout.splitlines()[-1])
-    assert sorted(found) == [[n // 3, str(n)] for n in range(30) if n % 3 == 1]
+    assert sorted(found["rows"]) == [[n // 3, str(n)] for n in range(30) if n % 3 == 1]
+    # a job, whose parts are a query there
+    assert found["messages"] == 30
+    assert found["kinds"] == sorted({each.kind for each in verify_store(store.root).problems})
