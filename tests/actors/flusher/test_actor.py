@@ -87,6 +87,26 @@ def test_with_async_flushing_four_pages_are_flushed_after_500_ms_and_less_after_
     assert broker.positions["flushed"] == broker.positions["wrote"]
 
 
+def test_with_async_flushing_the_500_ms_count_from_the_last_flush(
+    pipeline: Callable[..., Any],
+) -> None:
+    broker = pipeline(transient_store_pool_enable=False, flush_disk_type="async")
+    flusher = broker.start(Flusher)
+    broker.clock.advance(500)
+    for _ in range(3):
+        broker.append(size=5 * PAGE)
+        _commit(broker)
+        flusher.work()
+        flushed = broker.positions["flushed"]
+        assert flushed == broker.positions["wrote"]
+        broker.append(size=5 * PAGE)
+        _commit(broker)
+        broker.clock.advance(499)
+        flusher.work()
+        assert broker.positions["flushed"] == flushed
+        broker.clock.advance(501)
+
+
 def test_with_async_flushing_what_somebody_waits_for_is_flushed_at_once(
     pipeline: Callable[..., Any],
 ) -> None:

@@ -78,6 +78,46 @@ def test_a_successor_writes_again_what_the_checkpoint_does_not_vouch_for(
     assert again == [], "in doubt is only what a predecessor has left"
 
 
+def synced_ms(sync: IndexSync) -> int:
+    """What a whole sync says: the newest time of the files that have become full."""
+    steps = sync.sync(EVER)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return int(end.value)
+
+
+def test_files_that_have_become_full_are_told_once_by_the_newest_time_in_them(
+    directory: Path,
+) -> None:
+    sync = IndexSync(directory, SMALL, Checkpoint())
+    assert synced_ms(sync) == 19_000
+    assert synced_ms(sync) == 0, "the other grows"
+
+
+def test_of_a_file_that_grows_only_what_is_new_is_written(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What comes after it may be the reput's by the time it is written."""
+    _, growing = index_files(directory)
+    whole = growing.read_bytes()
+    growing.write_bytes(whole[:36] + (5).to_bytes(4, "big") + whole[HEADER.size :])
+    sync = IndexSync(directory, SMALL, Checkpoint())
+    list(sync.sync(EVER))
+    growing.write_bytes(whole)
+    done: list[tuple[int, int]] = []
+
+    def note(handle: int, pieces: list[bytes], at: int, flags: int) -> int:
+        done.append((at, at + sum(map(len, pieces))))
+        return pwritev(handle, pieces, at, flags)
+
+    pwritev = os.pwritev
+    monkeypatch.setattr(os, "pwritev", note)
+    list(sync.sync(EVER))
+    assert done == [(SMALL.item_at(5), SMALL.item_at(12))]
+
+
 @pytest.mark.parametrize("first_seen", ["whole", "cut"])
 def test_of_a_file_that_somebody_has_cut_short_what_is_there_is_synced(
     directory: Path, first_seen: str

@@ -96,6 +96,21 @@ def test_what_was_due_already_comes_at_once_and_a_relative_time_counts_from_the_
     assert found[1].store_timestamp_ms >= stored + 3000
 
 
+def test_what_is_due_is_put_every_five_ms_and_not_each_ms(scene: Maker) -> None:
+    """Else what comes due in each ms has a frame of its own, which costs more than what is in it.
+
+    Before anything is put it is said up to when.
+    """
+    it = scene()
+    it.send(Delay(out_ms=it.now_ms + 1000))
+    it.await_bodies(1, ms=1)
+    said = set()
+    for _ in range(50):
+        it.turn()
+        said.add(it.broker.positions["delay_sent"])
+    assert 50 // 5 <= len(said) <= 50 // 5 + 1
+
+
 def test_a_recalled_message_does_not_come(scene: Maker) -> None:
     it = scene()
     due_ms = it.now_ms + 3000

@@ -173,3 +173,22 @@ def test_files_that_a_predecessor_has_removed_are_no_error(tmp_path: Path) -> No
     files.drop([5, 6])
     files.drop([5], hour=True)
     assert files.minutes() == files.hours() == []
+
+
+def test_files_go_when_their_time_is_over_and_not_before(tmp_path: Path) -> None:
+    files = TimerFiles(tmp_path / "timers")
+    calendar = Calendar(files)
+    calendar.put(np.array([(HOUR_MS, 0, 1, MESSAGE)], ENTRY), np.zeros(1, np.bool_))
+    while calendar.split(HOUR_MS):
+        pass
+    assert files.hours() == [1] and files.minutes() == [60]
+    calendar.tidy(HOUR_MS + MINUTE_MS - 1, 61)
+    assert files.minutes() == [60]
+    calendar.tidy(HOUR_MS + MINUTE_MS, 60)
+    assert files.minutes() == [60], "it is being put"
+    calendar.tidy(HOUR_MS + MINUTE_MS, 61)
+    assert files.minutes() == [] and files.hours() == [1]
+    calendar.tidy(2 * HOUR_MS - 1, 61)
+    assert files.hours() == [1]
+    calendar.tidy(2 * HOUR_MS, 61)
+    assert files.hours() == []

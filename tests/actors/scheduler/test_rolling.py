@@ -130,6 +130,30 @@ def test_an_end_amid_a_file_that_is_rolled_stores_nothing_again_twice(
     assert it.bodies() == keys and len(wheel(it)) == 2 * len(keys)
 
 
+def test_a_file_is_rolled_when_each_of_its_frames_has_its_outcome(
+    scene: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A death before that has to store the others again."""
+    monkeypatch.setattr("penstock.actors.scheduler.rolling.ENTRIES_AT_ONCE", 2)
+    it = scene()
+    due_ms = it.now_ms + 2 * HOUR_MS
+    keys = [it.send(Delay(out_ms=due_ms + number)) for number in range(6)]
+    fill(it, 2)
+    rolling = it.actor._rolling
+    it.until(lambda: rolling._batches, "the first that is stored again", ms=50)
+    it.until(lambda: it.actor._sender.has_room, "a session", ms=0)
+    for _ in range(50):  # without the writer, so that none has its outcome
+        it.actor.work()
+        it.broker.clock.advance(1)
+    first, *others = rolling._batches
+    minute = rolling.minute
+    assert others and not len(rolling._left)
+    rolling.settle(first, True)
+    assert [*rolling._batches] == others and rolling.minute == minute
+    it.until(lambda: len(wheel(it)) == 2 * len(keys), "all are stored again", ms=50)
+    it.until(lambda: rolling.minute != minute, "the end of the file")
+
+
 @pytest.mark.parametrize("is_deleted", [False, True], ids=["fewer queues", "deleted"])
 def test_what_is_rolled_goes_where_its_topic_still_has_a_queue(
     scene: Callable[..., Any], is_deleted: bool

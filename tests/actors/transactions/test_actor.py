@@ -201,6 +201,7 @@ def test_a_word_that_comes_before_its_half_message_is_in_the_queue_waits_for_it(
     for _ in range(200):
         it.turn()
     assert not producer.socket.poll(0) and not it.queue("orders", 1)
+    assert it.actor.idle_ms() <= 1, "nobody tells it when the half message has come"
     it.others.append(reput)
     assert producer.answer().outcome == "commit"
 
