@@ -20,6 +20,7 @@ from penstock.actors.gateway.connecting.connection import (
     TakeFrames,
 )
 from penstock.actors.gateway.connecting.connections import (
+    CHECK_MS,
     MORE_MS,
     MOST_HELD_BYTES,
     SHARE_MS,
@@ -231,6 +232,18 @@ def test_those_that_hold_the_most_are_closed_until_the_rest_fits(clients: Client
     assert sum(each.held_bytes for each in others) <= MOST_HELD_BYTES
     assert [each.is_open for each in others] == [True] * 5 + [False] * 3
     assert len(clients.closed) == 3 and "of 576" in clients.closed[0]
+
+
+def test_one_that_is_over_is_closed_at_the_next_look_and_these_are_not_often(
+    clients: Clients,
+) -> None:
+    silent, _ = clients.new()
+    clients.all.check(IDLE_MS)
+    assert silent.is_open, "it has its time"
+    clients.all.check(IDLE_MS + CHECK_MS - 1)
+    assert silent.is_open, "the last look was a moment ago"
+    clients.all.check(IDLE_MS + CHECK_MS)
+    assert not silent.is_open
 
 
 def test_after_many_answers_it_is_looked_at_what_all_hold(clients: Clients) -> None:

@@ -16,7 +16,7 @@ from penstock.actors.gateway.asking.questions import AGAIN_MS
 from penstock.actors.gateway.calls import Call, Reply
 from penstock.actors.gateway.connecting.connection import Connection
 from penstock.actors.gateway.grouping.groups import FORGOTTEN_MS, Groups
-from penstock.actors.gateway.grouping.members import LOCKED_MS, Claim, Member
+from penstock.actors.gateway.grouping.members import LAST_WORD_MS, LOCKED_MS, Claim, Member
 from penstock.actors.gateway.requests.readers import groups_of_topic
 from penstock.actors.gateway.services import Services
 from penstock.actors.gateway.serving import Serving
@@ -145,10 +145,55 @@ def test_a_connection_is_one_member_of_a_group(coordinator: Coordinator, connect
     assert [*coordinator.groups.members] == []
 
 
+def test_a_member_that_is_heard_on_another_connection_is_not_on_the_first(
+    coordinator: Coordinator, connect: Connect
+) -> None:
+    first, second = connect(), connect()
+    beat(coordinator, first)
+    coordinator.hear(words.Join)
+    beat(coordinator, second)
+    coordinator.hear(words.Join)
+    members = coordinator.groups.members
+    member = members.get("g", "c")
+    assert not members.on(first) and members.on(second) == [member]
+    coordinator.groups.gone(first)
+    assert list(members) == [member], "the first ends, and it is still there"
+    coordinator.groups.gone(second)
+    assert not list(members)
+
+
 def test_who_cannot_join_is_no_member(coordinator: Coordinator, connect: Connect) -> None:
     beat(coordinator, connect(), "")
     assert [*coordinator.groups.members] == []
     assert [each.code for each in coordinator.answered] == [Response.INVALID_PARAMETER]
+
+
+def test_after_each_change_a_group_is_to_show_once_what_it_goes_on_with(
+    coordinator: Coordinator, connect: Connect
+) -> None:
+    """Its pulls that wait are answered for that, and asked again at once."""
+    beat(coordinator, connect())
+    members = coordinator.groups.members
+    for changed_ms in (0, LAST_WORD_MS + 3, 20_000):
+        members.change("g", changed_ms)
+        looks_ms = [changed_ms + LAST_WORD_MS + past_ms for past_ms in (0, 1, 2)]
+        assert [members.to_be_shown(at_ms) for at_ms in looks_ms] == [[], ["g"], []]
+
+
+def test_a_group_of_no_right_name_costs_a_client_none_of_its_others(
+    coordinator: Coordinator, connect: Connect
+) -> None:
+    topic = [SubscriptionBody("t")]
+    named = [ConsumerBody(name, subscription_data_set=topic) for name in ("g", "no group", "h")]
+    call = Call(connect(), Command(34, 1), coordinator.now_ms)
+    coordinator.groups.heartbeat(call, Heartbeat("c", None, named))
+    assert [each.group for each in coordinator.groups.members] == ["g", "h"]
+    for _ in range(2):
+        request = coordinator.hear(words.Join)
+        assert not coordinator.answered, "not before all have their answers"
+        coordinator.tell(joined(request))
+    (reply,) = coordinator.answered
+    assert reply.code != Response.SUCCESS and "no group" in (reply.remark or "")
 
 
 def test_who_says_nothing_of_a_group_any_more_leaves_it(
