@@ -148,6 +148,19 @@ def test_a_claim_that_was_given_up_is_not_believed_again() -> None:
     assert membership.claims == {} and membership.take_gained() == {}
 
 
+def test_of_an_answer_that_names_a_claim_that_was_given_up_the_others_are_had() -> None:
+    membership = member()
+    joined(membership, 1000, 3)
+    (claim,) = [each for each in asked(membership, 1000) if isinstance(each, wire.Claim)]
+    first = wire.Claimed(claim.request, "g", "orders", (wire.ClaimedQueue(0, 5, 9),), ())
+    membership.received([encode(first)], 1001)
+    membership.release({("orders", 0): 7})
+    claim = [each for each in asked(membership, 2000) if isinstance(each, wire.Claim)][0]
+    queues = tuple(wire.ClaimedQueue(number, 5, 9) for number in range(3))
+    membership.received([encode(wire.Claimed(claim.request, "g", "orders", queues, ()))], 2001)
+    assert membership.claims == {("orders", 1): 9, ("orders", 2): 9}
+
+
 def test_an_offset_of_a_claim_that_was_lost_does_not_count_as_committed() -> None:
     for kind in (wire.Committed, wire.Released):
         membership = member()

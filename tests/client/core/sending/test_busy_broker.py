@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from penstock.client import Consumer, Producer, Receipt
+from penstock.client.core.sending.busy_broker import MAX_BACK_OFF_MS, BusyBroker
 from penstock.shared.errors import BrokerBusy, BrokerTimeout, FlushTimeout
 
 WAIT_S = 60
@@ -50,6 +51,23 @@ def until(done: Callable[[], bool]) -> None:
 def stored(broker: Any, topic: str) -> list[bytes]:
     with Consumer(broker.consume, topic, follow=False) as consumer:
         return [message.body for message in consumer]
+
+
+@pytest.mark.parametrize(("asked_ms", "least_ms"), [(0, 1), (1, 1), (40, 40), (1 << 20, 1000)])
+def test_a_broker_is_left_alone_as_long_as_it_says_and_at_most_a_quarter_longer(
+    asked_ms: int, least_ms: int
+) -> None:
+    error = BrokerBusy("the pool is full", "orders", retry_after_ms=asked_ms)
+    pauses = {BusyBroker().pause_ms(error) for _ in range(20_000)}
+    assert (min(pauses), max(pauses)) == (least_ms, least_ms + least_ms // 4)
+
+
+def test_each_time_in_turn_that_it_is_busy_it_is_left_alone_twice_as_long() -> None:
+    error, broker = BrokerBusy("the pool is full", "orders", retry_after_ms=40), BusyBroker()
+    for least_ms in (40, 80, 160, 320, 640, MAX_BACK_OFF_MS, MAX_BACK_OFF_MS):
+        assert least_ms <= broker.pause_ms(error) <= least_ms + least_ms // 4
+    broker.end()
+    assert broker.error is None and broker.pause_ms(error) <= 50
 
 
 def test_a_pool_that_stays_full_is_no_error_where_the_time_allows_to_wait(slow_broker: Any) -> None:

@@ -8,9 +8,16 @@ from typing import Any
 import pytest
 
 from penstock.client.core.sending.producer_core import PAUSE_MS
-from penstock.shared.errors import FLUSH_DISK_TIMEOUT, PUT_OK, BrokerTimeout, FlushTimeout
+from penstock.shared.errors import (
+    FLUSH_DISK_TIMEOUT,
+    PUT_OK,
+    BrokerTimeout,
+    FlushTimeout,
+    InvalidMessage,
+    ProtocolError,
+)
 from penstock.shared.wire import messages
-from penstock.shared.wire.messages import encode
+from penstock.shared.wire.messages import encode, refusal
 
 # of the wire's writer: where the messages of a test begin
 FIRST = 10_000
@@ -84,3 +91,15 @@ def test_an_error_says_whether_anybody_was_there(make_wire: Callable[..., Any]) 
     assert isinstance(said, BrokerTimeout) and "(there is no connection)" in str(said)
     core.received([encode(messages.OutOfStep(1, 1, 1))], 0)
     assert "(there is no connection)" not in str(core.timeouts.request("t", "c", 1.0))
+
+
+def test_a_refusal_of_no_request_fails_all_that_waits(wire: Any) -> None:
+    """The broker does not understand the client, and will not understand it the next time."""
+    on_its_way = wire.send("a", None, 0, "", 1)
+    assert [type(each) for each in sent(wire)] == [messages.Append]
+    waiting = wire.send("none", None, None, "", 1)
+    refused = refusal(ProtocolError("a message is not understood", "x"), 0)
+    wire.core.received([encode(refused)], wire.now_ms)
+    for future in (on_its_way, waiting):
+        assert isinstance(future.exception(0), InvalidMessage), "as its status says"
+    assert wire.core.intake.unsettled == wire.core.intake.waiting_bytes == 0
