@@ -505,3 +505,32 @@ def test_a_fork_does_not_wait_for_an_outcome_that_nobody_will_bring(
     """
     ended = run(program, mute.produce, "forked")
     assert (ended.code, ended.said) == (0, "")
+
+
+def test_a_fork_does_not_wait_for_room_that_nobody_will_make(
+    mute: Any, run: Callable[..., Ended]
+) -> None:
+    program = """
+    import asyncio, signal
+    from penstock.client import aio
+    from penstock.errors import BrokerTimeout, StoreUnavailable
+    aio.producer.MAX_WAITING_BYTES = 0
+    async def leave():
+        async with aio.Producer(endpoint, timeout_ms=1000) as producer:
+            future = producer.send(topic, b"x")
+            child = os.fork()
+            if not child:
+                signal.alarm(20)
+                try:
+                    asyncio.run(producer.drain())
+                except StoreUnavailable as error:
+                    os._exit(42 if "fork" in str(error) else 1)
+            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 42
+            try:
+                await future
+            except BrokerTimeout:
+                pass
+    asyncio.run(leave())
+    """
+    ended = run(program, mute.produce, "forked")
+    assert (ended.code, ended.said) == (0, "")
