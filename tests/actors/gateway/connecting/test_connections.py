@@ -94,6 +94,15 @@ def test_a_client_that_is_silent_has_two_minutes() -> None:
             connection.check(2001 + IDLE_MS)
 
 
+def test_without_a_limit_all_frames_that_have_come_are_received() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.setblocking(False)
+        connection = Connection(ours, ("127.0.0.1", 1), 0)
+        theirs.sendall(frame(1) + frame(2) + frame(3))
+        assert len(list(connection.receive(0))) == 3 and not connection.has_more
+
+
 @pytest.mark.parametrize("size", [1, 5, 7])
 def test_half_a_frame_has_a_minute(size: int) -> None:
     ours, theirs = socket.socketpair()
