@@ -83,6 +83,19 @@ def test_outputs_and_offsets_are_ordinary_messages_and_the_offsets_say_what_is_d
     reading.close()
 
 
+def test_whoever_asks_for_the_outcome_of_a_block_on_its_way_waits_for_it(bench: Bench) -> None:
+    reading, work = bench.member()
+    copy(reading, work, 2)
+    taken: list[Message] = []
+    while not taken:
+        taken = reading.take(2)
+    with BlockOutputs(work, ahead=3) as out:
+        for body in bodies(taken):
+            out.send(OUT, body)
+    assert out.stored
+    reading.close()
+
+
 def test_a_block_that_raises_stores_nothing_and_its_inputs_come_again(bench: Bench) -> None:
     reading, work = bench.member()
     copy(reading, work, 3)
