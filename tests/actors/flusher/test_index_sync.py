@@ -134,3 +134,29 @@ def test_of_a_file_that_somebody_has_cut_short_what_is_there_is_synced(
     steps = sync.sync(EVER)
     assert len(list(islice(steps, 1000))) < 1000
     assert growing.stat().st_size == SMALL.item_at(7) + 3
+
+
+def test_items_that_have_come_since_the_last_sync_are_written_through_once_in_pieces(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(index_sync, "_PIECE_BYTES", 50)
+    _, growing = index_files(directory)
+    whole = growing.read_bytes()
+    growing.write_bytes(whole[:36] + (5).to_bytes(4, "big") + whole[40:])
+    sync = IndexSync(directory, SMALL, Checkpoint())
+    list(sync.sync(EVER))
+    growing.write_bytes(whole)
+    synced: list[tuple[int, int, int]] = []
+    pwritev = os.pwritev
+
+    def note(handle: int, pieces: list[bytes], at: int, flags: int) -> int:
+        synced.append((at, at + sum(map(len, pieces)), flags))
+        return pwritev(handle, pieces, at, flags)
+
+    monkeypatch.setattr(os, "pwritev", note)
+    list(sync.sync(EVER))
+    start, stop = SMALL.item_at(5), SMALL.item_at(12)
+    assert synced == [(at, min(at + 50, stop), os.RWF_DSYNC) for at in range(start, stop, 50)]
+    assert growing.read_bytes() == whole
+    list(sync.sync(EVER))
+    assert len(synced) == 3, "nothing has come meanwhile"

@@ -520,6 +520,29 @@ def test_an_old_message_is_put_back_and_still_known_by_its_first_place(scene: Sc
     assert broker.actor._follower.table.open == 0
 
 
+def test_a_commit_waits_until_the_message_stands_in_the_queue_that_it_was_put_back_to(
+    scene: Scenes,
+) -> None:
+    """The writer has stored it, and the reput has not come to it."""
+    broker = scene(transaction_check_interval_ms=8000)
+    old = broker.half(b"old")
+    producer = broker.producer()
+    for number in range(12):
+        assert producer.end(broker.half(b"%d" % number), "rollback")
+    broker.dispatched()
+    broker.actor._checks.most_remembered = 8
+    reput = broker.others.pop()
+    follower = broker.actor._follower
+    broker.until(lambda: broker.pass_time(1000) or old.offset in follower._moved)
+    assert follower._moved == {old.offset: follower.table.end}
+    producer.tell(old, "commit")
+    broker.until(lambda: broker.actor._requests._early, "the commit")
+    broker.others.append(reput)
+    assert producer.answer().outcome == "commit"
+    broker.dispatched()
+    assert [each.body for each in broker.queue("orders", 1)] == [b"old"]
+
+
 def test_one_that_has_no_room_to_be_put_back_with_a_checksum_stays_and_can_be_ended(
     scene: Scenes, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from penstock.shared.config import Config
 from penstock.shared.formats.record import Record, encode_record
+from penstock.shared.formats.record_layout import BLANK, MAGIC_BLANK
 from penstock.shared.layout import StorePaths, segment_name
 from penstock.shared.log.damage import damage_between, save_quarantine
 from penstock.shared.log.reader import REST_MS, LogReader, reach_bytes, with_beats
@@ -91,6 +92,29 @@ def test_the_store_time_is_the_record_s_own_while_it_is_there(
     log._positions.initialise("log_start", second)
     assert [log.stored_ms(at) for at in times] == [None, *[*times.values()][1:]]
     assert log.stored_ms(2 * SEGMENT) is None, "its file is gone"
+
+
+def test_a_segment_that_expires_while_it_is_opened_is_left_out_and_the_next_one_read(
+    open_log: Callable[..., LogReader],
+    make_record: Callable[..., Record],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    first = encode_record(make_record(physical_offset=0))
+    left = SEGMENT - len(first)
+    second = encode_record(make_record(physical_offset=SEGMENT))
+    raw = first + BLANK.pack(left, MAGIC_BLANK).ljust(left, b"\0") + second
+    log = open_log(raw, read_only=0)
+    piece = log._piece
+
+    def expire_and_read(start: int, stop: int, committed: int) -> memoryview:
+        """The cleaner's turn comes after the look at where the log begins."""
+        log._positions.initialise("log_start", SEGMENT)
+        (log._segments.directory / segment_name(0)).unlink(missing_ok=True)
+        return piece(start, stop, committed)
+
+    monkeypatch.setattr(log, "_piece", expire_and_read)
+    found = [(at, bytes(view)) for at, view in log.pieces(0, len(raw))]
+    assert found == [(SEGMENT, second)]
 
 
 def test_a_way_to_read_the_log_beats_once_a_piece_and_gives_the_same() -> None:
