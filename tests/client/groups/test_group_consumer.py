@@ -20,6 +20,7 @@ from penstock.client.groups import consumer as consumer_module
 from penstock.client.groups.admin import GroupAdmin
 from penstock.client.groups.consumer import GroupConsumer
 from penstock.client.groups.local_offsets import HOME_VARIABLE, decode_offsets
+from penstock.client.groups.member_loop import MemberLoop
 from penstock.client.groups.message import GroupMessage, given_back
 from penstock.client.groups.options import Sql
 from penstock.shared.errors import (
@@ -749,3 +750,29 @@ def test_a_consumer_that_is_closed_while_another_thread_joins_leaves_no_member(
         polling.join(WAIT_S)
         consumer.loop._thread.join(WAIT_S)
         assert consumer.loop.ended and [len(each) for each in found] == [0]
+
+
+def test_a_member_that_was_woken_turns_only_when_there_is_something_to_do(
+    broker: Any, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else its thread would take a whole processor, and do the same."""
+    turns, turn = [], MemberLoop._turn
+
+    def note(loop: MemberLoop) -> None:
+        turns.append(time.monotonic())
+        turn(loop)
+
+    with GroupConsumer(store=broker.store, group=topic, topics=topic, start="first") as consumer:
+        assert len(take(consumer, 20)) == 20
+        loop = consumer._open()
+
+        def is_woken() -> bool:
+            with loop.lock:
+                was_asleep = loop.asleep
+                loop.wake()
+            return was_asleep
+
+        wait_for(is_woken)
+        monkeypatch.setattr(MemberLoop, "_turn", note)
+        assert not consumer.poll(1.0)
+        assert len(turns) < 100

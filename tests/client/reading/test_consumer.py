@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from penstock.client import Consumer, Message, Producer, aio
+from penstock.client.reading.consume_link import ConsumeLink
 from penstock.shared.errors import (
     InvalidArgument,
     PenstockError,
@@ -398,3 +399,20 @@ def test_a_quiet_topic_is_no_silent_broker(broker: Any) -> None:
             assert time.monotonic() - began > 2.4
             producer.send("quiet", b"second").result(WAIT_S)
             assert [message.body for message in consumer.poll(WAIT_S)] == [b"second"]
+
+
+def test_a_consumer_that_waits_looks_again_only_when_something_has_come(
+    broker: Any, numbers: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else it would take a whole processor, and give the same."""
+    looks, exchange = [], ConsumeLink.exchange
+
+    def note(link: ConsumeLink, now_ms: int) -> None:
+        looks.append(now_ms)
+        exchange(link, now_ms)
+
+    with Consumer(broker.consume, "numbers") as consumer:
+        assert len(bodies(consumer, 10)) == 10
+        monkeypatch.setattr(ConsumeLink, "exchange", note)
+        assert consumer.poll(0.5) == []
+    assert 0 < len(looks) < 50
