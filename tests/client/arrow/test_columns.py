@@ -20,6 +20,11 @@ from penstock.shared.errors import ConfigError, MissingDependency, StoreDamaged,
 from penstock.shared.formats.compression import MAX_BODY_BYTES
 from penstock.shared.formats.properties import LOST, encode_properties
 from penstock.shared.formats.record import Record, encode_record, pack_host
+from penstock.shared.formats.record_layout import (
+    AT_BODY_V4,
+    BODY_LENGTH_BYTES,
+    PROPERTIES_LENGTH_BYTES,
+)
 
 WAIT_S = 60
 
@@ -101,6 +106,16 @@ def test_the_rows_of_a_part_are_its_messages(made: list[Record], before: bytes) 
 def test_a_part_that_may_hold_a_tombstone_has_no_rows() -> None:
     lost = Record("orders", b"", encode_properties({LOST: "true"}), queue_id=3)
     assert Columns(None, MAX_BODY_BYTES, "orders").of_part(part_of([lost])) == ([], True)
+
+
+def test_a_body_length_that_leaves_a_topic_no_room_at_the_end_of_what_was_read_is_damage() -> None:
+    raw = bytearray(encode_record(Record("a", b"body", b"K\x01\x01ab", queue_id=3)))
+    room = len(raw) - AT_BODY_V4 - 1 - PROPERTIES_LENGTH_BYTES
+    # by it the topic is the first byte of the last two
+    raw[AT_BODY_V4 - BODY_LENGTH_BYTES : AT_BODY_V4] = room.to_bytes(BODY_LENGTH_BYTES, "big")
+    part = Part(3, 0, 1, 1 << 40, memoryview(raw), (0, len(raw)))
+    with pytest.raises(UnreadableBody):
+        Columns(["body"], MAX_BODY_BYTES, "a").of_part(part)
 
 
 def test_a_damaged_record_is_told_as_a_message_would_tell_it() -> None:
