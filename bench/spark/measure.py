@@ -31,7 +31,7 @@ from penstock.client.sending.producer import Producer
 from penstock.shared.errors import StoreDamaged
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 
 TOPIC, QUEUES = "bench", 8
 # One column that the consume queue has.
@@ -44,10 +44,11 @@ COUNT, COUNT_COLUMN = "count, all columns", "count, one column"
 KEY, KEY_SCAN = "one key, by the index", "one key, by a scan"
 # ours has on disk what it has stored; Kafka's has it in the page cache, or on disk too
 SINK, KAFKA_SINK, KAFKA_DURABLE = "sink", "Kafka's sink", "Kafka's sink, durable"
+DISCARD = "sink that discards"  # as fast as one in Python can be
 BESIDE = (
     *((STORE, PARQUET), (STORE, ZSTD), (STORE, KAFKA)),
     *((COUNT_COLUMN, COUNT), (KEY, KEY_SCAN)),
-    *((SINK, KAFKA_SINK), (SINK, KAFKA_DURABLE)),
+    *((SINK, KAFKA_SINK), (SINK, KAFKA_DURABLE), (DISCARD, KAFKA_SINK)),
 )
 
 
@@ -116,10 +117,14 @@ class _Bench:
         with ExitStack() as stack:
             ways = self._reading()
             if sinks:
+                from penstock.bench.spark.discard import Discard
+
                 broker = stack.enter_context(running_stack(self._place / "sink"))
                 with Producer(store=broker.store) as producer:
                     producer.create_topic(TOPIC, QUEUES)
                 ways[SINK] = lambda: self._sink(str(broker.store))
+                self._spark.dataSource.register(Discard)
+                ways[DISCARD] = lambda: self._sent().format("discard").save()
                 if self._endpoint:
                     into = f"{self._topic}-sink"
                     make_durable_topic(self._spark, self._endpoint, f"{into}-durable")
@@ -164,9 +169,11 @@ class _Bench:
         write_kafka(self._rows(), self._endpoint, topic)
 
     def _sink(self, store: str) -> None:
-        rows = self._rows().selectExpr("body", "tags", "keys")
-        writer = rows.write.format("penstock").mode("append").option("path", store)
+        writer = self._sent().format("penstock").option("path", store)
         writer.option("topic", TOPIC).save()
+
+    def _sent(self) -> DataFrameWriter:
+        return self._rows().selectExpr("body", "tags", "keys").write.mode("append")
 
 
 def _best_of(ways: dict[str, Callable[[], object]], runs: int, moved: Moved) -> dict[str, float]:

@@ -10,9 +10,11 @@ from penstock.bench.spark import stream
 from penstock.bench.spark.measure import (
     COUNT,
     COUNT_COLUMN,
+    DISCARD,
     KEY,
     KEY_SCAN,
     PARQUET,
+    SINK,
     STORE,
     ZSTD,
 )
@@ -22,13 +24,14 @@ from penstock.cli.main import main
 @pytest.mark.takes(70)
 def test_the_store_is_measured_beside_parquet(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
-        main(["bench", "spark", "--messages", "3000", "--size", "50", "--runs", "1", "-o", "json"])
+        amount = ["--messages", "3000", "--size", "50", "--runs", "1"]
+        main(["bench", "spark", *amount, "--sinks", "-o", "json"])
     assert ended.value.code == 0
     found = json.loads(capsys.readouterr().out)
     assert (found["messages"], found["body_bytes"], found["cores"]) == (3000, 50, 2)
     assert set(found["seconds"]) == {
         *(STORE, PARQUET, ZSTD, COUNT, COUNT_COLUMN),
-        *(KEY, KEY_SCAN),
+        *(KEY, KEY_SCAN, SINK, DISCARD),
     }
     assert all(seconds > 0 for seconds in found["seconds"].values())
     ratio = found["seconds"][PARQUET] / found["seconds"][STORE]
