@@ -15,7 +15,7 @@ import pytest
 from penstock.actors.allocator import Allocator
 from penstock.actors.allocator.recycled_segments import HELD_MS, STEP_BYTES
 from penstock.shared.files import disk_space
-from penstock.shared.files.durable import EXPIRED, expired_segments, set_aside
+from penstock.shared.files.durable import EXPIRED, WRITE_BYTES, expired_segments, set_aside
 from penstock.shared.layout import segment_name
 
 SEGMENT_BYTES = 3 << 20
@@ -227,7 +227,7 @@ def test_it_is_written_to_when_its_name_is_durably_gone_and_has_the_next_when_it
     it.work()
     it.next_segment()
     expired, log = EXPIRED + segment_name(0), "commitlog"
-    zeros = [("pwrite", expired)] * (SEGMENT_BYTES // STEP_BYTES)
+    zeros = [("pwrite", expired)] * (SEGMENT_BYTES // min(STEP_BYTES, WRITE_BYTES))
     assert steps == [
         ("fsync", log),
         *zeros,

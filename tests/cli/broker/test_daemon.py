@@ -5,6 +5,7 @@ from __future__ import annotations
 import configparser
 import json
 import os
+import select
 import shutil
 import signal
 import subprocess
@@ -67,6 +68,8 @@ def test_one_that_was_killed_is_none_that_can_be_stopped_and_the_next_start_reco
     assert command("up", "--daemon", "--store", store, "--port", "auto").returncode == 0
     broker = os.pidfd_open(read_status(store)["supervisor_pid"])
     signal.pidfd_send_signal(broker, signal.SIGKILL)
+    # one that is still on its way out is taken for one that `down` has ended
+    assert select.select([broker], [], [], WAIT_S)[0]
     os.close(broker)
     down = command("down", "--store", store)
     assert down.returncode == 3, down.stderr
