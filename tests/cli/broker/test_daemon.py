@@ -5,7 +5,6 @@ from __future__ import annotations
 import configparser
 import json
 import os
-import select
 import shutil
 import signal
 import subprocess
@@ -16,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from penstock.shared.files.readable import is_readable
 from penstock.shared.process.broker_status import read_status
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
@@ -69,7 +69,7 @@ def test_one_that_was_killed_is_none_that_can_be_stopped_and_the_next_start_reco
     broker = os.pidfd_open(read_status(store)["supervisor_pid"])
     signal.pidfd_send_signal(broker, signal.SIGKILL)
     # one that is still on its way out is taken for one that `down` has ended
-    assert select.select([broker], [], [], WAIT_S)[0]
+    assert is_readable(broker, WAIT_S)
     os.close(broker)
     down = command("down", "--store", store)
     assert down.returncode == 3, down.stderr
