@@ -71,7 +71,7 @@ def spark(
 
     All columns of all rows, read and thrown away, counts by all columns and by one, and the message
     of one key, by the index and by a scan. --kafka sets Spark's source of Kafka beside it, and its
-    sink beside that of --sinks.
+    sink beside that of --sinks, which comes with one that throws its rows away.
 
     --stream measures a streaming query instead: how old the newest row of each batch is when the
     sink has it, while a producer sends at --rate, and what the query costs a broker at rest.

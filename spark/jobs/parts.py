@@ -39,7 +39,7 @@ def run_parts(
         return list(_here(work, parts, costs, progress or (lambda done, total: None)))
     with watched(spark, costs, progress):
         if (context := _context(spark)) is not None:
-            # Without SQL, whose first query takes Java two seconds to get ready.
+            # Without SQL, which Java has to get ready for a session's first query.
             return context.parallelize(parts, len(parts)).map(work).collect()
         return _collected(spark, work, parts)
 
@@ -91,11 +91,13 @@ def watched(spark: SparkSession, costs: Sequence[int], progress: Progress | None
 
 @contextmanager
 def _cancelled_by_ctrl_c(spark: SparkSession) -> Iterator[None]:
-    group, context = f"penstock-{uuid.uuid4().hex}", _context(spark)
+    group = f"penstock-{uuid.uuid4().hex}"
+    cancel: Callable[[str], object]
     # a session's tags are those of its queries alone, and the context's are those of all jobs
-    add = spark.addTag if context is None else context.addJobTag
-    cancel = spark.interruptTag if context is None else context.cancelJobsWithTag
-    remove = spark.removeTag if context is None else context.removeJobTag
+    if (context := _context(spark)) is None:
+        add, cancel, remove = spark.addTag, spark.interruptTag, spark.removeTag
+    else:
+        add, cancel, remove = context.addJobTag, context.cancelJobsWithTag, context.removeJobTag
     add(group)
     try:
         yield

@@ -96,28 +96,6 @@ def test_files_that_have_become_full_are_told_once_by_the_newest_time_in_them(
     assert synced_ms(sync) == 0, "the other grows"
 
 
-def test_of_a_file_that_grows_only_what_is_new_is_written(
-    directory: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What comes after it may be the reput's by the time it is written."""
-    _, growing = index_files(directory)
-    whole = growing.read_bytes()
-    growing.write_bytes(whole[:36] + (5).to_bytes(4, "big") + whole[HEADER.size :])
-    sync = IndexSync(directory, SMALL, Checkpoint())
-    list(sync.sync(EVER))
-    growing.write_bytes(whole)
-    done: list[tuple[int, int]] = []
-
-    def note(handle: int, pieces: list[bytes], at: int, flags: int) -> int:
-        done.append((at, at + sum(map(len, pieces))))
-        return pwritev(handle, pieces, at, flags)
-
-    pwritev = os.pwritev
-    monkeypatch.setattr(os, "pwritev", note)
-    list(sync.sync(EVER))
-    assert done == [(SMALL.item_at(5), SMALL.item_at(12))]
-
-
 @pytest.mark.parametrize("first_seen", ["whole", "cut"])
 def test_of_a_file_that_somebody_has_cut_short_what_is_there_is_synced(
     directory: Path, first_seen: str
@@ -139,6 +117,7 @@ def test_of_a_file_that_somebody_has_cut_short_what_is_there_is_synced(
 def test_items_that_have_come_since_the_last_sync_are_written_through_once_in_pieces(
     directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """And nothing after them: it may be the reput's by the time it is written."""
     monkeypatch.setattr(index_sync, "_PIECE_BYTES", 50)
     _, growing = index_files(directory)
     whole = growing.read_bytes()
