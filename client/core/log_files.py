@@ -166,6 +166,7 @@ class ReadBuffers:
 
     def __init__(self) -> None:
         self._kept: deque[bytearray] = deque(maxlen=KEPT)
+        self._has_freed = False
 
     def take(self, size: int) -> memoryview:
         """Memory of `size` bytes that nobody looks at, with anything in it. Any thread may ask."""
@@ -182,7 +183,15 @@ class ReadBuffers:
                 return self._keep(buffer, size)
             self._kept.appendleft(buffer)
         # the next answers are about as long, and a power of two is long enough for most of them
-        return self._keep(bytearray(1 << (size - 1).bit_length()), size)
+        length = 1 << (size - 1).bit_length()
+        if not self._has_freed:
+            # The bodies of a batch are freed together, and the C library gives them back to the
+            # kernel, which clears each page for the next batch: unless a block of this size has
+            # been freed before, from which the library learns what to keep. These buffers are not
+            # freed, so nothing else would teach it.
+            self._has_freed = True
+            bytearray(length)
+        return self._keep(bytearray(length), size)
 
     def _keep(self, buffer: bytearray, size: int) -> memoryview:
         # the view is there before another thread can find the buffer

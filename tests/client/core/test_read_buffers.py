@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 
@@ -9,6 +11,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.client.core.log_files import KEPT, LEAST_BYTES, ReadBuffers
+
+# The bodies of a batch, again and again: how often the kernel had to hand out a page for one.
+_BODIES = """
+import resource
+from penstock.client.core.log_files import ReadBuffers
+
+def faults():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+
+buffers, each = ReadBuffers(), []
+for _ in range(20):
+    before, view = faults(), buffers.take(2 << 20)
+    bodies = [bytes(view[at : at + 1024]) for at in range(0, len(view), 1024)]
+    del bodies, view
+    each.append(faults() - before)
+print(*each)
+"""
 
 SIZES = st.sampled_from([1, LEAST_BYTES - 1, LEAST_BYTES, LEAST_BYTES + 1, 3 * LEAST_BYTES])
 
@@ -64,6 +83,16 @@ def test_only_a_few_are_kept_and_none_for_a_consumer_that_has_caught_up() -> Non
     again.clear()
     buffers.take(1)
     assert place(buffers.take(LEAST_BYTES)) != id(kept)
+
+
+def test_bodies_of_one_batch_after_the_other_take_no_new_memory() -> None:
+    # a process of its own: what this one has freed before is what it is about
+    said = subprocess.run(
+        [sys.executable, "-c", _BODIES], capture_output=True, text=True, check=True
+    )
+    faults = [int(each) for each in said.stdout.split()]
+    # 2 MiB of bodies are 512 pages; at first they are new, as are the buffers
+    assert sum(faults[4:]) < 512, faults
 
 
 def test_two_threads_never_get_the_same() -> None:
