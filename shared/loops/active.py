@@ -48,6 +48,7 @@ __all__ = [
     "properties_of",
     "put_entries",
     "put_stamped",
+    "record_fields",
     "record_starts",
     "timer_entries",
     "wall_ms",
@@ -56,7 +57,7 @@ __all__ = [
 
 # Raised with every change of what the compiled module and its twin take, give or mean: an editable
 # install goes on with the module that it has compiled until somebody installs again.
-INTERFACE = 29
+INTERFACE = 30
 # "" and "0" are as if it were not set. It is read once, and inherited by the actors.
 VARIABLE = "PENSTOCK_PURE"
 
@@ -93,7 +94,13 @@ why_pure = _why_pure()
 if why_pure:
     from penstock.shared.loops.pure.answer import bodies, messages, part_starts
     from penstock.shared.loops.pure.client_frame import ClientFrame
-    from penstock.shared.loops.pure.columns import cells, copy_bodies, cut_properties, json_lines
+    from penstock.shared.loops.pure.columns import (
+        cells,
+        copy_bodies,
+        cut_properties,
+        json_lines,
+        record_fields,
+    )
     from penstock.shared.loops.pure.encode import RecordMaker, join_properties, properties_of
     from penstock.shared.loops.pure.frame import check_frame, check_properties, put_stamped
     from penstock.shared.loops.pure.intake import Intake, wall_ms
@@ -145,6 +152,7 @@ else:
         properties_of,
         put_entries,
         put_stamped,
+        record_fields,
         record_starts,
         timer_entries,
         wall_ms,

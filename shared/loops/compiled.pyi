@@ -115,6 +115,13 @@ def delayed_copies(
     timed: bool,
     recalled: Collection[bytes],
 ) -> list[Copy | None]: ...
+def record_fields(
+    raw: Buffer,
+    named: tuple[Buffer, Buffer, Buffer, Buffer, Buffer],
+    topics: Buffer,
+    ends: Buffer,
+    into: Buffer,
+) -> int: ...
 def copy_bodies(raw: Buffer, at: Buffer, sizes: Buffer, crcs: Buffer, target: Buffer) -> int: ...
 def json_lines(
     records: Buffer, start: int, with_body: bool, ascii_only: bool

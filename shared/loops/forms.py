@@ -53,6 +53,10 @@ Draft = bytes | tuple[bytes, bytes, int, int]
 DraftRun = tuple[bytes, int, Sequence[Draft], "array[int]"]
 
 
+# Of each record that `record_fields` finds.
+FIELDS = 8
+
+
 class Rows(NamedTuple):
     """Messages as the columns of a table: Arrow's buffers, of 32-bit words.
 

@@ -22,7 +22,7 @@ from libc.string cimport memchr, memcmp, memcpy, memset
 
 from penstock.shared.loops import forms, pure
 
-INTERFACE = 29
+INTERFACE = 30
 
 cdef extern from "crc.h" nogil:
     void crc_begin(int portable)

@@ -9,14 +9,88 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Sequence
+from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Any
 
 from penstock.shared.formats.properties import decode_properties
-from penstock.shared.formats.record_crc import body_crc
-from penstock.shared.loops.forms import Properties
+from penstock.shared.formats.record_check import Kind, examine
+from penstock.shared.formats.record_crc import Checksum, body_crc
+from penstock.shared.formats.record_layout import (
+    AT_BODY_CRC,
+    AT_BORN_TIMESTAMP,
+    body_span,
+    fields_at,
+)
+from penstock.shared.formats.record_outline import Outline, outline
+from penstock.shared.loops.forms import FIELDS, Properties
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
+
+_CRC_AND_BIRTH = fields_at((AT_BODY_CRC, "i"), (AT_BORN_TIMESTAMP, "q"))
+
+
+def record_fields(
+    raw: Buffer,
+    named: tuple[Buffer, Buffer, Buffer, Buffer, Buffer],
+    topics: Buffer,
+    ends: Buffer,
+    into: Buffer,
+) -> int:
+    """Where the parts of records are, each of which must be the one that is named.
+
+    `named` are their starts in `raw`, sizes, log offsets, queue offsets and queue ids; `topics` are
+    their topics one after the other, and `ends` where each ends. One queue id, and one end, are
+    that of all. `into` takes as many words as there are records of each of these: where the body
+    begins and its length, where the properties begin and theirs, the body's checksum, the flags,
+    the times of birth and of storing in ms.
+
+    The index of the first record that is damaged or another one, -1 where all are as named; no
+    checksum is compared. Raises ValueError where the arrays do not fit together.
+    """
+    view = memoryview(raw)
+    starts, sizes, physical, offsets, queues = map(_words, named)
+    names, count = _names(bytes(memoryview(topics)), _words(ends), len(starts)), len(starts)
+    if len(queues) == 1:
+        queues *= count
+    columns = memoryview(into)
+    if {len(sizes), len(physical), len(offsets), len(queues)} - {count} or (
+        columns.nbytes != 8 * FIELDS * count
+    ):
+        raise ValueError(f"the arrays are not of {count} records")
+    made: list[tuple[int, ...]] = []
+    queues_of = zip(names, queues, offsets, strict=True)
+    for start, size, place, queue in zip(starts, sizes, physical, queues_of, strict=True):
+        if start < 0 or size < 0 or start + size > len(view):
+            return len(made)
+        record = view[start : start + size]
+        kind, length, _ = examine(record, 0, size, position=place, checksum=Checksum.NONE)
+        if kind is not Kind.RECORD or length != size:
+            return len(made)
+        found = outline(record)
+        if (found.topic, found.queue_id, found.queue_offset) != queue:
+            return len(made)
+        made.append(_fields(record, start, found))
+    if made:  # what is empty cannot be cast
+        columns.cast("B")[:] = array("q", chain.from_iterable(zip(*made, strict=True))).tobytes()
+    return -1
+
+
+def _names(topics: bytes, ends: array[int], count: int) -> list[bytes]:
+    within = [0, *ends, len(topics)]
+    if len(ends) not in (1, count) or within != sorted(within):
+        raise ValueError(f"the topics of {count} records are not in {len(topics)} bytes")
+    if len(ends) == 1:
+        return [topics[: ends[0]]] * count
+    return [topics[start:end] for start, end in pairwise(within[:-1])]
+
+
+def _fields(record: memoryview, start: int, found: Outline) -> tuple[int, ...]:
+    body_at, body_bytes = body_span(record, 0)
+    properties_at = len(record) - len(found.properties)
+    crc, born_ms = _CRC_AND_BIRTH.unpack_from(record)
+    places = start + body_at, body_bytes, start + properties_at, len(found.properties)
+    return *places, crc, found.sys_flag, born_ms, found.store_timestamp_ms
 
 
 def copy_bodies(raw: Buffer, at: Buffer, sizes: Buffer, crcs: Buffer, target: Buffer) -> int:

@@ -28,6 +28,13 @@ FRAME = [
 ]
 STARTS = [0, len(FRAME[0]), len(FRAME[0] + FRAME[1]), len(b"".join(FRAME))]
 RUNS = [(b"orders", 1, 2), (b"orders", 2, 1)]
+NAMED = (
+    b"".join(FRAME),
+    (array("q", STARTS[:-1]), array("q", map(len, FRAME)), *(array("q", [0] * 3),) * 2)
+    + (array("q", [1, 1, 2]),),
+    b"orders",
+    array("q", [6]),
+)
 BODIES = b"onethree"
 AT, SIZES = array("q", [0, 3, 8]), array("q", [3, 5, 0])
 CRCS = array("q", [body_crc(b"one"), body_crc(b"three"), 0])
@@ -46,6 +53,7 @@ ITEM = b"".join(
         ("frame", "check_frame", lambda: (b"".join(FRAME), RUNS, len(FRAME[2]), 120, SHAPE)),
         ("frame", "check_properties", lambda: (b"".join(FRAME), STARTS, True)),
         ("plain", "batch_records", lambda: (ITEM * 3, encode_record(Record("a", b"")), False)),
+        ("columns", "record_fields", lambda: (*NAMED, array("q", [0] * 24))),
         ("columns", "copy_bodies", lambda: (BODIES, AT, SIZES, CRCS, bytearray(8))),
         ("columns", "cut_properties", lambda: (KEY, AT[:1], array("q", [len(KEY)]), (b"KEYS",))),
         ("encode", "properties_of", lambda: ("tag", "a b", None, KEY)),

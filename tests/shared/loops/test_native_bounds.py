@@ -333,6 +333,28 @@ def move_ends(fence: Fence) -> None:
     assert moved > 100
 
 
+def record_fields(fence: Fence) -> None:
+    other, topics = Fence(), Fence()
+    found = 0
+    for raw in lies():
+        size = len(raw)
+        for view in fence.both(raw):
+            for start, length in ((0, size), (0, size + 1), (1, size), (-1, size), (size, 1 << 62)):
+                for topic in (b"a", b"t" * 130):
+                    for into in other.both(64):
+                        named = [array("q", [each]) for each in (start, length, 0, 0, 0)]
+                        ends = array("q", [len(topic)])
+                        with contextlib.suppress(ValueError):
+                            asked = tuple(named), topics.last(topic), ends, into
+                            found += native.record_fields(view, *asked) < 0
+    assert found > 5
+    for room in range(130):
+        for into in other.both(room):
+            words = array("q", [0, 0])
+            with contextlib.suppress(ValueError):
+                native.record_fields(fence.last(100), (words,) * 5, topics.last(1), words, into)
+
+
 def copy_bodies(fence: Fence) -> None:
     other = Fence()
     for size in (0, 1, 100):
@@ -411,8 +433,7 @@ def client_frame(fence: Fence) -> None:
 LOOPS: list[Callable[[Fence], None]] = [
     *(crc32, check_frame, check_properties, put_stamped, dispatch, record_starts, messages),
     *(message, pack, timers, gather, put_entries, move_ends),
-    copy_bodies,
-    cut_properties,
+    *(record_fields, copy_bodies, cut_properties),
     *(json_lines, cells),
     client_frame,
     *(check, chain),

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from array import array
+from itertools import accumulate
+from typing import Any
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from penstock.shared.formats.record import Record, encode_record, pack_host
 from penstock.shared.formats.record_crc import body_crc
 from penstock.shared.loops.pure import columns as pure
 
@@ -35,6 +38,122 @@ def spans(pieces: list[bytes]) -> tuple[bytes, array[int], array[int]]:
 def test_properties_are_cut_alike(pieces: list[bytes]) -> None:
     given_ = spans(pieces)
     assert native.cut_properties(*given_, NAMES) == pure.cut_properties(*given_, NAMES)
+
+
+HOSTS = st.sampled_from([pack_host("10.1.2.3", 1), pack_host("2001:db8::1", 9)])
+records = st.builds(
+    Record,
+    st.sampled_from(["a", "orders", "t" * 127, "t" * 130]),
+    st.binary(max_size=9),
+    st.sampled_from([b"", b"k\x01v\x02"]),
+    flag=st.just(7),
+    queue_id=st.integers(0, 3),
+    queue_offset=st.integers(0, 1 << 40),
+    physical_offset=st.integers(0, 1 << 62),
+    born_timestamp_ms=st.integers(-5, 1 << 40),
+    store_timestamp_ms=st.integers(-5, 1 << 40),
+    born_host=HOSTS,
+    store_host=HOSTS,
+)
+
+
+def named_as(chosen: list[Record]) -> tuple[Any, ...]:
+    """Records, and what `record_fields` is told of them."""
+    pieces = [encode_record(each) for each in chosen]
+    raw, at, sizes = spans(pieces)
+    offsets = [[each.physical_offset for each in chosen], [each.queue_offset for each in chosen]]
+    queues = [each.queue_id for each in chosen]
+    named = at, sizes, *(array("q", each) for each in (*offsets, queues))
+    topics = [each.topic.encode() for each in chosen]
+    ends = array("q", accumulate(map(len, topics)))
+    return raw, named, b"".join(topics), ends
+
+
+@given(st.lists(records, min_size=1, max_size=5))
+def test_each_record_has_the_fields_that_were_put_into_it(chosen: list[Record]) -> None:
+    asked = raw, named, *_ = named_as(chosen)
+    for loops in (native, pure):
+        into = array("q", bytes(64 * len(chosen)))
+        assert loops.record_fields(*asked, into) == -1
+        columns = [into[first : first + len(chosen)] for first in range(0, len(into), len(chosen))]
+        fields = zip(*columns, strict=True)
+        for each, start, size, found in zip(chosen, *named[:2], fields, strict=True):
+            body_at, body_bytes, own_at, own_bytes, crc, _, born_ms, stored_ms = found
+            assert raw[body_at : body_at + body_bytes] == each.body
+            assert raw[own_at : own_at + own_bytes] == each.properties
+            assert own_at + own_bytes == start + size
+            assert (crc, born_ms, stored_ms) == (
+                body_crc(each.body), each.born_timestamp_ms, each.store_timestamp_ms
+            )  # fmt: skip
+    made = [array("q", bytes(64 * len(chosen))) for _ in range(2)]
+    native.record_fields(*asked, made[0])
+    pure.record_fields(*asked, made[1])
+    assert made[0] == made[1]
+
+
+@given(st.data(), st.lists(records, min_size=1, max_size=4))
+def test_bent_records_and_wrong_names_are_found_alike(
+    data: st.DataObject, chosen: list[Record]
+) -> None:
+    raw, named, topics, ends = named_as(chosen)
+    bent = bytearray(raw)
+    if data.draw(st.booleans(), "bend a byte"):
+        bent[data.draw(st.integers(0, len(raw) - 1))] ^= 1 << data.draw(st.integers(0, 7))
+    words = data.draw(st.sampled_from([*named, ends]))
+    words[data.draw(st.integers(0, len(words) - 1))] += data.draw(
+        st.sampled_from([0, 1, -1, 1 << 61])
+    )
+    told = []
+    for loops in (native, pure):
+        try:
+            made = array("q", bytes(64 * len(chosen)))
+            told.append(loops.record_fields(bytes(bent), named, topics, ends, made))
+        except ValueError as error:
+            told.append(str(error))
+    assert told[0] == told[1]
+
+
+@pytest.mark.parametrize("loops", [native, pure])
+@pytest.mark.parametrize(
+    ("field", "by"), [(0, 1), (1, -1), (1, 1), (2, 1), (3, 1), (4, 1), ("topic", 1), ("end", -1)]
+)
+def test_a_record_that_is_not_the_one_that_is_named_is_found(
+    loops: Any, field: int | str, by: int
+) -> None:
+    chosen = [Record("orders", b"body", b"", queue_id=1, queue_offset=5, physical_offset=9)] * 3
+    raw, named, topics, ends = named_as(chosen)
+    if field == "topic":
+        topics = topics[:12] + b"others"
+    elif field == "end":
+        ends[-1] += by
+    else:
+        named[int(field)][2] += by
+    assert loops.record_fields(raw, named, topics, ends, array("q", bytes(192))) == 2
+
+
+@pytest.mark.parametrize("loops", [native, pure])
+def test_one_queue_and_one_topic_are_those_of_all(loops: Any) -> None:
+    chosen = [Record("orders", b"body", b"", queue_id=1)] * 3
+    raw, named, _, _ = named_as(chosen)
+    one = *named[:4], array("q", [1])
+    into = array("q", bytes(192))
+    assert loops.record_fields(raw, one, b"orders", array("q", [6]), into) == -1
+    assert list(into[3:6]) == [4, 4, 4]
+    other = *named[:4], array("q", [2])
+    assert loops.record_fields(raw, other, b"orders", array("q", [6]), into) == 0
+
+
+@pytest.mark.parametrize("loops", [native, pure])
+@pytest.mark.parametrize(
+    ("named", "ends", "room"),
+    [((2, 1, 2, 2, 2), 2, 16), ((2, 2, 2, 2, 3), 2, 16), ((2,) * 5, 3, 16), ((2,) * 5, 2, 15)],
+)
+def test_arrays_that_do_not_fit_together_are_refused(
+    loops: Any, named: tuple[int, ...], ends: int, room: int
+) -> None:
+    words = tuple(array("q", [0] * count) for count in named)
+    with pytest.raises(ValueError, match="of 2 records"):
+        loops.record_fields(bytes(200), words, b"", array("q", [0] * ends), array("q", [0] * room))
 
 
 @given(st.lists(st.binary(max_size=40), max_size=8), st.integers(-1, 7))
