@@ -6,8 +6,6 @@ cdef enum:
     AFTER = 2
     # of one record; with more the twin looks for those that come twice, as it needs no square
     MOST_OF_ONE = 64
-    # of a record, as the twin lists them
-    FIELDS = 8
 
 # what 32 bits of Arrow's offsets can name
 cdef Py_ssize_t MOST_PIECES_BYTES = 0x7FFFFFFF
@@ -77,103 +75,6 @@ cdef bint are_inside(Bytes at, Bytes sizes, Py_ssize_t count, Py_ssize_t length)
         if start < 0 or size < 0 or start > length or size > length - start:
             return False
     return True
-
-
-cdef inline int64_t word(Payload words, Py_ssize_t number) noexcept nogil:
-    """One of an array's numbers, which need not be aligned; the same one for all where it is one."""
-    cdef int64_t found
-    memcpy(&found, <Bytes> words.buffer.buf + (8 * number if words.buffer.len > 8 else 0), 8)
-    return found
-
-
-cdef bint ascend(Payload ends, Py_ssize_t most) noexcept nogil:
-    """Whether each of these ends is at the one before it or later, and none is past `most`."""
-    cdef int64_t end, before = 0
-    cdef Py_ssize_t number
-    for number in range(ends.buffer.len // 8):
-        end = word(ends, number)
-        if not before <= end <= most:
-            return False
-        before = end
-    return True
-
-
-cdef bint put_fields(
-    Bytes at, Py_ssize_t start, Py_ssize_t size, int64_t physical, int64_t offset, int64_t queue_id,
-    Bytes topic, Py_ssize_t topic_bytes, unsigned char *into, Py_ssize_t step
-) noexcept nogil:
-    """Whether this is the record that is named; its fields, `step` bytes from one to the next."""
-    cdef Parts parts
-    cdef int64_t fields[FIELDS]
-    cdef int field
-    if (
-        physical < 0
-        or not is_whole(at, size, &parts) or parts.size != size
-        or i64(at + AT_PHYSICAL_OFFSET) != physical
-        or i64(at + AT_QUEUE_OFFSET) != offset or i32(at + AT_QUEUE_ID) != queue_id
-        or parts.topic_bytes != topic_bytes
-        or memcmp(at + parts.topic_at, topic, topic_bytes) != 0
-        or not names_queue(at, &parts)
-    ):
-        return False
-    fields[0] = start + parts.body_at
-    fields[1] = parts.body_bytes
-    fields[2] = start + parts.properties_at
-    fields[3] = size - parts.properties_at
-    fields[4] = i32(at + AT_BODY_CRC)
-    fields[5] = i32(at + AT_SYS_FLAG)
-    fields[6] = i64(at + AT_BORN_TIMESTAMP)
-    fields[7] = stored_ms_of(at)
-    for field in range(FIELDS):
-        memcpy(into + field * step, &fields[field], 8)
-    return True
-
-
-def record_fields(raw_of, named, topics_of, ends_of, into_of):
-    cdef Payload raw = Payload(raw_of), topics = Payload(topics_of), ends = Payload(ends_of)
-    cdef Payload starts, sizes, physical, offsets, queues
-    cdef Py_buffer into
-    cdef Py_ssize_t count, number, end, topic_at = 0
-    cdef int64_t start, size, wrong = -1
-    starts, sizes, physical, offsets, queues = map(Payload, named)
-    count = starts.buffer.len // 8
-    for each in (starts, sizes, physical, offsets):
-        if (<Payload> each).buffer.len != 8 * count:
-            return pure.columns.record_fields(raw_of, named, topics_of, ends_of, into_of)
-    if (
-        (queues.buffer.len != 8 and queues.buffer.len != 8 * count)
-        or (ends.buffer.len != 8 and ends.buffer.len != 8 * count)
-        or not ascend(ends, topics.buffer.len)
-    ):
-        return pure.columns.record_fields(raw_of, named, topics_of, ends_of, into_of)
-    PyObject_GetBuffer(into_of, &into, PyBUF_CONTIG)
-    try:
-        if into.len != 8 * FIELDS * count:
-            wrong = -2
-        else:
-            with nogil:
-                for number in range(count):
-                    start, size = word(starts, number), word(sizes, number)
-                    if ends.buffer.len > 8 and number:
-                        topic_at = end
-                    end = word(ends, number)
-                    if (
-                        start < 0 or size < 0
-                        or start > raw.buffer.len or size > raw.buffer.len - start
-                        or not put_fields(
-                            <Bytes> raw.buffer.buf + start, start, size, word(physical, number),
-                            word(offsets, number), word(queues, number),
-                            <Bytes> topics.buffer.buf + topic_at, end - topic_at,
-                            <unsigned char *> into.buf + 8 * number, 8 * count,
-                        )
-                    ):
-                        wrong = number
-                        break
-    finally:
-        PyBuffer_Release(&into)
-    if wrong == -2:
-        return pure.columns.record_fields(raw_of, named, topics_of, ends_of, into_of)
-    return wrong
 
 
 def copy_bodies(raw_of, at_of, sizes_of, crcs_of, target_of):
