@@ -7,7 +7,7 @@ cdef enum:
 
 
 cdef inline int64_t word(Payload words, Py_ssize_t number) noexcept nogil:
-    """One of an array's numbers, which need not be aligned; the same one for all where it is one."""
+    """One of an array's numbers, which need not be aligned; where it has one, that for all."""
     cdef int64_t found
     memcpy(&found, <Bytes> words.buffer.buf + (8 * number if words.buffer.len > 8 else 0), 8)
     return found
