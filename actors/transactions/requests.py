@@ -88,7 +88,8 @@ class Requests:
     def turn(self) -> Iterator[Answer]:
         """Take up what is new, and what may have come to its queue; the answers that are known."""
         early, self._early = self._early, {}
-        self._new.extendleft((peer, each) for (peer, _), each in early.items())
+        # in the order in which they came: of two words for one half message the first counts
+        self._new.extendleft((peer, each) for (peer, _), each in reversed(early.items()))
         until_ms = self._clock.monotonic_ms() + TURN_MS
         # not those that come back meanwhile: one may wait for long
         for _ in range(len(self._new)):

@@ -125,6 +125,7 @@ def test_whoever_has_the_file_keeps_what_he_has_and_it_is_deleted_in_the_end(
     store: Callable[..., Store], hold: Callable[..., Any]
 ) -> None:
     it = store()
+    it.broker.clock.advance(HELD_MS)
     with hold(it.path) as content:
         path = it.expire()
         it.work()

@@ -1,16 +1,24 @@
-"""Pulls that wait in the gateway, and queues that grow just before they are counted."""
+"""Pulls that wait in the gateway, queues that grow just before they are counted, and what filters
+may take of a turn."""
 
 from __future__ import annotations
 
 import socket
+from collections.abc import Callable
+from itertools import count
 from typing import Any, cast
 
+from penstock.actors.committer import Committer
+from penstock.actors.flusher import Flusher
 from penstock.actors.gateway.calls import Call
 from penstock.actors.gateway.connecting.connection import Connection
-from penstock.actors.gateway.pulls import Pulls, _Pull
+from penstock.actors.gateway.pulls import FILTERS_MS, SHARE_MS, Pulls, _Pull
+from penstock.actors.reput import Reput
 from penstock.remoting.codes import Request
 from penstock.remoting.command import Command
 from penstock.remoting.fields import PULL_WAITS, PullFields
+from penstock.shared.filters.message_filter import parse_filter
+from penstock.shared.queue.reader import QueueReader
 
 NONE = cast(Any, None)
 
@@ -29,3 +37,28 @@ def test_queues_that_grew_just_before_a_pull_was_counted_are_looked_at_again() -
         assert not pulls.has_grown
         positions["queued"] = 8
         assert pulls.has_grown
+
+
+def test_filters_have_some_ms_of_a_turn_and_each_has_a_share_however_many_there_are(
+    pipeline: Callable[..., Any], work: Callable[..., None]
+) -> None:
+    """By a clock that goes on by a millisecond at each look."""
+    broker, clock = pipeline(), count()
+    actors = [broker.start(each) for each in (Committer, Flusher, Reput)]
+    for number in range(40):
+        broker.append(properties={"n": str(number)})
+    while broker.positions["queued"] < broker.positions["wrote"]:
+        work(*actors)
+        broker.clock.advance(100)
+    queues = QueueReader(broker.config, broker.run, broker.positions)
+    pulls = Pulls(
+        queues, NONE, NONE, broker.positions, "wrote", NONE, NONE, lambda: next(clock), NONE
+    )
+    slot = queues.queues("orders")[0]
+    fields = PullFields("G", "orders", 0, 0, 32, 0, 0, 0)
+    pull = _Pull(NONE, fields, parse_filter("SQL92", "n > 1000"), 0, 0)
+    for now_ms in (5, 6):
+        # the first has all that there is, and one message is looked at without a clock
+        looked = [pulls._records(pull, slot, 0, 40, now_ms)[1] for _ in range(4)]
+        assert looked == [FILTERS_MS, *[SHARE_MS] * 3]
+    queues.close()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.actors.monitor.history import ROWS, SAMPLE_MS, History
+from penstock.actors.monitor.history import ROWS, SAMPLE_MS, History, Row
 from penstock.shared.memory.positions import Positions, create_positions
 
 LOOK_MS = 100
@@ -63,3 +63,25 @@ def test_a_row_is_due_at_the_second_at_which_actors_look(writer: Positions) -> N
     for sampled_ms, due_ms in ((1234, 2000), (2000, 3000), (3003, 4000), (4700, 6000)):
         history.sample(writer, 0, sampled_ms, sampled_ms)
         assert sampled_ms + history.due_ms(sampled_ms) == due_ms
+
+
+def test_a_row_is_what_has_come_in_each_second_since_the_last(
+    tmp_path: Path, writer: Positions
+) -> None:
+    history, nothing = History(), (None,) * 4
+    reader = Positions(tmp_path / "positions", owner="reader")
+    # messages, bytes and pulls so far, at this time; and what the row then says
+    for at_ms, (messages, wrote, pulls), row in (
+        (1000, (100, 5000, 7), None),
+        (2000, (110, 9000, 8), Row(1002, 10, 4000, 1, *nothing)),
+        (2000, (111, 9001, 9), None),  # in no time nothing can be said
+        (4000, (130, 9001, 19), Row(1004, 9.5, 0, 5, *nothing)),
+        (5000, (30, 9002, 19), Row(1005, 0, 1, 0, *nothing)),  # a topic was deleted
+    ):
+        before = history.rows()
+        writer.publish("wrote", wrote)
+        reader.publish("answered_pulls", pulls)
+        history.sample(writer, messages, at_ms, 1000 + at_ms // 1000)
+        assert history.rows() == before + [row] * (row is not None)
+        assert history.last == (history.rows() or [None])[-1]
+    reader.close()

@@ -13,8 +13,15 @@ from penstock.actors.transactions import half_queues, half_table
 from penstock.actors.writer import Writer
 from penstock.shared.formats.properties import decode_properties, encode_properties
 from penstock.shared.formats.record import Record
+from penstock.shared.formats.record_crc import PROP_CRC_BYTES
 from penstock.shared.memory.queue_table import QueueKey, QueueTable
-from penstock.shared.messaging.half import committed, half_properties, op_records, parse_op
+from penstock.shared.messaging.half import (
+    committed,
+    half_properties,
+    op_records,
+    parse_op,
+    put_back,
+)
 from penstock.shared.messaging.system_topics import HALF_TOPIC, OP_TOPIC, TRANSACTION_GROUP
 from penstock.shared.messaging.system_topics import TRANS_CHECK_MAX_TIME_TOPIC as GIVEN_UP
 from penstock.shared.names import MAX_PROPERTIES_BYTES
@@ -204,6 +211,33 @@ def test_a_word_that_comes_before_its_half_message_is_in_the_queue_waits_for_it(
     assert it.actor.idle_ms() <= 1, "nobody tells it when the half message has come"
     it.others.append(reput)
     assert producer.answer().outcome == "commit"
+
+
+@pytest.mark.parametrize("looks", [0, 1, 2])
+def test_of_words_that_come_together_the_first_counts(scene: Scenes, looks: int) -> None:
+    """However often it was looked whether their half messages have come to the queue."""
+    it = scene()
+    producer, reput = it.producer(), it.others.pop()
+    if not looks:
+        it.others.append(reput)
+    halves = [it.half(b"%d" % number) for number in range(6)]
+    words = [("commit", "rollback"), ("rollback", "commit")] * 3
+    for half, both in zip(halves, words, strict=True):
+        for outcome in both:
+            producer.tell(half, outcome)
+    if looks:
+        it.until(lambda: len(it.actor._requests._early) == 12)
+        for _ in range(looks):
+            it.turn()
+        reput.work()
+        it.others.append(reput)
+    outcomes = {}
+    for _ in range(12):
+        answer = producer.answer()
+        outcomes[answer.request] = answer.outcome
+    assert [outcomes[number] for number in range(1, 13, 2)] == [first for first, _ in words]
+    it.dispatched()
+    assert {each.body for each in it.queue("orders", 1)} == {b"0", b"2", b"4"}
 
 
 def test_a_producer_that_does_not_know_is_answered_and_nothing_ends(scene: Scenes) -> None:
@@ -543,19 +577,21 @@ def test_a_commit_waits_until_the_message_stands_in_the_queue_that_it_was_put_ba
     assert [each.body for each in broker.queue("orders", 1)] == [b"old"]
 
 
+@pytest.mark.parametrize("over", [0, 1])
 def test_one_that_has_no_room_to_be_put_back_with_a_checksum_stays_and_can_be_ended(
-    scene: Scenes, monkeypatch: pytest.MonkeyPatch
+    scene: Scenes, monkeypatch: pytest.MonkeyPatch, over: int
 ) -> None:
     monkeypatch.setattr("penstock.actors.transactions.checks.FEW", 0)
     broker = scene(transaction_check_interval_ms=8000, enabled_append_prop_crc=True)
     broker.actor._checks.most_remembered = 0
-    added = encode_properties({"TRANSACTION_CHECK_TIMES": "0", "TRAN_PREPARED_QUEUE_OFFSET": "0"})
     own = {"UNIQ_KEY": "KEY0001", "note": "x"} | half_properties("orders", 1, "shop")
-    room = MAX_PROPERTIES_BYTES - len(encode_properties(own)) - len(added) - 5
-    half = broker.half(b"old", note="x" * (1 + room))
+    copy = put_back(Record(HALF_TOPIC, b"old", encode_properties(own)), 0)
+    room = MAX_PROPERTIES_BYTES - PROP_CRC_BYTES - len(copy.properties)
+    half = broker.half(b"old", note="x" * (1 + room + over))
     for _ in range(20):
         broker.pass_time(1000)
-    assert len(broker.queue(HALF_TOPIC)) == 1
+        assert not over or not len(broker.actor._endings), "nothing is tried that is refused"
+    assert (len(broker.queue(HALF_TOPIC)) > 1) == (not over)
     assert broker.producer().end(half, "commit").outcome == "commit"
 
 

@@ -128,7 +128,11 @@ def test_an_answer_that_the_disk_keeps_waiting_says_that_the_message_is_stored(
     producer.append([b"a"], ack="durable", answers=0)
     while broker.positions["wrote"] == 0:
         writer.work()
-    broker.clock.advance(101)
+    broker.clock.advance(100)
+    for _ in range(3):
+        writer.work()
+    assert writer._pending, "its time is not over"
+    broker.clock.advance(1)
     (answer,) = producer.answers(1)
     assert isinstance(answer, Appended) and answer.status == "FLUSH_DISK_TIMEOUT"
     assert answer.runs[0].physical_offset == 0

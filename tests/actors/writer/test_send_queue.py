@@ -64,3 +64,14 @@ def test_a_disk_is_too_slow_when_it_takes_nothing_for_long_at_a_stretch(queue: S
     assert queue.busy(1003) is None
     queue.note(True, 1100)
     assert queue.busy(1101) is None, "counted from the last time that it took something"
+
+
+def test_a_disk_that_may_not_take_a_millisecond_is_too_slow_only_where_it_takes_one(
+    make_config: Callable[..., Config],
+) -> None:
+    queue = SendQueue(make_config(os_page_cache_busy_timeout_ms=0))
+    queue.put(_parts(1), 1000)
+    assert queue.busy(1000) is None
+    queue.note(True, 1000)
+    assert queue.busy(1000) is None
+    assert queue.busy(1001) is not None

@@ -67,3 +67,15 @@ def test_a_slice_without_a_byte_moves_on_and_one_that_is_longer_than_the_answer_
             talk.hear(answer)
         pull = talk.asked()
         assert pull.cursors == {0: 5}
+
+
+def test_who_has_heard_of_a_new_queue_waits_for_what_comes_and_not_for_news_of_it() -> None:
+    """A pull that knew of fewer would be answered at once, again and again."""
+    talk = Talk([4, 0])
+    assert talk.pull.known_queues == 1
+    for known in ((0,), (0, 1), (0, 1, 2)):
+        pulled = tuple(QueueSlice(queue, 1, 0, 9, 0) for queue in known if queue < 2)
+        talk.hear(messages.Pulled(talk.pull.request, pulled, known, ""))
+        talk.pull = talk.asked()
+        assert talk.pull.known_queues == len(known)
+        assert talk.pull.cursors.keys() == {0, 1, *known}

@@ -194,6 +194,16 @@ def test_a_target_that_is_too_small_is_not_written_past(loops: object) -> None:
         loops.copy_bodies(raw, at, sizes, crcs, bytearray(7))  # type: ignore[attr-defined]  # a module
 
 
+@pytest.mark.parametrize("lacking", [0, 1, 2])
+@pytest.mark.parametrize("loops", [native, pure])
+def test_a_body_without_its_place_size_or_checksum_is_refused(loops: object, lacking: int) -> None:
+    raw, at, sizes = spans([b"one", b"three"])
+    words = [at, sizes, array("q", [body_crc(b"one"), body_crc(b"three")])]
+    words[lacking] = words[lacking][:1]
+    with pytest.raises(ValueError):
+        loops.copy_bodies(raw, *words, bytearray(8))  # type: ignore[attr-defined]  # a module
+
+
 @pytest.mark.parametrize("loops", [native, pure])
 def test_empty_bodies_need_no_target(loops: object) -> None:
     words = array("q", [0, 0])
