@@ -102,6 +102,26 @@ def test_a_handler_may_close_its_consumer(broker: Any, topic: str) -> None:
     assert asyncio.run(test()) < 20, "it waited for itself"
 
 
+@pytest.mark.parametrize(
+    ("handler", "words", "wrong"),
+    [
+        (None, {}, "handler"),
+        (b"handle", {}, "handler"),
+        (print, {"workers": 0}, "workers"),
+        (print, {"batch": 0}, "batch"),
+        (print, {"batch": 1.5}, "batch"),
+    ],
+)
+def test_what_cannot_be_run_is_told_before_anybody_is_asked(
+    handler: Any, words: dict[str, Any], wrong: str
+) -> None:
+    async def main() -> None:
+        with pytest.raises(InvalidArgument, match=wrong):
+            await GroupConsumer(store="nowhere", group="g", topics="t").run(handler, **words)
+
+    asyncio.run(main())
+
+
 def test_handlers_are_coroutines_that_run_beside_each_other(broker: Any, topic: str) -> None:
     found: list[bytes] = []
     running = most = 0

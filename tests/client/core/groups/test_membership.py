@@ -161,6 +161,28 @@ def test_of_an_answer_that_names_a_claim_that_was_given_up_the_others_are_had() 
     assert membership.claims == {("orders", 1): 9, ("orders", 2): 9}
 
 
+def test_who_joins_again_gives_up_the_claims_that_somebody_else_has_by_now() -> None:
+    membership = member()
+    joined(membership, 1000, queues=3)
+    (claim,) = [each for each in asked(membership, 1000) if isinstance(each, wire.Claim)]
+    queues = tuple(wire.ClaimedQueue(queue, 5, 9 + queue) for queue in range(3))
+    membership.received([encode(wire.Claimed(claim.request, "g", "orders", queues, ()))], 1001)
+    membership.take_gained()
+    membership.connection_lost()
+    (join,) = [each for each in asked(membership, 1002) if isinstance(each, wire.Join)]
+    held = tuple(wire.HeldClaim("orders", queue, 9 + queue) for queue in range(3))
+    assert {*join.held} == {*held}
+    topics = (wire.TopicQueues("orders", 3),)
+    # of the last one it has another claim than the one that is lost
+    lost = held[0], wire.HeldClaim("orders", 2, 9)
+    answer = wire.Joined(join.request, "g", 1, ("a",), topics, 5000, "b", 16, 1, 900_000, lost=lost)
+    membership.received([encode(answer)], 1003)
+    assert membership.claims == {("orders", 1): 10, ("orders", 2): 11}
+    assert membership.take_lost() == [("orders", 0)]
+    (again,) = [each for each in asked(membership, 1003) if isinstance(each, wire.Claim)]
+    assert again.queue_ids == (0,), "it may have it again"
+
+
 def test_an_offset_of_a_claim_that_was_lost_does_not_count_as_committed() -> None:
     for kind in (wire.Committed, wire.Released):
         membership = member()
