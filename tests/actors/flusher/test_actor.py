@@ -82,6 +82,15 @@ def test_with_async_flushing_four_pages_are_flushed_after_500_ms_and_less_after_
     broker.clock.advance(9_499)
     flusher.work()
     assert broker.positions["flushed"] == flushed
+    broker.clock.advance(1)  # 10 s after the start
+    flusher.work()
+    flushed = broker.positions["flushed"]
+    assert flushed == broker.positions["wrote"]
+    broker.append(size=PAGE)
+    _commit(broker)
+    broker.clock.advance(9_999)
+    flusher.work()
+    assert broker.positions["flushed"] == flushed
     broker.clock.advance(1)  # 10 s after the last thorough flush
     flusher.work()
     assert broker.positions["flushed"] == broker.positions["wrote"]

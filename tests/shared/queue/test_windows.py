@@ -8,6 +8,7 @@ import gc
 import os
 import resource
 import stat
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -164,6 +165,21 @@ def test_no_file_stays_open(tmp_path: Path) -> None:
         windows.put(rows_of(queue, 0, entries(0, 3)))
     assert len(os.listdir("/proc/self/fd")) == before
     windows.close()
+
+
+def test_rounds_of_entries_take_no_more_memory_however_many_they_are(tmp_path: Path) -> None:
+    windows = windows_in(tmp_path, 400)
+    windows.put(rows_of(0, 0, entries(0, 1)))
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        for at in range(1, 13):
+            windows.put(rows_of(0, at, entries(at, at + 1)))
+        after, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    windows.close()
+    assert after - before < 64 << 10
 
 
 def test_memory_that_is_given_back_costs_no_entry(tmp_path: Path) -> None:
