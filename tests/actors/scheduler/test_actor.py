@@ -14,6 +14,7 @@ import pytest
 from msgspec.structs import replace
 
 from penstock.actors.scheduler import progress
+from penstock.actors.scheduler.copies import LOOK_MS
 from penstock.actors.scheduler.keeping import DOCUMENT_MS, SAVE_MS, _Sync
 from penstock.actors.scheduler.progress import ProgressFile
 from penstock.actors.scheduler.timer_files import HOUR_MS, MINUTE_MS
@@ -675,6 +676,22 @@ def test_what_is_due_in_a_queue_that_goes_just_then_goes_to_one_that_is_left(sce
     assert it.broker.positions["undelivered"] == 0
     now_ms = it.now_ms
     it.until(lambda: it.broker.positions["delay_over"] >= now_ms, "nothing is on its way", ms=10)
+
+
+def test_what_is_refused_for_its_queue_goes_to_one_that_is_left_before_the_next_look_at_topics(
+    scene: Maker,
+) -> None:
+    it = scene()
+    clock, targets = it.broker.clock, it.actor._targets
+    it.until(lambda: clock.monotonic_ms() == targets._looked_ms + 1, "a look at topics")
+    looked_ms = targets._looked_ms
+    key = it.send(Delay(out_ms=it.now_ms + 20), queue=3)
+    it._tell(encode(UpdateTopic(9, "orders", read_queues=2, write_queues=2)))
+    for _ in range(40):
+        it.turn()
+    it.until(lambda: it.bodies(1), "what was refused", ms=0)
+    assert it.bodies(1) == [key] and not it.bodies(3)
+    assert targets._looked_ms > looked_ms and clock.monotonic_ms() < looked_ms + LOOK_MS
 
 
 def test_a_disk_that_refuses_at_its_start_holds_it_up_and_ends_nothing(scene: Maker) -> None:

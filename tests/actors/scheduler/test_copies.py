@@ -1,16 +1,20 @@
-"""Copies of what is due go in full frames, in their order, and none is larger than it may be."""
+"""Copies of what is due go in full frames, in their order, and none is larger than it may be; and
+how soon it is seen that topics have changed."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from penstock.actors.scheduler.copies import MOST_IN_FRAME, put_frames
+from penstock.actors.scheduler.copies import LOOK_MS, MOST_IN_FRAME, Targets, put_frames
 from penstock.client.core.sending.record_sender import RecordSender
+from penstock.shared.layout import StorePaths
 from penstock.shared.loops.forms import FRAME_BYTES
 from penstock.shared.messaging.delivered import Copy
+from penstock.shared.store.topics import Topics, save_topics
 
 NOBODY: Any = None
 FOURTH = FRAME_BYTES // 4
@@ -33,3 +37,32 @@ def test_a_frame_takes_the_next_copy_unless_that_would_be_too_much(sizes: list[i
     for frame, after, size in zip(frames, frames[1:], bytes_of, strict=False):
         is_full = len(frame.copies) == MOST_IN_FRAME
         assert is_full or size + len(after.copies[0].record) > FRAME_BYTES
+
+
+def test_topics_are_looked_at_now_and_then_or_at_once_where_that_is_asked_for(
+    tmp_path: Path,
+) -> None:
+    paths, topics = StorePaths(tmp_path), Topics()
+    paths.topics.parent.mkdir(parents=True)
+    targets = Targets(paths, NOBODY, 4)
+
+    def change(queues: int) -> None:
+        topics.put("orders", queues, queues)
+        save_topics(paths.topics, topics)
+
+    def seen(now_ms: int, **more: bool) -> int | None:
+        targets.look(now_ms, **more)
+        return targets.queue_for(b"orders", 11)
+
+    assert not targets.is_known
+    change(5)
+    assert seen(0) == 11 % 5 and targets.is_known
+    change(6)
+    assert seen(LOOK_MS - 1) == 11 % 5, "before it is time"
+    assert seen(LOOK_MS) == 11 % 6
+    change(7)
+    assert seen(LOOK_MS + 1) == 11 % 6, "before it is time"
+    assert seen(LOOK_MS + 1, at_once=True) == 11 % 7
+    change(8)
+    assert seen(2 * LOOK_MS) == 11 % 7, "since a look that was asked for, too"
+    assert seen(2 * LOOK_MS + 1) == 11 % 8
