@@ -60,11 +60,17 @@ class Scene:
             actor.work()
         self.broker.clock.advance(1)
 
-    def until(self, wanted: Callable[[], Any], why: str = "what is waited for") -> Any:
+    def until(
+        self, wanted: Callable[[], Any], why: str = "what is waited for", alone: bool = False
+    ) -> Any:
+        """`alone`: of the actors that of transactions works, and time stands still."""
         deadline = time.monotonic() + WAIT_S
         while not (found := wanted()):
             assert time.monotonic() < deadline, f"{why} does not come"
-            self.turn()
+            if alone:
+                self.actor.work()
+            else:
+                self.turn()
         return found
 
     def pass_time(self, ms: int) -> None:
@@ -181,6 +187,10 @@ class Client:
     def is_asked(self) -> bool:
         for _ in range(5):
             self._scene.turn()
+        return self.has_question()
+
+    def has_question(self) -> bool:
+        """Whether one has come by now."""
         self._take()
         return bool(self._questions)
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from penstock.actors.reput import Reput
 from penstock.actors.transactions import half_queues, half_table
 from penstock.actors.writer import Writer
 from penstock.shared.formats.properties import decode_properties, encode_properties
@@ -366,6 +367,37 @@ def test_a_question_that_nobody_is_left_to_hear_is_put_to_the_next_and_counts_on
     broker.until(living.is_asked, "the question")
     assert living.question()
     assert broker.broker.positions["transaction_checks"] == 1
+
+
+def test_one_that_is_ending_keeps_nobody_from_being_asked_about_the_next(scene: Scenes) -> None:
+    broker = scene(transaction_check_interval_ms=8000, transaction_time_out_ms=1)
+    first, second = broker.half(), broker.half()
+    producer = broker.producer()
+    producer.register()
+    producer.tell(first, "commit")
+    broker.until(lambda: len(broker.actor._endings), "what was told", alone=True)
+    broker.broker.clock.advance(8000)
+    broker.until(producer.has_question, "a question", alone=True)
+    question, _ = producer.question()
+    assert question.queue_offset == second.offset
+    assert producer.answer().outcome == "commit"
+
+
+def test_an_outcome_said_again_before_its_message_is_in_its_queue_has_the_same_answer(
+    scene: Scenes,
+) -> None:
+    broker = scene()
+    committed, rolled_back = broker.half(), broker.half()
+    producer = broker.producer()
+    broker.dispatched()
+    assert isinstance(broker.others.pop(), Reput)
+    for half, outcome in ((committed, "commit"), (rolled_back, "rollback")):
+        answer = producer.end(half, outcome)
+        assert answer.outcome == outcome
+        for again in ("commit", "rollback"):
+            other = producer.end(half, again)
+            assert replace(other, request=answer.request) == answer
+    assert broker.queue("orders", 1) == []
 
 
 def test_a_kill_before_the_answer_leaves_one_message(scene: Scenes) -> None:
