@@ -344,6 +344,22 @@ def test_long_filters_are_parsed_between_the_requests_of_others(peer: Any, topic
     assert answers[-1].opaque != short, "what needs no filter waited for all of them"
 
 
+def test_long_filters_that_come_together_are_parsed_without_a_pause_between(
+    peer: Any, topic: str
+) -> None:
+    """And not one with each tick of the clock, of which there are ten a second."""
+    asker, filters, took = peer(), 30, []
+    for attempt in range(3):
+        began = time.monotonic()
+        for number in range(filters):
+            text = " || ".join(f"tag-{attempt}-{number}-{each}" for each in range(50))
+            asker.send(Request.PULL_MESSAGE, pull_fields(topic, 0, 0, subscription=text))
+        answers = [asker.hear() for _ in range(filters)]
+        took.append(time.monotonic() - began)
+        assert {each.code for each in answers} == {Response.PULL_RETRY_IMMEDIATELY}
+    assert min(took) < filters * 0.05
+
+
 def test_a_held_pull_is_answered_when_its_time_is_over(peer: Any, topic: str) -> None:
     wanted = {"sysFlag": HAS_SUBSCRIPTION | WAITS, "suspendTimeoutMillis": 300}
     began = time.monotonic()

@@ -25,9 +25,10 @@ from penstock.remoting.codes import Request, Response
 from penstock.remoting.command import Command
 from penstock.remoting.fields import QueryOffsetFields, UpdateOffsetFields
 from penstock.shared.clock import ManualClock
+from penstock.shared.errors import StoreUnavailable
 from penstock.shared.process.actor import Stage
 from penstock.shared.wire import group_messages as words
-from penstock.shared.wire.messages import encode
+from penstock.shared.wire.messages import encode, refusal
 
 Connect = Callable[[], Connection]
 HANG_S = 60
@@ -384,6 +385,29 @@ def test_a_commit_of_no_claim_undoes_no_operators_offset_unless_no_member_says_i
     coordinator.groups.update(Call(by, Command(15, 1), coordinator.now_ms), UPDATE)
     said = coordinator.hear(words.ResetOffsets)
     assert (said.offsets, said.unclaimed, said.unmoved) == ({0: 3}, True, is_member)
+
+
+@pytest.mark.parametrize("is_heard", [True, False])
+@pytest.mark.parametrize("kind", [words.DescribeGroup, words.ResetOffsets])
+def test_who_is_no_member_is_told_that_the_coordinator_refuses_or_is_silent(
+    coordinator: Coordinator, connect: Connect, kind: type, is_heard: bool
+) -> None:
+    call = Call(connect(), Command(14, 1), coordinator.now_ms)
+    if kind is words.DescribeGroup:
+        coordinator.groups.query(call, QUERY, lambda: 0)
+    else:
+        coordinator.groups.update(call, UPDATE)
+    asked = coordinator.hear(kind)
+    assert not coordinator.answered
+    if is_heard:
+        coordinator.tell(refusal(StoreUnavailable("no room", "g", "later"), asked.request))
+    else:
+        coordinator.now_ms += TIMEOUT_MS
+        coordinator.groups.work(coordinator.now_ms)
+    (reply,) = coordinator.answered
+    expected = Response.SERVICE_NOT_AVAILABLE if is_heard else Response.SYSTEM_ERROR
+    assert reply.code == expected
+    assert ("no room" if is_heard else "has not answered") in reply.remark
 
 
 def test_a_member_that_has_more_queues_than_a_join_can_name_joins_with_the_others(

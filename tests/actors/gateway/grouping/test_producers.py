@@ -1,8 +1,10 @@
-"""Producers of the gateway's clients: by which connection each is reached, and of which groups."""
+"""Producers of the gateway's clients: by which connection each of them is reached, of which groups,
+and when the transactions actor hears of them."""
 
 from __future__ import annotations
 
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -14,10 +16,21 @@ import zmq
 
 from penstock.actors.gateway.connecting.connection import Connection
 from penstock.actors.gateway.connecting.peer_requests import PeerRequests
-from penstock.actors.gateway.grouping.producers import MOST_GROUPS, Producers
+from penstock.actors.gateway.grouping.producers import (
+    HEARTBEAT_MS,
+    LOOK_MS,
+    MOST_GROUPS,
+    Producers,
+)
 from penstock.actors.gateway.serving import Serving
+from penstock.remoting.fields import EndTransactionFields
 from penstock.shared.clock import ManualClock
 from penstock.shared.process.actor import Stage
+from penstock.shared.wire import transaction_messages as words
+from penstock.shared.wire.messages import encode
+
+# only a hang reaches this
+HANG_S = 60
 
 
 @pytest.fixture
@@ -75,3 +88,59 @@ def test_a_client_of_more_groups_than_are_kept_is_told_of_once(
         assert [first in there for there in producers.groups().values()] == [False] * MOST_GROUPS
         producers.heard(first, "z", groups)
         assert said().count("10 such clients so far") == (number == 10)
+
+
+class Actor:
+    """What the transactions actor hears of these producers, and answers at once."""
+
+    def __init__(self, producers: Producers, handle: Any, heartbeat_ms: int) -> None:
+        self._producers, self._socket, self._heartbeat_ms = producers, handle, heartbeat_ms
+
+    def hears(self, now_ms: int) -> str:
+        """The group of which it is told next, or how it is told that a transaction ended."""
+        until = time.monotonic() + HANG_S
+        self._producers.work(now_ms)
+        while not self._socket.poll(10):
+            assert time.monotonic() < until
+            self._producers.work(now_ms)
+        peer, header = self._socket.recv_multipart()
+        said = words.decode_transaction_request(header)
+        answer: Any
+        if isinstance(said, words.RegisterProducer):
+            answer, found = (
+                words.Registered(said.request, said.group, self._heartbeat_ms),
+                said.group,
+            )
+        else:
+            answer, found = words.Ended(said.request, said.outcome), said.outcome
+        self._socket.send_multipart((peer, encode(answer)))
+        while not self._producers.work(now_ms):
+            assert time.monotonic() < until
+        return found
+
+    def hears_of_nobody(self, now_ms: int) -> bool:
+        """By the same socket an outcome comes after all that was said before it."""
+        self._producers.work(now_ms)
+        ending = EndTransactionFields("g", 1, 2, 8)
+        self._producers.end(ending, "commit", lambda answer: None, now_ms)
+        return self.hears(now_ms) == "commit"
+
+
+def test_of_a_group_the_actor_hears_at_the_next_look_and_after_each_heartbeat(
+    made: tuple[Producers, list[Connection]], tmp_path: Path
+) -> None:
+    producers, (client, _) = made
+    heartbeat_ms = 3 * HEARTBEAT_MS
+    with zmq.Context[Any]() as context, context.socket(zmq.ROUTER) as handle:
+        handle.bind(f"ipc://{tmp_path}/transactions")
+        actor = Actor(producers, handle, heartbeat_ms)
+        producers.heard(client, "x", ["a"])
+        assert actor.hears(0) == "a"
+        producers.heard(client, "x", ["a", "b"])
+        assert actor.hears_of_nobody(LOOK_MS - 1), "all groups are looked at now and then"
+        assert actor.hears(LOOK_MS) == "b"
+        # how long a heartbeat lasts was not known when `a` was told of
+        assert actor.hears_of_nobody(HEARTBEAT_MS - 1)
+        assert actor.hears(HEARTBEAT_MS - 1 + LOOK_MS) == "a"
+        assert actor.hears_of_nobody(LOOK_MS + heartbeat_ms - 1)
+        assert actor.hears(LOOK_MS + heartbeat_ms - 1 + LOOK_MS) == "b"

@@ -5,17 +5,23 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from penstock.actors.gateway.processors import PROCESSORS
 from penstock.actors.gateway.rates import Rate
+from penstock.actors.gateway.requests.admin import stored_ms
 from penstock.actors.gateway.requests.groups import AT_ONCE
+from penstock.actors.reput import Reput
 from penstock.client import Producer
 from penstock.remoting.admin import words
 from penstock.remoting.codes import Request, Response
 from penstock.remoting.command import Command, encode_command
+from penstock.shared.formats.queue_entry import BLANK_ENTRY
+from penstock.shared.layout import segment_name
+from penstock.shared.queue.reader import QueueReader
 
 WAIT_S = 60
 BROKER = "broker-a"
@@ -176,6 +182,29 @@ def test_groups_are_made_changed_told_and_deleted(asker: Any) -> None:
     assert answer.code == Response.SYSTEM_ERROR
     answer = asker.ask(Request.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, {}, b"{}")
     assert answer.code == Response.SYSTEM_ERROR
+
+
+def test_a_place_of_a_queue_without_a_message_has_no_store_time(
+    pipeline: Callable[..., Any],
+) -> None:
+    broker = pipeline(transient_store_pool_enable=False)
+    broker.append(3)
+    for name in ("committed", "flushed"):
+        broker.positions.initialise(name, broker.positions["wrote"])
+    reput = broker.start(Reput)
+    while reput.work():
+        pass
+    messages = broker.stored("orders", 0)
+    with open(broker.paths.queue("orders", 0) / segment_name(0), "r+b") as file:
+        file.seek(len(BLANK_ENTRY))
+        file.write(BLANK_ENTRY)
+    reader = QueueReader(broker.config, broker.run, broker.positions)
+    services: Any = SimpleNamespace(queues=reader)
+    first_ms, _, last_ms = (each.store_timestamp_ms for each in messages)
+    found = [stored_ms(services, "orders", 0, offset) for offset in range(-1, 4)]
+    assert found == [0, first_ms, 0, last_ms, 0] and first_ms > 1
+    assert stored_ms(services, "orders", 1, 0) == stored_ms(services, "others", 0, 0) == 0
+    reader.close()
 
 
 def test_a_long_list_of_groups_is_set_and_of_one_that_is_refused_the_error_told(
