@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import time
 from collections import Counter
 from collections.abc import Iterable
 from statistics import median
-from threading import Event, Thread, active_count
+from threading import Event, Thread, active_count, main_thread
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from penstock.client import Consumer, Producer
 from penstock.client.aio.group_consumer import GroupConsumer as AioGroupConsumer
 from penstock.client.groups.admin import GroupAdmin
 from penstock.client.groups.consumer import GroupConsumer
-from penstock.errors import InvalidArgument
+from penstock.errors import InvalidArgument, StoreUnavailable
 
 pytestmark = pytest.mark.takes(15)
 
@@ -369,6 +370,44 @@ def test_a_poll_that_is_cancelled_while_blocks_are_on_their_way_takes_none_of_th
 
     asyncio.run(asyncio.wait_for(work(), 60))
     assert made(broker, topic) == list(range(100))
+
+
+def test_a_second_ctrl_c_in_a_close_gives_up_the_blocks_that_have_no_outcome(
+    broker: Any, topic: str, frozen: Any
+) -> None:
+    """The first one has it wait for what can be known of them: up to the producer's timeout."""
+    consumer, seen = member(broker, topic), set[int]()
+    while len(seen) < 4:  # a block of a queue that is not known yet is waited for
+        with consumer.exactly_once():
+            seen |= {each.queue_id for each in consumer.poll(5.0, most=5)}
+    blocks = consumer._blocks
+    assert blocks is not None
+
+    def interrupt_twice() -> None:
+        while blocks._lock.acquire(blocking=False):  # until the close waits with it
+            blocks._lock.release()
+            time.sleep(0.01)
+        signal.pthread_kill(main_thread().ident or 0, signal.SIGINT)
+        while blocks.is_busy:
+            time.sleep(0.01)
+        signal.pthread_kill(main_thread().ident or 0, signal.SIGINT)
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with frozen(broker, "writer"):
+            consumer.poll(5.0, most=5)
+            with consumer.exactly_once(ahead=9):
+                pass
+            (on_way,) = blocks._on_way
+            (interrupting := Thread(target=interrupt_twice)).start()
+            with pytest.raises(KeyboardInterrupt):
+                consumer.close()
+            interrupting.join()
+            assert consumer.loop.ended
+            with pytest.raises(StoreUnavailable, match="closed"):
+                on_way.future.result()
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_a_block_inside_of_another_is_refused_and_neither_counts(broker: Any, topic: str) -> None:

@@ -434,6 +434,15 @@ def test_it_sleeps_no_longer_than_until_it_may_say_what_is_done(world: World) ->
     assert member.core.wait_ms(6100) == member.core.settings.commit_ms == 10
 
 
+def test_what_is_done_is_said_once_and_counts_as_one_commit(world: World) -> None:
+    member, handful = in_hand(world, 1)
+    assert member.core.commits == 0
+    member.core.done(handful, handful.start, handful.stop)
+    for now_ms in range(6100, 6500, 100):
+        member.exchange(world, now_ms)
+    assert world.coordinator.offsets[0] == 1 and member.core.commits == 1
+
+
 def test_a_queue_waits_for_the_handler_that_has_it_before_it_goes(world: World) -> None:
     (first,) = joined(world, "a", orderly=True)
     world.reader.append(2, 2)
