@@ -173,6 +173,16 @@ def test_the_rows_of_usual_records_are_all_made_by_the_loop(with_body: bool) -> 
     assert native.json_lines(log, first + second, with_body, True)[1] == len(log)
 
 
+def test_what_earlier_rows_have_left_in_memory_does_not_end_rows_of_ascii() -> None:
+    rows = []
+    for letter in ("üa", "abc"):  # of the same sizes: the bytes of both come to the same place
+        log = log_of([Record("orders", letter.encode() * 700, b"")] * 5)
+        for _ in range(10):
+            lines, at = native.json_lines(log, 0, True, letter.isascii())
+            rows.append((lines.count(b"\n"), at == len(log)))
+    assert rows == [(5, True)] * 20
+
+
 @pytest.mark.parametrize("loop", ["json_lines", "cells"])
 def test_a_loop_asks_for_help_where_no_record_is(loop: str) -> None:
     log = log_of(USUAL)

@@ -305,7 +305,7 @@ def ranges_of_a_queue(rng: random.Random) -> tuple[bytes, int, int]:
         at += rng.choice((0, 0, 0, size, 7))
         odd = rng.random() < 0.03
         offset = rng.choice((-1, 0, at - 900, 2**62, 2**63 - 1)) if odd else at
-        length = rng.choice((0, -5, 2**31 - 2, BLANK_SIZE, size)) if odd else size
+        length = rng.choice((0, 1, -5, 2**31 - 2, BLANK_SIZE, size)) if odd else size
         raw += ENTRY.pack(offset, length, rng.randrange(2**31))
         at += size * (rng.random() > 0.01)  # else the next one leads to the same record
     return raw, rng.choice((1, 500, 3000, 1 << 40)), segment

@@ -249,6 +249,26 @@ def test_the_record_of_a_checkpoint_is_whole_in_the_log_and_no_newer(
     assert first_timestamp_ms(directory, starts[3]) == 0
 
 
+def test_to_know_a_record_s_time_no_more_is_read_than_the_record(
+    stored: tuple[StoreDirectory, list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A segment has a gigabyte; and no record begins where its four bytes of size do not fit."""
+    directory, starts = stored
+    asked, read = list[int](), StoreDirectory.read_log
+
+    def note(store: StoreDirectory, position: int, size: int) -> bytes:
+        asked.append(size)
+        return read(store, position, size)
+
+    monkeypatch.setattr(StoreDirectory, "read_log", note)
+    for number in range(7):
+        assert first_timestamp_ms(directory, starts[number]) == STORED_MS + number
+    assert asked == [4, starts[1] - starts[0]] * 7
+    for segment in directory.segments:
+        for left in range(1, 5):
+            assert first_timestamp_ms(directory, segment.end - left) == 0
+
+
 @pytest.mark.parametrize(
     ("flushed", "listed", "is_older"),
     [(0, 0, False), (0, 1, False), (0, 2, True), (5, 5, False), (5, 6, True)],
