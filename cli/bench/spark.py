@@ -9,6 +9,7 @@ import click
 
 from penstock.cli.options.option_types import COUNT, Finite
 from penstock.cli.printing.output import output_option, print_json, print_table, progress
+from penstock.cli.spark.session import interrupted_once
 from penstock.shared.errors import InvalidArgument
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ def spark(
         Amount(messages[min(number, len(messages) - 1)], bytes_)
         for number, bytes_ in enumerate(size)
     ]
-    with progress("reading") as moved:
+    with interrupted_once(), progress("reading") as moved:
         results = bench_spark(amounts, cores, runs, kafka=kafka, sinks=sinks, moved=moved)
     if output == "json":
         for result in results:
@@ -127,7 +128,7 @@ def _print(results: list[SparkResult]) -> None:
 def _stream(rate: int, seconds: float, cores: int, output: str) -> None:
     from penstock.bench.spark.stream import bench_stream
 
-    with progress("streaming") as moved:
+    with interrupted_once(), progress("streaming") as moved:
         found = bench_stream(rate, seconds, cores, moved)
     if output == "json":
         print_json(found)
@@ -169,7 +170,7 @@ def rebuild(
     """
     from penstock.bench.stores.rebuild import bench_rebuild
 
-    with progress("rebuilding") as moved:
+    with interrupted_once(), progress("rebuilding") as moved:
         found = bench_rebuild(store, gib, size, cores, runs, moved)
     if output == "json":
         print_json(found)

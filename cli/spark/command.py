@@ -12,6 +12,7 @@ import click
 
 from penstock.cli.printing.output import output_option, print_json, progress, time_left
 from penstock.cli.printing.suggestions import Group
+from penstock.cli.signals import end_in_order
 from penstock.cli.spark.archive import archive, restore
 from penstock.cli.spark.messages import compact, stats
 from penstock.cli.spark.session import master_option, spark_session
@@ -25,12 +26,14 @@ from penstock.cli.store.command import EXIT_DAMAGED, EXIT_PROBLEM, checksum_opti
 
 
 @click.group(cls=Group)
-def spark() -> None:
+@click.pass_context
+def spark(ctx: click.Context) -> None:
     """Work on whole stores with Apache Spark.
 
     Workers read the store's files, so these are under the same path wherever one runs. Needs the
     extra: pip install 'penstock[spark]'.
     """
+    end_in_order(ctx)
 
 
 for job in (archive, restore, stats, compact):

@@ -16,6 +16,9 @@ import click
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+# what a signal raises
+_ENDS = (KeyboardInterrupt, SystemExit)
+
 
 def _checked(ctx: click.Context, _: click.Parameter, value: str) -> str:
     """The option as it is. Each job has it, and so none begins where Spark cannot."""
@@ -40,7 +43,7 @@ def spark_session(master: str, job: str) -> Iterator[SparkSession]:
     """A session while this lasts; spark-submit's where that runs the command."""
     from penstock.spark.session import job_session
 
-    with ctrl_c_is_one():
+    with interrupted_once():
         session = job_session(master, f"penstock {job}")
         try:
             yield session
@@ -49,17 +52,20 @@ def spark_session(master: str, job: str) -> Iterator[SparkSession]:
 
 
 @contextmanager
-def ctrl_c_is_one() -> Iterator[None]:
-    """KeyboardInterrupt is what comes of Ctrl-C. One that meets a call to Java is logged by py4j
-    with its traceback, and followed by an error of py4j's own. So is the call that Spark's own
-    handler of the signal makes in the middle of another one. One that meets a finaliser of py4j's
-    is lost, for those cannot raise: it comes again when that is over."""
+def interrupted_once() -> Iterator[None]:
+    """KeyboardInterrupt is what comes of Ctrl-C, and SystemExit of a signal that ends in order.
+
+    One that meets a call to Java is logged by py4j with its traceback, and followed by an error of
+    py4j's own: the answer to that call is taken for that to the next one. So is the call that
+    Spark's own handler of the signal makes in the middle of another one. One that meets a finaliser
+    of py4j's is lost, for those cannot raise: it comes again when that is over."""
     unraisable = sys.unraisablehook
 
     def again(lost: sys.UnraisableHookArgs) -> None:
-        if issubclass(lost.exc_type, KeyboardInterrupt):
+        if isinstance(lost.exc_value, _ENDS):
             # by another thread: here and now it would meet the same finaliser
-            threading.Timer(0.01, os.kill, (os.getpid(), signal.SIGINT)).start()
+            number = _signal_of(lost.exc_value)
+            threading.Timer(0.01, os.kill, (os.getpid(), number)).start()
         else:
             unraisable(lost)
 
@@ -79,10 +85,16 @@ def ctrl_c_is_one() -> Iterator[None]:
     except Exception as error:
         before = error.__context__
         while before is not None:
-            if isinstance(before, KeyboardInterrupt):
+            if isinstance(before, _ENDS):
                 raise before from None
             before = before.__context__
         raise
     finally:
         sys.unraisablehook = unraisable
         log.removeFilter(is_other)
+
+
+def _signal_of(error: BaseException) -> int:
+    """By which this came: `end_in_order` ends with 128 and its number, as a shell tells it."""
+    code = getattr(error, "code", None)
+    return code - 128 if isinstance(code, int) and code > 128 else signal.SIGINT

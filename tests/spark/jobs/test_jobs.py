@@ -206,8 +206,9 @@ def test_the_figures_are_those_of_the_messages(
 
 
 @pytest.mark.timeout(900)
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_ctrl_c_ends_a_command_and_the_archive_goes_on_from_there(
-    sent: Sent, tmp_path: Path
+    sent: Sent, tmp_path: Path, number: signal.Signals, code: int
 ) -> None:
     place = tmp_path / "archive"
     command = [PENSTOCK, "spark", "archive", str(sent.store), str(place), "--master", "local[1]"]
@@ -217,12 +218,12 @@ def test_ctrl_c_ends_a_command_and_the_archive_goes_on_from_there(
         while not (place / "_penstock" / "archive.json").exists():
             assert time.monotonic() < until and ran.poll() is None
             time.sleep(0.01)
-        ran.send_signal(signal.SIGINT)
+        ran.send_signal(number)
         _, said = ran.communicate(timeout=500)
     finally:
         ran.kill()
         ran.communicate()
-    assert ran.returncode == 130 and "Traceback" not in said, said
+    assert ran.returncode == code and "Traceback" not in said, said
     archive_store(None, sent.store, place)
     report = verify_archive(None, place, sent.store)
     with StoreDirectory(sent.store) as opened:
