@@ -9,7 +9,7 @@ import click
 
 from penstock.cli.options.option_types import COUNT, Finite
 from penstock.cli.printing.output import output_option, print_json, print_table, progress
-from penstock.cli.spark.session import interrupted_once
+from penstock.cli.signals import interrupted_once
 from penstock.shared.errors import InvalidArgument
 
 if TYPE_CHECKING:

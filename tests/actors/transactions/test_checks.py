@@ -53,7 +53,7 @@ def due(
 ) -> Iterator[tuple[int, Due]]:
     """What is due for the open ones, in a few words, the oldest first."""
     for at, half in enumerate(halves):
-        times, behind = read_half(half.properties).check_times, STORED - half.queue_offset
+        times, later = read_half(half.properties).check_times, STORED - half.queue_offset
         if half.queue_offset in ending:
             yield half.queue_offset, Due(ROLLED_BACK)
             continue
@@ -61,7 +61,7 @@ def due(
             yield half.queue_offset, Due(DISCARDED)
             continue
         asked = is_there and now_ms - half.store_timestamp_ms >= limit_ms(half)
-        if behind > most_remembered and behind > OPEN * FEW:
+        if later > most_remembered and later > OPEN * FEW:
             yield half.queue_offset, Due(PUT_BACK, asked, str(times + asked))
             continue
         yield half.queue_offset, Due(0, asked)
