@@ -36,6 +36,8 @@ NAMED = (
     array("q", [6]),
 )
 BODIES = b"onethree"
+# a log offset of which twice as much is more than any
+FAR = 1 << 61
 AT, SIZES = array("q", [0, 3, 8]), array("q", [3, 5, 0])
 CRCS = array("q", [body_crc(b"one"), body_crc(b"three"), 0])
 ITEM = b"".join(
@@ -60,6 +62,7 @@ ITEM = b"".join(
         ("encode", "join_properties", lambda: ([(b"TAGS", array("i", [0, 3, 8]), BODIES)],)),
         ("ranges", "log_ranges", lambda: (ENTRY.pack(0, 100, 7) * 2, 1000, 1000)),
         ("ranges", "gather", lambda: ([(memoryview(BODIES), 5, RANGE.pack(5, 13))],)),
+        ("ranges", "gather", lambda: ([(memoryview(BODIES), FAR, RANGE.pack(FAR, FAR + 8) * 2)],)),
     ],
 )
 def test_what_is_sound_is_done_without_the_twin(

@@ -340,6 +340,15 @@ def test_ranges_outside_a_segment_are_refused(wrong: tuple[int, int]) -> None:
             loops.gather([(memoryview(b"abcde"), 5, first + b"x")])
 
 
+@pytest.mark.parametrize("count", [2, 3, 4])
+def test_ranges_that_are_longer_together_than_any_number_of_bytes_are_refused(count: int) -> None:
+    """The compiled form allocates their sum before it looks at the first."""
+    several = forms.RANGE.pack(0, (1 << 62) - 1) * count
+    for loops in (native, pure_ranges):
+        with pytest.raises(ValueError):
+            loops.gather([(memoryview(b"abcde"), 0, several)])
+
+
 def test_messages_keep_the_bytes_they_look_at() -> None:
     frame = encode_record(Record("a", b"body", queue_id=1, queue_offset=3))
     payload = bytearray(frame * 2)
