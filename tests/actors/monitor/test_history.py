@@ -85,3 +85,17 @@ def test_a_row_is_what_has_come_in_each_second_since_the_last(
         assert history.rows() == before + [row] * (row is not None)
         assert history.last == (history.rows() or [None])[-1]
     reader.close()
+
+
+def test_a_row_has_the_durations_of_its_own_second_alone(writer: Positions) -> None:
+    history = History()
+    for at_ms, took_ns in ((1000, 0), (2000, 8_000_000), (3000, 1000), (4000, 0)):
+        for _ in range(3 if took_ns else 0):
+            writer.count_duration("acknowledge", took_ns)
+        history.sample(writer, 0, at_ms, at_ms)
+    slow, fast, none = history.rows()
+    for long_ms in (slow.acknowledge_p50_ms, slow.acknowledge_p99_ms):
+        assert long_ms is not None and 6 < long_ms < 10
+    for short_ms in (fast.acknowledge_p50_ms, fast.acknowledge_p99_ms):
+        assert short_ms is not None and short_ms < 1
+    assert none.acknowledge_p50_ms is None and slow.flush_p50_ms is None

@@ -43,6 +43,10 @@ def test_the_oldest_comes_first_and_what_is_taken_makes_room(queue: SendQueue) -
     assert queue.takes
     queue.put(second, 2)
     assert not queue.takes, "the number"
+    while queue:
+        queue.take()
+    queue.put(_parts(MAX_HELD_BYTES - _parts(0).size), 3)
+    assert not queue.takes, "just as many bytes as may be held"
 
 
 def test_who_has_waited_too_long_is_turned_away(queue: SendQueue) -> None:

@@ -90,6 +90,18 @@ def test_a_client_of_more_groups_than_are_kept_is_told_of_once(
         assert said().count("10 such clients so far") == (number == 10)
 
 
+def test_a_client_that_names_other_groups_has_left_those_that_it_does_not_name(
+    made: tuple[Producers, list[Connection]],
+) -> None:
+    producers, (first, second) = made
+    producers.heard(first, "x", ["a", "b", "c"])
+    producers.heard(second, "y", ["b"])
+    producers.heard(first, "x", ["c", "d"])
+    assert producers.groups() == {"b": [second], "c": [first], "d": [first]}
+    producers.heard(first, "x", [])
+    assert producers.groups() == {"b": [second]} and producers.client("x") is None
+
+
 class Actor:
     """What the transactions actor hears of these producers, and answers at once."""
 
