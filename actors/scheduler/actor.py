@@ -192,13 +192,13 @@ class Scheduler(Actor):
         positions.publish("delay_over", max(positions["delay_over"], self._timers.delivered_ms()))
         # before anything is sent: if this process dies now, the next one must know
         positions.publish_before_loads("delay_sent", max(positions["delay_sent"], now_ms))
-        # whoever comes last in one turn comes first in the next: nobody starves
-        self._levels.append(self._levels.pop(0))
         if self._timers_first and self._sender.has_room:
             done += self._timers.turn(now_ms, positions["recalled"])
         self._timers_first = not self._timers_first
-        for level in self._levels:
+        for number, level in enumerate(self._levels):
             if not self._sender.has_room:
+                # whoever has no turn in this one comes first in the next: nobody starves
+                self._levels = self._levels[number:] + self._levels[:number]
                 return done
             done += level.turn(now_ms, monotonic_ms)
         if self._sender.has_room:

@@ -98,12 +98,13 @@ def _look(consumer: GroupConsumer, order: Reading, took: list[float]) -> None:
     """Stop the consumer when all is done; how long that took."""
     while not consumer.client_id:
         time.sleep(LOOK_S)
-    began, until = 0.0, time.perf_counter() + ANSWER_TIMEOUT_S
+    began = time.perf_counter()
+    until = began + ANSWER_TIMEOUT_S
     while True:
         done = sum(consumer.assignment.values())
         now = time.perf_counter()
-        if not began and done:
-            began = now
+        if not done:
+            began = now  # of the last look before the first one that finds some, which may find all
         if done >= order.messages or now > until:
             took.append(now - began)
             consumer.stop()
