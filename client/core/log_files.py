@@ -188,7 +188,8 @@ class ReadBuffers:
             # The bodies of a batch are freed together, and the C library gives them back to the
             # kernel, which clears each page for the next batch: unless a block of this size has
             # been freed before, from which the library learns what to keep. These buffers are not
-            # freed, so nothing else would teach it.
+            # freed, so nothing else would teach it. A setting (`keep_large_blocks`) would be for
+            # all of a program that is not ours.
             self._has_freed = True
             bytearray(length)
         return self._keep(bytearray(length), size)

@@ -56,48 +56,52 @@ cdef bint put_fields(
     return True
 
 
+cdef bint fit_together(
+    Py_ssize_t count, list of_each, Payload queues, Payload topics, Payload ends
+):
+    """Whether there is one of each for each record, or one queue or end for all."""
+    for each in of_each:
+        if (<Payload> each).buffer.len != 8 * count:
+            return False
+    for each in (queues, ends):
+        if (<Payload> each).buffer.len != 8 and (<Payload> each).buffer.len != 8 * count:
+            return False
+    return ascend(ends, topics.buffer.len)
+
+
 def record_fields(raw_of, named, topics_of, ends_of, into_of):
     cdef Payload raw = Payload(raw_of), topics = Payload(topics_of), ends = Payload(ends_of)
     cdef Payload starts, sizes, physical, offsets, queues
     cdef Py_buffer into
-    cdef Py_ssize_t count, number, end, topic_at = 0
+    cdef Py_ssize_t count, number, end = 0, topic_at = 0
     cdef int64_t start, size, wrong = -1
     starts, sizes, physical, offsets, queues = map(Payload, named)
     count = starts.buffer.len // 8
-    for each in (starts, sizes, physical, offsets):
-        if (<Payload> each).buffer.len != 8 * count:
-            return pure.columns.record_fields(raw_of, named, topics_of, ends_of, into_of)
-    if (
-        (queues.buffer.len != 8 and queues.buffer.len != 8 * count)
-        or (ends.buffer.len != 8 and ends.buffer.len != 8 * count)
-        or not ascend(ends, topics.buffer.len)
-    ):
-        return pure.columns.record_fields(raw_of, named, topics_of, ends_of, into_of)
     PyObject_GetBuffer(into_of, &into, PyBUF_CONTIG)
     try:
-        if into.len != 8 * FIELDS * count:
-            wrong = -2
-        else:
-            with nogil:
-                for number in range(count):
-                    start, size = word(starts, number), word(sizes, number)
-                    if ends.buffer.len > 8 and number:
-                        topic_at = end
-                    end = word(ends, number)
-                    if (
-                        start < 0 or size < 0
-                        or start > raw.buffer.len or size > raw.buffer.len - start
-                        or not put_fields(
-                            <Bytes> raw.buffer.buf + start, start, size, word(physical, number),
-                            word(offsets, number), word(queues, number),
-                            <Bytes> topics.buffer.buf + topic_at, end - topic_at,
-                            <unsigned char *> into.buf + 8 * number, 8 * count,
-                        )
-                    ):
-                        wrong = number
-                        break
+        if (
+            into.len != 8 * FIELDS * count
+            or not fit_together(count, [starts, sizes, physical, offsets], queues, topics, ends)
+        ):
+            return pure.columns.record_fields(raw_of, named, topics_of, ends_of, into_of)
+        with nogil:
+            for number in range(count):
+                start, size = word(starts, number), word(sizes, number)
+                if ends.buffer.len > 8:
+                    topic_at = end
+                end = word(ends, number)
+                if (
+                    start < 0 or size < 0
+                    or start > raw.buffer.len or size > raw.buffer.len - start
+                    or not put_fields(
+                        <Bytes> raw.buffer.buf + start, start, size, word(physical, number),
+                        word(offsets, number), word(queues, number),
+                        <Bytes> topics.buffer.buf + topic_at, end - topic_at,
+                        <unsigned char *> into.buf + 8 * number, 8 * count,
+                    )
+                ):
+                    wrong = number
+                    break
     finally:
         PyBuffer_Release(&into)
-    if wrong == -2:
-        return pure.columns.record_fields(raw_of, named, topics_of, ends_of, into_of)
     return wrong

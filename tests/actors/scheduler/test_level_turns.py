@@ -1,4 +1,5 @@
-"""A delay level and a plain model of it: any entries, clocks, outcomes and expiry."""
+"""A delay level and a plain model of it: any entries, clocks, outcomes and expiry; and several
+levels, none of which waits for all of another."""
 
 from __future__ import annotations
 
@@ -277,3 +278,20 @@ def test_a_level_does_what_a_plain_model_does(
         getattr(model, kind)(*numbers)
         model.check()
     model.finish()
+
+
+def test_each_level_has_its_turn_however_much_is_due_of_the_others(
+    scene: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.actors.scheduler.levels.ENTRIES_AT_ONCE", 2)
+    monkeypatch.setattr("penstock.client.core.sending.record_sender.MAX_IN_FLIGHT", 1)
+    it, due = scene(is_first=True), (1, 2, 3)
+    level_of = {it.send(Delay(level)): level for _ in range(24) for level in due}
+    it.broker.clock.advance(60_000)
+    came = [level_of[each.body.decode()] for each in it.await_bodies(len(level_of))]
+    assert sorted(came) == sorted(level_of.values())
+    for level in due:
+        first = came.index(level)
+        for other in due:
+            last = len(came) - 1 - came[::-1].index(other)
+            assert first < last, f"{level} has waited for all of {other}"

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from penstock.shared.formats.record import Record, encode_record, pack_host
+from penstock.shared.formats.record import Record, decode_record, encode_record, pack_host
 from penstock.shared.formats.record_crc import body_crc
 from penstock.shared.loops.pure import columns as pure
 
@@ -46,7 +46,6 @@ records = st.builds(
     st.sampled_from(["a", "orders", "t" * 127, "t" * 130]),
     st.binary(max_size=9),
     st.sampled_from([b"", b"k\x01v\x02"]),
-    flag=st.just(7),
     queue_id=st.integers(0, 3),
     queue_offset=st.integers(0, 1 << 40),
     physical_offset=st.integers(0, 1 << 62),
@@ -78,13 +77,13 @@ def test_each_record_has_the_fields_that_were_put_into_it(chosen: list[Record]) 
         columns = [into[first : first + len(chosen)] for first in range(0, len(into), len(chosen))]
         fields = zip(*columns, strict=True)
         for each, start, size, found in zip(chosen, *named[:2], fields, strict=True):
-            body_at, body_bytes, own_at, own_bytes, crc, _, born_ms, stored_ms = found
+            body_at, body_bytes, own_at, own_bytes, crc, sys_flag, born_ms, stored_ms = found
             assert raw[body_at : body_at + body_bytes] == each.body
             assert raw[own_at : own_at + own_bytes] == each.properties
             assert own_at + own_bytes == start + size
-            assert (crc, born_ms, stored_ms) == (
-                body_crc(each.body), each.born_timestamp_ms, each.store_timestamp_ms
-            )  # fmt: skip
+            assert crc == body_crc(each.body)
+            assert sys_flag == decode_record(raw[start : start + size]).sys_flag
+            assert (born_ms, stored_ms) == (each.born_timestamp_ms, each.store_timestamp_ms)
     made = [array("q", bytes(64 * len(chosen))) for _ in range(2)]
     native.record_fields(*asked, made[0])
     pure.record_fields(*asked, made[1])
