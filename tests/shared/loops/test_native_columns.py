@@ -131,6 +131,22 @@ def test_a_record_that_is_not_the_one_that_is_named_is_found(
 
 
 @pytest.mark.parametrize("loops", [native, pure])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        Record("or/ders", b""),
+        Record("", b""),
+        Record("orders", b"", queue_id=-1),
+        Record("orders", b"", queue_offset=-1),
+        Record("orders", b"", physical_offset=-1),
+    ],
+)
+def test_a_record_that_no_log_can_have_is_found_whoever_names_it(loops: Any, wrong: Record) -> None:
+    asked = named_as([Record("orders", b"body"), wrong])
+    assert loops.record_fields(*asked, array("q", bytes(128))) == 1
+
+
+@pytest.mark.parametrize("loops", [native, pure])
 def test_one_queue_and_one_topic_are_those_of_all(loops: Any) -> None:
     chosen = [Record("orders", b"body", b"", queue_id=1)] * 3
     raw, named, _, _ = named_as(chosen)
