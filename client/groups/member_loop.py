@@ -274,13 +274,19 @@ class MemberLoop:
             self._guarded(partial(core.turn, now_ms))
             out = core.membership.outgoing(now_ms), list(core.send_back.outgoing(now_ms))
             pulls = [self._pulls(reader, now_ms) for reader, _ in self._readers]
+            # `stop` tells too, but a signal's handler may do so between a look at the core and the
+            # wait after it, which nobody would end: this thread has the lock when that has begun
+            is_end_told = core.closing
+            if is_end_told:
+                self.tell()
             self.offer(now_ms)
             self.changed.notify_all()
         self._keep_offsets()
         self._send(out, pulls)
         with self.lock:
             must_keep = self._keeps_asked > self._keeps_done
-            wait_ms = 0 if must_keep else core.wait_ms(self.now_ms())
+            must_tell = core.closing and not is_end_told
+            wait_ms = 0 if must_keep or must_tell else core.wait_ms(self.now_ms())
             self.asleep = wait_ms > 0
         self._ready = {found for found, _ in self._poller.poll(wait_ms)}
         if self._waker.handle in self._ready:

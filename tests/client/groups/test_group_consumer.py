@@ -173,6 +173,24 @@ def test_retries_go_to_all_queues_that_the_group_has_for_them(broker: Any, topic
     assert sum(each.max_offset > 0 for each in found) > 1
 
 
+def test_a_signal_between_a_look_and_the_wait_after_it_ends_the_wait(
+    broker: Any, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its handler runs in the thread that is about to wait, and finds nobody to wake yet."""
+    with GroupConsumer(broker_endpoint(broker), topic, topic, start="first") as consumer:
+        take(consumer, 20)
+        wait = consumer.loop.work.wait
+
+        def handled_before(timeout: float | None) -> bool:
+            consumer.stop()
+            return wait(timeout)
+
+        monkeypatch.setattr(consumer.loop.work, "wait", handled_before)
+        began = time.monotonic()
+        assert consumer.poll(WAIT_S) == ()
+        assert time.monotonic() - began < WAIT_S / 2
+
+
 def test_an_orderly_queue_stops_until_its_message_is_handled(broker: Any, topic: str) -> None:
     consumer = GroupConsumer(*(broker_endpoint(broker), topic, topic), start="first", suspend_ms=50)
     seen: list[tuple[int, int]] = []
