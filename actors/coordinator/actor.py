@@ -363,18 +363,18 @@ class Coordinator(Actor):
                 said = refused or (isinstance(answer, words.GroupSet) and unsaved) or answer
             if isinstance(said, PenstockError):
                 said = refusal(said, number)
-            self._unread.send(self._socket, peer, encode(said))
+            self._unread.send(self._socket, (peer, encode(said)))
         self._stage.positions.publish("group_count", len(self._members.groups))
         self._stage.positions.publish("member_count", self._members.count)
         for group in self._members.take_changed():
             self._tell.changed(group, now_ms)
         for each in self._tell.welcomed(now_ms, everyone=refused is not None):
             joined = refusal(refused, each.request) if refused else self._requests.joined(each)
-            self._unread.send(self._socket, each.member.peer, encode(joined))
+            self._unread.send(self._socket, (each.member.peer, encode(joined)))
         for peers, told in self._tell.due(now_ms):
             header = encode(told)
             for peer in peers:
-                self._unread.send(self._socket, peer, header)
+                self._unread.send(self._socket, (peer, header))
 
     def _head(self) -> Head:
         most_ms = self._requests.most_heartbeat_ms

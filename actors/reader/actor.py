@@ -18,7 +18,7 @@ from penstock.actors.reader.descriptions import describe, list_queues
 from penstock.actors.reader.filter_turns import FilterTurns
 from penstock.actors.reader.filtered_pulls import FilteredPull, FilteredPulls
 from penstock.actors.reader.fresh_records import FreshRecords
-from penstock.actors.reader.held_pulls import HeldPull, Outcome
+from penstock.actors.reader.held_pulls import MAX_WAIT_MS, HeldPull, Outcome
 from penstock.actors.reader.plain_pulls import PlainPulls
 from penstock.actors.reader.topic_access import TopicAccess
 from penstock.shared.errors import InvalidArgument, PenstockError, ProtocolError
@@ -33,6 +33,7 @@ from penstock.shared.queue.reader import QueueReader
 from penstock.shared.store.consumer_filters import ConsumerFilterFile
 from penstock.shared.wire import messages
 from penstock.shared.wire.messages import (
+    MOST_CREDIT,
     ListQueues,
     Pull,
     Pulled,
@@ -46,9 +47,8 @@ from penstock.shared.wire.unread_answers import UnreadAnswers
 
 REQUESTS_AT_ONCE = 64
 MAX_REQUEST_BYTES = 1 << 18
-# A consumer asks for one thing at a time.
-ANSWERS_WAITING = 4
-MAX_WAIT_MS = 30_000
+# A consumer asks for one thing at a time, and gives a pull credit for no more answers than this.
+ANSWERS_WAITING = MOST_CREDIT
 MAX_HELD = 20_000
 # A pull for many queues is held only while so few are that all together stay below this.
 MAX_HELD_CURSORS = 400_000
@@ -288,7 +288,8 @@ class Reader(Actor):
         queued = self._queued = self._stage.positions["queued"]
         done = self._refuse_changed() + self._describe_asked()
         news = self._fresh.look(queued)
-        for outcome in self._plain.turn(queued, news, self._clock.monotonic_ms()):
+        acknowledged, now_ms = self._stage.positions[self._acknowledged], self._clock.monotonic_ms()
+        for outcome in self._plain.turn(queued, news, acknowledged, now_ms):
             self._send(outcome)
             done += 1
         for outcome in self._filtered.turn(queued):
@@ -312,18 +313,14 @@ class Reader(Actor):
 
     def _send(self, outcome: Outcome) -> None:
         """Answer a pull."""
-        peer, pull, slices, records, unread = outcome
+        peer, pull, slices, records, unread, credit = outcome
         queue_ids = tuple(sorted(self._queues.queues(pull.topic)))
         places = places_of(records) if pull.direct else ()
         run_id = self._stage.run.run_id
-        answer = Pulled(pull.request, tuple(slices), queue_ids, run_id, places, tuple(unread))
+        told = tuple(slices), queue_ids, run_id, places, tuple(unread), credit
+        answer = Pulled(pull.request, *told)
         payload = ranges_of(records) if places else piece_of(records)
-        # one long piece goes out of the mapped segment itself, which it then keeps mapped
-        copied = isinstance(payload, bytes)
-        parts = peer, encode(answer), payload
-        tracker = self._socket.send_multipart(parts, copy=False, track=copied)
-        if copied:
-            self._unread.add(tracker, len(payload))
+        self._unread.send(self._socket, (peer, encode(answer), payload))
         if payload:
             positions = self._stage.positions
             positions.publish("answered_pulls", positions["answered_pulls"] + 1)

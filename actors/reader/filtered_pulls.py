@@ -227,6 +227,6 @@ class FilteredPulls:
         if cursor > began:
             size = found[queue_id].size if queue_id in found else 0
             # what it was shown has not expired, even if it has by now
-            return QueueSlice(queue_id, cursor, min(low, began), high, size)
+            return QueueSlice(queue_id, began, cursor, min(low, began), high, size)
         is_complete = self._queued >= held.position
         return moved(self._queues, slot, queue_id, cursor, span, is_complete)

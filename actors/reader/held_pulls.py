@@ -16,6 +16,8 @@ from penstock.shared.wire.messages import Pull, QueueSlice, error_words
 from penstock.shared.wire.pulled_parts import UnreadableQueue
 
 NEVER_MS = 1 << 62
+# What a consumer may have its pull held for.
+MAX_WAIT_MS = 30_000
 
 
 class HeldPull(NamedTuple):
@@ -42,6 +44,7 @@ class Outcome(NamedTuple):
     slices: list[QueueSlice]
     records: list[FoundRecords]
     unreadable: list[UnreadableQueue]
+    credit: int = 0  # answers that may still come: the pull waits on
 
 
 def unreadable_queue(
@@ -69,14 +72,14 @@ def moved(
     low, high = span
     if cursor < low:
         # expired: the consumer goes on where the queue begins now
-        return QueueSlice(queue_id, cursor, low, high, 0)
+        return QueueSlice(queue_id, cursor, cursor, low, high, 0)
     if cursor < high:
         whole = queues.whole_from(slot, cursor)
         # Lost. A consumer is told of it as of what has expired, and sees no difference: what is
         # given as the queue's beginning is the next message that is whole.
-        return QueueSlice(queue_id, cursor, whole, high, 0) if whole > cursor else None
+        return QueueSlice(queue_id, cursor, cursor, whole, high, 0) if whole > cursor else None
     if cursor > high and is_complete:
         # RocketMQ's OFFSET_OVERFLOW_BADLY: there is no such message, and there will be others
         # under these offsets, so it goes back to the end
-        return QueueSlice(queue_id, high, low, high, 0)
+        return QueueSlice(queue_id, cursor, high, low, high, 0)
     return None

@@ -3,14 +3,20 @@
 This is the way of nearly every message to its consumer, so a pull is answered in one pass over its
 queues. One that is held costs a comparison of arrays each time the queues have grown: thousands of
 consumers may wait at the ends of their queues while others are served.
+
+A consumer at the ends of its queues gives credit for several answers. Its pull is held again after
+each, so that a message that comes alone wakes the reader once, and not for the next question too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 
+from msgspec.structs import replace
+
 from penstock.actors.reader.fresh_records import FreshRecords
 from penstock.actors.reader.held_pulls import (
+    MAX_WAIT_MS,
     NEVER_MS,
     HeldPull,
     Outcome,
@@ -18,8 +24,9 @@ from penstock.actors.reader.held_pulls import (
     unreadable_queue,
 )
 from penstock.shared.errors import PenstockError
-from penstock.shared.queue.found_records import NOTHING, FoundRecords
-from penstock.shared.queue.reader import MAX_PULL_BYTES, CursorSnapshot, QueueDeleted, QueueReader
+from penstock.shared.queue.cursor_snapshot import CursorSnapshot
+from penstock.shared.queue.found_records import LEAST_DIRECT_BYTES, NOTHING, FoundRecords
+from penstock.shared.queue.reader import MAX_PULL_BYTES, QueueDeleted, QueueReader
 from penstock.shared.wire.messages import QueueSlice
 
 
@@ -48,10 +55,12 @@ class PlainPulls:
         if before is not None and before[0].pull.request == held.pull.request:
             # asked again because no answer has come yet: that does not make the wait longer
             held = held._replace(until_ms=min(held.until_ms, before[0].until_ms))
-        outcome = self._answer(held, queued, final=held.until_ms <= now_ms)
+        is_to_wait = held.until_ms > now_ms
+        outcome = self._answer(held, queued, final=not is_to_wait)
         if outcome is None:
             self._hold(held)
-            self.due_ms = min(self.due_ms, held.until_ms)
+        elif is_to_wait:
+            return self._hold_again(held, outcome, held.position, now_ms)
         return outcome
 
     def drop(self, peer: bytes) -> None:
@@ -65,9 +74,11 @@ class PlainPulls:
         """The pulls that have no answer yet."""
         return [held for held, _ in self._held.values()]
 
-    def turn(self, queued: int, news: Collection[str], now_ms: int) -> Iterator[Outcome]:
+    def turn(
+        self, queued: int, news: Collection[str], acknowledged: int, now_ms: int
+    ) -> Iterator[Outcome]:
         """Answer those that have something now, or have waited long enough. `news` are topics that
-        have fresh records.
+        have fresh records, and `acknowledged` is how far the log is.
 
         One at a time: what has been sent of one answer decides how much the next may have.
         """
@@ -85,7 +96,7 @@ class PlainPulls:
                 self._hold(held)
             else:
                 del self._held[held.peer]
-                yield outcome
+                yield self._hold_again(held, outcome, acknowledged, now_ms)
         if is_due:
             waiting = (held.until_ms for held, _ in self._held.values())
             self.due_ms = min(waiting, default=NEVER_MS)
@@ -108,17 +119,35 @@ class PlainPulls:
         """Keep a pull for which there is nothing now, with what to compare when queues grow."""
         standing = self._queues.standing(held.pull.topic, held.pull.cursors)
         self._held[held.peer] = held, standing
+        self.due_ms = min(self.due_ms, held.until_ms)
+
+    def _hold_again(
+        self, held: HeldPull, outcome: Outcome, acknowledged: int, now_ms: int
+    ) -> Outcome:
+        """Keep a pull after this answer, if it has credit and stands at its queues' ends then."""
+        pull = held.pull
+        if pull.credit <= 1 or not _is_short(outcome) or self._has_news(held):
+            return outcome
+        ends = {part.queue_id: part.next_offset for part in outcome.slices}
+        again = replace(pull, cursors=pull.cursors | ends, credit=pull.credit - 1)
+        until_ms = now_ms + min(pull.wait_ms, MAX_WAIT_MS)
+        self._hold(HeldPull(held.peer, again, until_ms, acknowledged))
+        return outcome._replace(credit=again.credit)
+
+    def _has_news(self, held: HeldPull) -> bool:
+        """Whether the topic has more queues than the consumer knows."""
+        return len(self._queues.queues(held.pull.topic)) > held.pull.known_queues
 
     def _answer(self, held: HeldPull, queued: int, *, final: bool) -> Outcome | None:
         """What there is to say; None for nothing, unless this is the last chance."""
         outcome = Outcome(held.peer, held.pull, [], [], [])
-        news = self._find(held, queued >= held.position, outcome)
-        if outcome.slices or outcome.unreadable or news or final:
+        self._find(held, queued >= held.position, outcome)
+        if outcome.slices or outcome.unreadable or final or self._has_news(held):
             return outcome
         return None
 
-    def _find(self, held: HeldPull, is_complete: bool, outcome: Outcome) -> bool:
-        """Look through the queues; whether there are more of them than the consumer knows."""
+    def _find(self, held: HeldPull, is_complete: bool, outcome: Outcome) -> None:
+        """Look through the queues, and put into the outcome what there is."""
         pull = held.pull
         queues = self._queues.queues(pull.topic)
         left = min(max(pull.max_bytes, 1), MAX_PULL_BYTES, self._room())
@@ -135,7 +164,7 @@ class PlainPulls:
                     newest = self._fresh.read(pull.topic, queue_id, cursor, left)
                     if newest is not None:
                         found, after, end = newest
-                        part = QueueSlice(queue_id, after, low, end, found.size)
+                        part = QueueSlice(queue_id, cursor, after, low, end, found.size)
                 # else it is at its end, as most queues of a consumer that keeps up
                 if part is None and cursor != high:
                     part, found = self._read(slot, queue_id, cursor, span, left, is_complete)
@@ -149,7 +178,6 @@ class PlainPulls:
             if found.size:
                 outcome.records.append(found)
                 left -= found.size
-        return len(queues) > pull.known_queues
 
     def _read(
         self,
@@ -174,5 +202,12 @@ class PlainPulls:
                     raise
             else:
                 if after > cursor:
-                    return QueueSlice(queue_id, after, low, high, found.size), found
+                    return QueueSlice(queue_id, cursor, after, low, high, found.size), found
         return moved(self._queues, slot, queue_id, cursor, span, is_complete), NOTHING
+
+
+def _is_short(outcome: Outcome) -> bool:
+    """Whether an answer has all that there was, and little: its consumer keeps up."""
+    size = sum([part.size for part in outcome.slices])
+    is_all = all([part.next_offset == part.max_offset for part in outcome.slices])
+    return is_all and 0 < size < LEAST_DIRECT_BYTES and not outcome.unreadable

@@ -129,7 +129,7 @@ class Callers:
             stream.send(answer)
         else:
             self._is_stale, self._stage.left_sockets_alone = True, False
-            self.unread.send(self.socket, peer, answer)
+            self.unread.send(self.socket, (peer, answer))
 
     def end_turn(self, may_receive: bool) -> None:
         """While nothing more may come in, what waits outside must not end the sleep at once."""

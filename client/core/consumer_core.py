@@ -6,6 +6,8 @@
 
 One pull is on its way at a time, and it holds all queues. An unanswered request is sent again: the
 reader keeps one for each consumer, and an answer to an older one is dropped, so repeating is safe.
+A pull gives credit for several short answers. Each says where it begins, so one that got lost or
+came twice is noticed, and another pull goes on from where the cursors are.
 The header of an answer says where the next pull begins, so that is asked for before the records are
 looked at; how much of them may wait to be taken is bounded. An answer may only say where in the log
 records are: then they are fetched (log_files.py), and what is asked next waits for the disk.
@@ -23,6 +25,7 @@ from penstock.client.core.aim import Aim
 from penstock.client.core.log_files import LogFiles
 from penstock.client.core.message import Message, OfMessages, OfPart, Part, Source
 from penstock.client.core.reading.losses import Losses
+from penstock.client.core.reading.open_request import OpenRequest
 from penstock.client.core.reading.queues_aside import QueuesAside
 from penstock.client.core.reading.records_at_hand import PULL_BYTES, RecordsAtHand, pull_bytes
 from penstock.client.core.selection import Selection
@@ -35,7 +38,7 @@ from penstock.client.core.start import (
     last_offset,
     parse_start,
 )
-from penstock.client.core.timeouts import Repeats, answer_too_long, silent
+from penstock.client.core.timeouts import answer_too_long, silent
 from penstock.shared.errors import PenstockError, ProtocolError, QueueNotFound, StoreDamaged
 from penstock.shared.formats.compression import MAX_BODY_BYTES
 from penstock.shared.names import check_topic
@@ -72,7 +75,6 @@ class ConsumerCore:
         self._files = LogFiles(arguments.check_bool("direct", direct))
         self._endpoint = endpoint
         self.aim = Aim()
-        self._named = ""
         self._selection = selection
         self.topic = check_topic(arguments.check_text("topic", topic))
         self._given = check_given(start)
@@ -80,9 +82,7 @@ class ConsumerCore:
         self._queues = None if queues is None else arguments.check_queues(queues)
         self._follow = arguments.check_bool("follow", follow)
         self._timeout_ms = arguments.check_ms("timeout_ms", timeout_ms)
-        self._request = 0
-        self._repeats = Repeats(self._timeout_ms, hears_losses)
-        self._pending: bytes | None = None
+        self._asked = OpenRequest(self._timeout_ms, hears_losses)
         self._unread: tuple[messages.Pulled, bytes | memoryview] | None = None
         # whether the broker has said where the queues begin and end: nothing later is missed
         self.described = False
@@ -143,54 +143,52 @@ class ConsumerCore:
         self._now_ms = now_ms
         if self._refused is not None:
             return []
-        if self._pending is None:
+        if not self._asked.is_open:
             direct = self._files.usable(now_ms)
             if self.described and (self._at_hand.is_enough(direct) or self._all_asked):
                 return []
-            self._pending = encode(self._next(direct))
-            self._repeats.begin(now_ms)
-        else:
-            if self._repeats.is_silent(now_ms):
-                raise self.aim.elsewhere or silent(self._endpoint, self._timeout_ms)
-            if not self._repeats.take_due(now_ms):
-                return []
-            if self._named != self.aim.run:  # the broker has moved meanwhile
-                self._pending = encode(self._next(self._files.usable(now_ms)))
-        return [(self._pending,)]
+            self._asked.repeats.begin(now_ms)
+            return [(self._ask(direct),)]
+        if self._asked.repeats.is_silent(now_ms):
+            raise self.aim.elsewhere or silent(self._endpoint, self._timeout_ms)
+        if not self._asked.repeats.take_due(now_ms):
+            return []
+        if self._asked.has_to_change(self.aim.run):
+            self._ask(self._files.usable(now_ms))
+        return [(self._asked.header,)]
 
     def not_connected(self, now_ms: int) -> None:
         self.aim.away = True  # the request could not be sent: soon again
-        self._repeats.not_sent(now_ms)
+        self._asked.repeats.not_sent(now_ms)
 
     def connection_lost(self) -> None:
         """The reader that held the pull may be gone: ask its successor soon."""
-        self._repeats.soon()
+        self._asked.repeats.soon()
 
     @property
     def is_waiting_long(self) -> bool:
         """Whether it is long until the request is sent again, unless a connection is lost."""
-        return self._repeats.is_rare
+        return self._asked.repeats.is_rare
 
     def given_up(self, max_bytes: int) -> None:
         """What came by the connection was too long. Told after what came before it."""
-        self._pending, self._refused = None, answer_too_long(self._endpoint, max_bytes)
+        self._asked.close()
+        self._refused = answer_too_long(self._endpoint, max_bytes)
 
     def wait_ms(self, now_ms: int) -> int:
         """How long nothing has to be sent, unless something comes in."""
-        if self._pending is None and self._aside:
+        if not self._asked.is_open and self._aside:
             return self._aside.wait_ms(now_ms)
-        return self._repeats.wait_ms(now_ms)
+        return self._asked.repeats.wait_ms(now_ms)
 
-    def _next(self, direct: bool) -> messages.Pull | messages.Describe:
-        self._named = self.aim.run
-        return self._pull(direct) if self.described else self._describe()
+    def _ask(self, direct: bool) -> bytes:
+        number, run = self._asked.next_number(), self.aim.run
+        if self.described:
+            return self._asked.put(encode(self._pull(number, direct)), run)
+        asked = messages.Describe(number, self.topic, self._start.at_ms, run)
+        return self._asked.put(encode(asked), run)
 
-    def _describe(self) -> messages.Describe:
-        self._request += 1
-        return messages.Describe(self._request, self.topic, self._start.at_ms, self.aim.run)
-
-    def _pull(self, direct: bool) -> messages.Pull:
-        self._request += 1
+    def _pull(self, number: int, direct: bool) -> messages.Pull:
         # a consumer of some queues only must not be woken by others
         known = self._known if self._queues is None else _ANY_NUMBER
         wait_ms = min(WAIT_MS, self._timeout_ms // 2)
@@ -201,8 +199,8 @@ class ConsumerCore:
             ends = {queue: self._ends[queue] for queue in cursors}
         wanted = None if self._selection is None else self._selection.subscription(ends)
         most = self._most_bytes(direct)
-        asked = self._request, self.topic, cursors, known, most, wait_ms, wanted, direct
-        return messages.Pull(*asked, self.aim.run)
+        asked = number, self.topic, cursors, known, most, wait_ms, wanted, direct
+        return messages.Pull(*asked, self.aim.run, messages.MOST_CREDIT if self._follow else 1)
 
     def _most_bytes(self, direct: bool) -> int:
         """How much one pull is to bring."""
@@ -214,13 +212,11 @@ class ConsumerCore:
     def received(self, parts: Sequence[bytes | memoryview], now_ms: int) -> None:
         """Take an answer of the broker."""
         answer = messages.decode_consume_answer(bytes(parts[0]))
-        # a request that the broker could not read, or not serve, is refused without its number
-        refused = isinstance(answer, messages.Refused) and not answer.request
-        if self._pending is None or answer.request != self._request and not refused:
+        if not self._asked.is_answered_by(answer) or not self.aim.heard(answer):
             return
-        if not self.aim.heard(answer):
+        self._unread = None
+        if not self._asked.take(answer, self.cursors, now_ms):
             return
-        self._pending = self._unread = None
         if isinstance(answer, messages.Refused):
             error = error_from_refusal(answer)
             if isinstance(error, QueueNotFound) and self.described and self._queues is None:
@@ -392,7 +388,8 @@ class ConsumerCore:
         """Forget what has come and is not taken, of all queues or of one, to ask for it again."""
         self.cursors |= self._at_hand.drop(queue_id)
         # what is on its way is from where the cursors were
-        self._pending = self._unread = None
+        self._asked.close()
+        self._unread = None
 
     def _skip(self, queue_id: int, cursor: int, min_offset: int) -> None:
         """Go on after messages that are gone."""

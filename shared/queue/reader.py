@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Mapping, Set
-from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.shared.config import Config
 from penstock.shared.errors import RESOURCE_EXHAUSTED, StoreDamaged
@@ -26,13 +25,10 @@ from penstock.shared.memory.positions import Positions
 from penstock.shared.memory.queue_table import QueueKey, QueueTable
 from penstock.shared.memory.run_directory import Run
 from penstock.shared.next_steps import rebuild, verify
+from penstock.shared.queue.cursor_snapshot import CursorSnapshot
 from penstock.shared.queue.found_records import FoundRecords, piece_of
 from penstock.shared.queue.open_files import ConsumeQueueFiles
 from penstock.shared.queue.window import Window, have_one_place
-
-if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
 
 # Entries that one look takes at most; RocketMQ's limit is 800 for the same reason.
 ENTRIES_AT_ONCE = 4096
@@ -42,18 +38,6 @@ MAX_PULL_BYTES = 8 << 20
 
 _NOTHING = memoryview(b"")
 _UNKNOWN = -1
-
-
-class CursorSnapshot(NamedTuple):
-    """A consumer's cursors in queues of one topic, as arrays, with the number of queues it had
-    then."""
-
-    topic: str
-    queues: int
-    # how many queues had been deleted by then: a new one may have the place of an old one
-    deleted: int
-    slots: npt.NDArray[np.intp]
-    offsets: npt.NDArray[np.uint64]
 
 
 class QueueDeleted(FileNotFoundError):
@@ -136,18 +120,14 @@ class QueueReader:
 
         The queues are those that were there at the last look, for which there was nothing to say.
         """
-        import numpy as np
-
         # not queues(): one that the reput has counted since the last look is still to be noticed
         queues = self._topics.get(topic, {})
         # Whether a cursor stands past the end of a queue that is not there depends on `queued`, and
         # on no queue's end.
         if any(offset and queue_id not in queues for queue_id, offset in cursors.items()):
             return None
-        known = [queue_id for queue_id in cursors if queue_id in queues]
-        slots = np.array([queues[queue_id] for queue_id in known], np.intp)
-        offsets = np.array([cursors[queue_id] for queue_id in known], np.uint64)
-        return CursorSnapshot(topic, len(queues), self._deleted, slots, offsets)
+        at = {queues[each]: offset for each, offset in cursors.items() if each in queues}
+        return CursorSnapshot(topic, len(queues), self._deleted, at)
 
     def is_at_ends(self, standing: CursorSnapshot | None, or_past: bool = False) -> bool:
         """Whether all cursors stand at the ends of their queues, of which there are no new ones.
@@ -162,8 +142,9 @@ class QueueReader:
             return False
         import numpy as np
 
-        ends = np.asarray(self._ends)[standing.slots]
-        return bool((ends <= standing.offsets if or_past else ends == standing.offsets).all())
+        slots, offsets = standing.arrays
+        ends = np.asarray(self._ends)[slots]
+        return bool((ends <= offsets if or_past else ends == offsets).all())
 
     def range(self, slot: int) -> tuple[int, int]:
         """(min offset, max offset) of a queue."""

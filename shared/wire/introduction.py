@@ -15,7 +15,7 @@ from typing import Literal, TypeVar
 import msgspec
 
 # What must be equal on both sides: shared/wire/messages.py, the rings, and the layout of records.
-PROTOCOL = 1
+PROTOCOL = 2
 
 Serves = Literal["producers", "consumers", "members", "transactions"]
 # The endpoint of each, by its name in Greeted and in run.json.

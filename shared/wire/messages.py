@@ -45,6 +45,9 @@ from penstock.shared.wire.topic_messages import UpdateTopic as UpdateTopic
 
 # A frame of 256 KiB, which is what a producer packs, holds fewer messages.
 MAX_RUNS = 4096
+# Answers that a pull may have. No more wait for one consumer: of others it would hear nothing, and
+# ask again only after a while.
+MOST_CREDIT = 8
 
 # An address and a port: IPv4 or IPv6.
 HostBytes = Literal[8, 20]
@@ -240,7 +243,8 @@ class Pull(WireMessage, frozen=True):
 
     It is answered too when the topic has more than `known_queues` queues with messages, or an
     offset is not one that its queue holds. With `direct` the answer may say where the records are,
-    instead of having them.
+    instead of having them. With `credit` for more than one answer it may wait again after a short
+    one, for what comes next.
     """
 
     request: Number
@@ -252,16 +256,19 @@ class Pull(WireMessage, frozen=True):
     subscription: Subscription | None = None
     direct: bool = False
     run: str = ""
+    credit: Number = 1
 
 
 class QueueSlice(WireMessage, frozen=True):
-    """What the payload holds of one queue: `size` bytes of records, offsets below `next_offset`.
+    """What the payload holds of one queue: `size` bytes of records, with offsets from `offset`,
+    where the consumer is said to be, to below `next_offset`.
 
-    An offset below `min_offset` was asked for: the messages up to there have expired, or are lost.
-    One above `max_offset` was: then `next_offset` is that.
+    An `offset` below `min_offset` was asked for: the messages up to there have expired, or are
+    lost. One above `max_offset` was: then `next_offset` is that.
     """
 
     queue_id: int
+    offset: int
     next_offset: int
     min_offset: int
     max_offset: int
@@ -270,7 +277,8 @@ class QueueSlice(WireMessage, frozen=True):
 
 class Pulled(WireMessage, frozen=True):
     """Slices in the order of the payload. `queue_ids` are all queues of the topic by now; in those
-    that are `unreadable` the consumer stays where it is.
+    that are `unreadable` the consumer stays where it is. With `credit` left, as many more answers,
+    the pull waits on from where these slices end, and its time begins again.
 
     With places the payload has no records. It has the ranges of this run's log in which they are,
     packed as `loops.forms.RANGE`, for a consumer that can read the files itself.
@@ -282,6 +290,7 @@ class Pulled(WireMessage, frozen=True):
     run_id: str
     places: tuple[Place, ...] = ()
     unreadable: tuple[UnreadableQueue, ...] = ()
+    credit: int = 0
 
 
 class Query(WireMessage, frozen=True):

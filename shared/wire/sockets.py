@@ -87,7 +87,7 @@ def _seed_identities() -> None:
     ctypes.CDLL(None).srand(ctypes.c_uint(int.from_bytes(os.urandom(4), "big")))
 
 
-def send_parts(socket: Any, parts: Sequence[bytes]) -> None:
+def send_parts(socket: Any, parts: Sequence[bytes | memoryview]) -> None:
     """Send a message now. Raises zmq.Again where it cannot be, and then nothing of it is sent.
 
     For where each microsecond counts: pyzmq's own function joins its flags, which are enums, for

@@ -6,6 +6,7 @@ bounds those.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import zmq
@@ -24,16 +25,23 @@ class UnreadAnswers:
         self._under_way: list[tuple[zmq.MessageTracker, int]] = []
         self.size_bytes = 0
 
-    def send(self, socket: Any, peer: bytes, answer: bytes) -> None:
-        """Send an answer of one part, and count it if it is long."""
-        if len(answer) <= SHORT_ANSWER_BYTES:
-            send_parts(socket, (peer, answer))
-            return
-        self.add(socket.send_multipart((peer, answer), copy=False, track=True), len(answer))
+    def send(self, socket: Any, parts: Sequence[bytes | memoryview]) -> None:
+        """Send an answer, of which the last part may be long: then it is not copied, and counted.
 
-    def add(self, tracker: zmq.MessageTracker | None, size: int) -> None:
+        A view of a mapped file is not: it takes no memory, and keeps that file mapped.
+        """
+        last = parts[-1]
+        if len(last) <= SHORT_ANSWER_BYTES:
+            send_parts(socket, parts)
+            return
+        is_counted = isinstance(last, bytes)
+        tracker = socket.send_multipart(parts, copy=False, track=is_counted)
+        if is_counted:
+            self.add(tracker, len(last))
+
+    def add(self, tracker: zmq.MessageTracker, size: int) -> None:
         """An answer of this size is under way until its tracker says that it is not."""
-        if tracker is not None and not tracker.done:
+        if not tracker.done:
             self._under_way.append((tracker, size))
             self.size_bytes += size
 

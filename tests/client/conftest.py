@@ -497,11 +497,14 @@ class Reader:
             low = min(max(low, queue.low), len(queue.bodies))
             self.queues[queue_id] = queue._replace(low=low)
 
-    def answer(self, parts: tuple[bytes, ...], at_most: int, final: bool) -> list[bytes] | None:
-        """The answer, or None while the pull is held. A pull gives this many messages at most."""
+    def answer(
+        self, parts: tuple[bytes, ...], at_most: int, final: bool
+    ) -> tuple[list[bytes] | None, tuple[bytes, ...] | None]:
+        """The answer, or None while there is none; and the pull as it is held from then on, unless
+        that was its last answer. One gives this many messages at most."""
         request = messages.decode_consume_request(parts[0])
         if isinstance(request, messages.Describe):
-            return [encode(self._describe(request))]
+            return [encode(self._describe(request))], None
         slices, pieces = [], []
         news = len(self.queues) > request.known_queues
         for queue_id, offset in sorted(request.cursors.items()):
@@ -510,16 +513,16 @@ class Reader:
                 continue
             low, high = queue.low, len(queue.bodies)
             if offset < low:
-                slices.append(messages.QueueSlice(queue_id, offset, low, high, 0))
+                slices.append(messages.QueueSlice(queue_id, offset, offset, low, high, 0))
             elif offset < high and at_most > 0:
                 stop = min(high, offset + at_most)
                 records = [self._record(queue_id, i) for i in range(offset, stop)]
                 at_most -= stop - offset
                 pieces.append(records)
                 size = sum(map(len, records))
-                slices.append(messages.QueueSlice(queue_id, stop, low, high, size))
+                slices.append(messages.QueueSlice(queue_id, offset, stop, low, high, size))
         if not (slices or news or final):
-            return None
+            return None, parts
         answer = messages.Pulled(request.request, tuple(slices), tuple(sorted(self.queues)), "")
         if pieces and request.direct and self.log:
             places, ranges = [], b""
@@ -529,8 +532,21 @@ class Reader:
                 ranges += self.log.put(base, records)
                 places.append(Place(base, len(records)))
             answer = replace(answer, run_id=self.log.run_id, places=tuple(places))
-            return [encode(answer), ranges]
-        return [encode(answer), b"".join(chain.from_iterable(pieces))]
+            return [encode(answer), ranges], None
+        held = None
+        if pieces and not news and all(part.next_offset == part.max_offset for part in slices):
+            held, answer = self._goes_on(request, answer)
+        return [encode(answer), b"".join(chain.from_iterable(pieces))], held
+
+    def _goes_on(
+        self, pull: messages.Pull, answer: messages.Pulled
+    ) -> tuple[tuple[bytes, ...] | None, messages.Pulled]:
+        """The pull after its answer, and the answer that says so."""
+        if pull.credit <= 1:
+            return None, answer
+        cursors = pull.cursors | {part.queue_id: part.next_offset for part in answer.slices}
+        again = replace(pull, cursors=cursors, credit=pull.credit - 1)
+        return (encode(again),), replace(answer, credit=again.credit)
 
     def lose_files(self) -> None:
         """What answers lead to is there no more."""
@@ -582,11 +598,11 @@ class ConsumerWire:
         """The reader answers what it has been asked, and keeps what it has no answer for."""
         kept = []
         for parts in self.requests:
-            answer = self.reader.answer(parts, at_most, final)
-            if answer is None:
-                kept.append(parts)
-            else:
+            answer, held = self.reader.answer(parts, at_most, final)
+            if answer is not None:
                 self.answers.append(answer)
+            if held is not None:
+                kept.append(held)
         self.requests = kept[-1:]  # one is held for each consumer
 
     def arrive(self) -> None:

@@ -125,7 +125,8 @@ class AssignedCore(ConsumerCore):
         self._at_hand.drop(queue_id)
         if queue_id in self._named_queues:
             # Its answer would move a cursor that is not there. The others' cursors have not moved.
-            self._pending = self._unread = None
+            self._asked.close()
+            self._unread = None
 
     def begin_at(self, offsets: Mapping[int, int]) -> None:
         """With `everything`, before the first request: where queues that are known go on."""
@@ -145,17 +146,17 @@ class AssignedCore(ConsumerCore):
         self._now_ms = now_ms
         if now_ms < self._rests_until_ms:
             return []
-        if self._pending is not None and not self._active <= self._named_queues:
+        if self._asked.is_open and not self._active <= self._named_queues:
             if self._stale_since_ms < 0:
                 self._stale_since_ms = now_ms
             elif now_ms - self._stale_since_ms >= STALE_MS and not self.has_unread:
-                self._pending = None
+                self._asked.close()
         return super().outgoing(now_ms)
 
     def wait_ms(self, now_ms: int) -> int:
         if now_ms < self._rests_until_ms:
             return self._rests_until_ms - now_ms
-        if self._pending is None:
+        if not self._asked.is_open:
             idle = self._all_asked or self._at_hand.size_bytes > 0 or self.has_unread
             return REPEAT_MS if idle else 0
         waits = super().wait_ms(now_ms)

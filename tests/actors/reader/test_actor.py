@@ -22,6 +22,7 @@ from penstock.shared.layout import segment_name
 from penstock.shared.loops.forms import RANGE
 from penstock.shared.memory.queue_table import QueueKey
 from penstock.shared.store.topics import Topics, save_topics
+from penstock.shared.wire import unread_answers
 from penstock.shared.wire.messages import (
     Describe,
     Described,
@@ -552,7 +553,7 @@ def test_a_pull_of_what_is_gone_is_told_where_the_queue_begins(
     high = broker.queues()[QueueKey("orders", 0)][1]
     ((answer, found),) = client.pull({0: low - 1})
     assert found == []
-    assert answer.slices == (QueueSlice(0, low - 1, low, high, 0),)
+    assert answer.slices == (QueueSlice(0, low - 1, low - 1, low, high, 0),)
     ((_, found),) = client.pull({0: low})
     assert found[0].queue_offset == low
 
@@ -611,10 +612,11 @@ def test_a_deleted_segment_is_let_go_of_when_it_is_sent(
 
 
 def test_who_does_not_read_a_deleted_segment_loses_the_connection_and_nobody_a_byte(
-    pipeline: Callable[..., Any], work: Callable[..., None]
+    pipeline: Callable[..., Any], work: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker, reader, client = _expiring(pipeline, work, destroy_mapped_file_interval_forcibly_ms=500)
     reader._socket.copy_threshold = 1000  # this log's segments are shorter than the usual one
+    monkeypatch.setattr(unread_answers, "SHORT_ANSWER_BYTES", 1000)
     stuck = broker.client("")
     stuck.rcvhwm, stuck.rcvbuf = 1, 4096
     stuck.connect(broker.run.endpoints.consume)

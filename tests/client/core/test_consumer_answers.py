@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from penstock.client.core.consumer_core import ConsumerCore
+from penstock.client.core.timeouts import REPEAT_MS
 from penstock.shared.errors import ProtocolError, QueueNotFound
 from penstock.shared.wire import messages
-from penstock.shared.wire.messages import QueueRange, QueueSlice, encode, refusal
+from penstock.shared.wire.messages import MOST_CREDIT, QueueRange, QueueSlice, encode, refusal
 
 
 class Talk:
@@ -37,7 +38,7 @@ class Talk:
 
 def test_a_topic_that_has_lost_queues_is_asked_about_and_read_on_where_it_was() -> None:
     talk = Talk([4, 5, 6])
-    pulled = tuple(QueueSlice(queue, 2, 0, 9, 0) for queue in (0, 1, 2))
+    pulled = tuple(QueueSlice(queue, 0, 2, 0, 9, 0) for queue in (0, 1, 2))
     talk.hear(messages.Pulled(talk.pull.request, pulled, (0, 1, 2), ""))
     again = talk.asked()
     talk.hear(refusal(QueueNotFound("no such queue", 2), again.request))
@@ -57,12 +58,12 @@ def test_of_queues_that_it_named_one_that_is_not_there_is_an_error() -> None:
 
 def test_a_slice_without_a_byte_moves_on_and_one_that_is_longer_than_the_answer_does_not() -> None:
     talk = Talk([9])
-    talk.hear(messages.Pulled(talk.pull.request, (QueueSlice(0, 5, 0, 9, 0),), (0,), ""))
+    talk.hear(messages.Pulled(talk.pull.request, (QueueSlice(0, 0, 5, 0, 9, 0),), (0,), ""))
     assert talk.core.cursors == {0: 5} and talk.core.take() == []
     pull = talk.asked()
     assert pull.cursors == {0: 5}
     for size in (-1, 1):
-        answer = messages.Pulled(pull.request, (QueueSlice(0, 6, 0, 9, size),), (0,), "")
+        answer = messages.Pulled(pull.request, (QueueSlice(0, 5, 6, 0, 9, size),), (0,), "")
         with pytest.raises(ProtocolError, match="shorter than its header says"):
             talk.hear(answer)
         pull = talk.asked()
@@ -74,8 +75,38 @@ def test_who_has_heard_of_a_new_queue_waits_for_what_comes_and_not_for_news_of_i
     talk = Talk([4, 0])
     assert talk.pull.known_queues == 1
     for known in ((0,), (0, 1), (0, 1, 2)):
-        pulled = tuple(QueueSlice(queue, 1, 0, 9, 0) for queue in known if queue < 2)
+        pulled = tuple(
+            QueueSlice(queue, talk.core.cursors[queue], 1, 0, 9, 0) for queue in known if queue < 2
+        )
         talk.hear(messages.Pulled(talk.pull.request, pulled, known, ""))
         talk.pull = talk.asked()
         assert talk.pull.known_queues == len(known)
         assert talk.pull.cursors.keys() == {0, 1, *known}
+
+
+def test_a_consumer_that_follows_asks_once_for_several_answers_and_again_after_a_lost_one() -> None:
+    talk = Talk([0])
+    assert talk.pull.credit == MOST_CREDIT > 1
+    for offset in (0, 1):
+        part = QueueSlice(0, offset, offset + 1, 0, offset + 1, 0)
+        talk.hear(messages.Pulled(talk.pull.request, (part,), (0,), "", credit=9 - offset))
+        assert talk.core.outgoing(talk.now_ms) == []
+    assert talk.core.cursors == {0: 2}
+    part = QueueSlice(0, 3, 4, 0, 4, 0)
+    talk.hear(messages.Pulled(talk.pull.request, (part,), (0,), "", credit=6))
+    again = talk.asked()
+    assert again.cursors == {0: 2} and again.credit == MOST_CREDIT
+    assert again.request == talk.pull.request + 1, "what comes to the other is dropped"
+
+
+def test_a_pull_that_goes_on_and_is_silent_is_replaced_by_one_from_where_the_consumer_is() -> None:
+    talk = Talk([0])
+    part = QueueSlice(0, 0, 1, 0, 1, 0)
+    talk.hear(messages.Pulled(talk.pull.request, (part,), (0,), "", credit=9))
+    talk.now_ms += REPEAT_MS
+    again = talk.asked()
+    assert again.cursors == {0: 1} and again.request == talk.pull.request + 1
+
+
+def test_one_that_stops_at_the_end_asks_for_one_answer() -> None:
+    assert Talk([4], follow=False).pull.credit == 1

@@ -524,7 +524,7 @@ def test_an_answer_that_does_not_hold_what_it_says_is_an_error(
     wire.arrive()
     wire.ask()
     number = messages.decode_consume_request(wire.requests.pop()[0]).request
-    part = messages.QueueSlice(1, 2, 0, 2, size)
+    part = messages.QueueSlice(1, 0, 2, 0, 2, size)
     wire.answers.append([encode(messages.Pulled(number, (part,), (1,), "")), b"x" * 200])
     with pytest.raises(ProtocolError):
         wire.arrive()

@@ -24,7 +24,7 @@ PIECES = st.lists(st.lists(st.binary(min_size=1, max_size=200), max_size=5), max
 
 
 def answer(log: Any, size: int, *places: Place) -> Pulled:
-    return Pulled(1, (QueueSlice(0, 5, 0, 9, size),), (0,), log.run_id, places)
+    return Pulled(1, (QueueSlice(0, 0, 5, 0, 9, size),), (0,), log.run_id, places)
 
 
 @pytest.fixture

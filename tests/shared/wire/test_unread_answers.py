@@ -35,9 +35,9 @@ def test_a_long_answer_takes_room_until_it_is_read_and_a_short_one_takes_none(
 ) -> None:
     server, client = sockets
     unread, size = UnreadAnswers(), MAX_UNREAD_BYTES // 2 + 1
-    unread.send(server, b"peer", bytes(SHORT_ANSWER_BYTES))
+    unread.send(server, (b"peer", bytes(SHORT_ANSWER_BYTES)))
     assert (unread.size_bytes, unread.room()) == (0, MAX_UNREAD_BYTES)
-    unread.send(server, b"peer", bytes(size))
+    unread.send(server, (b"peer", bytes(size)))
     assert (unread.size_bytes, unread.room()) == (size, MAX_UNREAD_BYTES - size)
     for expected in (SHORT_ANSWER_BYTES, size):
         assert client.poll(WAIT_MS) and len(client.recv()) == expected
@@ -49,5 +49,5 @@ def test_a_long_answer_takes_room_until_it_is_read_and_a_short_one_takes_none(
 def test_at_least_a_short_answer_always_has_room(sockets: tuple[Any, Any]) -> None:
     server, _ = sockets
     unread = UnreadAnswers()
-    unread.send(server, b"peer", bytes(MAX_UNREAD_BYTES))
+    unread.send(server, (b"peer", bytes(MAX_UNREAD_BYTES)))
     assert unread.room() == SHORT_ANSWER_BYTES

@@ -94,10 +94,10 @@ class AnyHistory(RuleBasedStateMachine):
     @rule(at_most=st.integers(0, 5), final=st.booleans())
     def read(self, at_most: int, final: bool) -> None:
         for parts in self.requests[-1:]:
-            answer = self.reader.answer(parts, at_most, final)
+            answer, held = self.reader.answer(parts, at_most, final)
             if answer is not None:
                 self.answers.append(answer)
-                self.requests = []
+            self.requests = [] if held is None else [held]
 
     @rule()
     def connection_ends(self) -> None:
@@ -209,7 +209,8 @@ def test_when_enough_is_at_hand_nothing_is_asked_for_until_it_is_taken(
         core.add(queue_id, 0)
     rounds = 0
     while requests := core.outgoing(rounds * REPEAT_MS):
-        core.received(reader.answer(requests[0], 2000, True), rounds * REPEAT_MS)
+        answer, _ = reader.answer(requests[0], 2000, True)
+        core.received(answer, rounds * REPEAT_MS)
         rounds += 1
     assert rounds > 3 and core.cursors[1] > 0, "answers have parts of both queues"
     assert core._at_hand.size_bytes >= AHEAD_BYTES

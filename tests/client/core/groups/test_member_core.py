@@ -179,6 +179,8 @@ class Member:
         limits = Settings(max_messages=5, max_span=5, commit_ms=10, suspend_ms=100)
         self.core = MemberCore(options, limits, {TOPIC: reader})
         self.reader, self.name = reader, name
+        # as the reader holds it
+        self.pull: tuple[bytes, ...] | None = None
         self.hands: list[Handful] = []
 
     def exchange(
@@ -203,9 +205,11 @@ class Member:
         core.turn(now_ms)
         for parts in self.reader.outgoing(now_ms):
             if not lossy():
-                pulled = world.reader.answer(parts, 3, True)
-                if pulled is not None and not lossy():
-                    self.reader.received(pulled, now_ms)
+                self.pull = parts
+        if self.pull is not None:
+            pulled, self.pull = world.reader.answer(self.pull, 3, True)
+            if pulled is not None and not lossy():
+                self.reader.received(pulled, now_ms)
         core.turn(now_ms)
 
     def take(self, now_ms: int) -> Handful | None:
@@ -702,7 +706,7 @@ def test_the_sooner_all_is_taken_the_more_is_asked_for_at_once() -> None:
         asked.append(pull.max_bytes >> 20)
         body = bytes(int(came * pull.max_bytes) - 200)
         raw = encode_record(Record(TOPIC, body, b"", queue_id=0, queue_offset=offset))
-        part = messages.QueueSlice(0, offset + 1, 0, offset + 1, len(raw))
+        part = messages.QueueSlice(0, offset, offset + 1, 0, offset + 1, len(raw))
         told = messages.Pulled(pull.request, (part,), (0,), "")
         reader.received([encode(told), raw], now_ms)
         taken = reader.take_queue()
