@@ -81,6 +81,8 @@ class ConsumerCore:
         self._start = StartAt() if isinstance(start, Mapping) else parse_start(start, now_ms)
         self._queues = None if queues is None else arguments.check_queues(queues)
         self._follow = arguments.check_bool("follow", follow)
+        # what has to be there; one that `start` names may come later to a consumer that follows
+        self._named = (self._queues or set()) | (set() if follow else self._given.keys())
         self._timeout_ms = arguments.check_ms("timeout_ms", timeout_ms)
         self._asked = OpenRequest(self._timeout_ms, hears_losses)
         self._unread: tuple[messages.Pulled, bytes | memoryview] | None = None
@@ -260,7 +262,7 @@ class ConsumerCore:
             return self._go_on(answer)
         found = {queue.queue_id: queue for queue in answer.queues}
         wanted = found.keys() if self._queues is None else self._queues
-        if answer.exists and (missing := sorted(wanted - found.keys())):
+        if answer.exists and (missing := sorted(self._named - found.keys())):
             raise no_such_queue(self.topic, missing[0], 1 + max(found), self.aim.store)
         for queue_id in wanted:
             queue = found.get(queue_id, messages.QueueRange(queue_id, 0, 0, 0))

@@ -46,8 +46,9 @@ class Consumer(ConsumerState):
     An iteration gives each queue's messages in order, and mixes the queues. `start` is "earliest",
     "latest", an offset, a datetime, ISO text or how long ago ("-15m"), or a
     mapping from queue to offset. With `follow` the iteration waits for new messages for ever;
-    without, it ends after the last message that was there when it began. `tags` chooses messages
-    by "TagA || TagB", `sql` by an SQL92 condition on their properties; with a `group` the broker
+    without, it ends after the last message that was there when it began, and raises QueueNotFound
+    where `start` names a queue that the topic has not. `tags` chooses messages by
+    "TagA || TagB", `sql` by an SQL92 condition on their properties; with a `group` the broker
     writes the latter down in config/consumerFilter.json, as RocketMQ does. Raises FilterError for
     either. `timeout_ms` is how long the broker may be silent before BrokerTimeout is raised;
     iterating again then goes on. So it does after QueueUnreadable, which is raised when all other

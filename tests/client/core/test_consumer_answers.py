@@ -56,6 +56,14 @@ def test_of_queues_that_it_named_one_that_is_not_there_is_an_error() -> None:
         talk.core.take()
 
 
+def test_nor_may_a_start_name_one_where_the_consumer_does_not_wait_for_it() -> None:
+    """It was left out, and who had written 9 for 0 read queue 0 from its beginning."""
+    with pytest.raises(QueueNotFound, match="9"):
+        Talk([4, 5], start={0: 1, 9: 2}, follow=False)
+    assert Talk([4, 5], start={1: 2}, follow=False).core.cursors == {0: 0, 1: 2}
+    assert Talk([4, 5], start={9: 2}).core.cursors == {0: 0, 1: 0}, "it may come"
+
+
 def test_a_slice_without_a_byte_moves_on_and_one_that_is_longer_than_the_answer_does_not() -> None:
     talk = Talk([9])
     talk.hear(messages.Pulled(talk.pull.request, (QueueSlice(0, 0, 5, 0, 9, 0),), (0,), ""))
