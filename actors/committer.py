@@ -24,7 +24,7 @@ from penstock.shared.files.mapped_file_queue import MappedFileQueue
 from penstock.shared.layout import PAGE_BYTES, StorePaths
 from penstock.shared.memory.transient_store_pool import TransientStorePool
 from penstock.shared.process.actor import Actor, Stage
-from penstock.shared.process.doorbells import QUIET_TICK_MS, Laziness, queues_awaited
+from penstock.shared.process.doorbells import LAZY_MS, QUIET_TICK_MS, LazyLooks, queues_awaited
 from penstock.shared.process.retry import Retry
 
 # One call copies at most this; the heartbeat comes between.
@@ -39,7 +39,7 @@ class Committer(Actor):
         self._config = stage.config
         self._positions = stage.positions
         self._committed_at_ms = stage.clock.monotonic_ms()
-        self._laziness = Laziness(stage.positions)
+        self._looks = LazyLooks()
         self._retry = Retry(stage.clock)
         # how far the flusher has been woken for clients that wait for the disk
         self._woken_for = 0
@@ -74,7 +74,7 @@ class Committer(Actor):
         self._positions.publish("committed", wrote)
         crash_point("commit.after_cursor")
         self._committed_at_ms = self._stage.clock.monotonic_ms()
-        self._laziness.note(self._committed_at_ms)
+        self._looks.note(self._committed_at_ms)
         if not self._config.sync_flush:
             self._stage.bus.notify("reput")
         self._wake_flusher(self._config.sync_flush)
@@ -121,8 +121,7 @@ class Committer(Actor):
         thorough_ms = self._config.commit_commit_log_thorough_interval_ms
         if queues_awaited(self._positions):
             return thorough_ms
-        lazy_ms, _ = self._laziness.limits(self._stage.clock.monotonic_ms())
-        return max(thorough_ms, lazy_ms)
+        return max(thorough_ms, LAZY_MS)
 
     def _copy(self, pool: TransientStorePool, start: int, stop: int) -> None:
         crash_point("commit.before_copy")
@@ -140,7 +139,7 @@ class Committer(Actor):
     def idle_ms(self) -> int:
         config = self._config
         now_ms = self._stage.clock.monotonic_ms()
-        sleep_ms = self._laziness.idle_ms(now_ms, QUIET_TICK_MS)
+        sleep_ms = self._looks.idle_ms(now_ms, QUIET_TICK_MS)
         if self._positions["wrote"] != self._committed:
             sleep_ms = min(sleep_ms, config.commit_interval_commit_log_ms)
             due_ms = max(self._committed_at_ms + self._thorough_ms(), self._retry.due_ms)

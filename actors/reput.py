@@ -45,7 +45,7 @@ from penstock.shared.loops.forms import ROW, Dispatched, rows_of
 from penstock.shared.memory.queue_table import QueueKey, QueueTable
 from penstock.shared.next_steps import verify
 from penstock.shared.process.actor import Actor, Stage
-from penstock.shared.process.doorbells import QUIET_TICK_MS, TICK_MS, Laziness, pulls_wait
+from penstock.shared.process.doorbells import QUIET_TICK_MS, TICK_MS, LazyLooks, pulls_wait
 from penstock.shared.process.retry import Retry
 from penstock.shared.queue.deleted_topics import load_deleted_topics, move_queues_away
 from penstock.shared.queue.earlier_entries import (
@@ -72,7 +72,7 @@ class Reput(Actor):
         self._positions = stage.positions
         self._bound = "flushed" if stage.config.sync_flush else "committed"
         self._retry = Retry(stage.clock)
-        self._laziness = Laziness(stage.positions)
+        self._looks = LazyLooks()
         self._told_ms = -TICK_MS
         self._levels_ms = parse_delay_levels(stage.config.message_delay_level)
         self._index: IndexFiles | None = None
@@ -144,7 +144,7 @@ class Reput(Actor):
             self._positions.publish("dispatch_error", 0)
         if not moved:
             return 1
-        self._laziness.note(now_ms)
+        self._looks.note(now_ms)
         crash_point("reput.after_record_before_cursor")
         self._dispatched += moved
         self._positions.publish("dispatched", self._dispatched)
@@ -378,7 +378,7 @@ class Reput(Actor):
 
     def idle_ms(self) -> int:
         most_ms = TICK_MS if self._retry.has_failed else QUIET_TICK_MS
-        return self._laziness.idle_ms(self._stage.clock.monotonic_ms(), most_ms)
+        return self._looks.idle_ms(self._stage.clock.monotonic_ms(), most_ms)
 
     def release_deleted(self) -> None:
         self._log.release_deleted(self._stage.clock.monotonic_ms())

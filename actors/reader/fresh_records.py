@@ -12,10 +12,10 @@ start puts it into the log (see LogReader.recent). Nothing here is stored, so a 
 lost nothing: its successor begins where the queues end.
 
 Entries are given by offset, and only where the very offset is here: a queue is never told a gap.
-When more than LAZY_BYTES lie between the queues and the log's end nothing is kept, for then the
-queues are not far behind. Nothing is kept either while a deleted topic's queues are still there:
-records before the deletion are of no queue any more, and an offset of the old topic is not one of
-the new.
+When more than MOST_BYTES lie between the queues and the log's end nothing is kept, for then the
+queues get much at once, and soon. Nothing is kept either while a deleted topic's queues are still
+there: records before the deletion are of no queue any more, and an offset of the old topic is not
+one of the new.
 """
 
 from __future__ import annotations
@@ -34,6 +34,9 @@ from penstock.shared.queue.found_records import FoundRecords
 
 # Entries kept, for all queues; those that are dropped are in the queues in a moment.
 MOST_ENTRIES = 4096
+# Of LAZY_BYTES those hear at once who take the log on to the queues; what comes meanwhile is not to
+# change its way.
+MOST_BYTES = 3 * LAZY_BYTES
 
 
 class FreshRecords:
@@ -63,7 +66,7 @@ class FreshRecords:
         if bound == self._end and self._is_valid():
             return ()
         start, self._end = max(self._end, queued, self._floor), bound
-        if not self._is_valid() or bound - queued > LAZY_BYTES or self._log.damaged:
+        if not self._is_valid() or bound - queued > MOST_BYTES or self._log.damaged:
             self._forget()
             # `wrote`, after the deletions were looked at: what was stored before those lies below
             self._floor = self._positions["wrote"]

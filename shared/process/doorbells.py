@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 # that no bell has told of is a client's question, or done by the clock; nothing follows it.
 TICK_MS, QUIET_TICK_MS, QUIET_AFTER_MS, QUIET_AFTER_WORK_MS = 100, 1000, 1000, 100
 # Between two bells for an actor that nobody waits for. It looks by itself as often, as long as
-# there was something a moment ago.
-LAZY_MS = 5
+# there was something a moment ago. Each of these bells costs committer and reput more than the
+# dozens of messages that it is for.
+LAZY_MS = 20
 # This many bytes are worth a bell of their own: the pool must not fill up meanwhile.
 LAZY_BYTES = 64 << 10
-# The same where no pull has waited for some time either, so that nobody reads what is new. Each of
-# these bells costs committer and reput more than the dozens of messages that it is for.
-LAZIER_MS, LAZIER_BYTES, LATELY_MS = 20, 256 << 10, 1000
+# The same where no pull has waited for some time either, so that nobody reads what is new.
+LAZIER_BYTES, LATELY_MS = 256 << 10, 1000
 # Taken in one go: bells that come as fast as they are taken must not keep an actor from its work.
 _BELLS_AT_ONCE = 10_000
 # where an actor says that pulls wait
@@ -65,23 +65,11 @@ class Ticks:
         return self._quiet_ms - now_ms % self._quiet_ms
 
 
-class Laziness:
-    """How lazy bells are at the moment, and how soon an actor looks by itself that hears of what
-    comes next by a lazy bell at most."""
+class LazyLooks:
+    """How soon an actor looks by itself that hears of what comes next by a lazy bell at most."""
 
-    def __init__(self, positions: Positions) -> None:
-        self._positions = positions
-        self._worked_ms = -3 * LAZIER_MS
-        # a consumer that comes back after a start is as good as one that waits
-        self._waited_ms: int | None = None
-
-    def limits(self, now_ms: int) -> tuple[int, int]:
-        """The time between two bells, and the bytes that are worth one."""
-        positions = self._positions
-        if self._waited_ms is None or positions["waiting_pulls"] or queues_awaited(positions):
-            self._waited_ms = now_ms
-        is_read = now_ms - self._waited_ms < LATELY_MS
-        return (LAZY_MS, LAZY_BYTES) if is_read else (LAZIER_MS, LAZIER_BYTES)
+    def __init__(self) -> None:
+        self._worked_ms = -3 * LAZY_MS
 
     def note(self, now_ms: int) -> None:
         """There was something to do."""
@@ -89,10 +77,8 @@ class Laziness:
 
     def idle_ms(self, now_ms: int, otherwise_ms: int) -> int:
         """How long to sleep."""
-        lazy_ms, _ = self.limits(now_ms)
-        return (
-            min(otherwise_ms, lazy_ms) if now_ms - self._worked_ms < 3 * lazy_ms else otherwise_ms
-        )
+        is_near = now_ms - self._worked_ms < 3 * LAZY_MS
+        return min(otherwise_ms, LAZY_MS) if is_near else otherwise_ms
 
 
 class Bus:
@@ -145,13 +131,13 @@ class Bus:
         if crash_point("bell.repeated", pair):
             self._send(target)
 
-    def notify_lazily(self, target: str, end: int, now_ms: int, limits: tuple[int, int]) -> None:
+    def notify_lazily(self, target: str, end: int, now_ms: int, worth_bytes: int) -> None:
         """Wake an actor that nobody waits for: the log has got to `end`.
 
-        At most once in the first of the `limits`, unless the second has come meanwhile.
+        At most once in LAZY_MS, unless `worth_bytes` have come meanwhile.
         """
-        before_ms, before = self._lazily.get(target, (-limits[0], end))
-        if now_ms - before_ms >= limits[0] or end - before >= limits[1]:
+        before_ms, before = self._lazily.get(target, (-LAZY_MS, end))
+        if now_ms - before_ms >= LAZY_MS or end - before >= worth_bytes:
             self._lazily[target] = now_ms, end
             self.notify(target)
 
@@ -206,7 +192,8 @@ class LogBells:
 
     def __init__(self, bus: Bus, positions: Positions, clock: Clock) -> None:
         self._bus, self._positions, self._clock = bus, positions, clock
-        self._laziness = Laziness(positions)
+        # a consumer that comes back after a start is as good as one that waits
+        self._waited_ms: int | None = None
         self._end = 0
         # as much came as at full rate: the next is not far
         self.is_flood = False
@@ -223,9 +210,12 @@ class LogBells:
         """Wake who takes the log on to the queues; lazily, where nobody waits for these."""
         self.is_flood, self._end = end - self._end >= LAZY_BYTES, end
         now_ms = self._clock.monotonic_ms()
-        # asked first, for it takes down who waits: they may have gone by the next message
-        limits = self._laziness.limits(now_ms)
-        if at_once or queues_awaited(self._positions):
+        is_awaited = queues_awaited(self._positions)
+        if self._waited_ms is None or is_awaited or self._positions["waiting_pulls"]:
+            self._waited_ms = now_ms
+        if at_once or is_awaited:
             self._bus.notify(target)
         else:
-            self._bus.notify_lazily(target, end, now_ms, limits)
+            is_read = now_ms - self._waited_ms < LATELY_MS
+            worth_bytes = LAZY_BYTES if is_read else LAZIER_BYTES
+            self._bus.notify_lazily(target, end, now_ms, worth_bytes)

@@ -12,7 +12,7 @@ import pytest
 from penstock.actors import committer as committer_module
 from penstock.actors.committer import Committer
 from penstock.shared.memory.transient_store_pool import TransientStorePool
-from penstock.shared.process.doorbells import LATELY_MS, LAZIER_MS, LAZY_MS, QUIET_TICK_MS
+from penstock.shared.process.doorbells import LAZY_MS, QUIET_TICK_MS
 from penstock.shared.process.retry import RETRY_MS
 
 PAGE = 4096
@@ -66,25 +66,6 @@ def test_where_nobody_waits_for_the_queues_some_messages_go_together(
     assert committer.work() == 0
     broker.positions.initialise("filtered_pulls", 1)
     assert committer.work() == 1
-
-
-def test_where_no_pull_has_waited_for_long_either_more_go_together(
-    pipeline: Callable[..., Any],
-) -> None:
-    broker = pipeline()
-    committer = broker.start(Committer)
-    for wait_ms in (LAZY_MS, LATELY_MS):
-        broker.clock.advance(wait_ms)
-        broker.append()
-        assert committer.work() == 1, "it comes alone"
-    broker.clock.advance(LAZIER_MS - 1)
-    broker.append()
-    assert committer.work() == 0 and committer.idle_ms() == 1
-    broker.clock.advance(1)
-    assert committer.work() == 1
-    assert committer.idle_ms() == LAZIER_MS, "the next bell may be left out"
-    broker.positions.initialise("waiting_pulls", 1)
-    assert committer.idle_ms() == LAZY_MS
 
 
 def test_four_pages_are_committed_and_less_waits_as_long_as_is_set(

@@ -21,6 +21,7 @@ from penstock.shared.messaging.system_topics import (
     OFFSETS_TOPIC,
     STAGING_TOPIC,
 )
+from penstock.shared.process.doorbells import LAZY_MS
 from penstock.shared.queue.deleted_topics import NONE as NO_TOPICS
 from penstock.shared.queue.deleted_topics import save_deleted_topics
 from penstock.shared.store.saved_offsets import SavedOffsets, save_offsets
@@ -63,7 +64,7 @@ class Bench:
         if not self._others:
             self._others = [self.broker.start(each) for each in (Committer, Flusher, Reput)]
         for _ in range(4):
-            self.broker.clock.advance(10)
+            self.broker.clock.advance(LAZY_MS)
             for each in (*self._others, self.coordinator):
                 while each.work():
                     continue
@@ -355,7 +356,7 @@ def test_a_log_that_was_cut_takes_back_what_its_blocks_had_done(bench: Bench) ->
     bench.broker.crash(bench.coordinator)  # what comes next takes the place of what was cut
     bench.move(q0=(5, 8))
     for _ in range(4):
-        bench.broker.clock.advance(10)
+        bench.broker.clock.advance(LAZY_MS)
         [each.work() for each in bench._others]
     bench.begin()
     bench.follow()

@@ -14,6 +14,7 @@ from penstock.actors.reader import Reader
 from penstock.actors.reader.held_pulls import MAX_WAIT_MS
 from penstock.actors.reput import Reput
 from penstock.client.core.message import split_records
+from penstock.shared.process.doorbells import LAZY_MS
 from penstock.shared.queue.found_records import LEAST_DIRECT_BYTES
 from penstock.shared.wire.messages import Pull, Pulled, decode_consume_answer, encode
 
@@ -37,7 +38,7 @@ class Consumer:
 
     def catch_up(self) -> None:
         """The queues get what is in the log."""
-        self.broker.clock.advance(10)  # their bells are lazy
+        self.broker.clock.advance(LAZY_MS)  # their bells are lazy
         self._work(*self._others)
         assert self.broker.positions["queued"] == self.broker.positions["wrote"]
 

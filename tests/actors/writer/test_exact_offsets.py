@@ -21,6 +21,7 @@ from penstock.shared.formats.properties import encode_properties
 from penstock.shared.formats.record import Record, encode_record, pack_host
 from penstock.shared.messaging.offsets_record import ANY, NONE, begin_of, move_of
 from penstock.shared.messaging.system_topics import OFFSETS_TOPIC
+from penstock.shared.process.doorbells import LAZY_MS
 from penstock.shared.process.retry import RETRY_MS
 from penstock.shared.store.saved_offsets import SavedOffsets, save_offsets
 from penstock.shared.wire.messages import (
@@ -226,7 +227,7 @@ def test_a_new_writer_finds_the_values_by_queue_log_and_what_was_saved(bench: Be
             assert broker.positions["unsaved_offsets"] == 0
         if number == 25:  # what comes from here on has no entry in the queue
             for _ in range(20):
-                broker.clock.advance(10)
+                broker.clock.advance(LAZY_MS)
                 [each.work() for each in others]
             assert broker.positions["dispatched"] == broker.positions["wrote"]
         if number in (5, 12, 30, 39):
@@ -258,7 +259,7 @@ def test_a_new_writer_reads_many_blocks_in_a_step_but_not_all(bench: Bench) -> N
         answer = bench.send_when_read(one(f"k{number}-", number - 1, number, outputs=0))
         assert isinstance(answer, Appended)
     while broker.positions["dispatched"] < broker.positions["wrote"]:
-        broker.clock.advance(10)
+        broker.clock.advance(LAZY_MS)
         [each.work() for each in others]
     broker.crash(bench.writer)
     exact, steps = broker.start(Writer)._exact, 0
@@ -398,7 +399,7 @@ def test_outputs_are_the_function_of_the_inputs_whoever_believes_what(
             model.work(member, count, number)
     assert model.outputs == list(range(len(model.outputs)))
     committer = bench.broker.start(Committer)
-    bench.broker.clock.advance(10)
+    bench.broker.clock.advance(LAZY_MS)
     committer.work()
     log = bench.broker.log(0, bench.broker.positions["wrote"])
     assert log.count(b"UNIQ_KEY\x01block") == len(model.outputs) + 2 * len(model.stored)

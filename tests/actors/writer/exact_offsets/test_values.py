@@ -27,6 +27,7 @@ from penstock.shared.messaging.offsets_record import (
     move_of,
 )
 from penstock.shared.messaging.system_topics import OFFSETS_TOPIC
+from penstock.shared.process.doorbells import LAZY_MS
 from penstock.shared.process.retry import RETRY_MS
 from penstock.shared.store.saved_offsets import SavedOffsets, load_offsets, save_offsets
 
@@ -115,7 +116,7 @@ def test_a_new_writer_finds_what_the_log_says_and_counts_it(
     if is_queued:
         others = [log.broker.start(each) for each in (Committer, Flusher, Reput)]
         while log.broker.positions["dispatched"] < log.broker.positions["wrote"]:
-            log.broker.clock.advance(10)
+            log.broker.clock.advance(LAZY_MS)
             [each.work() for each in others]
     exact = log.found()
     for group, topics in after:
