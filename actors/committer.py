@@ -27,6 +27,8 @@ from penstock.shared.process.actor import Actor, Stage
 from penstock.shared.process.doorbells import LAZY_MS, QUIET_TICK_MS, LazyLooks, queues_awaited
 from penstock.shared.process.retry import Retry
 
+# What less than a few pages waits at most that is to go on to the disk before anybody sees it.
+UNFLUSHED_MS = 5
 # One call copies at most this; the heartbeat comes between.
 _COPY_BYTES = 8 << 20
 
@@ -121,7 +123,8 @@ class Committer(Actor):
         thorough_ms = self._config.commit_commit_log_thorough_interval_ms
         if queues_awaited(self._positions):
             return thorough_ms
-        return max(thorough_ms, LAZY_MS)
+        # consumers see what is on disk, where flushing is sync, and wait for what nobody else does
+        return max(thorough_ms, UNFLUSHED_MS if self._config.sync_flush else LAZY_MS)
 
     def _copy(self, pool: TransientStorePool, start: int, stop: int) -> None:
         crash_point("commit.before_copy")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from penstock.actors import committer as committer_module
-from penstock.actors.committer import Committer
+from penstock.actors.committer import UNFLUSHED_MS, Committer
 from penstock.shared.memory.transient_store_pool import TransientStorePool
 from penstock.shared.process.doorbells import LAZY_MS, QUIET_TICK_MS
 from penstock.shared.process.retry import RETRY_MS
@@ -47,17 +47,19 @@ def test_a_message_that_comes_alone_is_committed_at_once(pipeline: Callable[...,
     assert committer.idle_ms() == QUIET_TICK_MS, "it sleeps until a bell"
 
 
+@pytest.mark.parametrize(("flushing", "wait_ms"), [("async", LAZY_MS), ("sync", UNFLUSHED_MS)])
 def test_where_nobody_waits_for_the_queues_some_messages_go_together(
-    pipeline: Callable[..., Any],
+    pipeline: Callable[..., Any], flushing: str, wait_ms: int
 ) -> None:
-    broker = pipeline()
+    """Fewer where consumers see what is on disk: they wait for it."""
+    broker = pipeline(flush_disk_type=flushing)
     committer = broker.start(Committer)
-    broker.clock.advance(LAZY_MS)
+    broker.clock.advance(wait_ms)
     broker.append()
     assert committer.work() == 1, "it comes alone"
-    for _ in range(LAZY_MS):
+    for _ in range(wait_ms):
         broker.append()
-        assert committer.work() == 0 and 1 <= committer.idle_ms() <= LAZY_MS
+        assert committer.work() == 0 and 1 <= committer.idle_ms() <= wait_ms
         broker.clock.advance(1)
     assert committer.work() == 1
     assert broker.positions["committed"] == broker.positions["wrote"]

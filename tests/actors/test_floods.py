@@ -68,6 +68,7 @@ def test_who_sends_a_message_without_an_end_is_closed(
     while writer is not None and not actor._ready:  # it hears nobody before that
         writer.work()
         actor.work()
+        broker.clock.advance(1)  # it says who it is again, if the writer was not there yet
     closed: list[bool] = []
     evil = threading.Thread(target=_flood, args=(getattr(broker.run.endpoints, endpoint), closed))
     evil.start()
