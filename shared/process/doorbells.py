@@ -211,7 +211,7 @@ class LogBells:
         self.is_flood, self._end = end - self._end >= LAZY_BYTES, end
         now_ms = self._clock.monotonic_ms()
         is_awaited = queues_awaited(self._positions)
-        if self._waited_ms is None or is_awaited or self._positions["waiting_pulls"]:
+        if self._waited_ms is None or self._positions["waiting_pulls"]:
             self._waited_ms = now_ms
         if at_once or is_awaited:
             self._bus.notify(target)

@@ -65,11 +65,11 @@ class OpenRequest:
         """
         if isinstance(answer, Pulled):
             if any([cursors.get(part.queue_id) != part.offset for part in answer.slices]):
-                if not self.goes_on:
-                    what = "an answer begins where nobody asked"
-                    raise ProtocolError(what, dict(cursors), str(answer)[:500])
                 self.close()
-                return False
+                if self.goes_on:
+                    return False
+                what = "an answer begins where nobody asked"
+                raise ProtocolError(what, dict(cursors), str(answer)[:500])
             if answer.credit > 0:
                 self.goes_on = True
                 self.repeats.begin(now_ms)

@@ -28,7 +28,6 @@ from penstock.shared.layout import StorePaths, segment_name
 from penstock.shared.log.archived import Archived, save_archived
 from penstock.shared.memory.queue_table import QueueKey, QueueTable
 from penstock.shared.process.disk_full import used_percent
-from penstock.shared.process.doorbells import LAZY_MS
 from penstock.shared.store import deletions
 from penstock.shared.store.deletions import Deletion, Reason, load_deletions
 from penstock.shared.store.retention_clock import TRUST_CLOCK, held_ms
@@ -110,7 +109,7 @@ class Store:
         for _ in range(rounds):
             for _ in range(200):
                 self.work(cleaner)
-                self.broker.clock.advance(LAZY_MS)
+                self.broker.clock.advance(10)
 
     def segments(self) -> list[int]:
         return sorted(int(path.name) for path in self.broker.paths.commit_log.iterdir())

@@ -103,6 +103,23 @@ def test_a_message_is_read_from_the_pool_before_it_is_committed(
     assert consumer.take() == 1 and consumer.got[-1] == (1, 2, 78)
 
 
+def test_what_comes_while_a_bell_for_much_is_on_its_way_is_read_from_the_logs_end_too(
+    pipeline: Callable[..., Any], work: Callable[..., None]
+) -> None:
+    broker = pipeline(**ASYNC, mapped_file_size_commit_log_bytes=1 << 20)
+    committer, reput, reader = (broker.start(each) for each in (Committer, Reput, Reader))
+    _known(broker, committer, reput, work=work)
+    consumer = Consumer(broker, reader)
+    consumer.ask()
+    assert consumer.take() == 3
+    count = 5 * LAZY_BYTES // 2 // 10_000
+    for _ in range(count):
+        consumer.ask()
+        broker.append(queue_id=1, size=10_000)
+        assert consumer.take() == 1
+    assert broker.positions["wrote"] - broker.positions["queued"] > 2 * LAZY_BYTES
+
+
 def test_one_answer_has_the_newest_messages_of_all_its_queues(
     pipeline: Callable[..., Any], work: Callable[..., None]
 ) -> None:

@@ -16,7 +16,7 @@ from penstock.shared.formats.record_layout import AT_MAGIC
 from penstock.shared.layout import CQ_ENTRY_BYTES, segment_name
 from penstock.shared.memory.queue_table import QueueTable
 from penstock.shared.messaging.delayed import Delay
-from penstock.shared.process.doorbells import LAZY_MS, QUIET_TICK_MS
+from penstock.shared.process.doorbells import QUIET_TICK_MS
 
 pytestmark = pytest.mark.takes(3)
 
@@ -181,7 +181,7 @@ def test_what_was_to_wait_longer_than_its_level_says_now_waits_that_long_from_no
     it.until(lambda: it.actor._keeping.has_begun, "it has begun", ms=0)
     seen_ms = it.now_ms - began_ms
     while len(it.bodies()) < 4:
-        it.broker.clock.advance(LAZY_MS)
+        it.broker.clock.advance(10)
         _settle(it)
     assert it.bodies() == keys
     times = [each.store_timestamp_ms - began_ms for each in it.queue()]

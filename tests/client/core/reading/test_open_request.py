@@ -57,8 +57,10 @@ def test_a_first_answer_that_begins_elsewhere_is_no_answer_of_a_broker(
     slices: tuple[int, int, int],
 ) -> None:
     for credit in (0, 5):
+        request = asked()
         with pytest.raises(ProtocolError, match="begins where nobody asked"):
-            asked().take(pulled(credit, slices), {0: 0}, 10)
+            request.take(pulled(credit, slices), {0: 0}, 10)
+        assert not request.is_open, "the next one is asked for at once"
 
 
 def test_only_a_pull_without_an_answer_is_sent_again_as_it_was_and_to_the_same_run() -> None:
