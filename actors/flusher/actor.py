@@ -38,6 +38,10 @@ from penstock.shared.store.watermark import WATERMARK_MS, WatermarkKeeper, load_
 
 # Queues synced, and time spent, between two looks at the log: producers wait for the log.
 QUEUES_AT_ONCE, QUEUES_MS = 8, 10
+# A thorough round of 100,000 queues takes seconds. The next one waits nine times as long, so that
+# it is no more than a tenth of what the flusher does; but no longer than RocketMQ's interval, for
+# what a round has not covered is dispatched again by a start after a power failure.
+REST_ROUNDS, MOST_REST_MS = 9, 60_000
 _WRITE_AGAIN_BYTES = 8 << 20
 
 
@@ -50,7 +54,9 @@ class Flusher(Actor):
         self._positions = stage.positions
         now_ms = stage.clock.monotonic_ms()
         self._flushed_at_ms = self._thorough_at_ms = now_ms
-        self._queues_at_ms = self._queues_thorough_at_ms = now_ms
+        self._queues_at_ms = now_ms
+        self._queues_thorough_ms = now_ms + stage.config.flush_consume_queue_thorough_interval_ms
+        self._thorough_began_ms: int | None = None  # of the round under way
         self._round: Generator[None, None, bool] | None = None
         self._marked_at_ms = now_ms
         self._in_doubt = True
@@ -212,11 +218,9 @@ class Flusher(Actor):
                     self._write_checkpoint()
                 return 0
             self._queues_at_ms = now_ms
-            thorough_ms = config.flush_consume_queue_thorough_interval_ms
-            thorough = now_ms - self._queues_thorough_at_ms >= thorough_ms
-            if thorough:
-                self._queues_thorough_at_ms = now_ms
-            self._begin_round(0 if thorough else config.flush_consume_queue_least_pages)
+            is_thorough = now_ms >= self._queues_thorough_ms
+            self._thorough_began_ms = now_ms if is_thorough else None
+            self._begin_round(0 if is_thorough else config.flush_consume_queue_least_pages)
         until_ms = self._stage.clock.monotonic_ms() + QUEUES_MS
         for _ in range(QUEUES_AT_ONCE):
             if not self._go_on() or self._stage.clock.monotonic_ms() > until_ms:
@@ -246,12 +250,22 @@ class Flusher(Actor):
             return True
         except StopIteration as end:
             self._round = None
+            self._rest()
             self._refuse_lost_names()
             if end.value:
                 self._checkpoint.queues_are_synced()
             self._write_checkpoint()
             self._retry.succeeded()
             return False
+
+    def _rest(self) -> None:
+        """Say when the next thorough round is due, by how long the one took that has ended."""
+        began_ms, self._thorough_began_ms = self._thorough_began_ms, None
+        if began_ms is not None:
+            now_ms = self._stage.clock.monotonic_ms()
+            rest_ms = min(REST_ROUNDS * (now_ms - began_ms), MOST_REST_MS)
+            interval_ms = self._config.flush_consume_queue_thorough_interval_ms
+            self._queues_thorough_ms = max(began_ms + interval_ms, now_ms + rest_ms)
 
     def _refuse_lost_names(self) -> None:
         """Raises FlushFailed where the reput was told of a failed sync, which is told only once."""

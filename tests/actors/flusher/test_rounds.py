@@ -1,0 +1,43 @@
+"""The flusher's rounds of queues: how often all of them are brought to the disk."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from penstock.actors.committer import Committer
+from penstock.actors.flusher import Flusher
+from penstock.actors.flusher.actor import QUEUES_AT_ONCE
+from penstock.actors.reput import Reput
+from penstock.shared.formats.checkpoint import decode_checkpoint
+
+
+@pytest.mark.parametrize(
+    ("took_ms", "rest_ms"), [(100, 4_900), (3_000, 27_000), (20_000, 60_000), (90_000, 60_000)]
+)
+def test_after_a_long_round_the_next_waits_nine_times_as_long_and_at_most_60_s(
+    pipeline: Callable[..., Any], work: Callable[..., None], took_ms: int, rest_ms: int
+) -> None:
+    broker = pipeline(transient_store_pool_enable=False)
+    committer, reput, flusher = (broker.start(kind) for kind in (Committer, Reput, Flusher))
+    for queue_id in range(3 * QUEUES_AT_ONCE):
+        broker.append(queue_id=queue_id)
+    work(committer, flusher, reput)
+    broker.clock.advance(5_000)
+    flusher.work()
+    broker.clock.advance(took_ms)
+    work(flusher)
+    covered = broker.positions["dispatched_record"]
+    assert decode_checkpoint(broker.paths.checkpoint.read_bytes()).confirm_offset == covered
+    broker.append()
+    work(committer, flusher, reput)
+    # rounds of what has grown by pages go on meanwhile, one a second
+    broker.clock.advance(rest_ms - 1_000)
+    work(flusher)
+    assert decode_checkpoint(broker.paths.checkpoint.read_bytes()).confirm_offset == covered
+    broker.clock.advance(1_000)
+    work(flusher)
+    found = decode_checkpoint(broker.paths.checkpoint.read_bytes())
+    assert found.confirm_offset == broker.positions["dispatched_record"] > covered
