@@ -57,6 +57,11 @@ class Both(NamedTuple):
         """CPU seconds of the broker for a million messages."""
         return self.pair(lambda row: row.cpu_s_per_million["broker"])
 
+    @property
+    def client_cpu(self) -> Pair:
+        """CPU seconds of the client for a million messages."""
+        return self.pair(lambda row: row.cpu_s_per_million["client"])
+
     def cells(self) -> list[str]:
         load = [self.way, str(self.size or "–"), self.ack]
         if self.why:

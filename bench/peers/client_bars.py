@@ -35,7 +35,12 @@ def _ratio(
         pair = both.pair(attrgetter(field))
         digits = 0 if unit == "/s" else 2
         shown = (f"{each:,.{digits}f}{unit}" for each in pair)
-        return Measured(pair.ratio, "Penstock {}; RocketMQ {}".format(*shown))
+        how = "Penstock {}; RocketMQ {}".format(*shown)
+        if unit == "/s":
+            how += "; the client's CPU us {:.1f} and {:.1f}, the broker's {:.1f} and {:.1f}".format(
+                *both.client_cpu, *both.cpu
+            )
+        return Measured(pair.ratio, how)
 
     return measure
 

@@ -31,7 +31,7 @@ def row(broker: str, rate: float = 0.0, cpu: float = 0.0, **more: Any) -> Row:
     usual: dict[str, Any] = {"name": "64 in flight", "ack": WRITTEN, "size": 100}
     usual |= {"messages_per_s": rate, "p50_ms": 1.0, "p99_ms": 2.0} | more
     usual["name"] = f"{broker}, {usual['name']}"
-    return Row(**usual, cpu_s_per_million={"broker": cpu})
+    return Row(**usual, cpu_s_per_million={"broker": cpu, "client": 6.0})
 
 
 def compared(rows: list[Row]) -> Comparison:
@@ -73,6 +73,8 @@ def test_every_bar_finds_its_rows_in_a_whole_run() -> None:
     expected = {key: 1.0 if " ms" in bar.measure(found).how else 2.0 for key, bar in BARS.items()}
     assert values == {**expected, "client-cpu": pytest.approx(0.4)}
     assert sum(value == 1.0 for value in values.values()) == 4, "two percentiles, twice"
+    rate = BARS["client-64-in-flight-written-100"].measure(found)
+    assert rate.how.endswith("; the client's CPU us 6.0 and 6.0, the broker's 4.0 and 10.0")
     missed = [key for key, bar in BARS.items() if verdict(bar, bar.measure(found)) != "reached"]
     assert len(missed) == 2 and all(DURABLE in key for key in missed)
 
