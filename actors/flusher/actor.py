@@ -4,7 +4,7 @@ Owns:     `flushed`, `flush_error`; the checkpoint file; the watermark.
 Reads:    `committed`, `flush_wanted`, `wrote_timestamp`, `dispatched`, `name_error`, `read_only`;
           `deleted_queues`; all files of the store.
 Hears:    the committer's doorbell.
-Notifies: the writer, the reader and the reput.
+Notifies: the writer, the reader, the gateway and the reput.
 On crash: the next one goes on at `flushed`; syncing again what is synced is harmless.
 
 The first error of a flush stops the store: the kernel reports it once and may drop the pages, so a

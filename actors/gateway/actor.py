@@ -1,9 +1,11 @@
 """The gateway: RocketMQ's own protocol, for its unmodified clients. A name server and a broker.
 
-Owns:     nothing but connections: `closed_clients`, `client_count`, `client_pulls`.
-Reads:    config/topics.json, `topic_changes`; the queue table, consume queues, log; `queued`.
+Owns:     nothing but connections: `closed_clients`, `client_count`, `client_pulls`,
+          `client_filtered_pulls`.
+Reads:    config/topics.json, `topic_changes`; the queue table, consume queues, log, pool;
+          `queued`, `wrote`, `flushed`.
 Hears:    clients, at its TCP endpoints; answers of the writer, the coordinator and transactions,
-          whose client it is; the reput's doorbell.
+          whose client it is; the doorbells of reput, writer and flusher.
 Notifies: nobody.
 On crash: clients connect again by themselves, and send again what has no answer.
 
@@ -42,7 +44,8 @@ from penstock.remoting.codes import Request
 from penstock.shared.files.certificates import server_tls
 from penstock.shared.memory.run_directory import ask_to_clean
 from penstock.shared.process.actor import Actor, Stage
-from penstock.shared.process.doorbells import QUIET_TICK_MS, TICK_MS
+from penstock.shared.process.doorbells import AHEAD_BYTES, QUIET_TICK_MS, TICK_MS
+from penstock.shared.queue.fresh_records import FreshRecords
 from penstock.shared.queue.reader import QueueReader
 
 
@@ -65,8 +68,9 @@ class Gateway(Actor):
         # what producers have an answer for lies below this
         acknowledged = "flushed" if stage.config.sync_flush else "wrote"
         self._group_settings, self._group_counts = GroupSettings(stage.config), GroupCounts()
+        fresh = FreshRecords(stage.config, stage.positions, self._queues.log, AHEAD_BYTES)
         self._pulls = Pulls(
-            self._queues, self._topics, self._group_settings, stage.positions, acknowledged,
+            self._queues, fresh, self._topics, self._group_settings, stage.positions, acknowledged,
             serving, self._answer, stage.clock.monotonic_ms, self._group_counts,
         )  # fmt: skip
         self._queries = Queries(stage, self._queues, self._answer)
@@ -95,6 +99,7 @@ class Gateway(Actor):
             group_settings=self._group_settings,
             producers=self._producers,
             queues=self._queues,
+            fresh=fresh,
             pulls=self._pulls,
             early=self._early,
             requests=self._requests,
@@ -238,10 +243,11 @@ class Gateway(Actor):
         done += found
         self._connections.flush(now_ms)
         self._connections.check(now_ms)
-        # the reput's doorbell says something to pulls that wait, and to nobody else
+        # doorbells say something to pulls that wait, and to nobody else
         self._stage.listen(self._stage.bus.bells, not self._pulls.is_empty)
-        self._keep("client_pulls", self._pulls.awaited(now_ms))
-        # of what came just before a pull was counted the reput has notified nobody
+        self._keep("client_pulls", self._pulls.waiting)
+        self._keep("client_filtered_pulls", self._pulls.filtered(now_ms))
+        # of what came just before a pull was counted nobody was notified
         if self._pulls.has_grown:
             self._more, done = True, done + 1
         return done

@@ -4,6 +4,9 @@
 
 A pull is for one queue. Where it may wait, and stands at its end, it is held; what comes and
 does not match its filter is passed over once. What a held one commits was committed when it came.
+
+One without a filter is answered with what the log has and the queue does not have yet. So a client
+may ask for an offset that the queue will only come to, and waits there like one at the end.
 """
 
 from __future__ import annotations
@@ -25,8 +28,9 @@ from penstock.remoting.codes import Response
 from penstock.remoting.fields import PULL_WAITS, PullAnswer, PullFields
 from penstock.shared.errors import BrokerBusy
 from penstock.shared.filters.message_filter import Filter
+from penstock.shared.log.found_records import FoundRecords, piece_of
 from penstock.shared.memory.positions import Positions
-from penstock.shared.queue.found_records import FoundRecords, piece_of
+from penstock.shared.queue.fresh_records import FreshRecords
 from penstock.shared.queue.matching import read_matching
 from penstock.shared.queue.reader import MAX_PULL_BYTES, QueueDeleted, QueueReader, unreadable
 
@@ -40,7 +44,7 @@ MOST_WAIT_MS = 60_000
 MOST_OF_A_CLIENT = 10_000
 # How long an offset past the end waits for queues that may only be late.
 CATCH_UP_MS = 1000
-# A client that has pulled is about to pull again, and counts as one that waits until then.
+# A client that has pulled with a filter is about to pull again, and counts as one that waits.
 LATELY_MS = 1000
 # What a turn may take for all filters that look at properties; each has a share however many there
 # are, and its client is told how far it is.
@@ -64,6 +68,7 @@ class Pulls:
     def __init__(
         self,
         queues: QueueReader,
+        fresh: FreshRecords,
         topics: TopicTable,
         groups: GroupSettings,
         positions: Positions,
@@ -76,7 +81,8 @@ class Pulls:
         """`acknowledged` is the position up to which producers have answers; `clock_ms` is
         monotonic, and goes on in the middle of a turn."""
         self._clock_ms, self._counts = clock_ms, counts
-        self._queues, self._topics, self._positions = queues, topics, positions
+        self._queues, self._fresh = queues, fresh
+        self._topics, self._positions = topics, positions
         self._groups = groups
         self._acknowledged, self._serving, self._answer = acknowledged, serving, answer
         # messages, and pulls that found some or none, by this process; and the longest look into
@@ -85,17 +91,26 @@ class Pulls:
         # (topic, queue) -> those that wait for it
         self._held: dict[tuple[str, int], list[_Pull]] = {}
         self._held_of = Counter[Connection]()
+        # how many are held, and how many of these have a filter
+        self._held_count = self._filtered_count = 0
         self._queued = -1
         self._due_ms = 0
-        self._pulled_ms = -LATELY_MS
+        # when the last one came that has a filter
+        self._filtered_ms = -LATELY_MS
         # of topics and groups, at the last look
         self._version = (-1, -1)
         # what is left of this turn for filters
         self._turn_ms, self._left_ms = 0, FILTERS_MS
 
-    def awaited(self, now_ms: int) -> int:
-        """How many queues are waited for; 1 for a client that has pulled a moment ago."""
-        return len(self._held) or int(now_ms - self._pulled_ms < LATELY_MS)
+    @property
+    def waiting(self) -> int:
+        """How many wait for any message."""
+        return self._held_count - self._filtered_count
+
+    def filtered(self, now_ms: int) -> int:
+        """How many wait for messages of their filters, which are looked for in queues; 1 for a
+        client that has pulled a moment ago."""
+        return self._filtered_count or int(now_ms - self._filtered_ms < LATELY_MS)
 
     @property
     def is_empty(self) -> bool:
@@ -104,12 +119,15 @@ class Pulls:
 
     @property
     def has_grown(self) -> bool:
-        """Whether queues have grown since those that are held were looked at."""
-        return bool(self._held) and self._positions["queued"] != self._queued
+        """Whether queues or the log have grown since those that are held were looked at."""
+        return bool(self._held) and (
+            self._positions["queued"] != self._queued or self._fresh.is_behind
+        )
 
     def take(self, call: Call, fields: PullFields, chosen: Filter | None) -> None:
         """Answer a pull, or hold it. Raises PenstockError."""
-        self._pulled_ms = call.now_ms
+        if chosen is not None:
+            self._filtered_ms = call.now_ms
         wait_ms = fields.suspend_timeout_millis if fields.sys_flag & PULL_WAITS else 0
         until_ms = call.now_ms + max(0, min(wait_ms, MOST_WAIT_MS))
         pull = _Pull(call, fields, chosen, until_ms, self._positions[self._acknowledged])
@@ -121,9 +139,11 @@ class Pulls:
         have changed, or time is over. Those whose connections have ended are found by it too: to
         look for one's when it ends would take the square of all, where all end at once."""
         queued = self._positions["queued"]
+        news = self._fresh.look(queued) if self._held else ()
         version = self._topics.version, self._groups.version
         has_changed = version != self._version
-        if queued == self._queued and now_ms < self._due_ms and not has_changed:
+        has_grown = queued != self._queued or bool(news)
+        if not has_grown and now_ms < self._due_ms and not has_changed:
             return 0
         is_due, self._queued, self._version = now_ms >= self._due_ms, queued, version
         if is_due:
@@ -132,12 +152,15 @@ class Pulls:
         for (topic, queue_id), held in list(self._held.items()):
             slot = self._queues.queues(topic).get(queue_id)
             end = self._queues.range(slot)[1] if slot is not None else 0
+            # what clients have of the newest messages the queue is still to get
+            last = max(end, self._fresh.end(topic, queue_id))
             rest = []
             for pull in held:
                 if not pull.call.connection.is_open:
                     continue
-                is_at_end = pull.fields.queue_offset == end
-                if is_at_end and now_ms < pull.until_ms and not has_changed:
+                is_at_end = end <= pull.fields.queue_offset <= last
+                has_news = has_changed or topic in news
+                if is_at_end and not has_news and now_ms < pull.until_ms:
                     rest.append(pull)
                 elif again := self._serving.do(pull.call, partial(self._try, pull, now_ms)):
                     rest.append(again)
@@ -165,12 +188,17 @@ class Pulls:
             what = "as many pulls of this client as may are waiting"
             raise BrokerBusy(what, MOST_OF_A_CLIENT, "run more clients")
         self._held_of[connection] += 1
+        self._held_count += 1
+        self._filtered_count += pull.filter is not None
         key = pull.fields.topic, pull.fields.queue_id
         self._held.setdefault(key, []).append(pull)
 
     def _count_off(self, held: list[_Pull], rest: list[_Pull]) -> None:
         """Those that are held no more."""
         if len(rest) < len(held):
+            self._held_count -= len(held) - len(rest)
+            self._filtered_count -= sum(pull.filter is not None for pull in held)
+            self._filtered_count += sum(pull.filter is not None for pull in rest)
             self._held_of.subtract(pull.call.connection for pull in held)
             self._held_of.update(pull.call.connection for pull in rest)
             for connection in {pull.call.connection for pull in held}:
@@ -206,6 +234,12 @@ class Pulls:
         slot = queues.queues(fields.topic).get(fields.queue_id)
         offset = fields.queue_offset
         low, high = queues.range(slot) if slot is not None else (0, 0)
+        if slot is not None and offset >= high and pull.filter is None:
+            newest = self._fresh.read(fields.topic, fields.queue_id, offset, *_limits(fields))
+            if newest is not None:
+                records, after, end = newest
+                return self._success(pull, records, PullAnswer(after, low, end), now_ms)
+            high = max(high, self._fresh.end(fields.topic, fields.queue_id))
         if slot is None or offset == high:
             if offset == high and not is_last:
                 return pull
@@ -213,9 +247,13 @@ class Pulls:
             if offset == high:
                 return Response.PULL_NOT_FOUND, words, PullAnswer(offset, low, high), b""
         if offset > high:
-            late = queues.queued < pull.position and now_ms - pull.call.now_ms < CATCH_UP_MS
-            if late:
-                return pull
+            # A client may have been told of messages that the queue does not have yet. To be moved
+            # back would cost it seconds, and give it these again.
+            if queues.queued < pull.position:
+                if not is_last or now_ms - pull.call.now_ms < CATCH_UP_MS:
+                    return pull
+                words = "OFFSET_OVERFLOW_ONE"
+                return Response.PULL_NOT_FOUND, words, PullAnswer(offset, low, high), b""
             words = "OFFSET_OVERFLOW_BADLY"
             return Response.PULL_OFFSET_MOVED, words, PullAnswer(high, low, high), b""
         if slot is None or offset < low:
@@ -229,24 +267,25 @@ class Pulls:
             whole = queues.whole_from(slot, offset)
             return Response.PULL_RETRY_IMMEDIATELY, words, PullAnswer(whole, low, high), b""
         if found.size:
-            answer, body = PullAnswer(after, low, high), bytes(piece_of([found]))
-            count = after - offset if pull.filter is None else _count(body)
-            self.given += count
-            self._counts.got(fields.topic, fields.consumer_group, count, len(body), now_ms)
-            return Response.SUCCESS, "FOUND", answer, body
+            return self._success(pull, found, PullAnswer(after, low, high), now_ms)
         if after == high and not is_last:
             # looked through once: what has not matched is not looked at again
             return pull._replace(fields=replace(fields, queue_offset=after))
         words = "NO_MATCHED_MESSAGE"
         return Response.PULL_RETRY_IMMEDIATELY, words, PullAnswer(after, low, high), b""
 
+    def _success(self, pull: _Pull, found: FoundRecords, answer: PullAnswer, now_ms: int) -> Read:
+        fields, body = pull.fields, bytes(piece_of([found]))
+        span = answer.next_begin_offset - fields.queue_offset
+        count = span if pull.filter is None else _count(body)
+        self.given += count
+        self._counts.got(fields.topic, fields.consumer_group, count, len(body), now_ms)
+        return Response.SUCCESS, "FOUND", answer, body
+
     def _records(
         self, pull: _Pull, slot: int, offset: int, high: int, now_ms: int
     ) -> tuple[FoundRecords, int]:
-        fields = pull.fields
-        most = max(1, min(fields.max_msg_nums, MOST_MESSAGES))
-        wanted = fields.max_msg_bytes if fields.max_msg_bytes is not None else DEFAULT_BYTES
-        size = max(1, min(wanted, MAX_PULL_BYTES))
+        size, most = _limits(pull.fields)
         if pull.filter is None:
             return self._queues.read(slot, offset, size, most)
         stop = min(high, offset + LOOK_ENTRIES)
@@ -259,6 +298,13 @@ class Pulls:
         )  # fmt: skip
         self._left_ms -= self._clock_ms() - began_ms
         return found
+
+
+def _limits(fields: PullFields) -> tuple[int, int]:
+    """How many bytes an answer has at most, about, and how many messages."""
+    most = max(1, min(fields.max_msg_nums, MOST_MESSAGES))
+    wanted = fields.max_msg_bytes if fields.max_msg_bytes is not None else DEFAULT_BYTES
+    return max(1, min(wanted, MAX_PULL_BYTES)), most
 
 
 def _count(records: bytes) -> int:

@@ -22,6 +22,7 @@ from penstock.actors.gateway.topics import TopicTable
 from penstock.shared.config import Config
 from penstock.shared.filters.message_filter import KnownFilters
 from penstock.shared.memory.positions import Positions
+from penstock.shared.queue.fresh_records import FreshRecords
 from penstock.shared.queue.reader import QueueReader
 
 
@@ -39,6 +40,7 @@ class Services:
     group_settings: GroupSettings
     producers: Producers
     queues: QueueReader
+    fresh: FreshRecords
     pulls: Pulls
     early: EarlyPulls
     requests: PeerRequests
@@ -61,7 +63,20 @@ class Services:
 
         As far as producers have answers, whether it is in queues by then or not.
         """
-        end = self.positions["flushed" if self.config.sync_flush else "committed"]
+        end = self.positions["flushed" if self.config.sync_flush else "wrote"]
         if not self.positions["log_start"] <= offset < end:
             return b""
-        return self.queues.log.view(offset, min(offset + size, end))
+        log, stop = self.queues.log, min(offset + size, end)
+        if stop <= self.positions["committed"]:
+            return log.view(offset, stop)
+        # clients have messages that stand in the pool alone
+        segment_end = offset - offset % log.segment_bytes + log.segment_bytes
+        return log.recent(offset, min(stop, segment_end))
+
+    def range_of(self, topic: str, queue_id: int) -> tuple[int, int]:
+        """A queue's first and next offset, with what pulls have been answered ahead of it. One that
+        is not there is empty, as in RocketMQ: its clients ask so of queues that may come yet, as
+        those of dead letters."""
+        slot = self.queues.queues(topic).get(queue_id)
+        low, high = self.queues.range(slot) if slot is not None else (0, 0)
+        return low, max(high, self.fresh.end(topic, queue_id))

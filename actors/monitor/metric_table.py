@@ -137,7 +137,8 @@ NOT_SHOWN = frozenset(
     {
         *("append_wanted", "wrote_timestamp", "flush_wanted", "unsaved_offsets", "topic_changes"),
         *("deleted_topics", "queued", "dispatched_record", "forgotten_topics", "run_began"),
-        *("delay_floor", "delay_sent", "delay_over", "recalled", "client_pulls"),
+        *("delay_floor", "delay_sent", "delay_over", "recalled"),
+        *("client_pulls", "client_filtered_pulls"),
     }
 )
 

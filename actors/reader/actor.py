@@ -17,18 +17,18 @@ from typing import NamedTuple
 from penstock.actors.reader.descriptions import describe, list_queues
 from penstock.actors.reader.filter_turns import FilterTurns
 from penstock.actors.reader.filtered_pulls import FilteredPull, FilteredPulls
-from penstock.actors.reader.fresh_records import FreshRecords
 from penstock.actors.reader.held_pulls import MAX_WAIT_MS, HeldPull, Outcome
 from penstock.actors.reader.plain_pulls import PlainPulls
 from penstock.actors.reader.topic_access import TopicAccess
 from penstock.shared.errors import InvalidArgument, PenstockError, ProtocolError
 from penstock.shared.index.query_turns import QueryTurns
 from penstock.shared.layout import StorePaths
+from penstock.shared.log.found_records import piece_of, places_of, ranges_of
 from penstock.shared.names import MAX_QUEUES_PER_TOPIC, check_topic
 from penstock.shared.process.actor import Actor, Stage
-from penstock.shared.process.doorbells import QUIET_TICK_MS
+from penstock.shared.process.doorbells import AHEAD_BYTES, QUIET_TICK_MS
 from penstock.shared.process.reception import Reception
-from penstock.shared.queue.found_records import piece_of, places_of, ranges_of
+from penstock.shared.queue.fresh_records import FreshRecords
 from penstock.shared.queue.reader import QueueReader
 from penstock.shared.store.consumer_filters import ConsumerFilterFile
 from penstock.shared.wire import messages
@@ -93,7 +93,8 @@ class Reader(Actor):
             self._unread.room,
             self._clock.monotonic_ms,
         )
-        self._fresh = FreshRecords(config, self._stage.positions, self._queues.log)
+        log = self._queues.log
+        self._fresh = FreshRecords(config, self._stage.positions, log, AHEAD_BYTES)
         self._plain = PlainPulls(self._queues, self._fresh, self._unread.room)
         paths = StorePaths(config.store)
         self._filter_file = ConsumerFilterFile(paths.consumer_filters, self._clock)

@@ -25,7 +25,7 @@ from penstock.actors.reader.held_pulls import (
 from penstock.shared.errors import PenstockError
 from penstock.shared.filters.message_filter import Filter
 from penstock.shared.layout import CQ_ENTRY_BYTES
-from penstock.shared.queue.found_records import FoundRecords
+from penstock.shared.log.found_records import FoundRecords
 from penstock.shared.queue.matching import read_matching
 from penstock.shared.queue.reader import MAX_PULL_BYTES, QueueDeleted, QueueReader
 from penstock.shared.wire.messages import QueueSlice

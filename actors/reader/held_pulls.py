@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from penstock.shared.errors import PenstockError
-from penstock.shared.queue.found_records import FoundRecords
+from penstock.shared.log.found_records import FoundRecords
 from penstock.shared.queue.reader import QueueReader, unreadable
 from penstock.shared.wire.messages import Pull, QueueSlice, error_words
 from penstock.shared.wire.pulled_parts import UnreadableQueue

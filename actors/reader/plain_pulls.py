@@ -14,7 +14,6 @@ from collections.abc import Callable, Collection, Iterator
 
 from msgspec.structs import replace
 
-from penstock.actors.reader.fresh_records import FreshRecords
 from penstock.actors.reader.held_pulls import (
     MAX_WAIT_MS,
     NEVER_MS,
@@ -24,8 +23,9 @@ from penstock.actors.reader.held_pulls import (
     unreadable_queue,
 )
 from penstock.shared.errors import PenstockError
+from penstock.shared.log.found_records import LEAST_DIRECT_BYTES, NOTHING, FoundRecords
 from penstock.shared.queue.cursor_snapshot import CursorSnapshot
-from penstock.shared.queue.found_records import LEAST_DIRECT_BYTES, NOTHING, FoundRecords
+from penstock.shared.queue.fresh_records import FreshRecords
 from penstock.shared.queue.reader import MAX_PULL_BYTES, QueueDeleted, QueueReader
 from penstock.shared.wire.messages import QueueSlice
 

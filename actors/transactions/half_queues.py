@@ -15,9 +15,9 @@ from penstock.shared.errors import RESOURCE_EXHAUSTED, StoreDamaged
 from penstock.shared.formats.queue_entry import BLANK_SIZE, ENTRY
 from penstock.shared.formats.record import Record, decode_record
 from penstock.shared.formats.record_layout import SYS_TRANSACTION_COMMIT, SYS_TRANSACTION_MASK
+from penstock.shared.log.found_records import piece_of
 from penstock.shared.messaging.half import op_outcome, parse_op
 from penstock.shared.messaging.system_topics import HALF_TOPIC, OP_TOPIC
-from penstock.shared.queue.found_records import piece_of
 from penstock.shared.queue.reader import QueueReader
 
 # Of op records, in one look.

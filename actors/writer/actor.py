@@ -7,7 +7,8 @@ Owns:     `wrote`, `wrote_timestamp`, `flush_wanted`, `append_wanted`, `rings`,
 Reads:    `committed`, `flushed`, `allocated`, `delay_sent`, `read_only`, errors; who waits; the
           queue table.
 Hears:    requests of producers; doorbells of the flusher and the allocator.
-Notifies: the committer, the allocator and the reader; of topics the reput and the coordinator.
+Notifies: the committer, the allocator, the reader and the gateway; of topics the reput and the
+          coordinator.
 On crash: the next one goes on at `wrote`. A frame is visible with the one store to `wrote`, so it
           is there whole or not at all. Producers open new sessions and send again what has no
           answer; what was stored is found in the log by its UNIQ_KEY.

@@ -62,7 +62,7 @@ ROSTER = (
         start_rank=1,
         stop_rank=2,
         # `wrote` moved; a new segment was entered; topics have changed
-        notifies=("committer", "allocator", "reader", "reput", "coordinator"),
+        notifies=("committer", "allocator", "reader", "gateway", "reput", "coordinator"),
         serves=("produce", "produce_ipc"),
         acknowledges=True,
     ),
@@ -79,7 +79,7 @@ ROSTER = (
         "penstock.actors.flusher:Flusher",
         start_rank=3,
         stop_rank=7,
-        notifies=("writer", "reput", "reader"),  # `flushed` moved
+        notifies=("writer", "reput", "reader", "gateway"),  # `flushed` moved
         acknowledges=True,
     ),
     ActorRow(

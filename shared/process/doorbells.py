@@ -37,10 +37,20 @@ LAZY_MS = 20
 LAZY_BYTES = 64 << 10
 # The same where no pull has waited for some time either, so that nobody reads what is new.
 LAZIER_BYTES, LATELY_MS = 256 << 10, 1000
+# An actor that answers pulls looks this far ahead of the queues (queue/fresh_records.py). Of
+# LAZY_BYTES those hear at once who take the log on; what comes meanwhile is not to change its way.
+AHEAD_BYTES = 3 * LAZY_BYTES
 # Taken in one go: bells that come as fast as they are taken must not keep an actor from its work.
 _BELLS_AT_ONCE = 10_000
 # where an actor says that pulls wait
-_PULLS = {"reader": ("waiting_pulls", "filtered_pulls"), "gateway": ("client_pulls",)}
+_PULLS = {
+    "reader": ("waiting_pulls", "filtered_pulls"),
+    "gateway": ("client_pulls", "client_filtered_pulls"),
+}
+
+
+# those that wait for the log's end, and who is to hear of it
+_PLAIN = (("waiting_pulls", "reader"), ("client_pulls", "gateway"))
 
 
 class Ticks:
@@ -183,8 +193,9 @@ def pulls_wait(positions: Positions, actor: str) -> bool:
 
 
 def queues_awaited(positions: Positions) -> bool:
-    """Whether somebody waits for what is in the queues. Plain pulls do not: see the reader."""
-    return bool(positions["filtered_pulls"] or positions["client_pulls"])
+    """Whether somebody waits for what is in the queues. Plain pulls do not: they are answered with
+    what is in the log."""
+    return bool(positions["filtered_pulls"] or positions["client_filtered_pulls"])
 
 
 class LogBells:
@@ -199,19 +210,21 @@ class LogBells:
         self.is_flood = False
 
     def readable(self, size: int) -> None:
-        """Consumers may have these bytes from now on: wake the reader, where pulls wait.
+        """Consumers may have these bytes from now on: wake reader and gateway, where pulls wait.
 
-        Of a full frame it hears when the queues have it. It looks no further ahead of them.
+        Of a full frame they hear when the queues have it. They look no further ahead of them.
         """
-        if size < LAZY_BYTES and self._positions["waiting_pulls"]:
-            self._bus.notify("reader")
+        if size < LAZY_BYTES:
+            for pulls, actor in _PLAIN:
+                if self._positions[pulls]:
+                    self._bus.notify(actor)
 
     def stored(self, target: str, end: int, *, at_once: bool = False) -> None:
         """Wake who takes the log on to the queues; lazily, where nobody waits for these."""
         self.is_flood, self._end = end - self._end >= LAZY_BYTES, end
         now_ms = self._clock.monotonic_ms()
         is_awaited = queues_awaited(self._positions)
-        if self._waited_ms is None or self._positions["waiting_pulls"]:
+        if self._waited_ms is None or any(self._positions[pulls] for pulls, _ in _PLAIN):
             self._waited_ms = now_ms
         if at_once or is_awaited:
             self._bus.notify(target)

@@ -13,8 +13,8 @@ import numpy.typing as npt
 
 from penstock.shared.formats.queue_entry import BLANK_SIZE
 from penstock.shared.layout import CQ_ENTRY_BYTES
+from penstock.shared.log.found_records import FoundRecords
 from penstock.shared.queue.entry_arrays import entries
-from penstock.shared.queue.found_records import FoundRecords
 from penstock.shared.queue.reader import QueueReader
 
 _MOST = 1 << 62

@@ -19,6 +19,7 @@ from penstock.shared.formats.record_layout import (
     store_timestamp_ms,
 )
 from penstock.shared.layout import CQ_ENTRY_BYTES, StorePaths
+from penstock.shared.log.found_records import FoundRecords, piece_of
 from penstock.shared.log.reader import LogReader
 from penstock.shared.loops.active import log_ranges
 from penstock.shared.memory.positions import Positions
@@ -26,7 +27,6 @@ from penstock.shared.memory.queue_table import QueueKey, QueueTable
 from penstock.shared.memory.run_directory import Run
 from penstock.shared.next_steps import rebuild, verify
 from penstock.shared.queue.cursor_snapshot import CursorSnapshot
-from penstock.shared.queue.found_records import FoundRecords, piece_of
 from penstock.shared.queue.open_files import ConsumeQueueFiles
 from penstock.shared.queue.window import Window, have_one_place
 

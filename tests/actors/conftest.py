@@ -29,6 +29,7 @@ from penstock.shared.formats.record import Record, decode_record, encode_record,
 from penstock.shared.formats.record_crc import with_prop_crc_room
 from penstock.shared.formats.record_layout import Shape
 from penstock.shared.layout import StorePaths, segment_name
+from penstock.shared.log.found_records import piece_of
 from penstock.shared.log.reader import LogReader
 from penstock.shared.memory.positions import Positions, create_positions
 from penstock.shared.memory.queue_table import QueueKey, QueueTable, create_queue_table
@@ -37,7 +38,6 @@ from penstock.shared.memory.run_directory import Endpoints, Run, boot_id
 from penstock.shared.memory.transient_store_pool import create_pool
 from penstock.shared.process.actor import Actor, Stage
 from penstock.shared.process.listeners import listen_ipc, listen_tcp
-from penstock.shared.queue.found_records import piece_of
 from penstock.shared.queue.known_queues import make_known_queues
 from penstock.shared.queue.reader import QueueReader
 from penstock.shared.store.checkpoint_file import make_checkpoint

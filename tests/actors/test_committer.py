@@ -31,7 +31,7 @@ def _pool(broker: Any, start: int, stop: int) -> bytes:
 def test_a_message_that_comes_alone_is_committed_at_once(pipeline: Callable[..., Any]) -> None:
     """And the next in the same millisecond in the next one, for which nobody need ring."""
     broker = pipeline()
-    broker.positions.initialise("client_pulls", 1)
+    broker.positions.initialise("client_filtered_pulls", 1)
     committer = broker.start(Committer)
     broker.clock.advance(1)
     for _ in range(3):

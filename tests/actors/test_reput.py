@@ -108,7 +108,12 @@ def test_every_record_has_its_entry_over_every_boundary(
 
 @pytest.mark.parametrize(
     ("who", "waits"),
-    [("reader", "waiting_pulls"), ("reader", "filtered_pulls"), ("gateway", "client_pulls")],
+    [
+        ("reader", "waiting_pulls"),
+        ("reader", "filtered_pulls"),
+        ("gateway", "client_pulls"),
+        ("gateway", "client_filtered_pulls"),
+    ],
 )
 def test_where_pulls_wait_a_message_wakes_and_elsewhere_it_is_told_of_now_and_then(
     pipeline: Callable[..., Any],

@@ -14,7 +14,7 @@ from penstock.remoting.bodies import (
 from penstock.remoting.fields import TopicFields, read_fields
 from penstock.shared.errors import PenstockError
 from penstock.shared.formats.record_layout import store_timestamp_ms
-from penstock.shared.queue.found_records import piece_of
+from penstock.shared.log.found_records import piece_of
 
 
 def topic_stats(services: Services, call: Call) -> Reply:

@@ -96,7 +96,7 @@ def filter_of(services: Services, kind: str, expression: str) -> Filter | None:
 
 def _take_moved(services: Services, call: Call, fields: PullFields, member: Member) -> None:
     """An operator has set the group's offset: the client takes it up from there."""
-    low, high = _range(services, fields.topic, fields.queue_id)
+    low, high = services.range_of(fields.topic, fields.queue_id)
 
     def found(offset: int) -> None:
         reply = Reply(
@@ -129,12 +129,12 @@ def update_offset(services: Services, call: Call) -> None:
 
 def max_offset(services: Services, call: Call) -> Reply:
     fields = read_fields(call.command, QueueFields)
-    return Reply(OffsetAnswer(_range(services, fields.topic, fields.queue_id)[1]))
+    return Reply(OffsetAnswer(services.range_of(fields.topic, fields.queue_id)[1]))
 
 
 def min_offset(services: Services, call: Call) -> Reply:
     fields = read_fields(call.command, QueueFields)
-    return Reply(OffsetAnswer(_range(services, fields.topic, fields.queue_id)[0]))
+    return Reply(OffsetAnswer(services.range_of(fields.topic, fields.queue_id)[0]))
 
 
 def offset_by_time(services: Services, call: Call) -> Reply:
@@ -142,7 +142,7 @@ def offset_by_time(services: Services, call: Call) -> Reply:
     fields = read_fields(call.command, SearchOffsetFields)
     slot = services.queues.queues(fields.topic).get(fields.queue_id)
     if slot is None:
-        return Reply(OffsetAnswer(_range(services, fields.topic, fields.queue_id)[0]))
+        return Reply(OffsetAnswer(services.range_of(fields.topic, fields.queue_id)[0]))
     try:
         if fields.boundary_type.upper() != UPPER:
             return Reply(OffsetAnswer(services.queues.offset_at(slot, fields.timestamp)))
@@ -178,10 +178,3 @@ def view(services: Services, call: Call) -> Reply:
 def query(services: Services, call: Call) -> Reply | None:
     """Messages by their keys; answered when the index has been looked through."""
     return services.queries.take(call, read_fields(call.command, QueryFields))
-
-
-def _range(services: Services, topic: str, queue_id: int) -> tuple[int, int]:
-    """A queue's first and next offset. One that is not there is empty, as in RocketMQ: its clients
-    ask so of queues that may come yet, as those of dead letters."""
-    slot = services.queues.queues(topic).get(queue_id)
-    return services.queues.range(slot) if slot is not None else (0, 0)

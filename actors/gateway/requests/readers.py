@@ -313,11 +313,9 @@ def by_topic(info: words.GroupInfo) -> Offsets:
 
 def table_of(services: Services, offsets: Offsets, topic: str) -> dict[str, QueueOffsets]:
     """Where a group is in each queue of a topic that can be read: at 0 where nothing is known."""
-    config, known = services.topics.get(topic), offsets.get(topic, {})
-    slots, found = services.queues.queues(topic), {}
+    config, known, found = services.topics.get(topic), offsets.get(topic, {}), {}
     for queue_id in range(config.read_queues if config is not None else 0):
-        slot = slots.get(queue_id)
-        _, high = services.queues.range(slot) if slot is not None else (0, 0)
+        _, high = services.range_of(topic, queue_id)
         offset = max(0, known.get(queue_id, 0))
         queue = QueueBody(services.config.broker_name, queue_id, topic)
         at_ms = stored_ms(services, topic, queue_id, offset - 1)

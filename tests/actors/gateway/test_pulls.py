@@ -23,10 +23,17 @@ from penstock.shared.queue.reader import QueueReader
 NONE = cast(Any, None)
 
 
+class Fresh:
+    """What nobody looks at."""
+
+    is_behind = False
+
+
 def test_queues_that_grew_just_before_a_pull_was_counted_are_looked_at_again() -> None:
     """The reput has seen nobody wait, and notified nobody."""
     positions = cast(Any, {"queued": 7})
-    pulls = Pulls(NONE, NONE, NONE, positions, "flushed", NONE, NONE, lambda: 0, NONE)
+    fresh = cast(Any, Fresh())
+    pulls = Pulls(NONE, fresh, NONE, NONE, positions, "flushed", NONE, NONE, lambda: 0, NONE)
     assert not pulls.has_grown
     pulls._queued = 7
     ours, theirs = socket.socketpair()
@@ -37,6 +44,8 @@ def test_queues_that_grew_just_before_a_pull_was_counted_are_looked_at_again() -
         assert not pulls.has_grown
         positions["queued"] = 8
         assert pulls.has_grown
+        positions["queued"], fresh.is_behind = 7, True
+        assert pulls.has_grown, "and so is the log's end"
 
 
 def test_filters_have_some_ms_of_a_turn_and_each_has_a_share_however_many_there_are(
@@ -52,7 +61,7 @@ def test_filters_have_some_ms_of_a_turn_and_each_has_a_share_however_many_there_
         broker.clock.advance(100)
     queues = QueueReader(broker.config, broker.run, broker.positions)
     pulls = Pulls(
-        queues, NONE, NONE, broker.positions, "wrote", NONE, NONE, lambda: next(clock), NONE
+        queues, NONE, NONE, NONE, broker.positions, "wrote", NONE, NONE, lambda: next(clock), NONE
     )
     slot = queues.queues("orders")[0]
     fields = PullFields("G", "orders", 0, 0, 32, 0, 0, 0)

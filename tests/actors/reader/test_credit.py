@@ -14,8 +14,8 @@ from penstock.actors.reader import Reader
 from penstock.actors.reader.held_pulls import MAX_WAIT_MS
 from penstock.actors.reput import Reput
 from penstock.client.core.message import split_records
+from penstock.shared.log.found_records import LEAST_DIRECT_BYTES
 from penstock.shared.process.doorbells import LAZY_MS
-from penstock.shared.queue.found_records import LEAST_DIRECT_BYTES
 from penstock.shared.wire.messages import Pull, Pulled, decode_consume_answer, encode
 
 ANSWER_S, WAIT_MS = 60, 5000

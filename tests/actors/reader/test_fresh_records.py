@@ -11,18 +11,19 @@ import pytest
 from penstock.actors.committer import Committer
 from penstock.actors.flusher import Flusher
 from penstock.actors.reader import Reader
-from penstock.actors.reader.fresh_records import MOST_BYTES, FreshRecords
 from penstock.actors.reput import Reput
 from penstock.actors.writer import Writer
 from penstock.client.core.message import split_records
+from penstock.shared.log.found_records import piece_of
 from penstock.shared.log.reader import LogReader
 from penstock.shared.process.doorbells import (
+    AHEAD_BYTES,
     LATELY_MS,
     LAZIER_BYTES,
     LAZY_BYTES,
     LAZY_MS,
 )
-from penstock.shared.queue.found_records import piece_of
+from penstock.shared.queue.fresh_records import FreshRecords
 from penstock.shared.wire.messages import Pull, Pulled, decode_consume_answer, encode
 
 ASYNC = {"flush_disk_type": "async"}
@@ -290,13 +291,13 @@ def test_what_is_kept_is_what_was_looked_at_since_the_queues_had_all_and_bounded
     has_pool: bool,
 ) -> None:
     most, burst, chance = 12, 14, random.Random(segment_bytes + has_pool)
-    monkeypatch.setattr("penstock.actors.reader.fresh_records.MOST_ENTRIES", most)
+    monkeypatch.setattr("penstock.shared.queue.fresh_records.MOST_ENTRIES", most)
     settings = {"mapped_file_size_commit_log_bytes": segment_bytes}
     broker = pipeline(**ASYNC, transient_store_pool_enable=has_pool, **settings)
     positions = broker.positions
     committer = broker.start(Committer) if has_pool else None
     log = LogReader(broker.config, broker.run, positions)
-    fresh = FreshRecords(broker.config, positions, log)
+    fresh = FreshRecords(broker.config, positions, log, AHEAD_BYTES)
     fresh.look(0)
     assert not fresh.is_behind
     stored: list[tuple[int, int, int, int]] = []  # where it begins, queue, offset, size
@@ -320,7 +321,7 @@ def test_what_is_kept_is_what_was_looked_at_since_the_queues_had_all_and_bounded
         fresh.look(queued)
         assert not fresh.is_behind
         start = max(looked, queued)
-        if wrote - queued > MOST_BYTES:
+        if wrote - queued > AHEAD_BYTES:
             kept, looked = set(), wrote
             reasons.add("far behind")
         elif start < wrote:
@@ -350,17 +351,20 @@ def test_a_written_message_wakes_the_reader_where_pulls_wait_and_the_committer_n
     bells: Callable[..., int],
 ) -> None:
     broker = pipeline(**ASYNC)
-    neighbours = {name: broker.stage(name) for name in ("reader", "committer", "allocator")}
+    hearers = ("reader", "gateway", "committer", "allocator")
+    neighbours = {name: broker.stage(name) for name in hearers}
     writer = broker.start(Writer)
     broker.allocate(2)
     producer = client(broker, writer)
     producer.append([b"a"])
     assert bells(neighbours["committer"]) == 1
-    assert bells(neighbours["reader"], 20) == 0
-    broker.positions.initialise("waiting_pulls", 1)
-    producer.append([b"b"])
-    assert bells(neighbours["reader"]) == 1
-    assert bells(neighbours["committer"], 20) == 0
+    assert bells(neighbours["reader"], 20) == bells(neighbours["gateway"], 0) == 0
+    for pulls, name in (("waiting_pulls", "reader"), ("client_pulls", "gateway")):
+        broker.positions.initialise(pulls, 1)
+        producer.append([b"b"])
+        assert bells(neighbours[name]) == 1
+        assert [bells(neighbours[each], 20) for each in hearers] == [0] * 4
+        broker.positions.initialise(pulls, 0)
     broker.clock.advance(LAZY_MS)
     producer.append([b"c"])
     assert bells(neighbours["committer"]) == 1
@@ -371,7 +375,7 @@ def test_a_written_message_wakes_the_reader_where_pulls_wait_and_the_committer_n
     while not broker.positions["flush_wanted"]:
         writer.work()
     assert bells(neighbours["committer"]) == 1
-    for name in ("filtered_pulls", "client_pulls"):
+    for name in ("filtered_pulls", "client_filtered_pulls"):
         broker.positions.initialise(name, 1)
         producer.append([b"e"])
         assert bells(neighbours["committer"]) == 1

@@ -11,10 +11,10 @@ import pytest
 from penstock.shared.config import Config
 from penstock.shared.formats.record import Record, decode_record
 from penstock.shared.layout import StorePaths
+from penstock.shared.log.found_records import piece_of
 from penstock.shared.memory.positions import Positions
 from penstock.shared.memory.queue_table import QueueKey, QueueTable
 from penstock.shared.memory.run_directory import Run
-from penstock.shared.queue.found_records import piece_of
 from penstock.shared.queue.reader import QueueReader
 
 

@@ -16,7 +16,7 @@ from penstock.shared.formats.queue_entry import BLANK_ENTRY
 from penstock.shared.formats.record import Record, decode_record, encode_record
 from penstock.shared.formats.record_outline import entry_tags_code, outline
 from penstock.shared.layout import CQ_ENTRY_BYTES, segment_name
-from penstock.shared.queue.found_records import piece_of
+from penstock.shared.log.found_records import piece_of
 from penstock.shared.queue.matching import read_matching
 from tests.shared.queue.conftest import Store
 

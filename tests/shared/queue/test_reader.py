@@ -21,13 +21,13 @@ from penstock.shared.formats.record import Record, decode_record, encode_record
 from penstock.shared.formats.record_layout import BLANK, MAGIC_BLANK
 from penstock.shared.layout import StorePaths, segment_name
 from penstock.shared.log.damage import DamagedRanges, damage_between
+from penstock.shared.log.found_records import FoundRecords, piece_of
 from penstock.shared.loops.active import QueueNumbers
 from penstock.shared.loops.forms import RANGE, rows_of
 from penstock.shared.memory.positions import Positions, create_positions
 from penstock.shared.memory.queue_table import QueueKey, QueueTable, create_queue_table
 from penstock.shared.memory.run_directory import Endpoints, Run
 from penstock.shared.queue import reader as queue_reader
-from penstock.shared.queue.found_records import FoundRecords, piece_of
 from penstock.shared.queue.lag import Lag
 from penstock.shared.queue.matching import read_matching
 from penstock.shared.queue.reader import QueueReader

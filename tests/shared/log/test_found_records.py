@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.shared.loops.forms import RANGE
-from penstock.shared.queue.found_records import (
+from penstock.shared.log.found_records import (
     LEAST_DIRECT_BYTES,
     LEAST_RANGE_BYTES,
     FoundRecords,
     places_of,
     ranges_of,
 )
+from penstock.shared.loops.forms import RANGE
 from penstock.shared.wire.pulled_parts import Place
 
 

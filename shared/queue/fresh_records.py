@@ -1,18 +1,18 @@
 """The newest records, for consumers that wait at their queues' ends: read out of the log before the
-reput has put their entries into the queues.
+reput has put their entries into the queues. Each actor that answers pulls has its own.
 
     queues hold      ............|
     here                         |........|
     the log is safe  .....................|  `wrote`, or `flushed` where flushing is sync
 
-So a message that comes alone wakes the writer and the reader, and nobody in between. The reader
-dispatches those few records by the loop that the reput uses, and keeps their entries in memory. A
-record may stand in the pool alone: what is told as written is safe there from every process, and a
-start puts it into the log (see LogReader.recent). Nothing here is stored, so a reader that dies has
-lost nothing: its successor begins where the queues end.
+So a message that comes alone wakes the writer and who answers the pull, and nobody in between.
+That one dispatches those few records by the loop that the reput uses, and keeps their entries in
+memory. A record may stand in the pool alone: what is told as written is safe there from every
+process, and a start puts it into the log (see LogReader.recent). Nothing here is stored, so an
+actor that dies has lost nothing: its successor begins where the queues end.
 
 Entries are given by offset, and only where the very offset is here: a queue is never told a gap.
-When more than MOST_BYTES lie between the queues and the log's end nothing is kept, for then the
+When more than `most_bytes` lie between the queues and the log's end nothing is kept, for then the
 queues get much at once, and soon. Nothing is kept either while a deleted topic's queues are still
 there: records before the deletion are of no queue any more, and an offset of the old topic is not
 one of the new.
@@ -25,26 +25,25 @@ from collections.abc import Collection
 from penstock.shared.config import Config
 from penstock.shared.errors import StoreDamaged
 from penstock.shared.layout import CQ_ENTRY_BYTES
+from penstock.shared.log.found_records import FoundRecords
 from penstock.shared.log.reader import LogReader
 from penstock.shared.loops.active import QueueNumbers, by_queue, dispatch, log_ranges
 from penstock.shared.loops.forms import RANGE
 from penstock.shared.memory.positions import Positions
-from penstock.shared.process.doorbells import LAZY_BYTES
-from penstock.shared.queue.found_records import FoundRecords
 
 # Entries kept, for all queues; those that are dropped are in the queues in a moment.
 MOST_ENTRIES = 4096
-# Of LAZY_BYTES those hear at once who take the log on to the queues; what comes meanwhile is not to
-# change its way.
-MOST_BYTES = 3 * LAZY_BYTES
 
 
 class FreshRecords:
     """What the log has and the queues do not have yet, a little of it."""
 
-    def __init__(self, config: Config, positions: Positions, log: LogReader) -> None:
+    def __init__(
+        self, config: Config, positions: Positions, log: LogReader, most_bytes: int
+    ) -> None:
         self._positions, self._log = positions, log
         self._bound = "flushed" if config.sync_flush else "wrote"
+        self._most_bytes = most_bytes
         self._numbers = QueueNumbers()
         # (topic, queue id) -> the first offset, and entries from there on
         self._entries: dict[tuple[str, int], tuple[int, bytearray]] = {}
@@ -66,7 +65,7 @@ class FreshRecords:
         if bound == self._end and self._is_valid():
             return ()
         start, self._end = max(self._end, queued, self._floor), bound
-        if not self._is_valid() or bound - queued > MOST_BYTES or self._log.damaged:
+        if not self._is_valid() or bound - queued > self._most_bytes or self._log.damaged:
             self._forget()
             # `wrote`, after the deletions were looked at: what was stored before those lies below
             self._floor = self._positions["wrote"]
@@ -117,11 +116,17 @@ class FreshRecords:
                     self._entries[name, queue_id] = first, entries
         return topics
 
+    def end(self, topic: str, queue_id: int) -> int:
+        """The offset after the last record of a queue that is here; 0 where none is."""
+        first, raw = self._entries.get((topic, queue_id), (0, b""))
+        return first + len(raw) // CQ_ENTRY_BYTES if self._is_valid() else 0
+
     def read(
-        self, topic: str, queue_id: int, start: int, max_bytes: int
+        self, topic: str, queue_id: int, start: int, max_bytes: int, most: int = MOST_ENTRIES
     ) -> tuple[FoundRecords, int, int] | None:
-        """Records of a queue from the offset `start` on, about `max_bytes` of them but at least
-        one; the offset after them, and the queue's end. None where that offset is not here.
+        """Records of a queue from the offset `start` on, about `max_bytes` of them and no more than
+        `most`, but at least one; the offset after them, and the queue's end. None where that offset
+        is not here.
 
         Raises OSError and StoreDamaged as the log does.
         """
@@ -129,7 +134,7 @@ class FreshRecords:
         skipped, count = start - first, len(raw) // CQ_ENTRY_BYTES
         if not 0 <= skipped < count or not self._is_valid():
             return None
-        wanted = bytes(memoryview(raw)[skipped * CQ_ENTRY_BYTES :])
+        wanted = bytes(memoryview(raw)[skipped * CQ_ENTRY_BYTES :][: most * CQ_ENTRY_BYTES])
         _, ranges, size, taken = log_ranges(wanted, max_bytes, self._log.segment_bytes)
         at, copy = self._newest
         last = RANGE.unpack_from(ranges, len(ranges) - RANGE.size)[1]
