@@ -360,11 +360,13 @@ class Writer(Actor):
     def _acknowledge(self, frame: CheckedFrame, runs: tuple[StoredRun, ...]) -> None:
         """Answer now, or when the disk has the log as far as it goes by now."""
         request, is_sync = frame.request, self._config.sync_flush
+        durable = request.ack == "durable" or not request.ack and is_sync
         if not is_sync:
-            self._bells.readable(len(frame.data))
+            # the gateway looks at the log with each answer
+            is_told = not durable and self._callers.is_gateway(frame.peer)
+            self._bells.readable(len(frame.data), "gateway" if is_told else "")
         producer, stored_ms = request.producer, self._positions["wrote_timestamp"]
         answer = Appended(producer, request.session, request.seq, runs, stored_ms, self._host)
-        durable = request.ack == "durable" or not request.ack and is_sync
         if durable:
             deadline_ms = self._clock.monotonic_ms() + self._config.sync_flush_timeout_ms
             end, stored_ns = self._end.wrote, self._positions.published_ns("wrote")

@@ -61,6 +61,9 @@ class Callers:
         # said that there is none. In a turn `_looks` says whether it is asked.
         self._is_stale = self._looks = True
 
+    def is_gateway(self, peer: bytes) -> bool:
+        return peer in self._streams
+
     @property
     def drained(self) -> bool:
         """Whether no request was there when one was to be received last."""

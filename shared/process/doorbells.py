@@ -209,14 +209,15 @@ class LogBells:
         # as much came as at full rate: the next is not far
         self.is_flood = False
 
-    def readable(self, size: int) -> None:
-        """Consumers may have these bytes from now on: wake reader and gateway, where pulls wait.
+    def readable(self, size: int, told: str = "") -> None:
+        """Consumers may have these bytes from now on: wake reader and gateway, where pulls wait;
+        but for the one that is told by an answer at the same time.
 
         Of a full frame they hear when the queues have it. They look no further ahead of them.
         """
         if size < LAZY_BYTES:
             for pulls, actor in _PLAIN:
-                if self._positions[pulls]:
+                if actor != told and self._positions[pulls]:
                     self._bus.notify(actor)
 
     def stored(self, target: str, end: int, *, at_once: bool = False) -> None:

@@ -98,6 +98,24 @@ def served(pipeline: Callable[..., Any]) -> Iterator[Served]:
         each.close()
 
 
+def test_who_is_answered_at_once_needs_no_bell(
+    served: Served, frame: Callable[..., bytes], bells: Callable[..., int]
+) -> None:
+    """The gateway looks at the log with each answer; the reader has none."""
+    neighbours = [served.broker.stage(name) for name in ("reader", "gateway")]
+    sender = served.begin(served.stream, "gateway")
+    for pulls in ("waiting_pulls", "client_pulls"):
+        served.broker.positions.initialise(pulls, 1)
+    served.send(served.stream, sender, frame("orders", 1, [b"a"]))
+    assert isinstance(served.heard(served.stream, 1)[0], Appended)
+    assert [bells(each, 20) for each in neighbours] == [1, 0]
+    sender._ack = "durable"
+    served.send(served.stream, sender, frame("orders", 1, [b"b"]))
+    while not served.broker.positions["flush_wanted"]:
+        served.cycle(1)
+    assert [bells(each) for each in neighbours] == [1, 1]
+
+
 def test_frames_of_a_stream_are_stored_in_their_order_and_answered_there(
     served: Served, frame: Callable[..., bytes]
 ) -> None:
