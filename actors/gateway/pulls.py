@@ -97,6 +97,8 @@ class Pulls:
         self._due_ms = 0
         # when the last one came that has a filter
         self._filtered_ms = -LATELY_MS
+        # topics that have got messages since those that are held were looked at
+        self._news = set[str]()
         # of topics and groups, at the last look
         self._version = (-1, -1)
         # what is left of this turn for filters
@@ -126,7 +128,10 @@ class Pulls:
 
     def take(self, call: Call, fields: PullFields, chosen: Filter | None) -> None:
         """Answer a pull, or hold it. Raises PenstockError."""
-        if chosen is not None:
+        if chosen is None:
+            # one that does not wait is to see the newest, too
+            self._news |= self._fresh.look(self._positions["queued"])
+        else:
             self._filtered_ms = call.now_ms
         wait_ms = fields.suspend_timeout_millis if fields.sys_flag & PULL_WAITS else 0
         until_ms = call.now_ms + max(0, min(wait_ms, MOST_WAIT_MS))
@@ -139,7 +144,9 @@ class Pulls:
         have changed, or time is over. Those whose connections have ended are found by it too: to
         look for one's when it ends would take the square of all, where all end at once."""
         queued = self._positions["queued"]
-        news = self._fresh.look(queued) if self._held else ()
+        news, self._news = self._news, set()
+        if self._held:
+            news |= self._fresh.look(queued)
         version = self._topics.version, self._groups.version
         has_changed = version != self._version
         has_grown = queued != self._queued or bool(news)

@@ -20,7 +20,7 @@ one of the new.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Set
 
 from penstock.shared.config import Config
 from penstock.shared.errors import StoreDamaged
@@ -33,6 +33,7 @@ from penstock.shared.memory.positions import Positions
 
 # Entries kept, for all queues; those that are dropped are in the queues in a moment.
 MOST_ENTRIES = 4096
+_NONE: Set[str] = frozenset()
 
 
 class FreshRecords:
@@ -56,22 +57,22 @@ class FreshRecords:
         self._floor = 0
         self._deleted = -1
 
-    def look(self, queued: int) -> Collection[str]:
+    def look(self, queued: int) -> Set[str]:
         """Look at what is new in the log; the topics that have got messages by that.
 
         `queued` is how far the queues have come.
         """
         bound = self._positions[self._bound]
         if bound == self._end and self._is_valid():
-            return ()
+            return _NONE
         start, self._end = max(self._end, queued, self._floor), bound
         if not self._is_valid() or bound - queued > self._most_bytes or self._log.damaged:
             self._forget()
             # `wrote`, after the deletions were looked at: what was stored before those lies below
             self._floor = self._positions["wrote"]
-            return ()
+            return _NONE
         if start >= bound:
-            return ()
+            return _NONE
         if start == queued or self._count > MOST_ENTRIES:
             self._forget()
         return self._take(start, bound)
@@ -94,17 +95,17 @@ class FreshRecords:
             self._newest = 0, b""
         self._deleted = self._positions["deleted_topics"]
 
-    def _take(self, start: int, bound: int) -> Collection[str]:
+    def _take(self, start: int, bound: int) -> Set[str]:
         """Take the entries of records in this part of the log, up to a blank."""
         try:
             copy = self._log.recent(start, bound)
             found = dispatch(memoryview(copy), start, self._numbers)
         except (OSError, StoreDamaged):
             # the reput meets the same, and says so
-            return ()
+            return _NONE
         self._count += found.records
         self._newest = start, copy
-        topics = set()
+        topics = set[str]()
         for (topic, queue_id), runs in by_queue(found.rows, self._numbers).items():
             name = topic.decode()
             topics.add(name)

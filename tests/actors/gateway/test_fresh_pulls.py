@@ -44,7 +44,7 @@ class Scene:
         topics = load_topics(broker.paths.topics)
         topics.put("orders", 4, 0)
         save_topics(broker.paths.topics, topics)
-        self._connection = Connection(client, ("127.0.0.1", 1), 0)
+        self.connection = Connection(client, ("127.0.0.1", 1), 0)
         self._answers: list[tuple[int, Reply]] = []
         self._number = 0
         self.start()
@@ -80,7 +80,7 @@ class Scene:
         self._number += 1
         fields = PullFields("G", "orders", 0, offset, most, flag, 0, wait_ms)
         call = Call(
-            self._connection, Command(Request.PULL_MESSAGE, self._number), self.clock.monotonic_ms()
+            self.connection, Command(Request.PULL_MESSAGE, self._number), self.clock.monotonic_ms()
         )
         chosen = None if tags == "*" else parse_filter("TAG", tags)
         self.pulls.take(call, fields, chosen)
@@ -197,6 +197,19 @@ def test_a_message_that_stands_in_the_pool_alone_is_found_by_its_place_and_is_th
     assert Services.range_of(services, "orders", 0)[1] == 8
     positions.initialise("deleted_topics", 1)
     assert Services.range_of(services, "orders", 0)[1] == 7, "it may be of the one that was deleted"
+
+
+def test_a_pull_that_may_not_wait_has_the_newest_too_and_takes_them_from_none_that_waits(
+    scene: Scene,
+) -> None:
+    first = scene.pull(1)
+    scene.broker.append()
+    fields = PullFields("G", "orders", 0, 1, 32, 0, 0, 0)
+    call = Call(scene.connection, Command(Request.PULL_MESSAGE, 99), scene.clock.monotonic_ms())
+    scene.pulls.take(call, fields, None)
+    scene.turn()
+    found = [(number, offsets) for number, _, offsets, _ in scene.answers()]
+    assert found == [(99, [1]), (first, [1])]
 
 
 def test_a_pull_past_its_queue_s_end_is_looked_at_when_something_may_have_come_for_it(
