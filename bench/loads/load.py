@@ -13,7 +13,9 @@ from __future__ import annotations
 import struct
 import sys
 import time
+from array import array
 from collections import deque
+from collections.abc import Iterable
 from itertools import cycle
 from pathlib import Path
 
@@ -112,7 +114,8 @@ class _Sender:
         self._body = body_of(order.body_bytes)
         self._batch = [self._body] * order.batch
         self.sent = 0
-        self.latencies_ms: list[float] = []
+        # an hour at full rate has tens of millions
+        self.latencies_ms = array("d")
 
     def _settle(self, room: int) -> None:
         """Take what has been answered; wait until no more than `room` are not."""
@@ -194,7 +197,7 @@ def send(order: Send) -> Seen:
         run = sender.at_a_rate if order.rate_per_s else sender.at_full_rate
         sender.to_each_queue()
         run(order.warm_s, order.warm_messages)
-        warm, sender.latencies_ms = sender.sent, []
+        warm, sender.latencies_ms = sender.sent, array("d")
         await_go()
         began, cpu_began = time.perf_counter(), time.process_time()
         run(order.seconds)
@@ -339,7 +342,7 @@ def _touch_rows(consumer: Consumer, latencies_ms: list[float]) -> tuple[int, int
     return done, touched
 
 
-def thinned(values: list[float]) -> list[float]:
+def thinned(values: Iterable[float]) -> list[float]:
     """At most MAX_SAMPLES of the values, evenly spaced in their order of size."""
     ordered = sorted(values)
     step = max(1, -(-len(ordered) // MAX_SAMPLES))
