@@ -97,8 +97,8 @@ class Pulls:
         self._due_ms = 0
         # when the last one came that has a filter
         self._filtered_ms = -LATELY_MS
-        # topics that have got messages since those that are held were looked at
-        self._news = set[str]()
+        # queues that have got messages since those that are held were looked at
+        self._news = set[tuple[str, int]]()
         # of topics and groups, at the last look
         self._version = (-1, -1)
         # what is left of this turn for filters
@@ -149,14 +149,15 @@ class Pulls:
             news |= self._fresh.look(queued)
         version = self._topics.version, self._groups.version
         has_changed = version != self._version
-        has_grown = queued != self._queued or bool(news)
-        if not has_grown and now_ms < self._due_ms and not has_changed:
-            return 0
-        is_due, self._queued, self._version = now_ms >= self._due_ms, queued, version
+        is_due = now_ms >= self._due_ms
+        # each message has news for one queue, and thousands may be waited for
+        is_all = is_due or has_changed or queued != self._queued
+        self._queued, self._version = queued, version
         if is_due:
             self._due_ms = now_ms + CATCH_UP_MS // 10
         done = 0
-        for (topic, queue_id), held in list(self._held.items()):
+        for topic, queue_id in list(self._held) if is_all else news & self._held.keys():
+            held = self._held[topic, queue_id]
             slot = self._queues.queues(topic).get(queue_id)
             end = self._queues.range(slot)[1] if slot is not None else 0
             # what clients have of the newest messages the queue is still to get
@@ -166,7 +167,7 @@ class Pulls:
                 if not pull.call.connection.is_open:
                     continue
                 is_at_end = end <= pull.fields.queue_offset <= last
-                has_news = has_changed or topic in news
+                has_news = has_changed or (topic, queue_id) in news
                 if is_at_end and not has_news and now_ms < pull.until_ms:
                     rest.append(pull)
                 elif again := self._serving.do(pull.call, partial(self._try, pull, now_ms)):

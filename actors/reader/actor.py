@@ -288,7 +288,7 @@ class Reader(Actor):
         """Answer held pulls that have something now, or have waited long enough."""
         queued = self._queued = self._stage.positions["queued"]
         done = self._refuse_changed() + self._describe_asked()
-        news = self._fresh.look(queued)
+        news = {topic for topic, _ in self._fresh.look(queued)}
         acknowledged, now_ms = self._stage.positions[self._acknowledged], self._clock.monotonic_ms()
         for outcome in self._plain.turn(queued, news, acknowledged, now_ms):
             self._send(outcome)

@@ -33,7 +33,7 @@ from penstock.shared.memory.positions import Positions
 
 # Entries kept, for all queues; those that are dropped are in the queues in a moment.
 MOST_ENTRIES = 4096
-_NONE: Set[str] = frozenset()
+_NONE: Set[tuple[str, int]] = frozenset()
 
 
 class FreshRecords:
@@ -57,8 +57,8 @@ class FreshRecords:
         self._floor = 0
         self._deleted = -1
 
-    def look(self, queued: int) -> Set[str]:
-        """Look at what is new in the log; the topics that have got messages by that.
+    def look(self, queued: int) -> Set[tuple[str, int]]:
+        """Look at what is new in the log; the queues that have got messages by that.
 
         `queued` is how far the queues have come.
         """
@@ -95,7 +95,7 @@ class FreshRecords:
             self._newest = 0, b""
         self._deleted = self._positions["deleted_topics"]
 
-    def _take(self, start: int, bound: int) -> Set[str]:
+    def _take(self, start: int, bound: int) -> Set[tuple[str, int]]:
         """Take the entries of records in this part of the log, up to a blank."""
         try:
             copy = self._log.recent(start, bound)
@@ -105,17 +105,17 @@ class FreshRecords:
             return _NONE
         self._count += found.records
         self._newest = start, copy
-        topics = set[str]()
+        found_in = set[tuple[str, int]]()
         for (topic, queue_id), runs in by_queue(found.rows, self._numbers).items():
             name = topic.decode()
-            topics.add(name)
+            found_in.add((name, queue_id))
             for first, entries in runs:
                 known = self._entries.get((name, queue_id))
                 if known is not None and known[0] + len(known[1]) // CQ_ENTRY_BYTES == first:
                     known[1].extend(entries)
                 else:
                     self._entries[name, queue_id] = first, entries
-        return topics
+        return found_in
 
     def end(self, topic: str, queue_id: int) -> int:
         """The offset after the last record of a queue that is here; 0 where none is."""

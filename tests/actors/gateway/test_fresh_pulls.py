@@ -228,6 +228,7 @@ def test_a_pull_past_its_queue_s_end_is_looked_at_when_something_may_have_come_f
 
     monkeypatch.setattr(scene.pulls, "_read", counted)
     scene.broker.append(topic="others")
+    scene.broker.append(queue_id=1)
     scene.turn()
     assert reads == []
     scene.broker.append()
