@@ -287,8 +287,7 @@ class MemberCore:
             while (taken := reader.take_queue()) is not None:
                 name = topic, taken.queue_id
                 if name not in self.queues and self.options.model == "broadcasting":
-                    at = taken.messages[0].queue_offset if taken.messages else taken.stop
-                    self._meet(name, at)
+                    self._meet(name, taken.stop)
                 if (queue := self.queues.get(name)) is not None:
                     queue.put(taken.messages, taken.size, taken.stop)
         limits = settings.max_messages, settings.max_bytes, settings.max_span

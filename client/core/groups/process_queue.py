@@ -102,8 +102,6 @@ class ProcessQueue:
         # in the order in which they were handed out
         self._in_hand: dict[Handful, None] = {}
         self._next = offset
-        # what has been answered as committed
-        self.committed = offset
         self.count = self.bytes = 0
         # nothing of it is handed out, or handled, any more
         self.dropped = False

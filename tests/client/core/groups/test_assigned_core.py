@@ -192,12 +192,18 @@ def test_a_pull_that_does_not_name_a_new_queue_is_replaced_when_it_is_stale() ->
     core = _core()
     core.add(0, 0)
     assert core.outgoing(0) and not core.outgoing(10)
-    core.add(1, 7)
-    assert not core.outgoing(20) and not core.outgoing(20 + STALE_MS - 1)
-    assert core.wait_ms(20) == STALE_MS
-    ((header,),) = core.outgoing(20 + STALE_MS)
-    asked = messages.decode_consume_request(header)
-    assert isinstance(asked, messages.Pull) and asked.cursors == {0: 0, 1: 7}
+    cursors, now_ms = {0: 0}, 10
+    for queue_id in (1, 2):  # the second one is waited for as long as the first
+        core.add(queue_id, 7)
+        cursors[queue_id] = 7
+        now_ms += 10
+        assert not core.outgoing(now_ms) and not core.outgoing(now_ms + STALE_MS - 1)
+        assert core.wait_ms(now_ms) == STALE_MS
+        now_ms += STALE_MS
+        ((header,),) = core.outgoing(now_ms)
+        asked = messages.decode_consume_request(header)
+        assert isinstance(asked, messages.Pull) and asked.cursors == cursors
+        assert core.wait_ms(now_ms) == REPEAT_MS, "nothing is stale any more"
 
 
 def test_when_enough_is_at_hand_nothing_is_asked_for_until_it_is_taken(

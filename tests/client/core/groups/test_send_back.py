@@ -247,3 +247,14 @@ def test_what_waits_goes_into_frames_of_this_size_or_of_one_record_more(
     wire.heal()
     assert [len(each.runs) for each in core.sent(messages.Append) if not each.retry] == [4, 3]
     assert keys(wire) == [f"k{number}" for number in range(7)]
+
+
+def test_it_sleeps_no_longer_than_until_the_broker_is_asked_again() -> None:
+    core, now_ms = SendBack("CG/a"), 1000
+    put(core, "a")
+    assert core.wait_ms(now_ms) == 0 and len([*core.outgoing(now_ms)]) == 1
+    for _ in range(6):  # nobody answers, and each question comes later than the one before
+        wait_ms = core.wait_ms(now_ms)
+        assert wait_ms > 0 and not [*core.outgoing(now_ms + wait_ms - 1)]
+        now_ms += wait_ms
+        assert len([*core.outgoing(now_ms)]) == 1
