@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
+from penstock.client.core.message import Part
 from penstock.client.core.reading.queues_aside import ASIDE_MS
 from penstock.client.core.reading.records_at_hand import AHEAD_BYTES
 from penstock.client.core.timeouts import REPEAT_MS
-from penstock.shared.errors import StoreDamaged
+from penstock.shared.errors import StoreDamaged, UnreadableBody
 from penstock.shared.formats.record_layout import AT_BODY_V4, AT_QUEUE_ID, AT_QUEUE_OFFSET
 from penstock.shared.wire import messages
 
@@ -126,3 +127,24 @@ def test_a_message_that_names_too_high_an_offset_is_the_one_that_cannot_be_read(
     with pytest.raises(StoreDamaged, match="queue 0, offset 3") as raised:
         wire.core.take()
     assert raised.value.queue_offset == 3 and wire.core.positions == {0: 3}
+
+
+def test_what_is_made_before_something_that_cannot_be_made_is_taken_and_then_that_is_raised(
+    make_reader: WireMaker, make_consumer: WireMaker
+) -> None:
+    """As rows cannot be made of a body that has changed. Nothing is passed over by that."""
+
+    def of_part(part: Part) -> tuple[list[int], bool]:
+        if part.queue_id == 1:
+            raise UnreadableBody("its bytes have changed", "queue 1, offset 0")
+        return [part.queue_id], False
+
+    wire = make_consumer(make_reader())
+    wire.reader.append(0, 2)
+    wire.reader.append(1, 2)
+    arrive(wire, answers=1 + 2, at_most=2)
+    assert wire.core.take_as(of_part, list) == [0]
+    with pytest.raises(UnreadableBody):
+        wire.core.take_as(of_part, list)
+    assert wire.core.positions == wire.core.cursors == {0: 2, 1: 0}, "it is asked for again"
+    assert [(queue, offset) for queue, offset, _ in wire.run()] == [(1, 0), (1, 1)]

@@ -31,6 +31,7 @@ def wanted(properties: Any = None, **said: Any) -> Any:
         ({"delay": timedelta(days=40)}, Delay(out_ms=NOW + MAX_DELAY_MS, delay_ms=MAX_DELAY_MS)),
         ({"deliver_at": NOW}, None),
         ({"deliver_at": NOW + 1}, Delay(out_ms=NOW + 1)),
+        ({"deliver_at": NOW + MAX_DELAY_MS}, Delay(out_ms=NOW + MAX_DELAY_MS)),
         ({"deliver_at": datetime.fromtimestamp(NOW / 1000 + 9, UTC)}, Delay(out_ms=NOW + 9000)),
         ({"delay_level": 0}, None),
         ({"delay_level": 18}, Delay(18)),

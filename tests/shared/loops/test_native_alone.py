@@ -11,12 +11,13 @@ from typing import Any
 
 import pytest
 
+from penstock.shared.formats.message_id import KeyOrigin
 from penstock.shared.formats.queue_entry import ENTRY
-from penstock.shared.formats.record import Record, encode_record
+from penstock.shared.formats.record import Record, encode_record, pack_host
 from penstock.shared.formats.record_crc import body_crc, with_prop_crc_room
 from penstock.shared.formats.record_layout import Shape
 from penstock.shared.loops import pure
-from penstock.shared.loops.forms import RANGE
+from penstock.shared.loops.forms import RANGE, Rows
 
 native = pytest.importorskip("penstock.shared.loops.compiled", reason="was not built")
 
@@ -40,6 +41,15 @@ BODIES = b"onethree"
 FAR = 1 << 61
 AT, SIZES = array("q", [0, 3, 8]), array("q", [3, 5, 0])
 CRCS = array("q", [body_crc(b"one"), body_crc(b"three"), 0])
+DRAFTS = [b"one", (b"three", b"k\x01v\x02", 0, 0)]
+KEYS = array("q", [7, 8])
+# the same two as rows of a table, in another topic and queue each
+ROWS = Rows(
+    [b"\x01a", b"\x06orders"],
+    *(array("i", [0, 1]), array("i", [1, 2]), KEYS),
+    *(array("i", [0, 3, 8]), BODIES),
+    *(array("i", [0, 0, 4]), b"k\x01v\x02"),
+)
 ITEM = b"".join(
     [
         *((16 + 4 + 4 + 2 + 4).to_bytes(4, "big"), bytes(12)),
@@ -72,3 +82,22 @@ def test_what_is_sound_is_done_without_the_twin(
     expected = getattr(twins, name)(*asked())
     monkeypatch.setattr(twins, name, None)
     assert getattr(native, name)(*asked()) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "asked"),
+    [
+        ("pack", ([(b"\x06orders", 1, DRAFTS, KEYS)],)),
+        ("pack_rows", (ROWS, array("q", [1, 0]))),
+    ],
+)
+def test_sound_records_are_made_without_the_twin(
+    monkeypatch: pytest.MonkeyPatch, name: str, asked: tuple[Any, ...]
+) -> None:
+    made = []
+    for loops in (pure.encode, native):
+        maker = loops.RecordMaker(pack_host("10.1.2.3", 5), KeyOrigin("0A" * 10, 0), SHAPE)
+        into = bytearray(999)
+        made.append((getattr(maker, name)(into, *asked), into))
+        monkeypatch.setattr(pure.encode.RecordMaker, name, None)
+    assert made[0] == made[1]
