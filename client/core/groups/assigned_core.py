@@ -146,11 +146,12 @@ class AssignedCore(ConsumerCore):
         self._now_ms = now_ms
         if now_ms < self._rests_until_ms:
             return []
-        if self._asked.is_open and not self._active <= self._named_queues:
-            if self._stale_since_ms < 0:
-                self._stale_since_ms = now_ms
-            elif now_ms - self._stale_since_ms >= STALE_MS and not self.has_unread:
-                self._asked.close()
+        if not self._asked.is_open or self._active <= self._named_queues:
+            self._stale_since_ms = -1  # also where what was missing is paused again
+        elif self._stale_since_ms < 0:
+            self._stale_since_ms = now_ms
+        elif now_ms - self._stale_since_ms >= STALE_MS and not self.has_unread:
+            self._asked.close()
         return super().outgoing(now_ms)
 
     def wait_ms(self, now_ms: int) -> int:

@@ -206,6 +206,17 @@ def test_a_pull_that_does_not_name_a_new_queue_is_replaced_when_it_is_stale() ->
         assert core.wait_ms(now_ms) == REPEAT_MS, "nothing is stale any more"
 
 
+def test_a_pull_without_a_queue_that_is_paused_again_is_not_replaced() -> None:
+    core = _core()
+    core.add(0, 0)
+    assert core.outgoing(0)
+    for now_ms, queue_id in ((10, 1), (10 + STALE_MS, 2)):
+        core.add(queue_id, 7)
+        assert not core.outgoing(now_ms) and core.wait_ms(now_ms) == STALE_MS
+        core.pause(queue_id, True)
+        assert not core.outgoing(now_ms + 5) and core.wait_ms(now_ms + 5) > STALE_MS
+
+
 def test_when_enough_is_at_hand_nothing_is_asked_for_until_it_is_taken(
     make_reader: Callable[..., Any],
 ) -> None:
