@@ -108,16 +108,20 @@ def test_a_sample_stays_until_it_is_flushed_however_often_one_looks(disk: Disk) 
     assert disk.written().physic_timestamp_ms >= 2000
 
 
-def test_the_confirmed_record_is_the_last_one_whose_entry_was_synced(disk: Disk) -> None:
+@pytest.mark.parametrize("synced", [4, 1])  # or it is the log's first one
+def test_the_confirmed_record_is_the_last_one_whose_entry_was_synced(
+    disk: Disk, synced: int
+) -> None:
     disk.wrote(6)
     disk.keeper.sample_log()
     disk.flushed(6)
-    disk.dispatched(4)
+    disk.dispatched(synced)
     disk.keeper.sample_queues()
-    disk.dispatched(5)
+    disk.dispatched(synced + 1)
     disk.keeper.queues_are_synced()
     found = disk.written()
-    assert (found.confirm_offset, found.logics_timestamp_ms) == (disk.starts[3], 4000)
+    last = disk.starts[synced - 1]
+    assert (found.confirm_offset, found.logics_timestamp_ms) == (last, synced * 1000)
 
 
 def test_a_record_that_is_not_flushed_is_not_confirmed(disk: Disk) -> None:

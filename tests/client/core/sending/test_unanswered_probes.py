@@ -61,6 +61,8 @@ def test_a_producer_that_waits_long_asks_less_and_less_until_a_frame_is_answered
     pauses = [after - before for before, after in zip([0, *asked], asked, strict=False)]
     assert pauses == sorted(pauses) and pauses[-1] == MOST_MS
     assert len(asked) < 10  # and not each PROBE_MS
+    due_ms = asked[-1] + MOST_MS
+    assert [core.wait_ms(due_ms - left_ms) for left_ms in (2, 1, 0)] == [2, 1, 1]
     seq = core._next_seq - 1
     core.received(
         [encode(Appended(hello.producer, hello.session, seq, (StoredRun(0, 0, 0),), 0, HOST))], 8000
@@ -102,6 +104,7 @@ def test_an_actor_that_waits_long_asks_twice_as_often_after_each_frame_that_is_a
         now_ms += sender.wait_ms(now_ms)
         assert [decode_produce_request(raw) for (raw,) in sender.outgoing(now_ms)] == [hello]
     assert sender.wait_ms(now_ms) == MOST_MS
+    assert [sender.wait_ms(now_ms + MOST_MS - left_ms) for left_ms in (2, 1, 0)] == [2, 1, 1]
     stored = (StoredRun(0, 0, 0),)
     sender.take(Appended(hello.producer, hello.session, hello.next_seq, stored, 0, HOST), now_ms)
     assert sender.wait_ms(now_ms) == MOST_MS // 2
