@@ -50,10 +50,10 @@ def put(core: SendBack, topics: Sequence[str]) -> None:
         core.put(Record(topic, b"x", encode_properties({"UNIQ_KEY": f"k{number}"})), number)
 
 
-def stored_without_answer(wire: Any, core: Driven) -> int:
+def stored_without_answer(wire: Any, core: Driven, begin: int = 5000) -> int:
     """What was put is stored in one frame, and its answer is lost; where the log ended before."""
     wire.core = core
-    wire.writer.wrote = wire.writer.flushed = begin = 5000
+    wire.writer.wrote = wire.writer.flushed = begin
     for _ in range(2):
         wire.now_ms += 1
         wire.pump(1000)
@@ -83,12 +83,13 @@ def test_a_frame_that_is_taken_apart_says_that_it_may_be_stored(
     assert core.sent(messages.Hello)[-1].stored_after == begin, "and is not looked for in all"
 
 
+@pytest.mark.parametrize("begin", [5000, 0])
 def test_what_is_for_another_run_may_be_stored_where_its_first_copy_may_be(
-    make_wire: Callable[[], Any],
+    make_wire: Callable[[], Any], begin: int
 ) -> None:
     wire, core = make_wire(), Driven()
     put(core, "ab")
-    begin = stored_without_answer(wire, core)
+    stored_without_answer(wire, core, begin)
     wire.connect()
     for _ in range(20):  # the log's end is told again, and the frame has no answer yet
         wire.now_ms += 100
