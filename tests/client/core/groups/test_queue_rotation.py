@@ -1,0 +1,34 @@
+"""Queues of a member take turns, also while others go."""
+
+from __future__ import annotations
+
+from penstock.client.core.groups.process_queue import ProcessQueue
+from penstock.client.core.groups.queue_rotation import TURN_MS, QueueRotation
+from penstock.client.core.message import Message
+from penstock.shared.formats.record import Record, encode_record
+
+
+def queue_of(queue_id: int, count: int) -> ProcessQueue:
+    queue = ProcessQueue("orders", queue_id, 0, 1, False)
+    records = [Record("orders", b"x", b"", queue_id, queue_offset=each) for each in range(count)]
+    queue.put([Message(encode_record(each)) for each in records], count, count)
+    return queue
+
+
+def taken(rotation: QueueRotation, now_ms: int) -> int:
+    """Of which queue a message is handed out; -1 where there is none."""
+    handful = rotation.take(1, now_ms, ())
+    return -1 if handful is None else handful.queue.queue_id
+
+
+def test_a_queue_that_is_removed_is_handed_out_no_more_and_the_next_has_a_turn_of_its_own() -> None:
+    rotation, queues = QueueRotation(), [queue_of(each, 9) for each in range(3)]
+    for queue in queues:
+        rotation.add(queue)
+    assert [taken(rotation, now_ms) for now_ms in (0, TURN_MS - 1)] == [0, 0]
+    rotation.remove(queues[0])
+    assert [taken(rotation, now_ms) for now_ms in (TURN_MS, 2 * TURN_MS - 1)] == [1, 1]
+    rotation.remove(queues[2])
+    assert [taken(rotation, 2 * TURN_MS) for _ in range(8)] == [1] * 7 + [-1]
+    rotation.remove(queues[1])
+    assert not rotation.has_work(2 * TURN_MS, ()) and queues[0].has_work(2 * TURN_MS)
