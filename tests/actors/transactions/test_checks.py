@@ -11,8 +11,11 @@ import pytest
 from penstock.actors.transactions import checks
 from penstock.actors.transactions.endings import Ending
 from penstock.actors.transactions.half_table import DISCARDED, PUT_BACK, ROLLED_BACK
-from penstock.shared.formats.properties import decode_properties
+from penstock.shared.formats.properties import REAL_QID, decode_properties
 from penstock.shared.formats.record import Record
+from penstock.shared.formats.record_layout import AT_MAGIC
+from penstock.shared.layout import segment_name
+from penstock.shared.memory.queue_table import QueueKey, QueueTable
 from penstock.shared.messaging.half import (
     CHECK_IMMUNITY,
     CHECK_TIMES,
@@ -89,7 +92,7 @@ def test_a_pass_does_to_each_message_what_is_due(scene: Scenes, seed: int, is_th
         if number == STORED // 4:  # the first are as old as the store keeps messages
             clock.advance(INTERVAL_MS - TIMEOUT_MS - clock.monotonic_ms())
         more = {
-            CHECK_IMMUNITY: str(chance.choice((-1, -1, 0, 1, 19))),
+            CHECK_IMMUNITY: str(chance.choice((-1, -1, 0, 1, 21))),
             CHECK_TIMES: str(chance.choice((0, 0, 0, MOST_CHECKS - 1, MOST_CHECKS))),
             PREPARED_QUEUE_OFFSET: str(chance.choice((-1, -1, 0, 7))),
         }
@@ -185,3 +188,35 @@ def test_a_pass_ends_at_what_is_stored_after_it_began(scene: Scenes) -> None:
     clock.jump(second - clock.now_ms())
     broker.actor._checks.turn()
     assert [table.state(each.offset) for each in halves] == [1, 0, 0]
+
+
+def test_what_cannot_be_asked_for_keeps_nobody_from_being_asked_about_the_next(
+    scene: Scenes,
+) -> None:
+    """One that has expired ends, one that cannot be read now stays, and what is no half message,
+    which another broker may have stored, leaves no copy."""
+    broker = scene(transaction_check_interval_ms=INTERVAL_MS, file_reserved_time_h=3)
+    clock, actor = broker.broker.clock, broker.actor
+    _, bent, no_half, fine = (broker.half(**{CHECK_IMMUNITY: "0"}) for _ in range(4))
+    broker.dispatched()
+    broker.producer().register()
+    (peer,) = actor._producers._groups["shop"]
+    segment = broker.broker.paths.commit_log / segment_name(0)
+    name_at = segment.read_bytes().index(REAL_QID.encode(), no_half.position)
+    with segment.open("r+b") as file:
+        for at in (bent.position + AT_MAGIC, name_at):
+            file.seek(at)
+            file.write(b"none")
+    table = QueueTable(broker.broker.run.queues, writable=True)
+    slots = {key: slot for slot, key in table.keys(0, broker.broker.positions["queue_count"])}
+    table.publish_min_offset(slots[QueueKey(HALF_TOPIC, 0)], 1)
+    table.close()
+    clock.advance(INTERVAL_MS - clock.monotonic_ms())
+    actor._producers.register("shop", peer, clock.monotonic_ms())
+    # the turn that begins a pass counts that as a look
+    assert actor._checks.turn() == 5
+    states = [actor._follower.table.state(offset) for offset in range(4)]
+    assert states == [DISCARDED, 0, 0, 1]
+    ending = actor._endings.get(no_half.offset)
+    assert (ending.state, ending.copy) == (DISCARDED, None)
+    assert actor._endings.get(bent.offset) is actor._endings.get(fine.offset) is None
