@@ -347,32 +347,6 @@ def test_too_few_files_for_the_flusher_is_no_error_of_the_disk(
     assert broker.positions["flushed"] == broker.positions["wrote"]
 
 
-def test_no_room_for_a_new_queue_s_name_is_no_failed_flush(
-    pipeline: Callable[..., Any], work: Callable[..., None], capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The log is flushed on; a checkpoint follows when there is room."""
-    broker = pipeline(transient_store_pool_enable=False)
-    committer, reput, flusher = (broker.start(kind) for kind in (Committer, Reput, Flusher))
-    broker.append(10)
-    work(committer, flusher, reput)
-    broker.clock.advance(5000)
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (4, before[1]))
-    try:
-        work(flusher)
-        broker.append()
-        work(committer, flusher)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    assert capsys.readouterr().err.count("there is no room for a checkpoint") == 1
-    assert broker.positions["flush_error"] == 0
-    assert broker.positions["flushed"] == broker.positions["wrote"]
-    assert _checkpoint(broker).confirm_offset == 0
-    broker.clock.advance(5000)
-    work(flusher)
-    assert _checkpoint(broker).confirm_offset > 0
-
-
 def test_a_segment_cut_short_is_a_failed_flush_also_at_a_stop(
     pipeline: Callable[..., Any], work: Callable[..., None]
 ) -> None:
