@@ -35,7 +35,8 @@ TICK_MS, QUIET_TICK_MS, QUIET_AFTER_MS, QUIET_AFTER_WORK_MS = 100, 1000, 1000, 1
 LAZY_MS = 20
 # This many bytes are worth a bell of their own: the pool must not fill up meanwhile.
 LAZY_BYTES = 64 << 10
-# The same where no pull has waited for some time either, so that nobody reads what is new.
+# The same where no plain pull has waited for some time either, so that nobody reads the log's end.
+# The others read the queues, and wait for a bell of their own.
 LAZIER_BYTES, LATELY_MS = 256 << 10, 1000
 # An actor that answers pulls looks this far ahead of the queues (queue/fresh_records.py). Of
 # LAZY_BYTES those hear at once who take the log on; what comes meanwhile is not to change its way.
