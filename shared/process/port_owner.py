@@ -57,7 +57,7 @@ def _inodes(port: int) -> list[str]:
     found = []
     for name in ("tcp", "tcp6"):
         with suppress(OSError):
-            for line in Path(f"/proc/net/{name}").read_text().splitlines()[1:]:
+            for line in Path(f"/proc/net/{name}").read_text().splitlines():
                 fields = line.split()
                 if fields[3] == _LISTEN and int(fields[1].rpartition(":")[2], 16) == port:
                     found.append(fields[9])

@@ -53,6 +53,7 @@ def test_a_segment_that_is_missing_counts_only_where_it_is_needed(
 ) -> None:
     monkeypatch.setattr(disk_space, "_used_and_size", lambda path: (100, 100 + SEGMENT_BYTES))
     assert state(allocated=SEGMENT_BYTES, wrote=100, allocate_error=errno.ENOSPC) == ""
+    assert state(append_wanted=SEGMENT_BYTES) == ""
     said = state(append_wanted=SEGMENT_BYTES + 1)
     assert f"{SEGMENT_BYTES * 9 // 8} bytes" in said and f"{SEGMENT_BYTES} are free" in said
     assert state(append_wanted=0) == "" and state(wrote=SEGMENT_BYTES) == said

@@ -20,6 +20,7 @@ from penstock.shared.process import inflow
 from penstock.shared.process.inflow import (
     ASK_MS,
     GROWN_BYTES,
+    LEAST_BYTES,
     LOOK_MS,
     SPARE_BYTES,
     UNDER_WAY_BYTES,
@@ -238,6 +239,29 @@ def test_memory_that_an_earlier_flood_left_free_does_not_hide_the_next_one() -> 
     now_ms[0] += ASK_MS
     assert inflow.look(True, 0), "60 MiB have come"
     assert _calms(inflow, now_ms) and len(pieces) + len(left) == 610, "it was no client's"
+
+
+def test_one_that_is_closed_already_is_not_closed_again_while_zeromq_still_has_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(inflow, "UNDER_WAY_BYTES", LEAST_BYTES)
+    gc.collect()
+    Heaps(0).give_back()
+    now_ms, closed = [0], list[int]()
+    it = Inflow(lambda: now_ms[0], closed.append, worked_ms=lambda: 0)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        peer = socket.create_connection(server.getsockname())
+        mine, _ = server.accept()
+        with peer, mine:
+            for _ in range(17):
+                peer.sendall(bytes(64 << 10))
+                assert len(mine.recv(64 << 10, socket.MSG_WAITALL)) == 64 << 10
+            assert not it.look(True, 0)
+            grown = b"x" * (2 * SPARE_BYTES)
+            for _ in range(3):
+                now_ms[0] += LOOK_MS
+                assert it.look(True, 0), "memory has grown"
+    assert closed == [17 * (64 << 10)] and len(grown) == 2 * SPARE_BYTES
 
 
 def test_many_that_keep_a_little_each_are_closed_until_it_is_little_together(
