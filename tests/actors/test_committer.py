@@ -106,9 +106,11 @@ def test_a_pool_that_is_half_full_is_emptied_whatever_the_settings(
         commit_commit_log_least_pages=1 << 20, commit_commit_log_thorough_interval_ms=1 << 20
     )
     committer = broker.start(Committer)
-    while broker.append(size=8 << 10) <= POOL_BYTES // 2:
-        assert committer.work() == 0
-    assert committer.work() == 1
+    for _ in range(2):
+        committed = broker.positions["committed"]
+        while broker.append(size=8 << 10) - committed <= POOL_BYTES // 2:
+            assert committer.work() == 0
+        assert committer.work() == 1
 
 
 def test_the_segments_hold_what_was_in_the_pool_over_every_boundary(

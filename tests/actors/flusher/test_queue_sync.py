@@ -150,6 +150,23 @@ def test_a_file_that_is_gone_is_no_failed_sync_if_it_has_expired(
             list(steps)
 
 
+@pytest.mark.parametrize("is_deleted", [False, True])
+def test_a_directory_that_is_gone_is_no_failed_sync_if_its_topic_was_deleted(
+    queues: Queues, synced: list[str], is_deleted: bool
+) -> None:
+    queues.put(0, 0, 10)
+    steps = queues.sync.sync(0)
+    while "0/0" not in synced:
+        next(steps)
+    shutil.rmtree(queues.paths.queue("t", 0).parent)
+    if is_deleted:
+        queues.table.mark_deleted(0)
+        list(steps)
+    else:
+        with pytest.raises(FileNotFoundError):
+            list(steps)
+
+
 def test_every_segment_the_growth_touches_is_synced(queues: Queues, synced: list[str]) -> None:
     queues.put(0, 0, 10)
     complete(queues.sync, 0)

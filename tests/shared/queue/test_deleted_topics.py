@@ -79,6 +79,7 @@ def test_what_is_known_of_queues_of_deleted_topics_is_that_of_new_ones_alone() -
         "gone/2": QueueEnd(5, 0),
         "gone/3": QueueEnd(5, UNKNOWN),
         "other/0": QueueEnd(5, 1),
+        "other/1": QueueEnd(1, 0),
     }
     deleted = DeletedTopics().with_rows(["gone"], 1000, 5)
     assert without_deleted(known, deleted) == known, "it is not done"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -89,3 +91,30 @@ def test_where_the_last_messages_are_lost_a_time_after_them_is_the_first_lost_on
     found = store.reader.read(0, 0, 1 << 20)
     assert found[1] == 6 - lost and (found[0].size > 0) == (lost < 6)
     assert store.reader.whole_from(0, 0) == (6 if lost == 6 else 0)
+
+
+def test_a_time_is_looked_for_again_where_messages_expire_amid_the_search(
+    open_store: Callable[..., Store],
+    make_record: Callable[..., Record],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The cleaner moves the min offset, and then deletes the files."""
+    store = open_store([make_record(store_timestamp_ms=1000 + number) for number in range(120)])
+    store.count(0, "orders", 0, 0, 120)
+    first, second, *_ = sorted(store.paths.queue("orders", 0).iterdir())
+    later = int(second.name) // ENTRY.size
+    open_file = os.open
+
+    def clean(path: Any, *words: Any, **others: Any) -> int:
+        store.table.publish_min_offset(0, later)
+        first.unlink(missing_ok=True)
+        return open_file(path, *words, **others)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "open", clean)
+        assert store.reader.offset_at(0, 1001) == later
+    assert store.reader.offset_at(0, 1119) == 119
+    second.unlink()
+    store.reader.release_deleted(0)
+    with pytest.raises(FileNotFoundError):
+        store.reader.offset_at(0, 1000 + later)
