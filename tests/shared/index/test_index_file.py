@@ -154,6 +154,21 @@ def _put_without_header(file: IndexFile, rows: list[Row], stage: str) -> None:
     file.close()
 
 
+@pytest.mark.parametrize("link", [-7, -(1 << 31)])
+def test_a_link_to_an_item_before_all_others_leaves_its_slot_empty_where_it_is_cut(
+    open_files: Callable[..., IndexFiles], tmp_path: Path, link: int
+) -> None:
+    files = open_files("store", Geometry(5, 60))
+    files.put(_entries(_rows([0, 5, 10])))  # all in one slot
+    files.close()
+    (path,) = index_files(tmp_path / "store")
+    file = IndexFile(path, Geometry(5, 60), writable=True)
+    file.items["previous"][3] = link
+    file.cut(3, _stored_ms)
+    assert file.slots.tolist() == [0] * 5
+    file.close()
+
+
 @given(codes)
 def test_slots_are_made_anew_from_the_items(
     open_files: Callable[..., IndexFiles], tmp_path: Path, chosen: list[int]

@@ -183,6 +183,8 @@ def test_a_file_that_does_not_belong_is_a_problem_and_no_error(
     path.write_bytes(content)
     with StoreDirectory(root) as store:
         assert (kind, str(path)) in [(each.kind, each.file) for each in store.problems]
+        of_log = [each for each in store.problems if each.kind.startswith("log-segment")]
+        assert all(each.position == int(path.name) for each in of_log)
         assert _flags(store) == list(range(60))
 
 
@@ -316,7 +318,8 @@ def test_every_error_of_a_broken_queue_is_typed(store_builder: Builder, make_rec
     (root / "consumequeue" / "orders" / "0" / segment_name(1000)).unlink()
     with StoreDirectory(root) as store:
         (queue,) = store.queues()
-        assert [each.kind for each in queue.problems] == ["queue-segment-gap"]
+        found = [(each.kind, each.position) for each in queue.problems]
+        assert found == [("queue-segment-gap", None)], "it has no place in the log"
         assert (queue.min_offset, queue.max_offset) == (0, 160)
         with pytest.raises(PenstockError, match="50"):
             queue.entries(0, 160)
