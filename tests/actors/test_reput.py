@@ -269,48 +269,6 @@ def test_messages_of_a_deleted_topic_have_no_entries_and_those_between_them_have
     assert _entries(broker, orders) == _expected(broker)[orders]
 
 
-def test_queues_that_could_not_be_moved_away_are_no_error_any_more_once_they_are(
-    pipeline: Callable[..., Any], work: Callable[..., None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A topic is deleted, and no message comes after that."""
-    broker = pipeline(**MAPPED)
-    reput = broker.start(Reput)
-    stop = broker.append()
-    _reach(broker)
-    work(reput)
-    row = DeletedTopic(number=1, topic="orders", log_end=stop, at_ms=1, is_done=True)
-    save_deleted_topics(broker.paths.deleted_topics, DeletedTopics(1, (row,)))
-    broker.positions.initialise("deleted_topics", 1)
-
-    def full(source: object, target: object) -> None:
-        raise OSError(errno.ENOSPC, "no room")
-
-    with monkeypatch.context() as disk:
-        disk.setattr(os, "rename", full)
-        work(reput)
-    assert broker.positions["dispatch_error"] == errno.ENOSPC
-    broker.clock.advance(RETRY_MS)
-    work(reput)
-    assert broker.positions["forgotten_topics"] == 1
-    assert not broker.positions["dispatch_error"]
-
-
-def test_what_a_deleted_topic_has_in_the_log_gets_no_entry_when_it_is_met_late(
-    pipeline: Callable[..., Any], work: Callable[..., None]
-) -> None:
-    broker = pipeline(**MAPPED)
-    reput = broker.start(Reput)
-    stop = broker.append(3)
-    row = DeletedTopic(number=1, topic="orders", log_end=stop, at_ms=1, is_done=True)
-    save_deleted_topics(broker.paths.deleted_topics, DeletedTopics(1, (row,)))
-    broker.positions.initialise("deleted_topics", 1)
-    broker.append(2, topic="others")
-    _reach(broker)
-    work(reput)
-    assert broker.positions["dispatched"] == broker.positions["wrote"]
-    assert broker.queues() == {QueueKey("others", 0): (0, 2)}
-
-
 def test_memory_without_room_for_a_new_queue_is_told_and_tried_again(
     pipeline: Callable[..., Any], work: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
