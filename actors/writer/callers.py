@@ -58,7 +58,8 @@ class Callers:
         self._streams_so_far = 0
         self._may_receive = True
         # Whether ZeroMQ may have a request of which no sleep tells: something was sent since it has
-        # said that there is none. In a turn `_looks` says whether it is asked.
+        # said that there is none. In a turn `_looks` says whether it is asked. Where it is not, it
+        # was `drained` when it was asked last.
         self._is_stale = self._looks = True
 
     def is_gateway(self, peer: bytes) -> bool:
@@ -67,8 +68,7 @@ class Callers:
     @property
     def drained(self) -> bool:
         """Whether no request was there when one was to be received last."""
-        is_empty = self._inlet.drained or not self._looks
-        return is_empty and not any(each.has_whole for each in self._streams.values())
+        return self._inlet.drained and not any(each.has_whole for each in self._streams.values())
 
     @property
     def idle_ms(self) -> int:
