@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from penstock.actors.reader import Reader
 from penstock.actors.reader.filter_turns import FilterTurns
 from penstock.shared.clock import ManualClock
 from penstock.shared.errors import FilterError
 from penstock.shared.filters.message_filter import MAX_TAGS_CHARACTERS, SHORT_CHARACTERS, SQL92, TAG
 from penstock.shared.store.consumer_filters import ConsumerFilterFile
-from penstock.shared.wire.messages import Pull, Subscription
+from penstock.shared.wire.messages import Pull, Subscription, encode
 
 LONG = " OR ".join(f"a = {number}" for number in range(60))
 WRONG = LONG + " OR"
+WAIT_S = 30
 
 
 def pull(kind: str, expression: str, request: int = 1) -> Pull:
@@ -85,3 +90,19 @@ def test_known_filters_are_few_and_short_together(turns: FilterTurns) -> None:
     known = turns._known._known
     assert len(known) <= 128 and sum(len(expression) for _, expression in known) <= 128 << 10
     assert turns._known._characters == sum(len(expression) for _, expression in known)
+
+
+def test_a_reader_that_has_read_a_long_filter_does_not_sleep_before_it_reads_the_next(
+    pipeline: Callable[..., Any],
+) -> None:
+    broker = pipeline(transient_store_pool_enable=False, enable_property_filter=True)
+    reader, deadline = broker.start(Reader), time.monotonic() + WAIT_S
+    client = broker.client(broker.run.endpoints.consume)
+    # a wrong one leaves nothing else to be done
+    client.send(encode(pull(SQL92, WRONG)))
+    while not reader.work():
+        assert time.monotonic() < deadline
+    assert reader.has_more()
+    while reader.work():
+        assert time.monotonic() < deadline
+    assert not reader.has_more()
