@@ -167,6 +167,18 @@ def test_a_pull_ends_where_it_is_told(running: Running) -> None:
     assert nexts(answer) == {0: 30} and found == []
 
 
+def test_the_bytes_of_an_answer_are_those_of_all_its_queues_together(running: Running) -> None:
+    broker, _, client, store = running
+    store("a")
+    record_bytes = broker.positions["wrote"]
+    store("a", "a")
+    store("a", "a", "a", queue_id=1)
+    wanted = Subscription(TAG, "a", {}, "", 0)
+    pull = Pull(1, "orders", {0: 0, 1: 0}, 9, 2 * record_bytes, NEVER_MS, wanted)
+    _, found = client.ask(encoded(pull))
+    assert [(each.queue_id, each.queue_offset) for each in found] == [(0, 0), (0, 1)]
+
+
 def test_each_look_is_bounded_and_pulls_take_turns(running: Running) -> None:
     """Two filters that never match, the first of them on two queues."""
     broker, reader, _, store = running
