@@ -247,7 +247,9 @@ class Pulls:
             if newest is not None:
                 records, after, end = newest
                 return self._success(pull, records, PullAnswer(after, low, end), now_ms)
-            high = max(high, self._fresh.end(fields.topic, fields.queue_id))
+            # Either it is the end, or the queue is about to get what is not here.
+            if offset <= self._fresh.end(fields.topic, fields.queue_id):
+                high = offset
         if slot is None or offset == high:
             if offset == high and not is_last:
                 return pull

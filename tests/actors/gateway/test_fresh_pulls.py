@@ -146,6 +146,23 @@ def test_a_pull_at_the_end_has_each_message_before_its_queue_does(scene: Scene) 
     assert scene.answers() == [(number, Response.SUCCESS, [3], PullAnswer(4, 0, 4))]
 
 
+def test_a_message_that_only_the_queue_will_have_is_waited_for_though_a_later_one_is_here(
+    scene: Scene,
+) -> None:
+    """A gateway that has just begun to look at the log knows nothing of what was stored before."""
+    scene.start()
+    scene.broker.append()
+    number = scene.pull(1)
+    scene.broker.append()
+    scene.turn()
+    assert scene.answers() == []
+    last = scene.pull(1, flag=0)
+    assert scene.answers() == [(last, Response.PULL_NOT_FOUND, [], PullAnswer(1, 0, 1))]
+    scene.dispatch()
+    scene.turn()
+    assert scene.answers() == [(number, Response.SUCCESS, [1, 2], PullAnswer(3, 0, 3))]
+
+
 def test_a_pull_has_no_more_of_the_newest_messages_than_it_asks_for(scene: Scene) -> None:
     number = scene.pull(1, most=2)
     scene.broker.append(5)
