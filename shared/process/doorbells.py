@@ -43,15 +43,13 @@ LAZIER_BYTES, LATELY_MS = 256 << 10, 1000
 AHEAD_BYTES = 3 * LAZY_BYTES
 # Taken in one go: bells that come as fast as they are taken must not keep an actor from its work.
 _BELLS_AT_ONCE = 10_000
-# where an actor says that pulls wait
+# where an actor says that pulls wait: plain ones, and those with a filter
 _PULLS = {
     "reader": ("waiting_pulls", "filtered_pulls"),
     "gateway": ("client_pulls", "client_filtered_pulls"),
 }
-
-
-# those that wait for the log's end, and who is to hear of it
-_PLAIN = (("waiting_pulls", "reader"), ("client_pulls", "gateway"))
+# those of them that wait for the log's end, and who is to hear of it
+_PLAIN = tuple((pulls[0], actor) for actor, pulls in _PULLS.items())
 
 
 class Ticks:
