@@ -147,8 +147,8 @@ if hasattr(providers, "_get_local_constants"):
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
     """How many files of tests run at once with `-n auto`: many a test waits for a disk or a clock,
-    so that one more than there are cores keeps them busy."""
-    return len(os.sched_getaffinity(0)) + 1
+    so that two more than there are cores keep them busy."""
+    return len(os.sched_getaffinity(0)) + 2
 
 
 @pytest.hookimpl(optionalhook=True)

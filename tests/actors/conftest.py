@@ -18,6 +18,7 @@ from typing import Any
 import msgspec
 import pytest
 import zmq
+from left_open import LeftOpen
 
 from penstock.actors.writer.log_tail import LogEnd
 from penstock.shared.clock import ManualClock
@@ -366,9 +367,14 @@ def pipeline(tmp_path: Path) -> Iterator[Callable[..., Pipeline]]:
         made.append(Pipeline(tmp_path / f"store-{len(made)}", settings))
         return made[-1]
 
+    files = LeftOpen()
+    files.install()
     yield make
     for each in made:
         each.close()
+        for place in (each.paths.root, each.run.path):
+            files.close_below(place)
+    files.remove()
     resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
 
