@@ -245,15 +245,17 @@ def _settle_deletion(path: Path) -> None:
 
 # The page cache takes memory for a whole call at once, up to 2 MiB. A virtual machine gives free
 # memory of that size back to its host, which hands it out again 4 KiB at a time, while the call
-# waits. Smaller pieces are mostly still there (`penstock bench bytes` shows both).
+# waits. Smaller pieces are mostly still there (`penstock bench bytes` shows both). What is written
+# stays in pieces, and one that does not begin at a multiple of its size is split into ever smaller
+# ones, which take longer to write and to read.
 WRITE_BYTES = 64 << 10
 
 
 def write_at(handle: int, content: bytes | bytearray | memoryview, at: int) -> None:
-    """Write all of it, in pieces, of which a call may write less. Not synced."""
+    """Write all of it, in aligned pieces, of which a call may write less. Not synced."""
     view = memoryview(content)
     while view:
-        done = os.pwrite(handle, view[:WRITE_BYTES], at)
+        done = os.pwrite(handle, view[: WRITE_BYTES - at % WRITE_BYTES], at)
         view, at = view[done:], at + done
 
 

@@ -16,6 +16,9 @@ from penstock.shared.process.doorbells import LAZY_MS, QUIET_TICK_MS
 from penstock.shared.process.retry import RETRY_MS
 
 PAGE = 4096
+BLOCK = 4 * PAGE
+# of a segment that does not end with a block
+UNEVEN_BYTES = 60 << 10
 SEGMENT_BYTES = 64 << 10
 POOL_BYTES = 256 << 10
 HANG_MS = 60_000  # only what hangs takes that long, however busy the machine
@@ -70,10 +73,10 @@ def test_where_nobody_waits_for_the_queues_some_messages_go_together(
     assert committer.work() == 1
 
 
-def test_four_pages_are_committed_and_less_waits_as_long_as_is_set(
+def test_the_least_pages_are_committed_and_less_waits_as_long_as_is_set(
     pipeline: Callable[..., Any],
 ) -> None:
-    broker = pipeline(commit_commit_log_thorough_interval_ms=200)
+    broker = pipeline(commit_commit_log_least_pages=4, commit_commit_log_thorough_interval_ms=200)
     committer = broker.start(Committer)
     broker.append(size=3 * PAGE)
     assert committer.work() == 0
@@ -87,8 +90,103 @@ def test_four_pages_are_committed_and_less_waits_as_long_as_is_set(
     broker.append(size=2 * PAGE)
     assert committer.work() == 0
     broker.append(size=2 * PAGE)
+    assert committer.work() == 1, "a block of four pages has ended"
+    assert broker.positions["committed"] < broker.positions["wrote"]
+    broker.clock.advance(200)
     assert committer.work() == 1
     assert broker.positions["committed"] == broker.positions["wrote"]
+
+
+def _flood(pipeline: Callable[..., Any]) -> tuple[Any, Any]:
+    """A broker whose pool has room for many blocks, and whose committer has just copied all."""
+    broker = pipeline(
+        commit_commit_log_least_pages=BLOCK // PAGE,
+        flush_disk_type="async",
+        mapped_file_size_commit_log_bytes=UNEVEN_BYTES,
+    )
+    committer = broker.start(Committer)
+    broker.clock.advance(LAZY_MS)
+    broker.append()
+    assert committer.work() == 1
+    return broker, committer
+
+
+def test_of_a_flood_whole_blocks_are_copied_and_frames_are_told_when_all_of_them_is(
+    pipeline: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pieces, write = [], committer_module.write_at
+
+    def noted(handle: int, data: memoryview, at: int) -> None:
+        pieces.append((at, at + len(data)))
+        write(handle, data, at)
+
+    monkeypatch.setattr(committer_module, "write_at", noted)
+    broker, committer = _flood(pipeline)
+    ends, told = [broker.positions["committed"]], broker.positions["committed"]
+    for number in range(60):
+        ends.append(broker.append(size=3000 + 37 * number))
+        committer.work()
+        committed = broker.positions["committed"]
+        # a reader of the log stops there, and a record that is there in part would be damage to it
+        assert committed in ends and committed >= told
+        assert broker.log(told, committed) == _pool(broker, told, committed)
+        told = committed
+    assert ends[-1] - told < 2 * BLOCK
+    ends_of_pieces = {stop for _, stop in pieces[1:]}
+    assert {BLOCK, 2 * BLOCK, 3 * BLOCK} < ends_of_pieces
+    assert ends_of_pieces <= {BLOCK, 2 * BLOCK, 3 * BLOCK, UNEVEN_BYTES}
+    # nothing is copied twice
+    assert [start for start, _ in pieces] == [0, *(stop % UNEVEN_BYTES for _, stop in pieces[:-1])]
+
+
+def test_of_a_flood_nothing_waits_for_its_block_longer_than_is_set(
+    pipeline: Callable[..., Any], bells: Callable[..., int]
+) -> None:
+    broker, committer = _flood(pipeline)
+    reput = broker.stage("reput")
+    assert bells(reput) == 1
+    committed, seen = broker.positions["committed"], broker.append(size=BLOCK)
+    assert committer.work() == 1
+    assert broker.positions["committed"] == committed < seen, "its block goes on behind it"
+    assert bells(reput, 50) == 0
+    broker.clock.advance(LAZY_MS)
+    stop = broker.append(size=BLOCK)
+    assert committer.work() == 1
+    assert seen == broker.positions["committed"] < stop, "the new one's is for the next"
+    broker.clock.advance(LAZY_MS - 1)
+    assert committer.work() == 0 and committer.idle_ms() == 1
+    broker.clock.advance(1)
+    assert committer.work() == 1
+    assert broker.positions["committed"] == stop
+
+
+def test_what_comes_after_a_rest_is_committed_at_once_however_much_it_is(
+    pipeline: Callable[..., Any],
+) -> None:
+    broker, committer = _flood(pipeline)
+    broker.clock.advance(LAZY_MS)
+    stop = broker.append(size=BLOCK)
+    assert committer.work() == 1
+    assert broker.positions["committed"] == stop
+
+
+@pytest.mark.parametrize("waits", ["for the disk", "for room", "for its end"])
+def test_who_cannot_wait_for_the_end_of_a_block_gets_all_of_it(
+    pipeline: Callable[..., Any], waits: str
+) -> None:
+    broker, committer = _flood(pipeline)
+    stop = broker.append(size=BLOCK)
+    assert committer.work() == 1
+    assert broker.positions["committed"] < stop
+    if waits == "for the disk":
+        broker.positions.initialise("flush_wanted", stop)
+    elif waits == "for its end":
+        assert not committer.drained()
+    while waits == "for room" and stop - broker.positions["committed"] <= POOL_BYTES // 2:
+        stop = broker.append(size=8 << 10)
+    assert committer.work() == 1
+    assert broker.positions["committed"] == stop
+    assert broker.log(0, stop) == _pool(broker, 0, stop)
 
 
 def test_what_somebody_waits_for_is_committed_at_once(pipeline: Callable[..., Any]) -> None:
