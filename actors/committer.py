@@ -10,7 +10,7 @@ On crash: the next one goes on at `committed`; copying the same bytes twice chan
 When the disk refuses the bytes, usually because it is full, the committer waits and tries again:
 they are still in the pool. The writer takes no message meanwhile.
 
-Of a flood whole blocks are copied, and what lies behind the last one goes with the next: the page
+Of a flood whole blocks are copied, and what comes after the last one goes with the next: the page
 cache likes them (`write_at` says why). A block ends in the middle of a record, so `committed` then
 stays at an end of frames that was seen before.
 
@@ -130,11 +130,11 @@ class Committer(Actor):
         block = self._config.commit_commit_log_least_pages * PAGE_BYTES
         since_ms = self._stage.clock.monotonic_ms() - self._committed_at_ms
         is_late = since_ms >= self._thorough_ms()
-        if block and wrote - self._copied >= block:
-            # what is late was there when the last block went: enough if that goes with this one
-            if not is_late or self._seen > self._committed:
-                return wrote - wrote % self._segment_bytes % block
-        return wrote if is_late or not block else self._copied
+        if not block or wrote - self._copied < block:
+            return wrote if is_late or not block else self._copied
+        # what is late was there when the last block went: enough if that goes with this one
+        is_enough = not is_late or self._seen > self._committed
+        return wrote - wrote % self._segment_bytes % block if is_enough else wrote
 
     def _thorough_ms(self) -> int:
         """How long less than a few pages waits. This actor and the reput would be awake for each of

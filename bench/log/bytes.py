@@ -29,6 +29,10 @@ SETTLED_TIMEOUT_S = 60
 # As the committer and the flusher: one copies, by calls of WRITE_BYTES, the other syncs what has
 # come together. With LARGE_BYTES a call what pieces of memory cost that are as large can be seen.
 LARGE_BYTES, SYNC_BYTES = 4 << 20, 16 << 20
+# Calls of as many begin and end anywhere, and the page cache keeps them in small pieces.
+UNEVEN_BYTES = 60_000
+# As a consumer reads at most of a queue.
+READ_BYTES = 124 << 10
 
 
 class Step(NamedTuple):
@@ -90,13 +94,17 @@ class Bytes(msgspec.Struct, frozen=True):
 
 
 class Segments(msgspec.Struct, frozen=True):
-    """MB/s of a first write of an allocated file, by large calls and by the committer's, and of the
-    next one to the same place."""
+    """MB/s of a first write of an allocated file, by large calls, by uneven ones and by the
+    committer's, and of the next one to the same place; and of reading what these have left in the
+    page cache."""
 
     gib: float
     first_large_mb_per_s: float
+    first_uneven_mb_per_s: float
     first_mb_per_s: float
     again_mb_per_s: float
+    read_uneven_mb_per_s: float
+    read_mb_per_s: float
     load_1m: float
 
 
@@ -141,14 +149,17 @@ def _await_settled(target: Target) -> None:
 
 
 def measure_segments(place: Path, gib: float) -> Segments:
-    """Write a segment that was allocated just now, another one, and that again."""
+    """Write a segment that was allocated just now, two other ones, and the last again."""
     size = round(gib * (1 << 30))
     with _allocated(place, size) as handle:
         large = _write(handle, size, LARGE_BYTES)
     with _allocated(place, size) as handle:
+        uneven, read_uneven = _write(handle, size, UNEVEN_BYTES), _read(handle, size)
+    with _allocated(place, size) as handle:
         first, again = (_write(handle, size, WRITE_BYTES) for _ in range(2))
-    load = os.getloadavg()[0]
-    return Segments(gib, round(large, 1), round(first, 1), round(again, 1), round(load, 1))
+        read = _read(handle, size)
+    found = large, uneven, first, again, read_uneven, read, os.getloadavg()[0]
+    return Segments(gib, *[round(each, 1) for each in found])
 
 
 @contextmanager
@@ -164,7 +175,15 @@ def _write(handle: int, size: int, call_bytes: int) -> float:
     began = time.perf_counter()
     for at in range(0, size, call_bytes):
         os.pwrite(handle, chunk[: size - at], at)
-        if (at + call_bytes) % SYNC_BYTES == 0:
+        if at // SYNC_BYTES != (at + call_bytes) // SYNC_BYTES:
             os.fdatasync(handle)
     os.fdatasync(handle)
+    return size / (time.perf_counter() - began) / 1e6
+
+
+def _read(handle: int, size: int) -> float:
+    into = [bytearray(READ_BYTES)]
+    began = time.perf_counter()
+    for at in range(0, size, READ_BYTES):
+        os.preadv(handle, into, at)
     return size / (time.perf_counter() - began) / 1e6

@@ -42,11 +42,14 @@ def bytes_(
 ) -> None:
     """How often each byte of a body is copied, checksummed and written on its way.
 
-    What the code does is counted there; what the kernel does for each process is measured. Then a
-    new segment is written by large calls, and another by small ones, as the committer writes, which
-    is written again, as a used one would be.
+    What the code does is counted there; what the kernel does for each process is measured. Then new
+    segments are written: one by large calls, one by calls that end anywhere, one by small calls, as
+    the committer writes. The last is written again, as a used one would be, and the last two are
+    read.
     """
     import tempfile
+
+    import msgspec
 
     from penstock.bench.loads.target import Where
     from penstock.bench.log.bytes import HANDLED, bench_bytes, measure_segments
@@ -73,9 +76,14 @@ def bytes_(
     )
     click.echo(f"\na file of {gib:g} GiB, MB/s:")
     print_table(
-        ("first write, 4 MiB a call", "64 KiB a call", "written again", "load average"),
-        [
-            (each.first_large_mb_per_s, each.first_mb_per_s, each.again_mb_per_s, each.load_1m)
-            for each in segments
-        ],
+        (
+            "first write, 4 MiB a call",
+            "60,000 bytes",
+            "64 KiB",
+            "written again",
+            "read, 60,000 bytes",
+            "64 KiB",
+            "load average",
+        ),
+        [msgspec.structs.astuple(each)[1:] for each in segments],
     )

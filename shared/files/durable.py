@@ -245,9 +245,9 @@ def _settle_deletion(path: Path) -> None:
 
 # The page cache takes memory for a whole call at once, up to 2 MiB. A virtual machine gives free
 # memory of that size back to its host, which hands it out again 4 KiB at a time, while the call
-# waits. Smaller pieces are mostly still there (`penstock bench bytes` shows both). What is written
-# stays in pieces, and one that does not begin at a multiple of its size is split into ever smaller
-# ones, which take longer to write and to read.
+# waits. Smaller pieces are mostly still there. What a call writes stays together, but where it does
+# not begin at a multiple of its size it is split into ever smaller pieces, which take longer to
+# write and to read (`penstock bench bytes` shows all that).
 WRITE_BYTES = 64 << 10
 
 
