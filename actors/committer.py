@@ -31,7 +31,7 @@ from penstock.shared.process.actor import Actor, Stage
 from penstock.shared.process.doorbells import LAZY_MS, QUIET_TICK_MS, LazyLooks, queues_awaited
 from penstock.shared.process.retry import Retry
 
-# What less than a few pages waits at most that is to go on to the disk before anybody sees it.
+# What less than a block waits at most that is to go on to the disk before anybody sees it.
 UNFLUSHED_MS = 5
 # One call copies at most this; the heartbeat comes between.
 _COPY_BYTES = 8 << 20
@@ -119,8 +119,8 @@ class Committer(Actor):
         """Up to where bytes are to be copied now: all of them when somebody waits for the disk or
         the pool is off, else as RocketMQ does, but in whole blocks of the least pages.
 
-        With a thorough interval of 1 ms a message that comes alone goes on at once, and of those
-        that come close together most wait for a page or two more; see `_thorough_ms`.
+        With a thorough interval of 1 ms a message that comes alone goes on at once, and those that
+        come close together wait for the next one; see `_thorough_ms`.
         """
         if self._pool is None or self._positions["flush_wanted"] > self._committed:
             return wrote
@@ -137,7 +137,7 @@ class Committer(Actor):
         return wrote - wrote % self._segment_bytes % block if is_enough else wrote
 
     def _thorough_ms(self) -> int:
-        """How long less than a few pages waits. This actor and the reput would be awake for each of
+        """How long less than a block waits. This actor and the reput would be awake for each of
         some hundred messages a second, so some go together where nobody waits for the queues."""
         thorough_ms = self._config.commit_commit_log_thorough_interval_ms
         if queues_awaited(self._positions):
