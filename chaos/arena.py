@@ -83,6 +83,9 @@ def any_settings(dice: random.Random) -> dict[str, object]:
     return {
         "flush_disk_type": dice.choice(("sync", "async")),
         "transient_store_pool_enable": dice.random() < 0.5,
+        # blocks of a page, in which the committer then copies few messages, too: it has bytes in
+        # the files that it has told nobody of
+        "commit_commit_log_least_pages": 1,
     }
 
 

@@ -176,6 +176,30 @@ def committed_before_copy(committer: Any) -> None:
     committer.Committer._copy = publish_first
 
 
+@canary("actors.committer", "kills")
+def committed_up_to_a_block(committer: Any) -> None:
+    """`committed` is published up to the end of a block, which is in the middle of a record."""
+    publish = committer.Committer._publish
+
+    def publish_block(self: Any, end: int) -> None:
+        publish(self, max(end, self._copied))
+
+    committer.Committer._publish = publish_block
+
+
+@canary("shared.queue.fresh_records", "power")
+def newest_before_the_disk_has_them(fresh_records: Any) -> None:
+    """A consumer at its queue's end is given messages that are not on the disk, where the store
+    says that they are."""
+    begin = fresh_records.FreshRecords.__init__
+
+    def as_written(self: Any, *arguments: Any) -> None:
+        begin(self, *arguments)
+        self._bound = "wrote"
+
+    fresh_records.FreshRecords.__init__ = as_written
+
+
 @canary("actors.reput", "points")
 def cursor_ahead_of_queue_entries(reput: Any) -> None:
     """`dispatched` is published before the queue entries are written."""
