@@ -74,7 +74,7 @@ class Committer(Actor):
             except (OSError, StoreDamaged) as error:
                 self._refused(error)
                 return 0
-        # of a block that ends later than the last one: that was the last below `_seen`
+        # No block ended between the last copy's end and `_seen`: a later one has all of that, too.
         end = wrote if stop == wrote else self._seen
         self._copied, self._seen = stop, wrote
         if end > self._committed:
@@ -122,7 +122,10 @@ class Committer(Actor):
         With a thorough interval of 1 ms a message that comes alone goes on at once, and those that
         come close together wait for the next one; see `_thorough_ms`.
         """
-        if self._pool is None or self._positions["flush_wanted"] > self._committed:
+        # first, for mostly there is nothing to do
+        if wrote == self._copied or self._pool is None:
+            return wrote
+        if self._positions["flush_wanted"] > self._committed:
             return wrote
         # half a pool is waiting: room counts more than few writes
         if wrote - self._committed > self._pool.size // 2:

@@ -31,7 +31,7 @@ SETTLED_TIMEOUT_S = 60
 LARGE_BYTES, SYNC_BYTES = 4 << 20, 16 << 20
 # Calls of as many begin and end anywhere, and the page cache keeps them in small pieces.
 UNEVEN_BYTES = 60_000
-# As a consumer reads at most of a queue.
+# What a call reads.
 READ_BYTES = 124 << 10
 
 

@@ -367,14 +367,12 @@ def pipeline(tmp_path: Path) -> Iterator[Callable[..., Pipeline]]:
         made.append(Pipeline(tmp_path / f"store-{len(made)}", settings))
         return made[-1]
 
-    files = LeftOpen()
-    files.install()
-    yield make
-    for each in made:
-        each.close()
-        for place in (each.paths.root, each.run.path):
-            files.close_below(place)
-    files.remove()
+    with LeftOpen() as files:
+        yield make
+        for each in made:
+            each.close()
+            for place in (each.paths.root, each.run.path):
+                files.close_below(place)
     resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
 

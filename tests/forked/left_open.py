@@ -15,17 +15,18 @@ from typing import Any
 
 
 class LeftOpen:
-    """Notes what `os.open` has given and `os.close` has not had, from `install` on."""
+    """Notes, as a context, what `os.open` has given and `os.close` has not had."""
 
     def __init__(self) -> None:
         self._open, self._close = os.open, os.close
         # path and identity of each file, by its descriptor
         self._noted: dict[int, tuple[str, int, int]] = {}
 
-    def install(self) -> None:
+    def __enter__(self) -> LeftOpen:
         vars(os)["open"], vars(os)["close"] = self._noting_open, self._noting_close
+        return self
 
-    def remove(self) -> None:
+    def __exit__(self, *error: object) -> None:
         vars(os)["open"], vars(os)["close"] = self._open, self._close
 
     def _noting_open(self, path: Any, *given: Any, **named: Any) -> int:

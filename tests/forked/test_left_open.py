@@ -12,10 +12,8 @@ from left_open import LeftOpen
 
 @pytest.fixture
 def files() -> Iterator[LeftOpen]:
-    made = LeftOpen()
-    made.install()
-    yield made
-    made.remove()
+    with LeftOpen() as made:
+        yield made
 
 
 def _open(path: Path) -> int:
@@ -46,6 +44,22 @@ def test_a_number_that_is_anothers_by_now_is_left_to_it(files: LeftOpen, tmp_pat
     other.touch()
     os.closerange(left, left + 1)  # as a file object or a library closes it
     with other.open() as owner:
+        assert owner.fileno() == left
+        assert files.close_below(tmp_path) == 0
+        assert _is_open(left)
+
+
+@pytest.mark.parametrize("is_closed_here", [True, False])
+def test_a_file_that_was_closed_is_left_to_who_opens_it_again(
+    files: LeftOpen, tmp_path: Path, is_closed_here: bool
+) -> None:
+    """Even under the same number."""
+    left = _open(tmp_path / "left")
+    if is_closed_here:
+        assert files.close_below(tmp_path) == 1
+    else:
+        os.close(left)
+    with (tmp_path / "left").open() as owner:
         assert owner.fileno() == left
         assert files.close_below(tmp_path) == 0
         assert _is_open(left)
