@@ -50,7 +50,8 @@ def check_recovery(
 ) -> list[str]:
     """Try until a start has died at every point; what is wrong."""
     settings = any_settings(dice) | {"transient_store_pool_enable": pool}
-    broker = Broker(place, SMALL | LAZY | settings)
+    # LAZY comes last: it keeps in the pool what blocks of a page would bring into the files
+    broker = Broker(place, SMALL | settings | LAZY)
     sent: list[Load] = []
     try:
         run = _wreck(broker, sent, dice)
