@@ -1,9 +1,16 @@
-"""Ctrl-C and SIGTERM end a consumer's work in order: once. The second one is Python's again."""
+"""Ctrl-C and SIGTERM end a consumer's work in order: once. The second one is Python's again.
+
+Python calls a handler when its main thread comes to it, and a signal may come just before that
+thread waits, or to another thread: then it is noted, and nothing ends the wait. But what the kernel
+calls writes to a pipe, too, as `signal.set_wakeup_fd` has it. A thread reads that, and tells.
+"""
 
 from __future__ import annotations
 
 import functools
+import os
 import signal
+import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -25,7 +32,8 @@ _taken: dict[signal.Signals, Any] = {}
 @contextmanager
 def stop_signals(stop: Callable[[], None]) -> Iterator[None]:
     """Within the block both call `stop`, in the main thread and where the program has not said
-    otherwise: its own handlers stay."""
+    otherwise: its own handlers stay. It is called more than once, and by another thread as well."""
+    global _listener
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -35,17 +43,24 @@ def stop_signals(stop: Callable[[], None]) -> Iterator[None]:
     try:
         yield
     finally:
-        _stops.remove(stop)
+        if stop in _stops:  # a fork has none of its parent's
+            _stops.remove(stop)
         if not _stops:
             _give_back()
+            if _listener is not None:
+                _listener.close()
+                _listener = None
 
 
 def _take() -> None:
+    global _listener
     for number in _DEFAULTS:
         handler = signal.getsignal(number)
         if _is_nobodys(number, handler):
             signal.signal(number, _handle)
             _taken[number] = handler
+    if _taken:
+        _listener = _Listener(frozenset(_taken))
 
 
 def _is_nobodys(number: signal.Signals, handler: Any) -> bool:
@@ -65,5 +80,66 @@ def _give_back() -> None:
 
 def _handle(number: int, frame: FrameType | None) -> None:
     _give_back()
+    _stop_all()
+
+
+def _stop_all() -> None:
     for stop in tuple(_stops):
         stop()
+
+
+class _Listener:
+    """The thread that hears of signals, whatever the main thread does.
+
+    An event loop may hear of them itself, and is what the main thread waits in then: it stays so.
+    """
+
+    def __init__(self, numbers: frozenset[int]) -> None:
+        self._numbers = numbers
+        self._heard, self._told = socket.socketpair()
+        self._told.setblocking(False)
+        others = signal.set_wakeup_fd(self._told.fileno(), warn_on_full_buffer=False)
+        if others >= 0:
+            signal.set_wakeup_fd(others)
+        self._thread = threading.Thread(target=self._listen, name="penstock-signals", daemon=True)
+        self._thread.start()
+
+    def _listen(self) -> None:
+        while told := self._heard.recv(64):
+            if not self._numbers.isdisjoint(told):
+                _stop_all()
+
+    def close(self) -> None:
+        self.leave()
+        # a child of a fork may have this end open as well
+        self._told.shutdown(socket.SHUT_WR)
+        self._thread.join()
+        self.forget()
+
+    def leave(self) -> None:
+        """Have the kernel's handler write here no longer."""
+        chosen = signal.set_wakeup_fd(-1)
+        if chosen != self._told.fileno():  # an event loop that has come later
+            signal.set_wakeup_fd(chosen)
+
+    def forget(self) -> None:
+        self._told.close()
+        self._heard.close()
+
+
+_listener: _Listener | None = None
+
+
+def _forked() -> None:
+    """The signals of a fork are its own: they do not end what its parent runs, and they end it."""
+    global _listener
+    _stops.clear()
+    _give_back()
+    if _listener is not None:
+        _listener.leave()
+        _listener.forget()
+        _listener = None
+
+
+if hasattr(os, "register_at_fork"):  # where there are forks
+    os.register_at_fork(after_in_child=_forked)

@@ -301,12 +301,14 @@ def test_what_a_decoder_raises_is_told_like_what_a_handler_raises(owned: Broker)
 
 
 PROGRAM = """
-import sys, time, penstock
+import signal, sys, threading, time, penstock
 app = penstock.App(sys.argv[1], start="first")
 
 @app.on("stopped", group="stopped")
 def slow(body: bytes):
     print("began", flush=True)
+    if sys.argv[2:] == ["strikes itself"]:
+        signal.pthread_kill(threading.get_ident(), signal.SIGINT)
     time.sleep(0.3)
     print("ended", flush=True)
 
@@ -318,16 +320,22 @@ print("closed", flush=True)
 """
 
 
-def test_ctrl_c_ends_it_after_the_handlers_in_hand(owned: Broker) -> None:
+@pytest.mark.parametrize("struck", ["the program", "a thread of it"])
+def test_ctrl_c_ends_it_after_the_handlers_in_hand(owned: Broker, struck: str) -> None:
+    """Also where it does not wake the thread that waits for the end."""
     with Producer(store=owned.store) as producer:
         producer.create_topic("stopped", 1)
         producer.send("stopped", b"x").result(WAIT_S)
+    itself = ["strikes itself"] if struck == "a thread of it" else []
     with subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, str(owned.store)], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", PROGRAM, str(owned.store), *itself],
+        stdout=subprocess.PIPE,
+        text=True,
     ) as program:
         assert program.stdout is not None
         assert program.stdout.readline() == "began\n"
-        os.kill(program.pid, signal.SIGINT)
+        if not itself:
+            os.kill(program.pid, signal.SIGINT)
         assert program.stdout.read() == "ended\nclosed\n"
     assert program.returncode == 0
 
