@@ -6,7 +6,7 @@ import mmap
 import os
 import resource
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +72,28 @@ def test_an_expired_segment_is_the_next_one_and_has_nothing_of_its_earlier_life(
     assert after.read_bytes() == bytes(SEGMENT_BYTES)
     assert it.positions["recycled_segments"] == 1
     assert expired_segments(it.broker.paths.staging) == []
+
+
+def test_what_is_filled_or_gone_is_closed(store: Callable[..., Store]) -> None:
+    """Room on the disk is free again when the last who has a deleted file open closes it."""
+    it = store()
+    path = it.expire()
+    it.allocator.work()
+    assert _opened_here() == [it.file], "it is filled in steps"
+    it.work()
+    assert _opened_here() == []
+    assert it.next_segment().stat().st_ino == it.file
+    assert not path.exists()
+
+
+def _opened_here() -> list[int]:
+    """The expired segments that this process has open: their files."""
+    found = []
+    for each in Path("/proc/self/fd").iterdir():
+        with suppress(FileNotFoundError):  # of the listing itself
+            if EXPIRED in os.readlink(each):
+                found.append(each.stat().st_ino)
+    return found
 
 
 def test_without_one_the_next_segment_is_a_new_file(store: Callable[..., Store]) -> None:

@@ -55,7 +55,7 @@ class AnyUse(RuleBasedStateMachine):
     def some_are_handed_out(self, most: int) -> None:
         due = [each for each, when in self.waiting.items() if when <= self.now_ms]
         handful = self.queue.take(most, self.now_ms)
-        if self.orderly and self.out:
+        if self.orderly and self.out or self.now_ms < self.queue.suspended_until_ms:
             assert handful is None
         elif handful is None:
             # an orderly queue waits for its oldest message
@@ -121,6 +121,10 @@ class AnyUse(RuleBasedStateMachine):
     def _forget_finished(self) -> None:
         self.out = [each for each in self.out if self.queue.holds(each)]
 
+    @rule(later_ms=st.sampled_from([20, 70]))
+    def nothing_is_handed_out_for_a_while(self, later_ms: int) -> None:
+        self.queue.suspended_until_ms = self.now_ms + later_ms
+
     @rule()
     def time_passes(self) -> None:
         self.now_ms += 50
@@ -132,6 +136,15 @@ class AnyUse(RuleBasedStateMachine):
         assert self.queue.is_idle == (not self.out)
         if not self.unfinished:
             assert self.queue.bytes == 0
+
+    @invariant()
+    def it_says_when_the_next_is_due(self) -> None:
+        due_ms = self.queue.due_ms()
+        if not self.waiting:
+            assert due_ms > 1 << 60
+        elif not (self.orderly and self.out):  # else the one in hand is waited for
+            assert self.queue.has_work(due_ms)
+            assert not self.queue.has_work(due_ms - 1)
 
     @invariant()
     def nothing_is_in_two_hands(self) -> None:
