@@ -37,4 +37,5 @@ def test_an_actor_that_has_stopped_has_nothing_open(
         actor = broker.start(import_actor(name))
         assert descriptors() - before, "else this proves nothing"
         broker.stop(actor)
-        assert descriptors() == before
+        # of what earlier tests have left some may be gone meanwhile
+        assert not descriptors() - before
