@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.client.core.groups import membership as core
-from penstock.client.core.groups.asked import REPEAT_MS
+from penstock.client.core.groups.asked import NOT_SENT_MS, REPEAT_MS
 from penstock.client.core.groups.member_options import MemberOptions
 from penstock.client.core.groups.membership import Membership
 from penstock.client.core.groups.strategies import Averagely
@@ -77,15 +77,25 @@ def test_an_unknown_member_joins_before_it_commits_again() -> None:
     assert commit in asked(membership, 2002)
 
 
-def test_the_lease_counts_from_when_the_answered_join_was_first_sent() -> None:
+@pytest.mark.parametrize("first_ms", [0, 1000])
+def test_the_lease_counts_from_when_the_answered_join_was_first_sent(first_ms: int) -> None:
     membership = member()
     assert membership.lease_ends_ms < 0
-    asked(membership, 1000)
-    (again,) = asked(membership, 3000)
+    asked(membership, first_ms)
+    (again,) = asked(membership, first_ms + 2000)
     topics = (wire.TopicQueues("orders", 0),)
     answer = wire.Joined(again.request, "g", 1, ("a",), topics, 5000, "b", 16, 1, 900_000)
-    membership.received([encode(answer)], 3500)
-    assert membership.lease_ends_ms == 1000 + 15_000
+    membership.received([encode(answer)], first_ms + 2500)
+    assert membership.lease_ends_ms == first_ms + 15_000
+
+
+def test_what_could_not_be_sent_is_tried_again_soon_and_not_at_once() -> None:
+    membership = member()
+    (join,) = asked(membership, 1000)
+    membership.not_connected(1000)
+    assert membership.wait_ms(1000) == NOT_SENT_MS
+    assert asked(membership, 1000 + NOT_SENT_MS - 1) == []
+    assert asked(membership, 1000 + NOT_SENT_MS) == [join]
 
 
 def test_a_claim_that_is_not_wanted_any_more_is_released() -> None:
