@@ -1,0 +1,87 @@
+"""What the writer puts into the log: the same bytes into a segment and into the pool, wherever."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import accumulate
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.actors.writer.log_appender import LogAppender
+from penstock.shared.config import Config
+from penstock.shared.formats.record import Record, encode_record, pack_host
+from penstock.shared.layout import PAGE_BYTES, segment_name
+from penstock.shared.loops.forms import Stamp
+from penstock.shared.loops.pure.frame import put_stamped
+from penstock.shared.memory.run_directory import Run
+from penstock.shared.memory.transient_store_pool import TransientStorePool
+
+SEGMENT_BYTES, POOL_BYTES = 1 << 16, 3 * PAGE_BYTES
+STAMP = Stamp(1700000001456, pack_host("192.168.7.9", 10911))
+
+
+class Put:
+    """An appender, and what it has put into its log or its pool."""
+
+    def __init__(self, config: Config, run: Run) -> None:
+        directory = config.store / "commitlog"
+        directory.mkdir(parents=True, exist_ok=True)
+        self.file = directory / segment_name(0)
+        self.file.write_bytes(bytes(SEGMENT_BYTES))
+        self.pool = TransientStorePool(run.pool) if run.pool_enabled else None
+        self.appender = LogAppender(config, run)
+
+    def there(self, position: int, size: int) -> bytes:
+        if self.pool is not None:
+            return b"".join(self.pool.pieces(position, position + size))
+        return self.file.read_bytes()[position : position + size]
+
+    def close(self) -> None:
+        self.appender.close()
+        if self.pool is not None:
+            self.pool.close()
+
+
+@pytest.fixture(params=[True, False], ids=["pool", "mapped"])
+def put(
+    request: pytest.FixtureRequest,
+    make_config: Callable[..., Config],
+    make_run: Callable[[Config], Run],
+    tmp_path: Path,
+) -> Put:
+    config = make_config(
+        mapped_file_size_commit_log_bytes=SEGMENT_BYTES,
+        transient_store_pool_bytes=POOL_BYTES,
+        transient_store_pool_enable=request.param,
+    )
+    made = Put(config, make_run(config))
+    request.addfinalizer(made.close)
+    return made
+
+
+# as far from the ring's end as a frame is long, at most
+NEAR_THE_END = st.integers(2 * POOL_BYTES - 2000, 2 * POOL_BYTES + 200)
+
+
+@given(NEAR_THE_END, st.lists(st.integers(0, 300), min_size=1, max_size=5))
+def test_records_are_stamped_wherever_the_ring_ends(
+    put: Put, position: int, bodies: list[int]
+) -> None:
+    records = [encode_record(Record("orders", bytes([65 + at]) * n)) for at, n in enumerate(bodies)]
+    frame, starts = b"".join(records), [0, *accumulate(map(len, records))]
+    offsets = list(range(7, 7 + len(records)))
+    put.appender.put_records(position, frame, starts, offsets, STAMP)
+    expected = bytearray(len(frame))
+    put_stamped(expected, frame, starts, offsets, position, STAMP)
+    assert put.there(position, len(frame)) == expected
+
+
+@given(NEAR_THE_END, st.binary(min_size=1, max_size=2000))
+def test_bytes_stand_where_they_were_put_wherever_the_ring_ends(
+    put: Put, position: int, data: bytes
+) -> None:
+    put.appender.put(position, data)
+    assert put.there(position, len(data)) == data
