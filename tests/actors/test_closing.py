@@ -2,26 +2,14 @@
 
 from __future__ import annotations
 
-import os
-from collections import Counter
 from collections.abc import Callable
-from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import pytest
 
+from penstock.chaos.machine.processes import descriptors
 from penstock.shared.memory.roster import ROSTER
 from penstock.shared.process.actor import import_actor
-
-
-def descriptors() -> Counter[str]:
-    """What this process has open; of sockets and the like only the kind."""
-    found = Counter[str]()
-    for each in Path("/proc/self/fd").iterdir():
-        with suppress(FileNotFoundError):  # of the listing itself
-            found[os.readlink(each).partition(":[")[0]] += 1
-    return found
 
 
 @pytest.mark.parametrize("name", [row.name for row in ROSTER])

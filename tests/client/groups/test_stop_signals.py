@@ -133,7 +133,8 @@ def test_a_signal_for_a_fork_ends_it_and_not_its_parent() -> None:
         assert os.read(reading, 5) == b"there"
         os.kill(child, signal.SIGTERM)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGTERM
-        # a byte of its signal would have been read before this one
+        while not is_asleep("penstock-signals"):
+            pass  # it may read a byte of that signal yet
         assert not told.is_set()
         strike_another_thread(signal.SIGINT)
         assert told.wait(WAIT_S)
@@ -143,12 +144,11 @@ def test_a_signal_for_a_fork_ends_it_and_not_its_parent() -> None:
 
 def test_a_fork_that_lives_longer_holds_up_no_end() -> None:
     """It may have been made by what tells Python nothing, and have the pipe open."""
-    duplicates = list[int]()
     with stop_signals(lambda: None):
-        fd = signal.set_wakeup_fd(-1)
-        signal.set_wakeup_fd(fd)
-        duplicates.append(os.dup(fd))
-    os.close(duplicates[0])
+        pipe = signal.set_wakeup_fd(-1)
+        signal.set_wakeup_fd(pipe)
+        copy = os.dup(pipe)
+    os.close(copy)
 
 
 def test_a_fork_has_signals_of_its_own_to_stop_by() -> None:
