@@ -23,6 +23,7 @@ from penstock.shared.wire.messages import decode_produce_answer as decode_produc
 from penstock.shared.wire.transaction_messages import (
     CheckTransaction,
     EndTransaction,
+    Registered,
     RegisterProducer,
     decode_transaction_answer,
 )
@@ -72,6 +73,11 @@ class Scene:
             else:
                 self.turn()
         return found
+
+    def is_ready(self) -> None:
+        """Wait until the actor knows what was stored before it began. It learns from the writer how
+        far that is, so what is written meanwhile counts as well, and is waited for in its queue."""
+        assert isinstance(self.producer().register(), Registered)
 
     def pass_time(self, ms: int) -> None:
         """Let the clock go on, and the actors see it. What is on its way arrives before that:

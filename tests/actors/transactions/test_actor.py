@@ -202,6 +202,7 @@ def test_a_word_that_comes_before_its_half_message_is_in_the_queue_waits_for_it(
     scene: Scenes,
 ) -> None:
     it = scene()
+    it.is_ready()
     producer = it.producer()
     reput = it.others.pop()
     half = it.half()
@@ -218,6 +219,7 @@ def test_a_word_that_comes_before_its_half_message_is_in_the_queue_waits_for_it(
 def test_of_words_that_come_together_the_first_counts(scene: Scenes, looks: int) -> None:
     """However often it was looked whether their half messages have come to the queue."""
     it = scene()
+    it.is_ready()
     producer, reput = it.producer(), it.others.pop()
     if not looks:
         it.others.append(reput)

@@ -175,7 +175,7 @@ def test_as_long_as_memory_grows_a_doorbell_does_not_make_the_sleep_long_again()
     gc.collect()
     Heaps(0).give_back()
     now_ms = [0]
-    inflow = Inflow(lambda: now_ms[0], lambda size: None)
+    inflow = Inflow(lambda: now_ms[0], lambda size: None, worked_ms=lambda: 0)
     assert not inflow.look(True, 0) and not inflow.look(True, 0)
     grown = b"x" * (64 << 20)
     now_ms[0] += LOOK_MS
@@ -231,7 +231,8 @@ def test_memory_that_an_earlier_flood_left_free_does_not_hide_the_next_one() -> 
     left = pieces[::100]  # here and there somebody still has a piece, so that the rest stays
     del pieces
     now_ms = [0]
-    inflow = Inflow(lambda: now_ms[0], lambda size: None)
+    # by its own clock a question that took 1 ms would put off the next one
+    inflow = Inflow(lambda: now_ms[0], lambda size: None, worked_ms=lambda: 0)
     assert not inflow.look(True, 0)
     before = own_bytes()
     pieces = [bytearray(100_000) for _ in range(600)]
