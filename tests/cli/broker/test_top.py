@@ -154,7 +154,9 @@ def test_it_shows_every_actor_and_a_key_ends_it_with_the_terminal_as_it_was(
 ) -> None:
     terminal.until(b"cleaner")
     terminal.until(b"transactions")
-    assert max(map(len, lines_of(terminal.came))) <= 80
+    terminal.frame_of(80, 24)
+    for frame in FRAME.findall(terminal.came):
+        assert max(map(len, lines_of(frame))) <= 80
     os.write(terminal.ours, key)
     terminal.until(b"\x1b[?1049l")
     assert terminal.process.wait(WAIT_S) == 0
