@@ -213,6 +213,26 @@ def test_a_reset_of_what_blocks_have_moved_goes_by_the_log_and_others_do_not(ben
     assert bench.offsets() == {0: 1, 1: 2}
 
 
+def test_a_reset_waits_until_all_that_blocks_have_moved_is_followed(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a queue of which only the log knows yet would be reset without the log."""
+    monkeypatch.setattr("penstock.actors.coordinator.log_offsets.AT_ONCE", 1)
+    bench.follow()
+    for to in (2, 3, 4):
+        bench.move(q1=(to - 1 if to > 2 else NONE, to))
+    bench.move(q0=(NONE, 5))
+    for _ in range(4):
+        bench.broker.clock.advance(LAZY_MS)
+        for each in bench._others:
+            while each.work():
+                continue
+    writer = bench.writer()
+    bench.ask_with(writer, words.ResetOffsets, TOPIC, {0: 1})
+    writer._exact.turn()
+    assert writer._exact._offsets == {GROUP: {TOPIC: {0: 1, 1: 4}}}
+
+
 def test_a_group_that_is_deleted_has_no_value_left_in_the_log_either(bench: Bench) -> None:
     """Else one that gets its name could store no block: the writer would know where it had been."""
     bench.move(q0=(NONE, 5), q1=(NONE, 7))

@@ -402,6 +402,25 @@ def test_an_outcome_said_again_before_its_message_is_in_its_queue_has_the_same_a
     assert broker.queue("orders", 1) == []
 
 
+def test_of_commits_that_are_stored_together_each_has_the_receipt_of_its_own_message(
+    scene: Scenes,
+) -> None:
+    broker = scene()
+    queues = [1, 1, 3, 0, 0]
+    halves = [broker.half(b"%d" % at, REAL_QID=str(queue)) for at, queue in enumerate(queues)]
+    broker.dispatched()
+    producer = broker.producer()
+    for half in halves:
+        producer.tell(half, "commit")
+    broker.until(lambda: len(broker.actor._endings) == 5, "what was told", alone=True)
+    answers = [producer.answer() for _ in halves]
+    broker.dispatched()
+    for number, (answer, queue) in enumerate(zip(answers, queues, strict=True)):
+        stored = broker.queue("orders", queue)[answer.queue_offset]
+        assert (answer.queue_id, answer.physical_offset) == (queue, stored.physical_offset)
+        assert stored.body == b"%d" % number
+
+
 def test_a_kill_before_the_answer_leaves_one_message(scene: Scenes) -> None:
     """Its frame may be stored, or on its way, or not sent: the producer says it again."""
     for turns in range(6):

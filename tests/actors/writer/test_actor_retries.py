@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from penstock.actors.writer import Writer
-from penstock.actors.writer.actor import RETRY_MS
+from penstock.actors.writer.actor import RETRY_MS, RETRY_STEPS
 from penstock.actors.writer.retries import MEMORY_MS
 from penstock.actors.writer.retry_index import RetryIndex
 from penstock.shared.wire.messages import Append, Appended, CreateTopic, QueueRun, encode
@@ -111,6 +111,28 @@ def test_a_step_that_takes_long_ends_the_turn(
     while not steps:
         writer.work()
     assert len(steps) == 1
+    assert [each.runs[0].queue_offset for each in retrying.answers(1)] == [0]
+
+
+def test_steps_that_take_no_time_are_several_in_a_turn(
+    long_log: Any, client: Maker, frame: Maker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or a retry would wait for four times as many turns, in each of which others are served."""
+    steps, note = [], RetryIndex._note
+
+    def noted(self: RetryIndex, start: int, stop: int) -> None:
+        steps.append(start)
+        note(self, start, stop)
+
+    monkeypatch.setattr(RetryIndex, "_note", noted)
+    long_log.clock.advance(RETRY_MS)
+    writer = long_log.start(Writer)
+    retrying = client(long_log, writer)
+    retrying.hello(stored_after=0)
+    send(retrying, frame("orders", 0, [b"again"], "again-"), retry=True)
+    while not steps:
+        writer.work()
+    assert len(steps) == RETRY_STEPS
     assert [each.runs[0].queue_offset for each in retrying.answers(1)] == [0]
 
 

@@ -16,7 +16,13 @@ from penstock.actors.gateway.asking.questions import AGAIN_MS
 from penstock.actors.gateway.calls import Call, Reply
 from penstock.actors.gateway.connecting.connection import Connection
 from penstock.actors.gateway.grouping.groups import FORGOTTEN_MS, Groups
-from penstock.actors.gateway.grouping.members import LAST_WORD_MS, LOCKED_MS, Claim, Member
+from penstock.actors.gateway.grouping.members import (
+    LAST_WORD_MS,
+    LOCKED_MS,
+    PROBATION_MS,
+    Claim,
+    Member,
+)
 from penstock.actors.gateway.requests.readers import groups_of_topic
 from penstock.actors.gateway.services import Services
 from penstock.actors.gateway.serving import Serving
@@ -179,6 +185,23 @@ def test_after_each_change_a_group_is_to_show_once_what_it_goes_on_with(
         members.change("g", changed_ms)
         looks_ms = [changed_ms + LAST_WORD_MS + past_ms for past_ms in (0, 1, 2)]
         assert [members.to_be_shown(at_ms) for at_ms in looks_ms] == [[], ["g"], []]
+
+
+@pytest.mark.parametrize("goes_on", [False, True])
+@pytest.mark.parametrize("changed_ms", [0, 20_000])
+def test_a_queue_that_its_member_does_not_go_on_with_is_left_over_once_its_time_is_up(
+    coordinator: Coordinator, connect: Connect, changed_ms: int, goes_on: bool
+) -> None:
+    beat(coordinator, connect())
+    members = coordinator.groups.members
+    (member,) = members
+    held = member.claims["t", 0] = Claim(9, 0)
+    members.change("g", changed_ms)
+    if goes_on:
+        held.committed_ms = changed_ms + LAST_WORD_MS + 1
+    up_ms = changed_ms + PROBATION_MS
+    looks = [[*members.left_over(at_ms)] for at_ms in (up_ms - 1, up_ms, up_ms + 1)]
+    assert looks == [[], [] if goes_on else [(member, ("t", 0))], []]
 
 
 def test_a_group_of_no_right_name_costs_a_client_none_of_its_others(
