@@ -46,6 +46,7 @@ VERSION = 1
 # How long a store that was not stopped in order may have shorter queues than were read: a start
 # makes them again from the log.
 RECOVERY_MS = 60_000
+SHORT_LOOK_S = 0.1
 # Spark asks every 10 ms for something new; a broker is asked no more often than this
 BROKER_LOOK_MS = 100
 
@@ -106,6 +107,15 @@ class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return start  # nothing has come since: no queue need be looked at
         queues, whole = self._queues(view)
         started = self._started(queues, start, durable)
+        while started is None and self._target is not None:
+            # "nothing for a batch" would end the query, each time that it is run
+            time.sleep(SHORT_LOOK_S)
+            view = self._look()
+            durable = view.durable()
+            queues, whole = self._queues(view)
+            started = self._started(queues, start, durable)
+            # they were short when it was taken
+            self._target = self._ends(queues, durable)
         if started is None:
             return start
         ends = self._ends(queues, durable)

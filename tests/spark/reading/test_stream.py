@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import threading
 from typing import Any
 
 import pytest
@@ -229,6 +230,41 @@ def test_a_queue_that_a_start_makes_again_is_waited_for(filled: StoreBuilder) ->
     shutil.move(filled.paths.root / "aside", directory)
     filled.put(queue_id=0)
     assert flat(run(reader, at)[0]) == [("flights", 0, 20)]
+
+
+def test_available_now_waits_for_a_queue_that_a_start_makes_again(filled: StoreBuilder) -> None:
+    """An end where the batch begins would tell Spark that all is read."""
+    _, at = run(stream(filled))
+    filled.paths.abort.touch()
+    aside = filled.paths.root / "aside"
+    shutil.move(filled.paths.queue("flights", 0), aside)
+    reader = stream(filled)
+    reader.prepareForTriggerAvailableNow()
+    filled.put(queue_id=1)
+    is_made = threading.Timer(0.5, shutil.move, [aside, filled.paths.queue("flights", 0)])
+    is_made.start()
+    batches, _ = run(reader, at)
+    is_made.join()
+    assert flat(batches) == [("flights", 1, 20)]
+
+
+def test_available_now_tells_of_a_topic_that_was_created_again_in_a_store_that_runs(
+    filled: StoreBuilder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.spark.reading.stream.RECOVERY_MS", 300)
+    _, at = run(stream(filled))
+    shutil.rmtree(filled.paths.queue("flights", 0))
+    filled.next_offset["flights", 0] = 0
+    filled.put(queue_id=0)
+    filled.paths.abort.touch()
+    reader = stream(filled)
+    reader.prepareForTriggerAvailableNow()
+    with pytest.raises(OffsetOutOfRange, match="created again"):
+        run(reader, at)
+    reader = stream(filled, failOnDataLoss="false")
+    reader.prepareForTriggerAvailableNow()
+    batches, _ = run(reader, at)
+    assert flat(batches) == [("flights", 0, 0)]
 
 
 @settings(max_examples=40, deadline=None)
