@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +43,27 @@ if TYPE_CHECKING:
 AGAIN_MS = 100
 _LOOPBACK = bytes((127, 0, 0, 1))
 Store = str | os.PathLike[str]
+
+
+def wait_for_broker(
+    meet: Callable[[], Greeted], may_come: Callable[[ConnectError], bool], wait_ms: int
+) -> Greeted:
+    """Try to meet a broker again for so long, as long as what is raised may change."""
+    until = time.monotonic() + wait_ms / 1000
+    while True:
+        try:
+            return meet()
+        except ConnectError as error:
+            if not may_come(error) or time.monotonic() + AGAIN_MS / 1000 > until:
+                raise
+        time.sleep(AGAIN_MS / 1000)
+
+
+def starts_listening(error: ConnectError) -> bool:
+    """Whether somebody may be there another time, where nobody was."""
+    from penstock.shared.wire.ask_broker import NobodyThere
+
+    return isinstance(error, NobodyThere | BrokerTimeout)
 
 
 class BrokerAddress:
@@ -76,14 +98,7 @@ class BrokerAddress:
 
         Raises ConnectError; WrongStore where another store's broker is.
         """
-        until = time.monotonic() + self._wait_ms / 1000
-        while True:
-            try:
-                return self._meet()
-            except ConnectError as error:
-                if not self._may_come(error) or time.monotonic() + AGAIN_MS / 1000 > until:
-                    raise
-            time.sleep(AGAIN_MS / 1000)
+        return wait_for_broker(self._meet, self._may_come, self._wait_ms)
 
     def local_ip(self) -> bytes:
         """The address of this machine that its messages name: 4 or 16 bytes."""
@@ -151,9 +166,7 @@ class BrokerAddress:
 
     def _may_come(self, error: ConnectError) -> bool:
         """Whether that may be another thing once a broker has started."""
-        from penstock.shared.wire.ask_broker import NobodyThere
-
-        if isinstance(error, NobodyThere | BrokerTimeout):
+        if starts_listening(error):
             return True
         if self._store is None:
             return False

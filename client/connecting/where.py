@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from functools import partial
 from typing import Any
 
 from penstock.client.connecting.broker_address import (
@@ -12,6 +13,8 @@ from penstock.client.connecting.broker_address import (
     check_one,
     check_store,
     not_served,
+    starts_listening,
+    wait_for_broker,
 )
 from penstock.shared.notebook import as_table
 from penstock.shared.wire.endpoint import parse_endpoint
@@ -64,8 +67,9 @@ class Where:
             "Penstock broker", [("store" if self.endpoint is None else "endpoint", self.name)]
         )
 
-    def arguments(self, serves: Serves) -> dict[str, Any]:
-        """What a client of that kind is told. By endpoint, the broker is asked for the others.
+    def arguments(self, serves: Serves, wait_for_broker_ms: int = 0) -> dict[str, Any]:
+        """What a client of that kind is told. By endpoint, the broker is asked for the others, and
+        waited for.
 
         Raises ConnectError.
         """
@@ -74,7 +78,8 @@ class Where:
         if self._broker is None:
             from penstock.shared.wire.ask_broker import ask_broker
 
-            self._broker = ask_broker(self.endpoint, TIMEOUT_MS)
+            ask = partial(ask_broker, self.endpoint, TIMEOUT_MS)
+            self._broker = wait_for_broker(ask, starts_listening, wait_for_broker_ms)
         if serves == self._broker.serves:
             return {"endpoint": self.endpoint}
         there = getattr(as_seen_from(self.endpoint, self._broker), ENDPOINT_OF[serves])

@@ -171,7 +171,7 @@ class GroupMember:
         """Says what a producer of the member's own is told. May block; raises ConnectError."""
         where = self._where
         waits = {"timeout_ms": self._timeout_ms, "wait_for_broker_ms": self._wait_ms}
-        return lambda: {**where.arguments("producers"), **waits}
+        return lambda: {**where.arguments("producers", self._wait_ms), **waits}
 
     def _be_orderly(self, orderly: bool) -> None:
         member = self._options.member
@@ -193,7 +193,7 @@ class GroupMember:
     def _make_loop(self) -> MemberLoop:
         addresses: dict[str, BrokerAddress] = {}
         for serves in _SERVES:
-            where = self._where.arguments(serves)
+            where = self._where.arguments(serves, self._wait_ms)
             address = BrokerAddress(
                 serves,
                 where.get("endpoint"),

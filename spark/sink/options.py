@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -12,6 +14,7 @@ from penstock.shared.errors import ConfigError, InvalidArgument
 from penstock.shared.messaging.ledger import group_of
 from penstock.shared.names import MAX_GROUP_CHARACTERS, check_group, check_topic
 from penstock.shared.next_steps import did_you_mean
+from penstock.shared.wire.introduction import Serves
 
 # what Spark itself is told along with a writer's own options
 _SPARKS = frozenset({"checkpointlocation", "queryname"})
@@ -33,8 +36,18 @@ class SinkOptions(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fi
 
     def producer(self) -> BlockProducer:
         """A connected producer. Raises ConnectError."""
-        found = self.where.arguments("producers")
-        return BlockProducer(timeout_ms=self.timeout_ms, **found)
+        return BlockProducer(**self.arguments("producers"))
+
+    def arguments(self, serves: Serves) -> dict[str, Any]:
+        """Of a client for it. Each task and each commit has a new one, so it is this one that meets
+        a broker that is being restarted."""
+        # a directory that is not there is a wrong path, and no broker will come
+        wait_ms = self.timeout_ms if not self.path or Path(self.path).is_dir() else 0
+        return {
+            "timeout_ms": self.timeout_ms,
+            "wait_for_broker_ms": wait_ms,
+            **self.where.arguments(serves, wait_ms),
+        }
 
 
 def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:

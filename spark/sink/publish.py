@@ -175,14 +175,12 @@ class Publisher:
         return root.result().queue_offset
 
     def _read(self, place: int) -> Manifest:
-        found = self._options.where.arguments("consumers")
         timeout_ms = self._options.timeout_ms
         with Consumer(
             topic=STAGING_TOPIC,
             queues=[_MANIFESTS],
             start={_MANIFESTS: place},
-            timeout_ms=timeout_ms,
-            **found,
+            **self._options.arguments("consumers"),
         ) as consumer:
             came = consumer.poll(timeout_ms / 1000)
         if not came:
@@ -197,8 +195,7 @@ class Publisher:
 
     def _bytes(self, ids: Sequence[str]) -> bytes:
         if self._query is None:
-            found = self._options.where.arguments("consumers")
-            self._query = MessageQuery(timeout_ms=self._options.timeout_ms, **found)
+            self._query = MessageQuery(**self._options.arguments("consumers"))
         parts = []
         for each in ids:
             try:

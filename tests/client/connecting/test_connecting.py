@@ -17,12 +17,18 @@ import zmq
 
 import penstock
 import penstock.errors
-from penstock.client import Consumer, MessageQuery, Producer, aio
+from penstock.client import Consumer, GroupConsumer, MessageQuery, Producer, aio
 from penstock.client.connecting import broker_address
 from penstock.client.connecting.broker_address import BrokerAddress
 from penstock.client.core.aim import Aim
 from penstock.client.groups.member_loop import Line
-from penstock.shared.errors import BrokerTimeout, ConnectError, InvalidArgument, WrongStore
+from penstock.shared.errors import (
+    BrokerTimeout,
+    ConnectError,
+    InvalidArgument,
+    PenstockError,
+    WrongStore,
+)
 from penstock.shared.layout import StorePaths
 from penstock.shared.memory.run_directory import read_run
 from penstock.shared.process import find_broker
@@ -265,6 +271,35 @@ def test_a_client_may_start_before_its_broker(
     broker_in(tmp_path, produce_port=port)
     thread.join()
     assert sent and sent[0].topic == "early", sent
+
+
+@pytest.mark.parametrize("by_store", [True, False])
+def test_a_member_may_start_before_its_broker(
+    broker_in: Any, tmp_path: Path, closed_port: str, by_store: bool
+) -> None:
+    """It asks for three of the broker's endpoints, by any of them."""
+    port = int(closed_port.rpartition(":")[2])
+    where = {"store": tmp_path / "store"} if by_store else {"endpoint": closed_port}
+    came: list[Any] = []
+
+    def consume() -> None:
+        try:
+            with GroupConsumer(
+                **where, group="early", topics="early", wait_for_broker_ms=WAIT_S * 1000
+            ) as member:
+                came.extend(each.body for each in member.poll(WAIT_S))
+        except PenstockError as error:
+            came.append(error)
+
+    thread = threading.Thread(target=consume)
+    thread.start()
+    time.sleep(0.3)  # some tries find nobody
+    broker_in(tmp_path, produce_port=port)
+    with Producer(store=tmp_path / "store") as producer:
+        while thread.is_alive():
+            producer.send("early", b"x").result(WAIT_S)
+            thread.join(0.05)
+    assert came and {*came} == {b"x"}
 
 
 def test_waiting_ends_with_what_was_found_last(closed_port: str) -> None:

@@ -18,7 +18,12 @@ import pytest
 
 from penstock.client import Consumer, MessageQuery, Producer
 from penstock.client.core.sending.records import Staged
-from penstock.shared.errors import InvalidMessage, OffsetOutOfRange, PropertiesTooLarge
+from penstock.shared.errors import (
+    InvalidMessage,
+    NotRunning,
+    OffsetOutOfRange,
+    PropertiesTooLarge,
+)
 from penstock.shared.faults import FIRED_VARIABLE, VARIABLE
 from penstock.shared.formats.record_layout import Shape
 from penstock.shared.messaging.system_topics import OFFSETS_TOPIC
@@ -163,6 +168,43 @@ def test_a_batch_is_known_when_the_broker_was_killed_meanwhile(
     assert not commit(place, 0, staged)
     assert commit(place, 1, staged)
     assert names(place) == sorted(expected("a", MANY) + expected("b", 20))
+
+
+@pytest.mark.parametrize("by_path", [True, False])
+def test_a_broker_that_is_being_restarted_is_waited_for(
+    broker_in: Callable[..., Any], tmp_path: Any, by_path: bool
+) -> None:
+    """By the task and by the driver: each of them connects anew."""
+    running = [broker_in(tmp_path)]
+    place = new_place(running[0])
+    where = options(place)
+    if not by_path:
+        where = SinkOptions(endpoint=running[0].produce, topic=place.topic)
+    port = running[0].produce.rpartition(":")[2]
+    rows = pa.RecordBatch.from_pydict({"body": [b"a-00000".ljust(1000, b".")]})
+
+    def restart() -> threading.Timer:
+        running.pop().kill()
+        begins = threading.Timer(
+            0.5, lambda: running.append(broker_in(tmp_path, produce_port=port))
+        )
+        begins.start()
+        return begins
+
+    begins = restart()
+    blocks = write_rows(where, [rows])
+    begins.join()
+    begins = restart()
+    with Publisher(where, f"of-{place.topic}") as publisher:
+        assert publisher.commit(0, blocks, keep=True)
+    begins.join()
+    assert names(place) == expected("a", 1)
+
+
+def test_a_path_without_a_store_is_told_of_at_once(tmp_path: Any) -> None:
+    where = SinkOptions(path=str(tmp_path / "none"), topic="t", timeout_ms=10**8)
+    with pytest.raises(NotRunning, match="no such directory"):
+        where.producer()
 
 
 def test_what_was_staged_for_a_broker_of_other_records_is_published(
