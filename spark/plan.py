@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 from penstock.shared.errors import ConfigError, TopicNotFound
 from penstock.shared.layout import CQ_ENTRY_BYTES
@@ -101,11 +102,23 @@ def split(
     if options.min_partitions:
         split_bytes = max(min(split_bytes, total // options.min_partitions), 1)
     most_records = options.max_records_per_partition or 1 << 62
+    found = _partitions(wanted, sizes_bytes, split_bytes, most_records)
+    least = min(options.min_partitions, sum(piece.stop - piece.start for piece in wanted))
+    # a partition holds whole messages, and those of one queue are larger than another's
+    while len(found) < least and split_bytes:
+        split_bytes = split_bytes * len(found) // least
+        found = _partitions(wanted, sizes_bytes, split_bytes, most_records)
+    return found
+
+
+def _partitions(
+    wanted: Sequence[QueueRange], sizes_bytes: Sequence[int], split_bytes: int, most_records: int
+) -> Partitions:
     partitions: Partitions = []
     held: list[QueueRange] = []
     held_bytes = held_records = 0
     for whole, size_bytes in zip(wanted, sizes_bytes, strict=True):
-        for piece in _cut(whole, max(-(-size_bytes // split_bytes), 1), most_records):
+        for piece in _cut(whole, -(-size_bytes // max(split_bytes, 1)), most_records):
             records = piece.stop - piece.start
             piece_bytes = size_bytes * records // (whole.stop - whole.start)
             full = held_bytes + piece_bytes > split_bytes or held_records + records > most_records
@@ -119,11 +132,13 @@ def split(
 
 
 def _cut(whole: QueueRange, pieces: int, most_records: int) -> Iterator[QueueRange]:
-    """At least this many pieces of about equal size, none of more records than allowed."""
+    """At least this many pieces of about equal size, as far as there are records; none of more
+    records than allowed."""
     count = whole.stop - whole.start
-    step = min(-(-count // pieces), most_records)
-    for start in range(whole.start, whole.stop, step):
-        yield whole._replace(start=start, stop=min(start + step, whole.stop))
+    pieces = min(max(pieces, -(-count // most_records)), count)
+    ends = [whole.start + count * number // pieces for number in range(pieces + 1)]
+    for start, stop in pairwise(ends):
+        yield whole._replace(start=start, stop=stop)
 
 
 def chosen(view: View, options: Options, *, lenient: bool = False) -> list[Queue]:

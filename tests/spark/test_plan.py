@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from penstock.shared.errors import ConfigError, OffsetOutOfRange, TopicNotFound
 from penstock.shared.store.directory import StoreDirectory
-from penstock.spark.plan import plan
+from penstock.spark.plan import plan, split
 from penstock.spark.ranges import QueueRange
-from penstock.spark.reading.options import parse_options
+from penstock.spark.reading.options import Options, parse_options
 from penstock.spark.reading.task import plan_query
 from penstock.spark.reading.views import StoreView
 
@@ -68,6 +72,35 @@ def test_a_split_plan_names_every_offset_once_in_order(
     assert offsets(partitions) == offsets(planned(filled))
     most = int(limits.get("maxRecordsPerPartition", 1 << 30))
     assert all(len(offsets([pieces])) <= most for pieces in partitions)
+
+
+class Sized:
+    """A queue whose messages are all of one size."""
+
+    def __init__(self, queue_id: int, message_bytes: int) -> None:
+        self.topic, self.queue_id, self._message_bytes = "t", queue_id, message_bytes
+
+    def estimate_bytes(self, start: int, stop: int) -> int:
+        return self._message_bytes * (stop - start)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 60), st.integers(0, 1200)), max_size=5),
+    st.integers(0, 40),
+    st.integers(0, 12),
+)
+def test_there_are_as_many_partitions_as_are_asked_for_as_far_as_there_are_messages(
+    queues: list[tuple[int, int]], least: int, most_records: int
+) -> None:
+    ranges = [QueueRange("t", number, 5, 5 + count) for number, (count, _) in enumerate(queues)]
+    sized: Any = [Sized(number, size) for number, (_, size) in enumerate(queues)]
+    options = Options(min_partitions=least, max_records_per_partition=most_records)
+    partitions = split(ranges, sized, options)
+    wanted = offsets([tuple(ranges)])
+    assert offsets(partitions) == wanted
+    assert all(len(offsets([each])) <= (most_records or 60 * 5) for each in partitions)
+    if all(size for _, size in queues):
+        assert len(partitions) >= min(least, len(wanted))
 
 
 @pytest.mark.parametrize(
