@@ -6,7 +6,8 @@ delay, is looked at row by row. What is wrong with a row is found here, before a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,7 +19,13 @@ from penstock.client.core.arguments import check_keys
 from penstock.client.core.delays import wanted_delay
 from penstock.client.core.sending.encoding import BatchMessage, Encoder, too_large, topic_bytes
 from penstock.client.sending.block_producer import BlockProducer
-from penstock.shared.errors import InvalidMessage
+from penstock.shared.errors import (
+    InvalidArgument,
+    InvalidMessage,
+    PenstockError,
+    QueueNotFound,
+    TopicNotFound,
+)
 from penstock.shared.formats.java_hash import string_hashes
 from penstock.shared.formats.properties import KEYS, SHARDING_KEY, TAGS, encode_properties
 from penstock.shared.loops.active import join_properties, properties_of
@@ -34,7 +41,7 @@ _SELDOM = ("properties", "delay_ms", "deliver_at", "delay_level")
 class BadRow(Exception):
     """A row of the batch cannot be sent."""
 
-    def __init__(self, index: int, error: InvalidMessage) -> None:
+    def __init__(self, index: int, error: PenstockError) -> None:
         super().__init__(index, error)
         self.index, self.error = index, error
 
@@ -151,16 +158,27 @@ def _choose_queues(targets: Targets, columns: Columns, producer: BlockProducer) 
         codes = np.abs(string_hashes(shards.dictionary.to_pylist()).astype(np.int64))
         places = np.asarray(pc.fill_null(shards.indices, 0))
     for number, topic in enumerate(targets.names):
-        producer.route(topic)
         mine = targets.topics == number
+        with _told_of(mine):
+            producer.route(topic)
         if (here := mine & is_placed).any():
             for queue in np.unique(placed[here]).tolist():
-                producer.queue_for(topic, None, queue)  # raises where there is none
+                with _told_of(here & (placed == queue)):
+                    producer.queue_for(topic, None, queue)  # raises where there is none
             targets.queues[here] = placed[here]
         if (here := mine & is_sharded).any():
             targets.queues[here] = codes[places[here]] % producer.queues_of(topic)
         here = mine & ~is_placed & ~is_sharded
         targets.queues[here] = producer.turns(topic, int(here.sum()))
+
+
+@contextmanager
+def _told_of(rows: npt.NDArray[np.bool_]) -> Iterator[None]:
+    """What is wrong with the topic or the queue of these rows is told of the first one."""
+    try:
+        yield
+    except (InvalidArgument, TopicNotFound, QueueNotFound) as error:
+        raise BadRow(int(rows.argmax()), error) from error
 
 
 def _given(targets: Targets, columns: Columns, *names: str) -> list[npt.NDArray[np.bool_]]:

@@ -19,10 +19,12 @@ import pytest
 from penstock.client import Consumer, MessageQuery, Producer
 from penstock.client.core.sending.records import Staged
 from penstock.shared.errors import (
+    InvalidArgument,
     InvalidMessage,
     NotRunning,
     OffsetOutOfRange,
     PropertiesTooLarge,
+    QueueNotFound,
 )
 from penstock.shared.faults import FIRED_VARIABLE, VARIABLE
 from penstock.shared.formats.record_layout import Shape
@@ -332,6 +334,12 @@ def test_rows_have_all_that_a_message_has(running: Place) -> None:
             "both sharding_key and queue_id",
         ),
         ({"body": [b"x"], "delay_ms": [1], "delay_level": [3]}, InvalidMessage, "two delays"),
+        (
+            {"body": [b"x"] * 3, "queue_id": [0, None, 4]},
+            QueueNotFound,
+            "no such queue: 4, row 2 of partition 0. It has queues 0 to 3",
+        ),
+        ({"body": [b"x"] * 2, "topic": ["t", "../t"]}, InvalidArgument, "row 1 of partition 0"),
     ],
 )
 def test_a_row_that_cannot_be_sent_is_named(
