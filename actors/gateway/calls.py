@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from penstock.actors.gateway.connecting.connection import Connection
 from penstock.remoting.command import Command
 from penstock.remoting.replies import Reply, refusal, response
@@ -20,3 +22,7 @@ class Call(NamedTuple):
     now_ms: int  # monotonic
     # gets the reply, where it is not for the connection
     then: Callable[[Reply], None] | None = None
+
+    def without_content(self) -> Call:
+        """The same with what its answer needs of the request, and nothing that has any size."""
+        return self._replace(command=replace(self.command, fields={}, body=b"", remark=""))

@@ -13,6 +13,7 @@ from penstock.shared.config import Config
 from penstock.shared.errors import GroupNotFound, PenstockError, StoreDamaged
 from penstock.shared.layout import StorePaths
 from penstock.shared.messaging.system_topics import is_built_in_group
+from penstock.shared.names import MAX_GROUP_CHARACTERS
 from penstock.shared.progress.subscription_groups import SubscriptionGroups
 from penstock.shared.store.rocketmq_json import load_document
 
@@ -62,8 +63,11 @@ class GroupSettings:
                 raise refused
 
     def _refusal(self, group: str, model: str) -> PenstockError | None:
-        is_there = self._makes_groups or group in self._groups.names()
-        if not is_there and not is_built_in_group(group):
+        is_there = group in self._groups.names()
+        # a pull that waits keeps the name, of which a frame may have any size
+        if not is_there and len(group) <= MAX_GROUP_CHARACTERS:
+            is_there = self._makes_groups or is_built_in_group(group)
+        if not is_there:
             return GroupNotFound("there is no consumer group of this name", group)
         return self._groups.switched_off(group, model)
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from functools import partial
 
+from msgspec.structs import replace
+
 from penstock.actors.gateway.calls import Call, Reply
 from penstock.actors.gateway.grouping.members import Member
 from penstock.actors.gateway.services import Services
@@ -26,6 +28,7 @@ from penstock.remoting.fields import (
 from penstock.shared.errors import ConfigError
 from penstock.shared.filters.message_filter import SQL92, Filter
 from penstock.shared.formats.record_check import record_at
+from penstock.shared.names import is_stored_topic
 from penstock.shared.queue.reader import unreadable
 from penstock.shared.queue.young import is_young
 
@@ -35,21 +38,34 @@ UPPER = "UPPER"
 
 def pull(services: Services, call: Call) -> Reply | None:
     """Messages of a queue, at once or later. A member's filter is that of its heartbeats."""
-    fields = read_fields(call.command, PullFields)
-    return _pull(services, call, fields, may_wait=True)
+    fields, said = read_fields(call.command, PullFields), None
+    if fields.sys_flag & PULL_HAS_SUBSCRIPTION:
+        said = fields.expression_type, fields.subscription
+    # From here on it may be held, and no limit counts the bytes of those that are: what a client
+    # may make as large as a frame, and its answer does not need, goes before that.
+    fields = replace(fields, expression_type="TAG", subscription="")
+    return _pull(services, call.without_content(), fields, said, may_wait=True)
 
 
-def _pull(services: Services, call: Call, fields: PullFields, may_wait: bool) -> Reply | None:
-    """`may_wait` where the heartbeat that it goes by may still be on its way."""
+def _pull(
+    services: Services,
+    call: Call,
+    fields: PullFields,
+    said: tuple[str, str] | None,
+    may_wait: bool,
+) -> Reply | None:
+    """`said` is the filter that it names itself, as type and expression; `may_wait` where the
+    heartbeat that it goes by may still be on its way."""
     services.group_settings.check_pull(fields.consumer_group)
     member = services.groups.members.of(call.connection, fields.consumer_group)
-    if fields.sys_flag & PULL_HAS_SUBSCRIPTION:
-        kind, expression = fields.expression_type, fields.subscription
+    if said is not None:
+        kind, expression = said
     else:
         known = member.subscriptions.get(fields.topic) if member is not None else None
         is_early = known is None or known.version < fields.sub_version
-        if is_early and may_wait:
-            later = partial(_pull, services, call, fields, may_wait=False)
+        # nor is a topic's name kept that no topic can have
+        if is_early and may_wait and is_stored_topic(fields.topic):
+            later = partial(_pull, services, call, fields, None, may_wait=False)
             if services.early.hold(call, later):
                 return None
         if member is None or known is None:
