@@ -17,24 +17,47 @@ from penstock.remoting.bodies import write_body
 from penstock.remoting.codes import Response
 from penstock.remoting.fields import read_fields
 from penstock.shared.errors import BrokerBusy, InvalidArgument
+from penstock.shared.names import check_group
 
 MOST_THRESHOLDS = 1000
+# What Java's largest long has.
+LONG_DIGITS = 19
 
 
 # --- cold data ---
 
 
 def set_thresholds(services: Services, call: Call) -> Reply:
-    """Take the lines GROUP=BYTES; one that has no number is passed over, as in RocketMQ."""
+    """Take the lines GROUP=BYTES; one that has no number is passed over, as in RocketMQ, and so is
+    one whose group can be none."""
+    known = services.cold_thresholds
     for line in bytes(call.command.body).decode("utf-8", "replace").splitlines():
-        group, _, size = (part.strip() for part in line.partition("="))
-        known = services.cold_thresholds
-        if not group or not size.isascii() or not size.removeprefix("-").isdigit():
+        group, _, text = (part.strip() for part in line.partition("="))
+        size = _java_long(text)
+        if size is None or not _is_group(group):
             continue
         if group not in known and len(known) >= MOST_THRESHOLDS:
             raise BrokerBusy("as many groups as may have a threshold", MOST_THRESHOLDS)
-        known[group] = int(size)
+        known[group] = size
     return Reply()
+
+
+def _is_group(name: str) -> bool:
+    try:
+        check_group(name)
+    except InvalidArgument:
+        return False
+    return True
+
+
+def _java_long(text: str) -> int | None:
+    """The number; None where it is none that the tools of RocketMQ, to which it is told, can read.
+    Thousands of digits are not even converted."""
+    digits = text.removeprefix("-")
+    if not (digits.isascii() and digits.isdigit() and len(digits) <= LONG_DIGITS):
+        return None
+    number = int(text)
+    return number if -(1 << 63) <= number < 1 << 63 else None
 
 
 def forget_threshold(services: Services, call: Call) -> Reply:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from penstock.remoting.codes import AUTHORITY, Request, Response
+from penstock.shared.names import MAX_GROUP_CHARACTERS
 
 GROUPS = 1000
 
@@ -59,6 +60,22 @@ def test_thresholds_are_not_kept_without_end(asker: Any) -> None:
     assert len(cold_data(asker)["configTable"]) == GROUPS
     answer = asker.ask(Request.UPDATE_COLD_DATA_FLOW_CTR_CONFIG, body=b"g0=2")
     assert answer.code == Response.SUCCESS, "one that is known is changed"
+
+
+@pytest.mark.usefixtures("no_thresholds")
+def test_a_threshold_that_is_no_long_of_javas_or_of_no_group_is_passed_over(asker: Any) -> None:
+    most = (1 << 63) - 1
+    kept = {"g" * MAX_GROUP_CHARACTERS: 1, "most": most, "least": -most - 1}
+    lines = [
+        "g" * (MAX_GROUP_CHARACTERS + 1) + "=1", "g" * (1 << 20) + "=1", "a b=1",
+        "many=" + "9" * 5000,
+        f"over={most + 1}", f"under={-most - 2}", "more=" + "1" * 25, "minus=-", "twice=--1",
+        *(f"{group}={size}" for group, size in kept.items()),
+    ]  # fmt: skip
+    body = "\n".join(lines).encode()
+    answer = asker.ask(Request.UPDATE_COLD_DATA_FLOW_CTR_CONFIG, body=body)
+    assert answer.code == Response.SUCCESS
+    assert cold_data(asker)["configTable"] == kept
 
 
 @pytest.mark.parametrize(("mode", "code"), [(1, 0), (0, 0), (7, 29), ("", 1)])
