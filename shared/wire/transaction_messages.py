@@ -16,7 +16,9 @@ import msgspec
 
 from penstock.shared.wire.messages import Number, Refused, WireMessage, decode_header
 
-Name = Annotated[str, msgspec.Meta(min_length=1, max_length=255)]
+# Of a group's or a client's name, in characters.
+MOST_NAME = 255
+Name = Annotated[str, msgspec.Meta(min_length=1, max_length=MOST_NAME)]
 Outcome = Literal["commit", "rollback", "unknown"]
 
 

@@ -120,9 +120,8 @@ class Member:
         )
 
 
-def _check(group: str, client_id: str) -> None:
-    """Raises InvalidArgument for what no coordinator takes, however often it is said."""
-    check_group(group)
+def check_client_id(client_id: str) -> None:
+    """Raises InvalidArgument for what no actor takes, however often it is said."""
     if not 0 < len(client_id) <= MAX_CLIENT_CHARACTERS:
         what = f"a client's id has 1 to {MAX_CLIENT_CHARACTERS} characters"
         raise InvalidArgument(what, repr(client_id[:80]))
@@ -159,7 +158,8 @@ class Members:
         """The member, on the connection by which it was heard last. Raises InvalidArgument."""
         member = self.get(group, client_id)
         if member is None:
-            _check(group, client_id)
+            check_group(group)
+            check_client_id(client_id)
             member = Member(group, client_id, connection)
             self._groups.setdefault(group, {})[client_id] = member
         elif member.connection is not connection:

@@ -68,9 +68,9 @@ class Producers:
         """A client says that it is a producer of these groups, and of no others.
 
         Beyond MOST_GROUPS its groups are counted and not kept: a refusal would end what it does
-        besides, and its consumers too.
+        besides, and its consumers too. The same goes for names that the actor does not take.
         """
-        said = dict.fromkeys(groups)
+        said = dict.fromkeys(each for each in groups if 0 < len(each) <= words.MOST_NAME)
         for group in self._of.get(connection, set()) - said.keys():
             self.left(connection, group)
         # what it is asked of already comes first: heartbeats name their groups in any order

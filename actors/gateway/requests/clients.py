@@ -7,6 +7,7 @@ from typing import Any
 
 from penstock.actors.gateway.calls import Call, Reply, refusal
 from penstock.actors.gateway.connecting.connection import Client
+from penstock.actors.gateway.grouping.members import check_client_id
 from penstock.actors.gateway.services import Services
 from penstock.remoting.bodies import (
     ConsumerList,
@@ -32,6 +33,8 @@ def heartbeat(services: Services, call: Call) -> Reply | None:
     if (count := len(body.consumer_data_set or [])) > MOST_GROUPS:
         what = f"a client is a member of more than {MOST_GROUPS} groups"
         raise InvalidArgument(what, count, "run more clients")
+    # it is kept as long as its connection, whether the client consumes or not
+    check_client_id(body.client_id)
     call.connection.client = Client(body.client_id, command.language, command.version, call.now_ms)
     groups = [each.group_name for each in body.producer_data_set or []]
     services.producers.heard(call.connection, body.client_id, groups)

@@ -102,6 +102,15 @@ def test_a_client_that_names_other_groups_has_left_those_that_it_does_not_name(
     assert producers.groups() == {"b": [second]} and producers.client("x") is None
 
 
+def test_a_group_that_the_actor_does_not_take_is_passed_over(
+    made: tuple[Producers, list[Connection]],
+) -> None:
+    producers, (first, _) = made
+    longest = "g" * words.MOST_NAME
+    producers.heard(first, "x", ["", longest, longest + "g", "g" * (1 << 20)])
+    assert producers.groups() == {longest: [first]}
+
+
 class Actor:
     """What the transactions actor hears of these producers, and answers at once."""
 

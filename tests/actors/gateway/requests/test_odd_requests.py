@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.actors.gateway.grouping.members import MAX_CLIENT_CHARACTERS
 from penstock.actors.gateway.processors import PROCESSORS
 from penstock.remoting.codes import Request, Response
 from penstock.remoting.command import Command, encode_command
@@ -286,6 +287,26 @@ def test_one_request_asks_for_no_more_than_others_can_wait_for(watcher: Any, pee
     raw = frame(Request.LOCK_BATCH_MQ, {}, json.dumps(wanted).encode(), False)
     answer = answer_to(asker, raw)
     assert answer.code == Response.INVALID_PARAMETER, answer.remark
+
+
+@pytest.mark.parametrize("said", ["producerDataSet", "consumerDataSet"])
+def test_a_client_s_id_is_as_long_as_any_actor_takes_whether_it_sends_or_consumes(
+    watcher: Any, peer: Any, said: str
+) -> None:
+    asker, group = peer(), f"long-{said}"
+    groups = [{"groupName": group, "subscriptionDataSet": []}]
+    refused = []
+    for client_id in ("c" * (1 << 20), "c" * (MAX_CLIENT_CHARACTERS + 1), ""):
+        beat = json.dumps({"clientID": client_id, said: groups}).encode()
+        answer = answer_to(asker, frame(Request.HEART_BEAT, {}, beat, False))
+        refused.append((answer.code, "a client's id has 1 to 255 characters" in answer.remark))
+    assert refused == [(Response.INVALID_PARAMETER, True)] * 3
+    if said == "producerDataSet":
+        fields, code = {"producerGroup": group}, Request.GET_PRODUCER_CONNECTION_LIST
+        answer = answer_to(watcher, frame(code, fields, b"", False))
+        assert answer.code == Response.SYSTEM_ERROR, "none of them is kept"
+    beat = json.dumps({"clientID": "c" * MAX_CLIENT_CHARACTERS, said: groups}).encode()
+    assert answer_to(asker, frame(Request.HEART_BEAT, {}, beat, False)).code == Response.SUCCESS
 
 
 def test_a_topic_is_made_by_a_template_that_may_be_inherited_and_by_no_other(peer: Any) -> None:
