@@ -48,7 +48,7 @@ Store = str | os.PathLike[str]
 def wait_for_broker(
     meet: Callable[[], Greeted], may_come: Callable[[ConnectError], bool], wait_ms: int
 ) -> Greeted:
-    """Try to meet a broker again for so long, as long as what is raised may change."""
+    """Meet a broker, and for this long try again, where what is raised may change."""
     until = time.monotonic() + wait_ms / 1000
     while True:
         try:

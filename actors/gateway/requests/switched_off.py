@@ -51,8 +51,8 @@ def _is_group(name: str) -> bool:
 
 
 def _java_long(text: str) -> int | None:
-    """The number; None where it is none that the tools of RocketMQ, to which it is told, can read.
-    Thousands of digits are not even converted."""
+    """The number; None for what the tools of RocketMQ, to which it is told, cannot read. Thousands
+    of digits are not even converted."""
     digits = text.removeprefix("-")
     if not (digits.isascii() and digits.isdigit() and len(digits) <= LONG_DIGITS):
         return None

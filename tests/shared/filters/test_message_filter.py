@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -114,3 +116,15 @@ def test_a_bad_filter_that_is_sent_again_and_again_takes_no_more_memory() -> Non
         return len(caught.traceback)
 
     assert len({frames() for _ in range(5)}) == 1
+
+
+def test_of_a_type_that_there_is_not_nothing_is_kept() -> None:
+    known = KnownFilters()
+    tracemalloc.start()
+    try:
+        for number in range(5):
+            with pytest.raises(FilterError, match="no such type"):
+                known.get(f"{number}" * (1 << 20), "a")
+        assert tracemalloc.get_traced_memory()[0] < 1 << 20
+    finally:
+        tracemalloc.stop()

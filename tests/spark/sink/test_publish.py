@@ -176,7 +176,7 @@ def test_a_batch_is_known_when_the_broker_was_killed_meanwhile(
 def test_a_broker_that_is_being_restarted_is_waited_for(
     broker_in: Callable[..., Any], tmp_path: Any, by_path: bool
 ) -> None:
-    """By the task and by the driver: each of them connects anew."""
+    """By the task and by the driver: each of them has a connection of its own."""
     running = [broker_in(tmp_path)]
     place = new_place(running[0])
     where = options(place)
