@@ -155,8 +155,8 @@ class KnownFilters:
     def get(self, expression_type: str, expression: str) -> Filter | None:
         """As `parse_filter`, once. Raises FilterError, each time, for what was refused."""
         key = expression_type, expression
-        # Refused by its length or type alone, so there is no parse to save, and nothing of it is kept:
-        # either may be as large as a frame.
+        # Refused by its length or type alone, so there is no parse to save, and nothing of it is
+        # kept: either may be as large as a frame.
         if len(expression) > MAX_TAGS_CHARACTERS or expression_type not in ("", TAG, SQL92):
             return parse_filter(*key)
         if key in self._known:
