@@ -151,6 +151,11 @@ class Members:
     def all_of(self, group: str) -> list[Member]:
         return list(self._groups.get(group, {}).values())
 
+    def subscriber(self, group: str, topic: str) -> Member | None:
+        """Of the members that subscribe to a topic, the one whose word of it is the newest."""
+        of_topic = [each for each in self.all_of(group) if topic in each.subscriptions]
+        return max(of_topic, key=lambda each: each.subscriptions[topic].version, default=None)
+
     def on(self, connection: Connection) -> list[Member]:
         return list(self._by_connection.get(connection, {}).values())
 

@@ -37,7 +37,8 @@ UPPER = "UPPER"
 
 
 def pull(services: Services, call: Call) -> Reply | None:
-    """Messages of a queue, at once or later. A member's filter is that of its heartbeats."""
+    """Messages of a queue, at once or later. A member's filter is that of its heartbeats, and on a
+    connection without a member that of its group."""
     fields, said = read_fields(call.command, PullFields), None
     if fields.sys_flag & PULL_HAS_SUBSCRIPTION:
         said = fields.expression_type, fields.subscription
@@ -57,18 +58,25 @@ def _pull(
     """`said` is the filter that it names itself, as type and expression; `may_wait` where the
     heartbeat that it goes by may still be on its way."""
     services.group_settings.check_pull(fields.consumer_group)
-    member = services.groups.members.of(call.connection, fields.consumer_group)
+    members = services.groups.members
+    member = members.of(call.connection, fields.consumer_group)
     if said is not None:
         kind, expression = said
     else:
-        known = member.subscriptions.get(fields.topic) if member is not None else None
-        is_early = known is None or known.version < fields.sub_version
+        # Java's clients that broadcast are all `ip@DEFAULT` on one host, and a member is only on
+        # the connection that it was heard on last: the others of its name pull for their group.
+        subscriber = member or members.subscriber(fields.consumer_group, fields.topic)
+        known = subscriber.subscriptions.get(fields.topic) if subscriber is not None else None
+        is_early = subscriber is None or known is None or known.version < fields.sub_version
+        # a member's pulls show which queues it goes on with, so it is to be known; unless it has
+        # all queues anyway
+        is_unknown = member is None and subscriber is not None and subscriber.model == "clustering"
         # nor is a topic's name kept that no topic can have
-        if is_early and may_wait and is_stored_topic(fields.topic):
+        if (is_early or is_unknown) and may_wait and is_stored_topic(fields.topic):
             later = partial(_pull, services, call, fields, None, may_wait=False)
             if services.early.hold(call, later):
                 return None
-        if member is None or known is None:
+        if subscriber is None or known is None:
             return Reply(
                 code=Response.SUBSCRIPTION_NOT_EXIST,
                 remark=f"this client has not said yet what it wants of {fields.topic}",
@@ -76,7 +84,7 @@ def _pull(
         if known.version < fields.sub_version:
             remark = "this client's last heartbeat has an older subscription"
             return Reply(code=Response.SUBSCRIPTION_NOT_LATEST, remark=remark)
-        services.group_settings.check_pull(fields.consumer_group, member.model)
+        services.group_settings.check_pull(fields.consumer_group, subscriber.model)
         kind, expression = known.expression_type, known.expression
 
     def serve() -> None:

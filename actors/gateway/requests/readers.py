@@ -138,10 +138,8 @@ def _rows(member: words.MemberInfo) -> list[SubscriptionRow]:
 
 def subscription_row(services: Services, group: str, topic: str) -> SubscriptionRow | None:
     """What a member that is connected here wants of a topic."""
-    for member in services.groups.members.all_of(group):
-        if (known := member.subscriptions.get(topic)) is not None:
-            return _row(known)
-    return None
+    member = services.groups.members.subscriber(group, topic)
+    return _row(member.subscriptions[topic]) if member is not None else None
 
 
 def _row(said: words.SubscriptionData) -> SubscriptionRow:
