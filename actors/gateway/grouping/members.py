@@ -115,7 +115,8 @@ class Member:
             orderly=self.orderly,
             held=tuple(held[:MAX_CLAIMS]),
             run=run_id,
-            retry_topic=self.model == "clustering",
+            # operators' tools find a group by the route of this topic, one that broadcasts, too
+            retry_topic=True,
             carried=True,
         )
 

@@ -702,6 +702,20 @@ def test_a_member_that_broadcasts_is_refused_where_its_group_may_not(
         assert time.monotonic() < until
 
 
+def test_a_group_that_broadcasts_is_found_by_the_route_of_its_retries(
+    peer: Any, topic: str
+) -> None:
+    """As mqadmin's consumerProgress and the dashboard look for it."""
+    group, joined = f"g{topic}", peer()
+    beat = heartbeat("me", group, topic, model="BROADCASTING")
+    assert answer_of(joined, Request.HEART_BEAT, body=beat).code == Response.SUCCESS
+    route: dict[str, object] = {"topic": f"%RETRY%{group}"}
+    until = time.monotonic() + WAIT_S
+    while answer_of(joined, Request.GET_ROUTEINFO_BY_TOPIC, route).code != Response.SUCCESS:
+        assert time.monotonic() < until
+        time.sleep(0.02)
+
+
 def test_where_groups_are_not_made_by_themselves_nobody_pulls_for_one_that_is_not_there(
     start_broker: Any, new_peer: Any
 ) -> None:
