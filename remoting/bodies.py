@@ -21,6 +21,17 @@ _Body = TypeVar("_Body", bound=msgspec.Struct)
 _BARE = re.compile(rb'([{,])"(\d+)":')
 
 
+# How a consumer whose messages are pushed names that.
+PASSIVELY = "CONSUME_PASSIVELY"
+# The others, which C++ numbers in the order of Java's enum.
+_CONSUME_TYPES: dict[str | int, str] = {
+    "CONSUME_ACTIVELY": "CONSUME_ACTIVELY",
+    0: "CONSUME_ACTIVELY",
+    "CONSUME_POP": "CONSUME_POP",
+    2: "CONSUME_POP",
+}
+
+
 class SubscriptionBody(msgspec.Struct, frozen=True, rename="camel"):
     topic: str
     sub_string: str = "*"
@@ -32,7 +43,7 @@ class ConsumerBody(msgspec.Struct, frozen=True, rename="camel"):
     """A group that the client is a member of."""
 
     group_name: str
-    consume_type: str | int = "CONSUME_PASSIVELY"
+    consume_type: str | int = PASSIVELY
     message_model: str | int = "CLUSTERING"
     consume_from_where: str | int = "CONSUME_FROM_LAST_OFFSET"
     subscription_data_set: list[SubscriptionBody] = []
@@ -40,6 +51,11 @@ class ConsumerBody(msgspec.Struct, frozen=True, rename="camel"):
     @property
     def model(self) -> Model:
         return "broadcasting" if self.message_model in ("BROADCASTING", 0) else "clustering"
+
+    @property
+    def consume_type_name(self) -> str:
+        """How it consumes, in RocketMQ's word; by pushes where the word is unknown."""
+        return _CONSUME_TYPES.get(self.consume_type, PASSIVELY)
 
     @property
     def start(self) -> StartRule:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from penstock.remoting.bodies import (
     BrokerData,
+    ConsumerBody,
     ConsumerList,
     Heartbeat,
     LockBody,
@@ -58,6 +59,22 @@ def test_a_heartbeat_of_cpp_has_numbers_for_words_and_words_for_numbers() -> Non
     assert (group.model, group.start) == ("broadcasting", "first")
     assert group.subscription_data_set[0].sub_version == 12
     assert found.producer_data_set is None
+
+
+@pytest.mark.parametrize(
+    ("said", "name"),
+    [
+        (0, "CONSUME_ACTIVELY"),
+        (1, "CONSUME_PASSIVELY"),
+        (2, "CONSUME_POP"),
+        (3, "CONSUME_PASSIVELY"),
+        (-1, "CONSUME_PASSIVELY"),
+        ("CONSUME_ACTIVELY", "CONSUME_ACTIVELY"),
+        ("CONSUME_ODDLY", "CONSUME_PASSIVELY"),
+    ],
+)
+def test_how_a_group_consumes_has_javas_names(said: str | int, name: str) -> None:
+    assert ConsumerBody("G", consume_type=said).consume_type_name == name
 
 
 def test_a_route_has_the_golden_bytes_for_new_clients_and_for_old_ones() -> None:

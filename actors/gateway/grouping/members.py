@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from penstock.actors.gateway.connecting.connection import Connection
-from penstock.remoting.bodies import ConsumerBody
+from penstock.remoting.bodies import PASSIVELY, ConsumerBody
 from penstock.shared.errors import InvalidArgument
 from penstock.shared.names import check_group
 from penstock.shared.wire.group_messages import (
@@ -62,6 +62,7 @@ class Member:
         self.group, self.client_id, self.connection = group, client_id, connection
         self.model: Model = "clustering"
         self.start: StartRule = "last"
+        self.consume_type = PASSIVELY
         self.orderly = False
         self.subscriptions: dict[str, SubscriptionData] = {}
         self.claims: dict[Queue, Claim] = {}
@@ -85,6 +86,7 @@ class Member:
         """What a heartbeat says."""
         self.heard_ms = now_ms
         self.model, self.start = said.model, said.start
+        self.consume_type = said.consume_type_name
         self.subscriptions = {
             each.topic: SubscriptionData(
                 each.topic,

@@ -31,6 +31,7 @@ from penstock.remoting.admin.words import (
     TopicName,
 )
 from penstock.remoting.bodies import (
+    PASSIVELY,
     ConsumeStats,
     QueueBody,
     QueueOffsets,
@@ -48,6 +49,8 @@ _FROM = {
     "last": "CONSUME_FROM_LAST_OFFSET",
     "first": "CONSUME_FROM_FIRST_OFFSET",
     "timestamp": "CONSUME_FROM_TIMESTAMP",
+    # RocketMQ's clients look for the time by themselves
+    "member": "CONSUME_FROM_TIMESTAMP",
 }
 
 
@@ -110,10 +113,11 @@ def consumers(services: Services, call: Call) -> None:
         rows = [_connection(services, group, each) for each in info.members]
         wanted = {row.topic: row for member in info.members for row in _rows(member)}
         first = info.members[0]
+        there = services.groups.members.get(group, first.client_id)
         body = GroupConnections(
             rows,
             wanted,
-            "CONSUME_PASSIVELY",
+            there.consume_type if there is not None else PASSIVELY,
             first.model.upper(),
             _FROM.get(first.start, _FROM["last"]),
         )

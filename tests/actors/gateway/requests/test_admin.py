@@ -59,7 +59,7 @@ def asker(peer: Any) -> Patient:
     return Patient(peer())
 
 
-def member(peer: Any, group: str, topic: str, client: str = "c@1") -> Any:
+def member(peer: Any, group: str, topic: str, client: str = "c@1", **more: object) -> Any:
     """A client that is in a group, and a producer of another."""
     joined = peer()
     body = {
@@ -80,6 +80,7 @@ def member(peer: Any, group: str, topic: str, client: str = "c@1") -> Any:
                     }
                 ],
             }
+            | more
         ],
     }
     joined.send(Request.HEART_BEAT, {}, json.dumps(body).encode(), version=399)
@@ -314,6 +315,18 @@ def test_members_and_producers_are_told_by_how_they_are_connected(
     )  # fmt: skip
     answer = asker.ask(Request.GET_PRODUCER_CONNECTION_LIST, {"producerGroup": "readers-senders"})
     assert answer.code == Response.SYSTEM_ERROR
+
+
+def test_a_lite_pull_consumer_is_told_of_as_it_has_registered(
+    gateway: Any, peer: Any, asker: Any
+) -> None:
+    filled(gateway, asker, "pulled-of")
+    how = {"consumeType": "CONSUME_ACTIVELY", "consumeFromWhere": "CONSUME_FROM_TIMESTAMP"}
+    joined = member(peer, "pullers", "pulled-of", **how)
+    answer = asker.ask(Request.GET_CONSUMER_CONNECTION_LIST, {"consumerGroup": "pullers"})
+    found = json.loads(answer.body)
+    assert {name: found[name] for name in how} == how
+    joined.socket.close()
 
 
 def test_offsets_of_a_group_are_set_told_and_copied(gateway: Any, asker: Any) -> None:
