@@ -54,7 +54,10 @@ class Gateway:
         known = SimpleNamespace(version=0, expression_type="TAG", expression="*")
         member = SimpleNamespace(subscriptions={"orders": known}, moved=(), model="clustering")
         groups = SimpleNamespace(
-            members=SimpleNamespace(of=lambda *asked: member if self.has_member else None),
+            members=SimpleNamespace(
+                of=lambda *asked: member if self.has_member else None,
+                subscriber=lambda *asked: None,
+            ),
             pulled=lambda *asked: None,
         )
         self._services: Any = SimpleNamespace(
