@@ -8,7 +8,7 @@ where it does not, both parts are walked again as one.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import zip_longest
+from itertools import pairwise, zip_longest
 
 from penstock.shared.files.file_cache import FileCache
 from penstock.shared.files.segments import Segment
@@ -65,7 +65,13 @@ def parts_of(store: StoreDirectory, part_bytes: int, start: int = 0) -> Iterator
         at = following
 
 
+def between(cuts: Sequence[int]) -> list[tuple[int, int | None]]:
+    """From where to where each part is: to the next cut, and the last one to the log's end, None.
+    A log without a segment has neither cuts nor parts."""
+    return [*pairwise(cuts), *((last, None) for last in cuts[-1:])]
+
+
 def costs_of(store: StoreDirectory, cuts: Sequence[int]) -> list[int]:
     """Bytes of each part; where a segment is missing its neighbour's are too many."""
-    stops = [*cuts[1:], store.files_end]
-    return [stop - start for start, stop in zip(cuts, stops, strict=True)]
+    end = store.files_end
+    return [(end if stop is None else stop) - start for start, stop in between(cuts)]

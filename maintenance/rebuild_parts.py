@@ -19,7 +19,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from penstock.maintenance.cuts import costs_of, cuts_of
+from penstock.maintenance.cuts import between, costs_of, cuts_of
 from penstock.maintenance.side_by_side import Progress, Work
 from penstock.shared.config import Config
 from penstock.shared.formats.delay_levels import parse_delay_levels
@@ -84,7 +84,7 @@ class WalkedLog:
         cuts = list(cuts_of(store, part_bytes))
         self._tasks = [
             _Task(root, str(at / str(number)), levels_ms, start, stop, *wanted)
-            for number, (start, stop) in enumerate(zip(cuts, [*cuts[1:], None], strict=True))
+            for number, (start, stop) in enumerate(between(cuts))
         ]
         encoded = [msgspec.msgpack.encode(task) for task in self._tasks]
         results = run(walk_part, encoded, costs_of(store, cuts), progress)

@@ -14,7 +14,7 @@ from contextlib import suppress
 
 import msgspec
 
-from penstock.maintenance.cuts import cuts_of
+from penstock.maintenance.cuts import between, cuts_of
 from penstock.maintenance.verify.walk import (
     How,
     LogPart,
@@ -78,9 +78,7 @@ def tasks_of(
             cuts.append(cut)
     if len(cuts) < 2:
         return []
-    tasks = [
-        Task(root, how, start, stop) for start, stop in zip(cuts, [*cuts[1:], None], strict=True)
-    ]
+    tasks = [Task(root, how, start, stop) for start, stop in between(cuts)]
     return tasks + [Task(root, how, index_file=each) for each in range(index_files)]
 
 

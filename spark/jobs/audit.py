@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from penstock.maintenance.cuts import PART_BYTES, cuts_of
+from penstock.maintenance.cuts import PART_BYTES, between, cuts_of
 from penstock.maintenance.verify.check import Verification
 from penstock.maintenance.verify.parts import Task, work
 from penstock.maintenance.verify.report import VerifyReport
@@ -53,10 +53,7 @@ def audit_store(
     with StoreDirectory(root) as store:
         check = Verification(store, checksum, index, delay_levels_ms)
         cuts = list(cuts_of(store, part_bytes))
-        tasks = [
-            Task(root, check.how, start, stop)
-            for start, stop in zip(cuts, [*cuts[1:], None], strict=True)
-        ]
+        tasks = [Task(root, check.how, start, stop) for start, stop in between(cuts)]
         tasks += [Task(root, check.how, index_file=each) for each in range(check.index_files)]
         costs = [check.cost(task) for task in tasks]
         encoded = [msgspec.msgpack.encode(task) for task in tasks]

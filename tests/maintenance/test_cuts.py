@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from penstock.maintenance import cuts
-from penstock.maintenance.cuts import cuts_of, parts_of
+from penstock.maintenance.cuts import between, costs_of, cuts_of, parts_of
 from penstock.shared.formats.record import Record
 from penstock.shared.formats.record_check import Kind
 from penstock.shared.layout import segment_name
@@ -90,3 +90,10 @@ def test_what_has_no_record_is_looked_through_once(
     assert [at for at in found if low <= at <= high] == [high]
     assert set(found) - {high} < set(whole)
     assert len(looked) < len(whole) - (high - low) // PART + 3
+
+
+def test_a_log_without_a_segment_has_no_parts(store_builder: Builder) -> None:
+    with StoreDirectory(store_builder([])) as store:
+        assert list(cuts_of(store, PART)) == []
+        assert between([]) == [] and costs_of(store, []) == []
+    assert between([0, 5, 9]) == [(0, 5), (5, 9), (9, None)]

@@ -90,6 +90,14 @@ def test_it_makes_no_difference_how_the_log_is_cut(
     assert moved == sorted(moved) and moved[-1][0] <= moved[-1][1]
 
 
+def test_a_log_without_a_segment_is_rebuilt_to_nothing(stopped_store: Callable[..., Any]) -> None:
+    store = stopped_store([])
+    assert not any(store.paths.commit_log.iterdir())
+    done = _rebuild(store, index=True)
+    assert (done.messages, done.queues, done.keys, done.lost) == (0, 0, 0, 0)
+    assert verify_store(store.paths.root).ok
+
+
 def test_a_queue_without_a_message_in_the_log_keeps_where_it_goes_on(
     stopped_store: Callable[..., Any], twelve: list[Record]
 ) -> None:

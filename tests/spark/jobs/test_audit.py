@@ -92,6 +92,15 @@ def test_every_store_is_cut_into_parts_and_nothing_is_found_in_a_clean_one(
     assert told[-1][0] == told[-1][1] > 0
 
 
+def test_a_log_without_a_segment_is_audited_as_it_is_checked(
+    spark: SparkSession, store_builder: Callable[..., Path]
+) -> None:
+    root = store_builder([])
+    audit = audit_store(spark, root)
+    same(audit.report, verify_store(root))
+    assert audit.report.ok and audit.report.messages == audit.findings.count() == 0
+
+
 def test_a_body_that_holds_a_record_of_its_own_place_does_not_mislead(
     spark: SparkSession, store_builder: Callable[..., Path], make_record: Callable[..., Any]
 ) -> None:

@@ -66,6 +66,12 @@ def test_rebuild_makes_the_files_again_and_says_how_many(run: Run, root: Path) -
     assert verify_store(root).ok
 
 
+def test_a_store_without_a_message_is_rebuilt_and_audited(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "new" / "commitlog").mkdir(parents=True)
+    assert run("rebuild", tmp_path / "new").startswith("0 messages")
+    assert "0 messages" in run("audit", tmp_path / "new")
+
+
 def test_stats_prints_the_figures_and_writes_them(run: Run, root: Path, tmp_path: Path) -> None:
     page, figures = tmp_path / "page.html", tmp_path / "figures"
     text = run("stats", root, "--topics", "orders", "--html", page, "--parquet", figures)
