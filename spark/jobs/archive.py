@@ -84,14 +84,16 @@ def archive_store(
     that cannot be read. The archive is a directory that all workers see under this path; without
     `spark` there are none.
 
-    Raises OffsetOutOfRange for messages that are gone, ConfigError for an archive of other queues,
-    TopicNotFound, StoreLocked, StoreDamaged, OSError; the archive then has what it had.
+    Raises OffsetOutOfRange for messages that are gone, ConfigError for an archive of other queues
+    and for a store without queues, TopicNotFound, StoreLocked, StoreDamaged, OSError; the archive
+    then has what it had.
     """
     root, place = str(Path(directory).absolute()), Path(archive).absolute()
     paths = StorePaths(root)
     # before the queues are listed: below it they are complete
     durable = durable_end(paths)
     with StoreView(root) as view, archive_to_write(place) as manifest:
+        view.check_queues("an archive")
         options = Options(path=root, subscribe=",".join(topics), split_bytes=split_bytes)
         queues = chosen(view, options)
         if not topics:

@@ -48,11 +48,12 @@ def messages_of(
 ) -> Messages:
     """Those of a store, running or stopped: all topics but the broker's own, or the named ones.
 
-    Raises TopicNotFound, ConfigError where there is no store.
+    Raises TopicNotFound, ConfigError where there is no store, or one without queues.
     """
     root = str(Path(directory).absolute())
     options = Options(path=root, subscribe=",".join(topics), split_bytes=split_bytes)
     with StoreView(root) as view:
+        view.check_queues("this job")
         queues = chosen(view, options)
         ranges = bounds(view, queues, options)
         parts = split(ranges, queues, options)

@@ -30,7 +30,6 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from penstock.shared.errors import ConfigError, OffsetOutOfRange, StoreDamaged
-from penstock.shared.next_steps import rebuild
 from penstock.spark.plainly import plainly, rows_plainly
 from penstock.spark.plan import bounds, chosen, split
 from penstock.spark.ranges import QueueRange
@@ -202,12 +201,8 @@ class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._rests_until_ms = time.monotonic_ns() // 1_000_000 + BROKER_LOOK_MS
 
     def _queues(self, view: View) -> tuple[list[Queue], dict[Key, Queue]]:
-        if isinstance(view, StoreView) and view.lacks_queues and _stays_without(view):
-            raise ConfigError(
-                "a stream reads consume queues, and this store has none",
-                self.options.path,
-                rebuild(self.options.path),
-            )
+        if isinstance(view, StoreView):
+            view.check_queues("a stream")
         found = chosen(view, self.options, lenient=not self.options.fail_on_data_loss)
         return found, {(queue.topic, queue.queue_id): queue for queue in found}
 
@@ -311,14 +306,6 @@ class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return newest, messages, None
         oldest = min((ms for ms in times if ms is not None), default=None)
         return newest, messages, None if oldest is None else max(time.time() - oldest / 1000, 0.0)
-
-
-def _stays_without(view: StoreView) -> bool:
-    """Whether a store without queues has records, and no broker that is about to make queues."""
-    durable = view.durable()
-    if durable.end is not None and durable.settled:
-        return False
-    return any(any(view.store.read_log(segment.base, 8)) for segment in view.store.segments)
 
 
 def _check(options: Options) -> None:

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from typing import Protocol, Self
 
+from penstock.shared.errors import ConfigError
+from penstock.shared.next_steps import rebuild
 from penstock.shared.store.directory import StoreDirectory
 from penstock.spark.ranges import QueueRange
 from penstock.spark.reading.durable import Durable, durable_end
@@ -85,6 +87,21 @@ class StoreView:
         return bool(self.store.segments) and not any(
             self.store.paths.consume_queue.glob("*/[0-9]*")
         )
+
+    def check_queues(self, reader: str) -> None:
+        """Raise ConfigError where records have no queue, and no broker is about to make queues.
+        To `reader`, which the error names, such a store would look empty."""
+        if self.lacks_queues and self._stays_without():
+            root = self.store.paths.root
+            raise ConfigError(
+                f"{reader} reads consume queues, and this store has none", root, rebuild(root)
+            )
+
+    def _stays_without(self) -> bool:
+        durable = self.durable()
+        if durable.end is not None and durable.settled:
+            return False
+        return any(any(self.store.read_log(segment.base, 8)) for segment in self.store.segments)
 
     def queues(self, wanted: Callable[[str], bool]) -> list[Queue]:
         return store_queues(self.store, wanted)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -310,6 +311,16 @@ def test_each_kind_of_damage_to_an_archive_is_found(store: StoreBuilder, place: 
     listed.write_bytes(msgspec.json.encode({**run, "files": files}))
     assert found() == {"store-differs"}
     assert pa.types.is_binary(bodies.type)
+
+
+def test_a_store_without_queues_is_not_archived_as_an_empty_one(
+    store: StoreBuilder, place: Path
+) -> None:
+    fill(store, 30)
+    shutil.rmtree(store.paths.consume_queue)
+    with pytest.raises(ConfigError, match="consume queues.*penstock store rebuild"):
+        archive(store, place)
+    assert archived(place) == [] and load_archived(store.paths) is None
 
 
 def test_what_is_no_archive_is_left_alone(store: StoreBuilder, place: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -19,7 +20,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from penstock.client import Consumer, Producer
-from penstock.shared.errors import InvalidArgument, TopicNotFound
+from penstock.shared.errors import ConfigError, InvalidArgument, TopicNotFound
 from penstock.shared.store.directory import StoreDirectory
 from penstock.spark.jobs import compact, parts, stats
 from penstock.spark.jobs.archive import archive_store, read_archive
@@ -203,6 +204,19 @@ def test_the_figures_are_those_of_the_messages(
         and "<script" not in page
         and "http" not in page.replace("http://www.w3.org/2000/svg", "")
     )
+
+
+@pytest.mark.parametrize("job", ["compact", "stats"])
+def test_a_store_without_queues_is_not_counted_as_an_empty_one(
+    spark: SparkSession, store: StoreBuilder, job: str
+) -> None:
+    store.put("orders", properties={"KEYS": "k"})
+    shutil.rmtree(store.paths.consume_queue)
+    with pytest.raises(ConfigError, match="consume queues.*penstock store rebuild"):
+        if job == "compact":
+            compact_topic(spark, store.root, "orders", Target("last", store.root))
+        else:
+            store_stats(spark, store.root)
 
 
 @pytest.mark.timeout(900)
