@@ -150,4 +150,6 @@ def _by_day(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
     cuts: Sequence[int] = [0, *(np.flatnonzero(np.diff(days)) + 1).tolist(), len(days)]
     for start, stop in zip(cuts[:-1], cuts[1:], strict=True):
         first = times[start].as_py()
-        yield NO_DAY if first is None else f"{first:%Y-%m-%d}", batch.slice(start, stop - start)
+        # %Y does not pad a year before 1000 with zeros, and Spark cannot read such a day
+        day = NO_DAY if first is None else first.date().isoformat()
+        yield day, batch.slice(start, stop - start)

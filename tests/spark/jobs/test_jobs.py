@@ -206,6 +206,18 @@ def test_the_figures_are_those_of_the_messages(
     )
 
 
+def test_messages_of_years_before_1000_are_archived_under_days_that_spark_reads(
+    spark: SparkSession, store: StoreBuilder, tmp_path: Path
+) -> None:
+    store.put("orders")
+    for at in (datetime(1, 1, 1, tzinfo=UTC), datetime(999, 12, 31, tzinfo=UTC)):
+        store.put("orders", store_timestamp_ms=int(at.timestamp() * 1000))
+    archive_store(None, store.root, tmp_path / "archive")
+    assert verify_archive(None, tmp_path / "archive", store.root).ok
+    days = read_archive(spark, tmp_path / "archive").selectExpr("cast(day AS string)").collect()
+    assert sorted(row[0] for row in days) == ["0001-01-01", "0999-12-31", "2023-11-14"]
+
+
 @pytest.mark.parametrize("job", ["compact", "stats"])
 def test_a_store_without_queues_is_not_counted_as_an_empty_one(
     spark: SparkSession, store: StoreBuilder, job: str
