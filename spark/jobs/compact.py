@@ -60,7 +60,7 @@ def compact_topic(
     from pyspark.sql import functions as sql
 
     root = str(Path(directory).absolute())
-    if target.topic == topic and target.path and Path(target.path).absolute() == Path(root):
+    if target.topic == topic and target.is_of(root):
         raise InvalidArgument(
             "a topic cannot be compacted into itself", topic, "name another one: --into"
         )

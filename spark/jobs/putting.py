@@ -9,13 +9,17 @@ the sharding key, as the queue is named) goes.
 from __future__ import annotations
 
 import hashlib
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.client.connecting.where import Where
+from penstock.client.connecting.where import TIMEOUT_MS, Where
 from penstock.client.sending.producer import Producer
 from penstock.shared.formats.properties import LOST, RESERVED
+from penstock.shared.layout import StorePaths
+from penstock.shared.memory.run_directory import original_of, read_run
 from penstock.shared.messaging.delayed import TIMER_PROPERTIES
 from penstock.shared.names import check_topic
+from penstock.shared.wire.ask_broker import ask_broker
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -30,6 +34,17 @@ class Target(NamedTuple):
     topic: str
     path: str = ""
     endpoint: str = ""
+
+    def is_of(self, store: Path | str) -> bool:
+        """Whether it is a topic of this store, however that is named. Raises ConnectError."""
+        if self.path:
+            return Path(self.path).expanduser().resolve() == Path(store).resolve()
+        paths = StorePaths(store)
+        run = read_run(paths)
+        # a copy of a store has its original's run.json
+        if run is None or original_of(paths, run) is not None:
+            return False
+        return ask_broker(self.endpoint, TIMEOUT_MS).run_id == run.run_id
 
     def prepare(self, queues: int) -> None:
         """Have the topic have as many queues at least. Raises ConnectError, InvalidArgument."""

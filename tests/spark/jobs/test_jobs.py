@@ -21,6 +21,8 @@ from pyspark.sql import SparkSession
 
 from penstock.client import Consumer, Producer
 from penstock.shared.errors import ConfigError, InvalidArgument, TopicNotFound
+from penstock.shared.layout import StorePaths
+from penstock.shared.process.find_broker import find_running
 from penstock.shared.store.directory import StoreDirectory
 from penstock.spark.jobs import compact, parts, stats
 from penstock.spark.jobs.archive import archive_store, read_archive
@@ -119,6 +121,33 @@ def test_the_last_message_of_each_key_is_kept_but_tombstones_are_not(
         assert len(messages_of(sent.store, "prices-last")) == len(kept)
     with pytest.raises(InvalidArgument, match="itself"):
         compact_topic(spark, sent.store, "prices", Target("prices", path=str(sent.store)))
+
+
+@pytest.mark.parametrize("named", ["dots", "link", "produce", "consume"])
+def test_a_topic_is_not_compacted_into_itself_however_its_store_is_named(
+    spark: SparkSession, sent: Sent, tmp_path: Path, named: str
+) -> None:
+    (tmp_path / "link").symlink_to(sent.store)
+    endpoints = find_running(sent.store).endpoints
+    target = {
+        "dots": Target("prices", str(sent.store / ".." / sent.store.name)),
+        "link": Target("prices", str(tmp_path / "link")),
+        "produce": Target("prices", endpoint=endpoints.produce),
+        "consume": Target("prices", endpoint=endpoints.consume),
+    }[named]
+    with pytest.raises(InvalidArgument, match="itself"):
+        compact_topic(spark, sent.store, "prices", target)
+
+
+def test_a_topic_of_a_copy_of_a_store_is_another_one(sent: Sent, tmp_path: Path) -> None:
+    endpoint = find_running(sent.store).endpoints.produce
+    (tmp_path / "copy" / "penstock").mkdir(parents=True)
+    run = StorePaths(sent.store).run
+    shutil.copyfile(run, tmp_path / "copy" / run.relative_to(sent.store))
+    for other in (tmp_path / "copy", tmp_path / "new"):
+        assert not Target("prices", endpoint=endpoint).is_of(other)
+        assert not Target("prices", path=str(sent.store)).is_of(other)
+    assert Target("prices", endpoint=endpoint).is_of(sent.store)
 
 
 def marked(work: Callable[..., Any], told: list[Any]) -> Callable[..., Any]:
