@@ -146,15 +146,25 @@ class PushingReader(StoreReader):
 
 
 def check_schema(schema: StructType) -> None:
-    """Raise ConfigError for a column that there is not, or that has another type."""
+    """Raise ConfigError for a column that there is not, that has another type, or that is to have
+    no nulls."""
     from penstock.shared.errors import ConfigError
 
     for field in schema.fields:
-        if field.dataType != type_of(field.name):
+        wanted = type_of(field.name)
+        kind = field.dataType.simpleString()
+        if kind != wanted.simpleString():
             raise ConfigError(
                 f"column {field.name} is not of this type",
-                f"{field.dataType.simpleString()} for {type_of(field.name).simpleString()}",
+                f"{kind} for {wanted.simpleString()}",
                 "cast it after the load",
+            )
+        # Java would meet a null where it does not look for one; types differ in that only by now
+        if not field.nullable or field.dataType != wanted:
+            raise ConfigError(
+                f"column {field.name} is to have no nulls, and all columns are nullable",
+                f"{field.name} {kind}",
+                "leave out NOT NULL, and valueContainsNull=False of a MapType",
             )
 
 

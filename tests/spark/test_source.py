@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from pyspark.errors import AnalysisException, PythonException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import MapType, StringType, StructField, StructType
 
 from penstock.client.arrow.columns import SCHEMA
 from penstock.shared.formats.compression import decompress
@@ -134,6 +135,21 @@ def test_a_users_schema_with_another_column_or_type_is_refused(
     store.put()
     frame = spark.read.format("penstock").schema(schema).load(store.root)
     with pytest.raises(AnalysisException, match="no such column|is not of this type"):
+        frame.collect()
+
+
+@pytest.mark.parametrize("column", ["tags", "properties"])
+def test_a_users_schema_without_nulls_is_refused_by_the_columns_name(
+    spark: SparkSession, store: StoreBuilder, column: str
+) -> None:
+    store.put()
+    pairs = MapType(StringType(), StringType(), valueContainsNull=False)
+    fields = {
+        "tags": StructField("tags", StringType(), nullable=False),
+        "properties": StructField("properties", pairs),
+    }
+    frame = spark.read.format("penstock").schema(StructType([fields[column]])).load(store.root)
+    with pytest.raises(AnalysisException, match=f"column {column} .* all columns are nullable"):
         frame.collect()
 
 
