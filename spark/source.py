@@ -83,13 +83,17 @@ class PenstockSource(DataSource):
         options = parse_options(self.options)
         return (PushingReader if options.push_filters else StoreReader)(options, schema)
 
-    @plainly
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        from penstock.shared.errors import PenstockError
         from penstock.spark.reading.options import parse_options
+        from penstock.spark.reading.refused_stream import RefusedStream
         from penstock.spark.reading.stream import StoreStreamReader
 
-        check_schema(schema)
-        return StoreStreamReader(parse_options(self.options), schema)
+        try:
+            check_schema(schema)
+            return StoreStreamReader(parse_options(self.options), schema)
+        except PenstockError as error:
+            return RefusedStream(error)
 
     @plainly
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:

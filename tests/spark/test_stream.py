@@ -6,6 +6,8 @@ import json
 from collections import Counter
 from pathlib import Path
 
+import pytest
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -46,3 +48,31 @@ def test_a_query_goes_on_from_its_checkpoint_without_a_gap_or_a_repeat(
     rows = spark.read.parquet(str(tmp_path / "rows")).collect()
     assert Counter(int(row.body) for row in rows) == Counter(range(351))
     assert [row.topic for row in rows].count("fresh") == 1
+
+
+@pytest.mark.parametrize("available_now", [True, False])
+@pytest.mark.parametrize(
+    ("schema", "options", "said"),
+    [
+        ("tags string", {"endingOffsets": "earliest"}, "a stream has no end.*availableNow"),
+        ("tags string", {"subscrib": "flights"}, "no such option: subscrib"),
+        ("tags int", {}, "column tags is not of this type: int for string"),
+    ],
+)
+def test_a_stream_that_cannot_be_ends_with_the_reason_alone(
+    spark: SparkSession,
+    store: StoreBuilder,
+    schema: str,
+    options: dict[str, str],
+    said: str,
+    available_now: bool,
+) -> None:
+    store.put()
+    reader = spark.readStream.format("penstock").schema(schema).options(path=store.root, **options)
+    writer = reader.load().writeStream.format("noop")
+    if available_now:
+        writer = writer.trigger(availableNow=True)
+    query = writer.start()
+    with pytest.raises(StreamingQueryException, match=said) as raised:
+        query.awaitTermination(120)
+    assert "During handling" not in str(raised.value)

@@ -17,8 +17,10 @@ from pyspark.sql.streaming.datasource import (
     ReadMaxRows,
     ReadMinRows,
 )
+from pyspark.sql.types import StructType
 
 from penstock.shared.errors import ConfigError, OffsetOutOfRange, TopicNotFound
+from penstock.spark.reading.options import Options
 from penstock.spark.reading.stream import StoreStreamReader
 from penstock.spark.source import PenstockSource
 from tests.spark.conftest import StoreBuilder
@@ -300,7 +302,7 @@ def test_restarts_between_any_steps_neither_lose_nor_repeat(
 
 def test_a_stream_has_no_end_and_reads_no_other_versions_checkpoint(filled: StoreBuilder) -> None:
     with pytest.raises(ConfigError, match="endingOffsets.*availableNow"):
-        stream(filled, endingOffsets="earliest")
+        StoreStreamReader(Options(path=filled.root, ending_offsets="earliest"), StructType())
     with pytest.raises(ConfigError, match="version 2, and not 1"):
         stream(filled).latestOffset({"v": 2, "offsets": {}}, ReadAllAvailable())
     with pytest.raises(TopicNotFound, match="Did you mean flights"):
