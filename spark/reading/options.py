@@ -17,6 +17,8 @@ from penstock.shared.names import listed
 from penstock.shared.next_steps import did_you_mean
 
 _DURATION = re.compile(r"([0-9]{1,9})\s*(ms|s|m|h)")
+# What Spark gives beside the options where a table is made: its own properties of the table.
+_OF_A_TABLE = {"owner", "provider"}
 _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000}
 
 
@@ -59,6 +61,13 @@ class Options(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields
 
 def parse_options(given: Mapping[str, str]) -> Options:
     """Raises ConfigError for a name or value that is not ours, FilterError."""
+    if {name.lower() for name in given} >= _OF_A_TABLE:
+        # Spark 4.3 would make it, and then plan each query of it without any of its options
+        raise ConfigError(
+            "a table of Spark's catalog does not keep the options of this source",
+            given.get("path") or given.get("endpoint"),
+            "make a view: CREATE TEMPORARY VIEW NAME USING penstock OPTIONS (path 'STORE')",
+        )
     names = {name.lower(): name for name in Options.__struct_encode_fields__}
     unknown = sorted(name for name in given if name.lower() not in names)
     if unknown:
@@ -88,7 +97,8 @@ def _check(options: Options) -> None:
         raise ConfigError(
             "no store directory is named, and no broker",
             None,
-            'name one: .option("path", "/var/lib/store"), or .option("endpoint", "tcp://HOST:PORT")',
+            'name one: .option("path", "/var/lib/store"), or .option("endpoint", "tcp://HOST:PORT")'
+            ". A table of Spark's catalog loses what it was made with: use CREATE TEMPORARY VIEW",
         )
     if options.endpoint:
         # see views.open_view

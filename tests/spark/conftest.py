@@ -100,16 +100,18 @@ def store(tmp_path: Path) -> StoreBuilder:
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[Any]:
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     from penstock.spark.session import local_session
 
     # it serves clients of Spark Connect, too: a server of their own is another virtual machine
-    connect = {
+    settings = {
         "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
         "spark.connect.grpc.binding.address": "127.0.0.1",
         "spark.connect.grpc.binding.port": "0",
+        # a catalog of tables makes a directory, where the tests are run by default
+        "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
     }
-    session = local_session(app_name="penstock tests", settings=connect)
+    session = local_session(app_name="penstock tests", settings=settings)
     yield session
     session.stop()
 

@@ -212,6 +212,33 @@ def test_the_format_is_usable_from_sql(spark: SparkSession, store: StoreBuilder)
     spark.catalog.dropTempView("m")
 
 
+def test_a_table_of_sparks_catalog_is_refused_with_the_view_that_can_be_made(
+    spark: SparkSession, store: StoreBuilder
+) -> None:
+    """Spark plans a query of a table without the options that the table was made with."""
+    store.put()
+    using = f"USING penstock OPTIONS (path '{store.root}', subscribe 'flights')"
+    view = "CREATE TEMPORARY VIEW"
+    for made in (
+        f"CREATE TABLE m {using}",
+        f"CREATE TABLE m USING penstock LOCATION '{store.root}'",
+    ):
+        with pytest.raises(
+            AnalysisException, match=f"does not keep the options.*{view} NAME USING"
+        ):
+            spark.sql(made)
+    # with columns of its own it is made, and nobody asks the source
+    spark.sql(f"CREATE TABLE m (body binary) {using}")
+    try:
+        with pytest.raises(AnalysisException, match=f"no store directory is named.*{view}"):
+            spark.sql("SELECT * FROM m").collect()
+    finally:
+        spark.sql("DROP TABLE m")
+    spark.sql(f"{view} m {using}")
+    assert spark.sql("SELECT * FROM m").count() == 1
+    spark.catalog.dropTempView("m")
+
+
 def test_registering_where_spark_finds_the_format_by_itself_does_nothing(
     spark: SparkSession, store: StoreBuilder
 ) -> None:
