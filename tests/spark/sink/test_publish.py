@@ -9,7 +9,8 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -185,21 +186,23 @@ def test_a_broker_that_is_being_restarted_is_waited_for(
     port = running[0].produce.rpartition(":")[2]
     rows = pa.RecordBatch.from_pydict({"body": [b"a-00000".ljust(1000, b".")]})
 
-    def restart() -> threading.Timer:
-        running.pop().kill()
-        begins = threading.Timer(
-            0.5, lambda: running.append(broker_in(tmp_path, produce_port=port))
-        )
-        begins.start()
-        return begins
+    def begin() -> None:
+        running.append(broker_in(tmp_path, produce_port=port))
 
-    begins = restart()
-    blocks = write_rows(where, [rows])
-    begins.join()
-    begins = restart()
-    with Publisher(where, f"of-{place.topic}") as publisher:
+    @contextmanager
+    def restart() -> Iterator[None]:
+        running.pop().kill()
+        begins = threading.Timer(0.5, begin)
+        begins.start()
+        try:
+            yield
+        finally:
+            begins.join()  # whatever fails, it is there to be stopped
+
+    with restart():
+        blocks = write_rows(where, [rows])
+    with restart(), Publisher(where, f"of-{place.topic}") as publisher:
         assert publisher.commit(0, blocks, keep=True)
-    begins.join()
     assert names(place) == expected("a", 1)
 
 
