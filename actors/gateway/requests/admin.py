@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from penstock.actors.gateway.calls import Call, Reply
+from penstock.actors.gateway.requests.topic_sums import topic_sums
 from penstock.actors.gateway.services import Services
 from penstock.remoting.bodies import (
     QueueBody,
@@ -16,9 +17,12 @@ from penstock.shared.errors import PenstockError
 from penstock.shared.formats.record_layout import store_timestamp_ms
 from penstock.shared.log.found_records import piece_of
 
+# As long as RocketMQ's rate of what a topic gets looks back.
+_TPS_S = 60
+
 
 def topic_stats(services: Services, call: Call) -> Reply:
-    """What each queue of a topic holds. Raises TopicNotFound."""
+    """What each queue of a topic holds, and how much comes. Raises TopicNotFound."""
     topic = read_fields(call.command, TopicFields).topic
     config, name = services.topics.routed(topic), services.config.broker_name
     table = {}
@@ -27,7 +31,15 @@ def topic_stats(services: Services, call: Call) -> Reply:
         low, high = services.queues.range(slot) if slot is not None else (0, 0)
         last_ms = stored_ms(services, topic, queue_id, high - 1)
         table[queue_key(QueueBody(name, queue_id, topic))] = TopicOffset(last_ms, high, low)
-    return Reply(body=write_body(TopicStats(table)))
+    return Reply(body=write_body(TopicStats(table, _put_tps(services, topic))))
+
+
+def _put_tps(services: Services, topic: str) -> float:
+    """Of the last minute; 0 where a queue cannot be read, as what the others hold is told still."""
+    try:
+        return topic_sums(services, topic, [_TPS_S], of_bytes=False)[0] / _TPS_S
+    except PenstockError:
+        return 0.0
 
 
 def stored_ms(services: Services, topic: str, queue_id: int, offset: int) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,8 +12,10 @@ import pytest
 from penstock.actors.gateway.group_counts import MOST_COUNTED, GroupCounts
 from penstock.actors.gateway.rates import SAMPLE_MS
 from penstock.actors.gateway.requests import topic_sums
+from penstock.actors.gateway.requests.admin import topic_stats
 from penstock.client import Producer
 from penstock.remoting.codes import Request, Response
+from penstock.remoting.command import Command
 
 WAIT_S = 60
 GROUP, TOPIC, MESSAGES = "counting", "counted", 6
@@ -97,6 +100,43 @@ def test_what_a_group_gets_and_gives_back_is_counted(gateway: Any, peer: Any) ->
             if tps and tps[0] > 0:
                 break
             assert time.monotonic() < until, said
+
+
+def test_what_a_topic_gets_in_a_second_is_told_with_what_its_queues_hold(
+    gateway: Any, peer: Any
+) -> None:
+    asker, until = peer(), time.monotonic() + WAIT_S
+    with Producer(gateway.produce) as producer:
+        producer.create_topic("rated", 2)
+        for number in range(MESSAGES):
+            producer.send("rated", BODY, queue=number % 2).result(WAIT_S)
+    while True:  # what is acknowledged is in its queue a moment later
+        said = json.loads(asker.ask(Request.GET_TOPIC_STATS_INFO, {"topic": "rated"}).body)
+        if sum(each["maxOffset"] for each in said["offsetTable"].values()) == MESSAGES:
+            break
+        assert time.monotonic() < until, said
+    assert said["topicPutTps"] == MESSAGES / 60
+
+
+def test_what_queues_hold_is_told_where_nobody_can_say_what_came_lately() -> None:
+    def offset_at(slot: int, at_ms: int) -> int:
+        raise OSError("its file cannot be read")
+
+    queues = SimpleNamespace(
+        queues=lambda topic: {0: 7}, range=lambda slot: (3, 3), offset_at=offset_at
+    )
+    services: Any = SimpleNamespace(
+        topics=SimpleNamespace(routed=lambda topic: SimpleNamespace(queues=1)),
+        config=SimpleNamespace(broker_name="b"),
+        now_ms=lambda: 0,
+        queues=queues,
+    )
+    call: Any = SimpleNamespace(
+        command=Command(Request.GET_TOPIC_STATS_INFO, 1, {"topic": "t"}, b"")
+    )
+    said = json.loads(bytes(topic_stats(services, call).body))
+    assert said["topicPutTps"] == 0.0
+    assert [each["maxOffset"] for each in said["offsetTable"].values()] == [3]
 
 
 def test_the_quietest_groups_are_forgotten_where_there_are_very_many() -> None:
