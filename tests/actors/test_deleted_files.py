@@ -24,6 +24,11 @@ from penstock.actors.writer import Writer
 from penstock.shared.index.directory import index_files
 from penstock.shared.index.query_turns import CATCH_UP_MS, QueryTurns
 from penstock.shared.layout import segment_name
+from penstock.shared.queue.deleted_topics import (
+    DeletedTopic,
+    DeletedTopics,
+    save_deleted_topics,
+)
 from penstock.shared.queue.reader import QueueReader
 from penstock.shared.wire.messages import Query
 
@@ -192,3 +197,27 @@ def test_an_index_file_that_is_deleted_is_closed_when_no_query_is_at_work(
     assert len(turns.work()) == 1
     actor.release_deleted()
     assert _held(file) == before
+
+
+def test_the_reput_closes_the_queues_of_a_topic_that_is_deleted(
+    pipeline: Callable[..., Any], work: Callable[..., None]
+) -> None:
+    """It has moved them away by then, so it is asked by their number."""
+
+    def mapped(inode: int) -> int:
+        lines = Path("/proc/self/maps").read_text().splitlines()
+        return sum(line.split()[4] == str(inode) for line in lines)
+
+    broker = pipeline(transient_store_pool_enable=False)
+    reput = broker.start(Reput)
+    end = broker.append(topic="gone")
+    for name in ("committed", "flushed"):
+        broker.positions.initialise(name, broker.positions["wrote"])
+    work(reput)
+    inode = (broker.paths.queue("gone", 0) / segment_name(0)).stat().st_ino
+    assert mapped(inode), "else this shows nothing"
+    row = DeletedTopic(number=1, topic="gone", log_end=end, at_ms=1, is_done=True)
+    save_deleted_topics(broker.paths.deleted_topics, DeletedTopics(1, (row,)))
+    broker.positions.initialise("deleted_topics", 1)
+    work(reput)
+    assert not broker.paths.queue("gone", 0).exists() and not mapped(inode)
