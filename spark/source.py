@@ -86,8 +86,7 @@ class PenstockSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         from penstock.shared.errors import PenstockError
         from penstock.spark.reading.options import parse_options
-        from penstock.spark.reading.refused_stream import RefusedStream
-        from penstock.spark.reading.stream import StoreStreamReader
+        from penstock.spark.reading.stream import RefusedStream, StoreStreamReader
 
         try:
             check_schema(schema)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -29,7 +29,7 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from penstock.shared.errors import ConfigError, OffsetOutOfRange, StoreDamaged
+from penstock.shared.errors import ConfigError, OffsetOutOfRange, PenstockError, StoreDamaged
 from penstock.spark.plainly import plainly, rows_plainly
 from penstock.spark.plan import bounds, chosen, split
 from penstock.spark.ranges import QueueRange
@@ -306,6 +306,33 @@ class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return newest, messages, None
         oldest = min((ms for ms in times if ms is not None), default=None)
         return newest, messages, None if oldest is None else max(time.time() - oldest / 1000, 0.0)
+
+
+class RefusedStream(DataSourceStreamReader):
+    """One of wrong options, or of a wrong schema: whatever Spark asks is answered with the reason.
+
+    Where the making of a reader fails, Spark 4.3 stops the reader that was not made, and its error
+    for that covers this one.
+    """
+
+    def __init__(self, error: PenstockError) -> None:
+        self._error = error
+
+    @plainly
+    def initialOffset(self) -> NoReturn:
+        raise self._error
+
+    @plainly
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> NoReturn:
+        raise self._error
+
+    @plainly
+    def partitions(self, start: Offset, end: Offset) -> NoReturn:
+        raise self._error
+
+    @plainly
+    def read(self, partition: InputPartition) -> NoReturn:
+        raise self._error
 
 
 def _check(options: Options) -> None:
