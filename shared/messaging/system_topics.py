@@ -79,6 +79,8 @@ _SYSTEM_TOPICS = frozenset(
     }
 )
 _SYSTEM_PREFIX = "rmq_sys_"
+# All whose names are known before a store has them.
+NAMED_TOPICS = _SYSTEM_TOPICS | QUEUES.keys() | OWN_QUEUES.keys()
 
 # What RocketMQ's clients may send to by name neither here nor there; and Penstock's own, which are
 # written by those that own them.

@@ -13,6 +13,7 @@ from penstock.client.reading.one_message import pull_one
 from penstock.client.sending.producer import Producer
 from penstock.shared.errors import GroupNotFound
 from penstock.shared.formats.record_layout import SMALLEST_RECORD_BYTES, store_timestamp_ms
+from penstock.shared.messaging.system_topics import NAMED_TOPICS
 from penstock.shared.names import LIGHT_QUEUE_PREFIX
 from penstock.shared.next_steps import did_you_mean
 from penstock.shared.wire.messages import (
@@ -59,9 +60,10 @@ class BrokerView:
         self._topics = None
 
     def queues(self, wanted: Callable[[str], bool]) -> list[Queue]:
+        # its own are listed to nobody, and read by who names them, as from a store
         topics = sorted(
             topic
-            for topic in self._listed()
+            for topic in {*self._listed(), *NAMED_TOPICS}
             if not topic.startswith(LIGHT_QUEUE_PREFIX) and wanted(topic)
         )
         return [

@@ -22,6 +22,7 @@ from penstock.shared.errors import (
     TopicNotFound,
 )
 from penstock.shared.formats.record_layout import AT_QUEUE_OFFSET, AT_TOTAL_SIZE
+from penstock.shared.messaging.system_topics import TIMER_TOPIC
 from penstock.spark.ranges import QueueRange
 from penstock.spark.reading.log_scan import LogRange
 from penstock.spark.reading.options import Options, parse_options
@@ -90,6 +91,17 @@ def test_the_rows_of_a_broker_are_those_of_its_store(stack: Stack, options: dict
     expected = rows({"path": str(stack.store), **options})
     assert expected or "endingTimestamp" in options
     assert rows({"endpoint": stack.produce, **options}) == expected
+
+
+def test_the_brokers_own_topics_have_rows_for_who_names_them(stack: Stack) -> None:
+    with Producer(store=stack.store) as producer:
+        producer.send("orders", b"to come", delay=3600).result(60)
+    named = {"subscribe": TIMER_TOPIC, "columns": "topic,queue_offset,body"}
+    while not rows({"path": str(stack.store), **named}):  # follows an acknowledgement
+        pass
+    assert rows({"endpoint": stack.produce, **named}) == [(TIMER_TOPIC, 0, b"to come")]
+    # of no other is anything read
+    assert rows({"endpoint": stack.produce, "subscribePattern": "rmq.*"}) == []
 
 
 @pytest.mark.parametrize("where", ["path", "endpoint"])
