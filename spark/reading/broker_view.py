@@ -60,7 +60,7 @@ class BrokerView:
         self._topics = None
 
     def queues(self, wanted: Callable[[str], bool]) -> list[Queue]:
-        # its own are listed to nobody, and read by who names them, as from a store
+        # its own are listed to nobody, and read where they are named, as from a store
         topics = sorted(
             topic
             for topic in {*self._listed(), *NAMED_TOPICS}

@@ -9,9 +9,10 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from math import inf
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from penstock.shared.errors import GroupNotFound, OffsetOutOfRange
+from penstock.shared.formats.queue_entry import BLANK_SIZE
 from penstock.shared.formats.record_layout import (
     AT_MAGIC,
     AT_PHYSICAL_OFFSET,
@@ -29,6 +30,10 @@ from penstock.shared.queue.snapshot import QueueFiles
 from penstock.shared.store.directory import StoreDirectory
 from penstock.shared.store.rocketmq_json import load_document
 from penstock.shared.store.topics import load_topics
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
 SAMPLE_ENTRIES = 512
 _HEAD = fields_at(
@@ -119,19 +124,23 @@ class StoreQueue:
 
     def estimate_bytes(self, start: int, stop: int) -> int:
         # from the sizes at both ends: a queue may have very many entries
-        head = self._files.entries(start, min(start + SAMPLE_ENTRIES, stop))["size"]
-        tail = self._files.entries(max(stop - SAMPLE_ENTRIES, start), stop)["size"]
+        head = self._sizes(start, min(start + SAMPLE_ENTRIES, stop))
+        tail = self._sizes(max(stop - SAMPLE_ENTRIES, start), stop)
         return int((head.mean() + tail.mean()) / 2 * (stop - start))
 
     def end_within(self, start: int, stop: int, max_bytes: int) -> int:
         while start < stop:
-            sizes = self._files.entries(start, min(start + SAMPLE_ENTRIES, stop))["size"]
-            ends = sizes.astype("i8").cumsum()
+            ends = self._sizes(start, min(start + SAMPLE_ENTRIES, stop)).cumsum()
             fit = int(ends.searchsorted(max_bytes, "right"))
             start, max_bytes = start + fit, max_bytes - int(ends[fit - 1] if fit else 0)
-            if fit < len(sizes):
+            if fit < len(ends):
                 break
         return start
+
+    def _sizes(self, start: int, stop: int) -> npt.NDArray[np.int64]:
+        sizes = self._files.entries(start, stop)["size"].astype("i8")
+        sizes[sizes == BLANK_SIZE] = 0  # it stands where a message was lost, and names no record
+        return sizes
 
     def durable_offset(self, log_end: int | None) -> int:
         if log_end is None:

@@ -27,7 +27,13 @@ from penstock.shared.errors import (
     TopicNotFound,
 )
 from penstock.shared.formats.java_hash import string_hashes
-from penstock.shared.formats.properties import KEYS, SHARDING_KEY, TAGS, encode_properties
+from penstock.shared.formats.properties import (
+    KEYS,
+    RESERVED,
+    SHARDING_KEY,
+    TAGS,
+    encode_properties,
+)
 from penstock.shared.loops.active import join_properties, properties_of
 from penstock.shared.loops.forms import Rows
 
@@ -205,6 +211,7 @@ def _extras(
         wait_s = None if delay_ms is None else delay_ms / 1000
         try:
             delay, mapping = wanted_delay(wait_s, deliver_at, level, mapping, now_ms)
+            _check_names(mapping or {})
             draft = encoder.draft(BatchMessage(b"", properties=mapping), None)
             made[index] = b"" if isinstance(draft, bytes) else draft[1]
         except InvalidMessage as error:
@@ -216,6 +223,19 @@ def _extras(
             targets.topics[index] = targets.number(delay.topic)
             targets.queues[index] = delay.queue_id
     return made
+
+
+def _check_names(properties: Mapping[str, str]) -> None:
+    """Raise InvalidMessage for a name that a producer refuses, too, with the next step in SQL:
+    whoever writes rows that were read has these among their properties."""
+    if reserved := RESERVED.intersection(properties):
+        names = ", ".join(f"'{name}'" for name in sorted(RESERVED))
+        raise InvalidMessage(
+            "a row's properties have one of RocketMQ's own names",
+            min(reserved),
+            "use the columns tags, keys and sharding_key; of rows that were read, write "
+            f"map_filter(properties, (name, value) -> name NOT IN ({names})) AS properties",
+        )
 
 
 def _values(column: pa.Array) -> list[Any]:

@@ -93,7 +93,7 @@ def test_the_rows_of_a_broker_are_those_of_its_store(stack: Stack, options: dict
     assert rows({"endpoint": stack.produce, **options}) == expected
 
 
-def test_the_brokers_own_topics_have_rows_for_who_names_them(stack: Stack) -> None:
+def test_the_brokers_own_topics_have_rows_where_they_are_named(stack: Stack) -> None:
     with Producer(store=stack.store) as producer:
         producer.send("orders", b"to come", delay=3600).result(60)
     named = {"subscribe": TIMER_TOPIC, "columns": "topic,queue_offset,body"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -137,6 +138,28 @@ def test_a_row_that_cannot_be_sent_fails_the_job_and_nothing_is_seen(
     with pytest.raises(PythonException, match="null.*row 40 of partition 1"):
         writer.option("topic", "partly").mode("append").save()
     assert read(broker.store, "partly", 0) == []
+
+
+def test_rows_that_were_read_are_written_without_rocketmqs_names_as_the_error_says(
+    spark: SparkSession, broker: Any
+) -> None:
+    with Producer(store=broker.store) as producer:
+        producer.send("first", b"x", keys="k1", properties={"of": "ten"}).result(60)
+    read(broker.store, "first", 1)  # its queue follows the acknowledgement
+    source = spark.read.format("penstock").option("path", str(broker.store))
+    found = source.option("subscribe", "first").load()
+
+    def copy(properties: str) -> None:
+        writer = found.selectExpr("body", "keys", properties).write.format("penstock")
+        writer.option("path", str(broker.store)).option("topic", "again").mode("append").save()
+
+    with pytest.raises(PythonException, match="own names: KEYS.*row 0") as raised:
+        copy("properties")
+    said = re.search(r"map_filter\(.*\) AS properties", str(raised.value))
+    assert said is not None
+    copy(said[0])
+    (message,) = read(broker.store, "again", 1)
+    assert (message.body, message.keys, message.properties["of"]) == (b"x", "k1", "ten")
 
 
 def test_a_topic_is_not_overwritten(spark: SparkSession, broker: Any) -> None:
