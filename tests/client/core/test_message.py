@@ -15,7 +15,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.client.core.message import Message, read_records, split_records
+from penstock.client.core.message import (
+    Message,
+    longest_answer_bytes,
+    read_records,
+    split_records,
+)
 from penstock.shared.errors import StoreDamaged, UnreadableBody
 from penstock.shared.formats.compression import compress
 from penstock.shared.formats.message_id import offset_message_id
@@ -31,6 +36,8 @@ from penstock.shared.formats.record_layout import AT_QUEUE_OFFSET, SYS_COMPRESSE
 from penstock.shared.layout import MAX_QUEUE_OFFSET
 from penstock.shared.loops import active
 from penstock.shared.loops.pure import message as pure_message
+from penstock.shared.names import MAX_PROPERTIES_BYTES, MAX_RETRY_TOPIC_BYTES
+from penstock.shared.queue.reader import MAX_PULL_BYTES
 
 RecordMaker = Callable[..., Record]
 texts = st.text(st.characters(codec="utf-8", exclude_characters="\x01\x02"), min_size=1, max_size=9)
@@ -280,3 +287,17 @@ def test_the_text_of_a_message_is_short_whatever_is_in_it(
     assert len(repr(kind(encode_record(make_record(properties=long))))) < 250
     assert repr(kind(b"no record at all")) == "Message(no record: b'no record at all')"
     assert "no record" in repr(kind(b""))
+
+
+@pytest.mark.parametrize("max_body_bytes", [0, MAX_PULL_BYTES, 5 * MAX_PULL_BYTES])
+def test_an_answer_of_the_largest_record_is_taken(
+    make_record: RecordMaker, max_body_bytes: int
+) -> None:
+    largest = encode_record(
+        make_record(
+            topic="t" * MAX_RETRY_TOPIC_BYTES,
+            body=bytes(max_body_bytes),
+            properties=bytes(MAX_PROPERTIES_BYTES),
+        )
+    )
+    assert longest_answer_bytes(max_body_bytes) >= max(len(largest), MAX_PULL_BYTES)
