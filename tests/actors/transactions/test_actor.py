@@ -648,15 +648,20 @@ def test_one_that_has_no_room_to_be_put_back_with_a_checksum_stays_and_can_be_en
     assert broker.producer().end(half, "commit").outcome == "commit"
 
 
-def test_a_file_that_cannot_be_written_or_read_costs_no_transaction(scene: Scenes) -> None:
+def test_a_file_that_cannot_be_written_or_read_costs_no_transaction(
+    scene: Scenes, capfd: pytest.CaptureFixture[str]
+) -> None:
     broker = scene()
     file = broker.broker.paths.transactions
     file.mkdir(parents=True)
     half, lost = broker.half(b"order"), broker.half(b"lost")
     producer = broker.producer()
     assert producer.end(half, "commit").outcome == "commit"
-    broker.pass_time(6000)
+    for _ in range(3):
+        broker.pass_time(6000)
     assert load_transaction_progress(file) is None
+    told = [line for line in capfd.readouterr().err.splitlines() if "cannot be written" in line]
+    assert len(told) == 1, "tried again each time, and said once"
     file.rmdir()
     (segment,) = (broker.broker.paths.queue(HALF_TOPIC, 0)).iterdir()
     raw = segment.read_bytes()
