@@ -98,8 +98,8 @@ def page(found: dict[str, Any]) -> str:
         "What a million messages take, where one machine ends, and what clusters would take. All "
         "of it is computed by `python -m penstock.bench.scaling docs` from the medians in "
         "[performance.json](performance.json), which [performance.md](performance.md) explains: "
-        f"broker and clients were on one machine of {processors} processors, and between them "
-        "was no network. What is assumed is called so."
+        f"broker and clients were on one machine of {processors} processors, with no network "
+        "between them. The text says where something is assumed."
     )
     parts = [_text(head), *_million(loads), *_machines(loads), *_clusters(loads[-1])]
     return "\n\n".join(["# Scaling", *parts]) + "\n"
@@ -129,13 +129,13 @@ def _million(loads: list[Load]) -> list[str]:
         )
     one = loads[-1]
     how = (
-        "Sent durably, one `send` a message, and read once by the socket. With a body of "
-        f"{one.size} bytes a record has {one.record_bytes}, with the topic `orders` and a "
-        f"UNIQ_KEY. Its entry in a queue has {CQ_ENTRY_BYTES}, its item in the index "
-        f"{ITEM.size}: {one.record_bytes} + {CQ_ENTRY_BYTES} + {ITEM.size} = "
+        "The messages were sent durably, one `send` each, and read once through the socket. With a "
+        f"body of {one.size} bytes, the topic `orders` and a UNIQ_KEY, a record has "
+        f"{one.record_bytes} bytes. Its entry in a queue has {CQ_ENTRY_BYTES}, its item in the "
+        f"index {ITEM.size}: {one.record_bytes} + {CQ_ENTRY_BYTES} + {ITEM.size} = "
         f"{one.disk_bytes} bytes. The broker takes ({one.send_cpu_s[0]:.2f} + "
-        f"{one.read_cpu_s[0]:.2f}) s / {HOUR_S:,} s processor-hours; times what an hour of a "
-        "processor costs where you are, that is the price without the disk."
+        f"{one.read_cpu_s[0]:.2f}) s / {HOUR_S:,} s processor-hours. Multiplied by what an hour of "
+        "a processor costs you, that is the price without the disk."
     )
     return ["## A million messages", _table(heads, rows), _text(how)]
 
@@ -155,10 +155,10 @@ def _machines(loads: list[Load]) -> list[str]:
                 [machine.name, f"{machine.processors}", *sizes, *rates, by, f"{kept_tb:.1f}"]
             )
     assumed = (
-        "The sizes are assumed to be such as clouds sell, and yours may differ: divide by your "
-        "own. A broker has one writer, so more processors are not assumed to make a broker faster "
-        "than it was measured, which is the column `broker`. They are for clients, the gateway "
-        "and Spark."
+        "The sizes are assumed: clouds sell such machines. Yours may differ: then calculate with "
+        "your own. A broker has one writer, so more processors are not assumed to make it faster "
+        "than it was measured, which is the column `broker`. They are for clients, the gateway and "
+        "Spark."
     )
     small, load = MACHINES[0], loads[-1]
     busy = load.sent_per_s * load.send_cpu_s[0] / MILLION
@@ -166,8 +166,8 @@ def _machines(loads: list[Load]) -> list[str]:
         f"Disk: {small.disk_mb_per_s} MB/s / {load.disk_bytes} bytes = "
         f"{ends(load, small)['disk']:,.0f} messages/s. Network: {small.network_gbit_per_s:g} "
         f"Gbit/s / 8 / {load.record_bytes} bytes = {ends(load, small)['network']:,.0f} messages/s "
-        "in, and as many out: enough for one reader of everything, half of it for two. The log is "
-        f"kept for {hours} hours (`file_reserved_time_h`) at the rate of `ends at`. At "
+        "in, and as many out: enough for one reader of everything, or half that rate for two. The "
+        f"log is kept for {hours} hours (`file_reserved_time_h`) at the rate of `ends at`. At "
         f"{load.sent_per_s:,.0f} messages/s the broker keeps {load.sent_per_s:,.0f} x "
         f"{load.send_cpu_s[0]:.2f} s / {MILLION:,} = {busy:.2f} processors busy."
     )
@@ -179,7 +179,7 @@ def _clusters(load: Load) -> list[str]:
         "Brokers share nothing on a message's way: each has queues of its own, clients choose "
         "among them, and a name server only says where they are. So a cluster is assumed to have "
         f"the sum of its brokers' rates; that has not been measured. With bodies of {load.size} "
-        "bytes, and each message read once:"
+        "bytes, and with each message read once:"
     )
     cpu_s = load.send_cpu_s[0] + load.read_cpu_s[0]
     heads = ["machine", "brokers", "messages/s", "thousand million a day", "TB a day"]
@@ -192,8 +192,8 @@ def _clusters(load: Load) -> list[str]:
             busy = f"{rate * cpu_s / MILLION:,.1f}"
             rows.append([machine.name, f"{count}", *(f"{one:,.0f}" for one in made), busy])
     other = (
-        "The other way round, how many machines a rate takes. With a slave for each broker they "
-        "are twice as many, and what leaves a master is twice as much, so its network ends at half:"
+        "The other way round, this is how many machines a rate takes. A slave for each broker "
+        "doubles their number, and doubles what leaves a master, so its network ends at half:"
     )
     names = [f"{each.name}{with_}" for each in MACHINES for with_ in ("", ", slaves")]
     wanted = [[f"{rate:,}", *_machines_for(rate, load)] for rate in RATES]
