@@ -25,7 +25,7 @@ from penstock.bench.reports.report import Result
 PAGE = """\
 # Performance
 
-This page was written by what stands below, from what that measured;
+The commands below wrote this page from what they measured;
 [performance.json](performance.json) has every single run. Measure your own machine with
 `make bench-peers`, or Penstock alone with `penstock bench produce`.
 
@@ -34,7 +34,7 @@ This page was written by what stands below, from what that measured;
 ```
 
 Finished {finished} on {processor}, {cpus} processors, {memory} GiB, Linux {kernel},
-Python {python}. The load average was {load_average}; meanwhile the machine itself could do this:
+Python {python}. The load average was {load_average}. The machine's own limits meanwhile were:
 
 {limits}
 
@@ -42,14 +42,14 @@ Python {python}. The load average was {load_average}; meanwhile the machine itse
 
 {packed}
 
-One producer process sends bodies of the size for {seconds} s with up to {in_flight} messages
-unanswered, to {queues} queues where the broker has such, to one stream otherwise. Figures are
+One producer process sends bodies of the given size for {seconds} s with up to {in_flight} messages
+unanswered, to {queues} queues where the broker has queues, to one stream otherwise. Figures are
 medians over {runs} rounds, in which the brokers take turns; each was warmed up before. Broker and
 client are on this machine, on loopback, and share its processors. Every acknowledged message was
 found in the broker afterwards. `durable` is on disk before it is acknowledged, `written` is not. MB
-are 10^6 bytes of bodies. A latency is from the send to its acknowledgement under this full load: it
-is mostly the queue of {in_flight} messages. CPU seconds are for a million messages. Clients pack
-what waits into one request by themselves; RocketMQ's does not, and has batches for that.
+are 10^6 bytes of bodies. A latency is from the send to its acknowledgement under this full load, so
+it is mostly the queue of {in_flight} messages. CPU seconds are for a million messages. Clients pack
+waiting messages into one request by themselves; RocketMQ's does not, and has batches for that.
 
 {peers}
 
@@ -57,27 +57,27 @@ what waits into one request by themselves; RocketMQ's does not, and has batches 
 
 {single}
 
-The same with bodies of 1 KiB and one `send` for each, where few may be unanswered. Where threads
-are named, each sends a message and waits for its answer before the next.
+The same with bodies of 1 KiB and one `send` for each, where few may be unanswered. In a row that
+names threads, each thread sends a message and waits for its answer before the next.
 
 ## Reading beside other brokers
 
 {consume}
 
 One consumer process reads a backlog from its beginning, again and again for {seconds} s. The
-messages ({backlog}) were sent before the clock
-started, and the broker held all of them. Of every body, here as there, the length and the last byte
-are added up; each pass must come to the number of messages and to the sum that were sent. Brokers
-are set up as for `written`, and nobody sends meanwhile. Penstock's consumer reads the log's files
-where the broker is on its machine; "by the socket" is one that may not.
+messages ({backlog}) were sent before the clock started, and the broker held all of them. With every
+broker the consumer adds up the length and the last byte of every body; each pass must come to the
+number of messages and to the sum that were sent. Brokers are set up as for `written`, and nobody
+sends meanwhile. Penstock's consumer reads the log's files where the broker is on its machine; "by
+the socket" is a consumer that may not.
 {same_client}{alone}{plots}{printed}
 ## What is asked
 
 {bars}
 
 Ratios are those of medians over {runs} rounds; "one run" stands where there was only one. Batches
-are set beside batches, and messages that a client packs by itself beside those of clients that do
-so too.
+are compared with batches, and messages that a client packs by itself with those of clients that do
+the same.
 """
 
 SAME_CLIENT = """
@@ -88,7 +88,7 @@ SAME_CLIENT = """
 RocketMQ's Java client sends and reads the same on Penstock, through its gateway, and on RocketMQ,
 in turns; figures are medians of some rounds. A latency is from a send to its answer, and in the
 rows with a pace from when a message was due at the producer until a push consumer had it. CPU
-seconds are the broker's, for a million messages. Of all of it is asked:
+seconds are the broker's, for a million messages. The targets are:
 
 {bars}
 
@@ -104,10 +104,10 @@ ALONE = """
 
 {rows}
 
-`latency` sends 1,000 messages a second; theirs is from when a message was due at the producer to
-when its consumer had it. `pipeline` sends at full rate; "queues behind" is how long what is on disk
-(`written`: in the log's files) waits for its place in the consume queues, and memory is the PSS of
-all processes of the broker at its highest. Figures are medians of some runs of each.
+`latency` sends 1,000 messages a second and measures from when a message was due at the producer
+until its consumer had it. `pipeline` sends at full rate; "queues behind" is how long what is on
+disk (`written`: in the log's files) waits for its place in the consume queues, and memory is the
+highest PSS of all processes of the broker. Figures are medians of some runs of each.
 {failed}"""
 
 
