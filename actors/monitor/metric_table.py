@@ -32,19 +32,19 @@ def _counter(name: str, unit: str, sentence: str, *labels: str, of: str = "") ->
 METRICS = (
     _gauge("build_info", "1", "Always 1; the version is in its label.", "version"),
     _gauge("start_time_seconds", "seconds", "When the broker started, since 1970."),
-    _gauge("healthy", "bool", "1 where all actors work and no file has failed, else 0."),
-    _gauge("ready", "bool", "1 where messages are taken, else 0."),
+    _gauge("healthy", "bool", "1 if all actors work and no file has failed, else 0."),
+    _gauge("ready", "bool", "1 if messages are accepted, else 0."),
     # --- actors ---
-    _gauge("actor_up", "bool", "1 where the actor works, else 0.", "actor"),
-    _gauge("actor_heartbeat_age_seconds", "seconds", "Since the actor last moved.", "actor"),
+    _gauge("actor_up", "bool", "1 if the actor works, else 0.", "actor"),
+    _gauge("actor_heartbeat_age_seconds", "seconds", "Time since the actor last moved.", "actor"),
     _counter("actor_restarts", "restarts", "How often the actor was replaced.", "actor"),
     _counter("actor_cycles", "cycles", "Cycles of the loop of its last process.", "actor"),
     # --- the log ---
     _gauge(
         "stage_position_bytes", "bytes", "The log offset up to which the stage is done.", "stage"
     ),
-    _gauge("stage_behind_bytes", "bytes", "What the stage has still to do.", "stage"),
-    _gauge("stage_behind_seconds", "seconds", "For how long that has been there.", "stage"),
+    _gauge("stage_behind_bytes", "bytes", "What the stage still has to do.", "stage"),
+    _gauge("stage_behind_seconds", "seconds", "For how long that has been waiting.", "stage"),
     _counter("appended_bytes", "bytes", "What was appended to the log in this run."),
     _counter("messages", "messages", "Messages that consume queues have had."),
     _gauge("log_bytes", "bytes", "What the log holds."),
@@ -62,17 +62,17 @@ METRICS = (
         "error_number", "errno", "Why a stage cannot go on, as the system says; 0 is none.", "of"
     ),
     _gauge(
-        "read_only", "bool", "1 where the log is damaged, so no message is taken.", of="read_only"
+        "read_only", "bool", "1 if the log is damaged, so no message is accepted.", of="read_only"
     ),
     # --- disk ---
     _gauge("disk_size_bytes", "bytes", "The size of the log's disk."),
-    _gauge("disk_free_bytes", "bytes", "What is free there for the broker."),
+    _gauge("disk_free_bytes", "bytes", "What is free on the log's disk for the broker."),
     _gauge("disk_used_ratio", "ratio", "How full the fullest disk is, without segments ahead."),
-    _gauge("disk_full", "bool", "1 where the disk is so full that no message is taken."),
+    _gauge("disk_full", "bool", "1 if the disk is so full that no message is accepted."),
     _gauge(
         "disk_full_in_seconds",
         "seconds",
-        "When no message would be taken any more, if the log grew on as in the last 15 minutes.",
+        "Until no message is accepted any more, if the log grows as in the last 15 minutes.",
     ),
     _counter("deleted_files", "files", "Expired files that this run has deleted.", "kind"),
     _counter(
@@ -84,12 +84,14 @@ METRICS = (
     # --- clients ---
     _counter("answered_pulls", "answers", "Pulls answered with messages.", of="answered_pulls"),
     _gauge("waiting_pulls", "pulls", "Pulls that wait for messages.", "kind"),
-    _counter("closed_connections", "connections", "Closed for what came by them.", "actor"),
+    _counter(
+        "closed_connections", "connections", "Connections closed for what came over them.", "actor"
+    ),
     _gauge("producer_rings", "rings", "Producers that send through shared memory.", of="rings"),
     _gauge(
         "gateway_connections",
         "connections",
-        "Of clients of RocketMQ's protocol.",
+        "Connections of clients of RocketMQ's protocol.",
         of="client_count",
     ),
     # --- groups, delays, transactions ---
@@ -113,18 +115,18 @@ METRICS = (
         "transaction_checks", "requests", "Producers asked for an outcome.", of="transaction_checks"
     ),
     # --- topics and groups, of which there may be thousands: the first ones by name ---
-    _gauge("topics", "topics", "Topics, those of the broker's own among them."),
+    _gauge("topics", "topics", "Topics, including the broker's own."),
     _gauge("queues", "queues", "Consume queues."),
     _gauge("groups", "groups", "Consumer groups."),
     _counter("topic_messages", "messages", "Messages that the topic has had.", "topic"),
     _gauge("topic_stored_messages", "messages", "Messages that the topic still holds.", "topic"),
     _gauge(
-        "group_lag_messages", "messages", "Messages that the group has still to handle.", "group"
+        "group_lag_messages", "messages", "Messages that the group still has to handle.", "group"
     ),
     _gauge(
         "series_left_out",
         "series",
-        "Topics or groups that have no series of their own, as there are too many.",
+        "Topics or groups without series of their own, because there are too many.",
         "of",
     ),
     # --- the monitor itself ---
@@ -157,13 +159,12 @@ def document() -> str:
 _HEAD = """\
 # Metrics
 
-What `/metrics` of a broker's monitor has, in Prometheus' text format: see
-[monitoring.md](monitoring.md). This page is made of the table that `/metrics` and the Grafana
-board are made of.
+These are the metrics of `/metrics` of a broker's monitor, in Prometheus' text format: see
+[monitoring.md](monitoring.md). This page, `/metrics` and the Grafana board are made from one table.
 
-A number that cannot be known is left out, and is never 0. Topics and groups have a series each for
-the first 500 by name, and `penstock_series_left_out` says how many have none. Histograms have a
-bucket for each doubling from 32 us on.
+A number that cannot be known is left out; it is never shown as 0. The first 500 topics and groups
+by name have a series each, and `penstock_series_left_out` says how many have none. Histograms have
+a bucket for each doubling from 32 us on.
 
 | metric | type | unit | labels | meaning |
 |---|---|---|---|---|"""
