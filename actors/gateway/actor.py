@@ -163,7 +163,8 @@ class Gateway(Actor):
         """Have a member rebalance, as its group has changed."""
         code, fields = Request.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": member.group}
         if member.model == "clustering":
-            self._requests.tell(member.connection, code, fields)
+            for connection in member.connections:
+                self._requests.tell(connection, code, fields)
 
     # --- a cycle ---
 

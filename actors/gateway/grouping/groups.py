@@ -130,7 +130,7 @@ class Groups:
                 # lite pull consumers divide at once when they are told, and else 20 s later
                 new.append(member)
             elif before is not member:
-                self.leave(before)  # its client has another name now
+                self._leave_by(call.connection, before)  # its client has another name now
             member.take(each, call.now_ms)
             self._join(member, joined)
         return None if groups else Reply(HEARD)
@@ -157,10 +157,18 @@ class Groups:
             member.orderly = True
             self._join(member, nobody)
 
-    def part(self, member: Member) -> None:
+    def part(self, connection: Connection, member: Member) -> None:
         """A member says that it leaves. Java's client sends its last commits at the same time, and
-        this overtakes them."""
-        member.leave_ms = self._now_ms + LAST_COMMITS_MS
+        this overtakes them. Another client of its id stays, and commits in the same queues."""
+        if len(member.connections) > 1:
+            self.members.drop(member, connection)
+        else:
+            member.leave_ms = self._now_ms + LAST_COMMITS_MS
+
+    def _leave_by(self, connection: Connection, member: Member) -> None:
+        self.members.drop(member, connection)
+        if not member.connections:
+            self.leave(member)
 
     def leave(self, member: Member) -> None:
         self.members.remove(member)

@@ -56,10 +56,12 @@ class Claim:
 
 
 class Member:
-    """One client in one group."""
+    """One client in one group: all that have its id, as Java's that broadcast on one host."""
 
-    def __init__(self, group: str, client_id: str, connection: Connection) -> None:
-        self.group, self.client_id, self.connection = group, client_id, connection
+    def __init__(self, group: str, client_id: str) -> None:
+        self.group, self.client_id = group, client_id
+        # those by which it is heard; the last one is the one that was heard last
+        self.connections: dict[Connection, None] = {}
         self.model: Model = "clustering"
         self.start: StartRule = "last"
         self.consume_type = PASSIVELY
@@ -73,9 +75,14 @@ class Member:
         # when the coordinator is to hear it again; and when it leaves, unless it comes back: 0
         # where it does not
         self.join_ms = self.leave_ms = 0
-        # when it has locked queues for the last time, and whether its connection has ended since
-        self.locked_ms, self.is_away = 0, False
+        # when it has locked queues for the last time
+        self.locked_ms = 0
         self.retry_max_times, self.retry_queue_nums = 16, 1
+
+    @property
+    def connection(self) -> Connection | None:
+        """The one by which it was heard last; None while it is away."""
+        return next(reversed(self.connections), None)
 
     @property
     def name(self) -> tuple[str, str]:
@@ -100,7 +107,7 @@ class Member:
     def locks(self, now_ms: int) -> None:
         """It has its queues from now on for as long as locks last, wherever it is."""
         self.locked_ms = now_ms
-        if self.is_away:
+        if not self.connections:  # it is away
             self.leave_ms = now_ms + LOCKED_MS
 
     def join(self, number: int, run_id: str) -> Join:
@@ -163,17 +170,16 @@ class Members:
         return list(self._by_connection.get(connection, {}).values())
 
     def put(self, group: str, client_id: str, connection: Connection) -> Member:
-        """The member, on the connection by which it was heard last. Raises InvalidArgument."""
+        """The member, which is heard by this connection, too. Raises InvalidArgument."""
         member = self.get(group, client_id)
         if member is None:
             check_group(group)
             check_client_id(client_id)
-            member = Member(group, client_id, connection)
+            member = Member(group, client_id)
             self._groups.setdefault(group, {})[client_id] = member
-        elif member.connection is not connection:
-            self._leave_connection(member)
-            member.connection = connection
-        member.leave_ms, member.is_away = 0, False
+        member.connections.pop(connection, None)
+        member.connections[connection] = None
+        member.leave_ms = 0
         self._by_connection.setdefault(connection, {})[group] = member
         return member
 
@@ -182,10 +188,12 @@ class Members:
         the middle of a message, and come back by another connection: it keeps them meanwhile."""
         leaving = []
         for member in self.on(connection):
+            self.drop(member, connection)
+            if member.connections:
+                continue
             until_ms = member.locked_ms + LOCKED_MS
             if member.orderly and member.claims and not member.leave_ms and now_ms < until_ms:
-                member.leave_ms, member.is_away = until_ms, True
-                self._leave_connection(member)
+                member.leave_ms = until_ms
             else:
                 leaving.append(member)
         return leaving
@@ -196,14 +204,17 @@ class Members:
             del self._groups[member.group]
             self.changed.pop(member.group, None)
             self._shown.discard(member.group)
-        self._leave_connection(member)
+        for connection in list(member.connections):
+            self.drop(member, connection)
 
-    def _leave_connection(self, member: Member) -> None:
-        there = self._by_connection.get(member.connection, {})
+    def drop(self, member: Member, connection: Connection) -> None:
+        """A member is not heard by this connection any more."""
+        member.connections.pop(connection, None)
+        there = self._by_connection.get(connection, {})
         if there.get(member.group) is member:
             del there[member.group]
         if not there:
-            self._by_connection.pop(member.connection, None)
+            self._by_connection.pop(connection, None)
 
     def owner(self, group: str, queue: Queue) -> Member | None:
         """Which member of this gateway has a queue."""

@@ -47,7 +47,7 @@ def unregister(services: Services, call: Call) -> Reply:
     fields = read_fields(call.command, UnregisterFields)
     member = services.groups.members.of(call.connection, fields.consumer_group)
     if member is not None and member.client_id == fields.client_id:
-        services.groups.part(member)
+        services.groups.part(call.connection, member)
     services.producers.left(call.connection, fields.producer_group)
     return Reply()
 

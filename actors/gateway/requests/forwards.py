@@ -31,7 +31,8 @@ def consume_directly(services: Services, call: Call) -> Reply | None:
 
 def _forward(services: Services, call: Call, fields: ClientFields, body: bytes) -> Reply | None:
     member = services.groups.members.get(fields.consumer_group, fields.client_id)
-    if member is None or member.is_away:
+    to = member.connection if member is not None else None
+    if to is None:
         remark = (
             f"no member {fields.client_id} of group {fields.consumer_group} is connected by "
             "RocketMQ's protocol"
@@ -46,7 +47,7 @@ def _forward(services: Services, call: Call, fields: ClientFields, body: bytes) 
             services.answer(call, Reply(code=Response.CONSUME_MSG_TIMEOUT, remark=str(answer)))
 
     said = dict(call.command.fields) | {"brokerName": services.config.broker_name}
-    services.requests.ask(member.connection, call.command.code, said, body, answered, call.now_ms)
+    services.requests.ask(to, call.command.code, said, body, answered, call.now_ms)
     return None
 
 

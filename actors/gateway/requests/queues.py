@@ -63,8 +63,7 @@ def _pull(
     if said is not None:
         kind, expression = said
     else:
-        # Java's clients that broadcast are all `ip@DEFAULT` on one host, and a member is only on
-        # the connection that it was heard on last: the others of its name pull for their group.
+        # One that has not been heard yet pulls for its group, as in RocketMQ.
         subscriber = member or members.subscriber(fields.consumer_group, fields.topic)
         known = subscriber.subscriptions.get(fields.topic) if subscriber is not None else None
         is_early = subscriber is None or known is None or known.version < fields.sub_version

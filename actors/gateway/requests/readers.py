@@ -110,7 +110,7 @@ def consumers(services: Services, call: Call) -> None:
             return Reply(
                 code=Response.CONSUMER_NOT_ONLINE, remark=f"group {group} has no members now"
             )
-        rows = [_connection(services, group, each) for each in info.members]
+        rows = [row for each in info.members for row in _connections(services, group, each)]
         wanted = {row.topic: row for member in info.members for row in _rows(member)}
         first = info.members[0]
         there = services.groups.members.get(group, first.client_id)
@@ -126,14 +126,17 @@ def consumers(services: Services, call: Call) -> None:
     _described(services, call, group, found)
 
 
-def _connection(services: Services, group: str, member: words.MemberInfo) -> ConnectionBody:
+def _connections(services: Services, group: str, member: words.MemberInfo) -> list[ConnectionBody]:
+    """One for each client of the member's id; none while it is away."""
     there = services.groups.members.get(group, member.client_id)
     if there is None:  # one of Penstock's own
-        return ConnectionBody(member.client_id, member.address, "PYTHON", VERSION)
-    client = there.connection.client
-    return ConnectionBody(
-        member.client_id, there.connection.address, client.language.name, client.version
-    )
+        return [ConnectionBody(member.client_id, member.address, "PYTHON", VERSION)]
+    return [
+        ConnectionBody(
+            member.client_id, each.address, each.client.language.name, each.client.version
+        )
+        for each in there.connections
+    ]
 
 
 def _rows(member: words.MemberInfo) -> list[SubscriptionRow]:

@@ -152,21 +152,33 @@ def test_a_connection_is_one_member_of_a_group(coordinator: Coordinator, connect
     assert [*coordinator.groups.members] == []
 
 
-def test_a_member_that_is_heard_on_another_connection_is_not_on_the_first(
-    coordinator: Coordinator, connect: Connect
+@pytest.mark.parametrize("ends", ["by its connection", "by its word", "by another name"])
+@pytest.mark.parametrize("stays", [0, 1])
+def test_a_member_is_there_while_one_of_its_connections_is(
+    coordinator: Coordinator, connect: Connect, stays: int, ends: str
 ) -> None:
-    first, second = connect(), connect()
-    beat(coordinator, first)
-    coordinator.hear(words.Join)
-    beat(coordinator, second)
-    coordinator.hear(words.Join)
-    members = coordinator.groups.members
-    member = members.get("g", "c")
-    assert not members.on(first) and members.on(second) == [member]
-    coordinator.groups.gone(first)
-    assert list(members) == [member], "the first ends, and it is still there"
-    coordinator.groups.gone(second)
+    both = [connect(), connect()]
+    for each in both:
+        beat(coordinator, each)
+        coordinator.tell(joined(coordinator.hear(words.Join)))
+    members, groups = coordinator.groups.members, coordinator.groups
+    (member,) = members
+    left, other = both[stays], both[1 - stays]
+    if ends == "by its connection":
+        groups.gone(other)
+    elif ends == "by its word":
+        groups.part(other, member)
+    else:
+        beat(coordinator, other, "d")
+        coordinator.tell(joined(coordinator.hear(words.Join)))
+        groups.gone(other)
+        assert coordinator.hear(words.Leave).client_id == "d"
+    coordinator.hears_nothing_more()
+    assert list(members) == [member] and members.of(left, "g") is member
+    assert members.of(other, "g") is None and member.connection is left
+    groups.gone(left)
     assert not list(members)
+    assert coordinator.hear(words.Leave).client_id == "c"
 
 
 def test_who_cannot_join_is_no_member(coordinator: Coordinator, connect: Connect) -> None:
@@ -324,7 +336,7 @@ def test_who_locks_and_says_that_it_leaves_has_gone_with_its_connection(
     coordinator.tell(joined(coordinator.hear(words.Join)))
     (member,) = coordinator.groups.members
     lock(coordinator, member)
-    coordinator.groups.part(member)
+    coordinator.groups.part(by, member)
     coordinator.groups.gone(by)
     assert [*coordinator.groups.members] == []
 
@@ -433,10 +445,8 @@ def test_who_is_no_member_is_told_that_the_coordinator_refuses_or_is_silent(
     assert ("no room" if is_heard else "has not answered") in reply.remark
 
 
-def test_a_member_that_has_more_queues_than_a_join_can_name_joins_with_the_others(
-    connect: Connect,
-) -> None:
-    member = Member("g", "a", connect())
+def test_a_member_that_has_more_queues_than_a_join_can_name_joins_with_the_others() -> None:
+    member = Member("g", "a")
     member.claims = {("t", number): Claim(number, 0) for number in range(words.MAX_CLAIMS + 1)}
     join = member.join(1, "r")
     assert len(join.held) == words.MAX_CLAIMS

@@ -89,3 +89,24 @@ def test_who_pulls_for_its_group_with_a_later_subscription_than_the_group_has_is
 def test_nobody_pulls_for_a_group_by_what_it_wants_of_another_topic(peer: Any, topic: str) -> None:
     beat(peer(), "another", "BROADCASTING", f"g{topic}")
     assert pulled(peer(), topic) == Response.SUBSCRIPTION_NOT_EXIST
+
+
+@pytest.mark.parametrize("ends", [0, 1])
+def test_when_one_of_two_clients_of_a_name_ends_the_other_one_still_has_messages(
+    peer: Any, topic: str, ends: int
+) -> None:
+    both, asker = [peer(), peer()], peer()
+    for each in both:
+        beat(each, topic, "BROADCASTING")
+
+    def told() -> int:
+        """How many clients an operator is told of."""
+        answer = asker.ask(Request.GET_CONSUMER_CONNECTION_LIST, {"consumerGroup": f"g{topic}"})
+        return len(msgspec.json.decode(answer.body)["connectionSet"])
+
+    assert told() == 2
+    both[ends].socket.close()
+    until = time.monotonic() + WAIT_S
+    while told() != 1:
+        assert time.monotonic() < until
+    assert pulled(both[1 - ends], topic) == Response.SUCCESS
