@@ -233,8 +233,19 @@ def _read_topics(info: words.GroupInfo) -> set[str]:
     return {each.topic for each in info.queues if each.offset >= 0}
 
 
+def _subscribed(info: words.GroupInfo) -> set[str]:
+    return {said.topic for each in info.members for said in each.subscriptions}
+
+
 def _topics(info: words.GroupInfo) -> set[str]:
-    return _read_topics(info) | {s.topic for each in info.members for s in each.subscriptions}
+    return _read_topics(info) | _subscribed(info)
+
+
+def _wanted(topics: set[str], info: words.GroupInfo) -> set[str]:
+    """Without those that the group's members have left: nobody works off what they lack. Of a group
+    without members that is not known."""
+    subscribed = _subscribed(info)
+    return topics & subscribed if subscribed else topics
 
 
 # --- how far they are ---
@@ -267,15 +278,16 @@ def time_spans(services: Services, call: Call) -> None:
 
 
 def stats(services: Services, call: Call) -> None:
-    """How far a group is in each queue of its topics, or of some."""
+    """How far a group is in each queue of its topics, or of some: at 0 where it has not begun."""
     fields = read_fields(call.command, ConsumeStatsFields)
-    listed = {fields.topic, *fields.topic_list.split(";")} - {""}
+    named, listed = fields.topic.strip(), set(fields.topic_list.split(";")) - {""}
 
     def found(info: words.GroupInfo) -> Reply:
-        topics = sorted(_read_topics(info) & listed if listed else _read_topics(info))
+        # what is listed is told in any case, as in RocketMQ
+        topics = listed or _wanted({named} if named else _read_topics(info), info)
         offsets = by_topic(info)
         table: dict[str, QueueOffsets] = {}
-        for topic in topics:
+        for topic in sorted(topics):
             table |= table_of(services, offsets, topic)
         tps = sum(services.group_counts.tps(topic, fields.consumer_group) for topic in topics)
         return Reply(body=write_body(ConsumeStats(tps, table)))
@@ -291,7 +303,7 @@ def stats_of_all(services: Services, call: Call) -> None:
         rows, lag = [], 0
         for group, info in infos.items():
             offsets, stats = by_topic(info), list[ConsumeStats]()
-            for topic in sorted(_read_topics(info)):
+            for topic in sorted(_wanted(_read_topics(info), info)):
                 known = services.topics.get(topic)
                 if is_order and (known is None or not known.order):
                     continue

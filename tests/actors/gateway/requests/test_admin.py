@@ -376,6 +376,36 @@ def test_offsets_of_a_group_are_set_told_and_copied(gateway: Any, asker: Any) ->
     assert answer.code == Response.TOPIC_NOT_EXIST
 
 
+def test_a_group_is_told_of_in_topics_that_it_has_not_begun_and_not_in_those_it_has_left(
+    gateway: Any, peer: Any, asker: Any
+) -> None:
+    filled(gateway, asker, "begun-not")
+    filled(gateway, asker, "left-now")
+
+    def rows(**named: str) -> dict[str, int]:
+        answer = asker.ask(Request.GET_CONSUME_STATS, {"consumerGroup": "leavers"} | named)
+        table = json.loads(answer.body)["offsetTable"]
+        return {at: row["consumerOffset"] for at, row in table.items()}
+
+    def told_of_all() -> set[str]:
+        """The topics of the group, of those that all groups have."""
+        told = json.loads(asker.ask(Request.GET_BROKER_CONSUME_STATS).body)["consumeStatsList"]
+        (mine,) = [each["leavers"] for each in told if "leavers" in each]
+        return {json.loads(at)["topic"] for stats in mine for at in stats["offsetTable"]}
+
+    begun_not, left = ({key(topic, q): 0 for q in range(2)} for topic in ("begun-not", "left-now"))
+    assert rows(topic="begun-not") == begun_not, "a group without members wants anything"
+    assert rows(topic="no-topic") == {}
+    joined = member(peer, "leavers", "begun-not")
+    reset = {"group": "leavers", "topic": "left-now", "timestamp": 0}
+    assert asker.ask(Request.INVOKE_BROKER_TO_RESET_OFFSET, reset).code == Response.SUCCESS
+    assert rows() == rows(topic="left-now") == {} and told_of_all() == set()
+    assert rows(topic="begun-not") == begun_not
+    assert rows(topicList="begun-not;left-now;no-topic") == begun_not | left
+    joined.socket.close()
+    await_true(lambda: rows() == left and told_of_all() == {"left-now"})
+
+
 def test_a_member_is_asked_by_way_of_the_broker(gateway: Any, peer: Any, asker: Any) -> None:
     filled(gateway, asker, "forwarded")
     joined = member(peer, "asked", "forwarded", "c@2")
