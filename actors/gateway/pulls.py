@@ -223,15 +223,21 @@ class Pulls:
                 return pull
             self._answer(pull.call, refusal(unreadable(pull.fields.topic, error)))
             return None
+        asked = pull.fields
         if isinstance(found, _Pull):
+            self._pulled(asked, found.fields.queue_offset)
             return found
         code, words, fields, body = found
+        self._pulled(asked, fields.next_begin_offset)
         if code == Response.SUCCESS:
             self.found += 1
         else:
             self.missed += 1
         self._answer(pull.call, Reply(fields, body, code, words))
         return None
+
+    def _pulled(self, asked: PullFields, offset: int) -> None:
+        self._counts.pulled(asked.topic, asked.consumer_group, asked.queue_id, offset)
 
     def _read(self, pull: _Pull, is_last: bool, now_ms: int) -> Read | _Pull:
         """What to answer, by RocketMQ's table; or the pull, where it goes on waiting. Raises

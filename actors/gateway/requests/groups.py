@@ -160,6 +160,7 @@ def reset(services: Services, call: Call) -> None:
         if isinstance(answer, PenstockError):
             services.answer(call, refusal(answer))
             return
+        services.group_counts.moved(topic, fields.group, offsets)
         name = services.config.broker_name
         table = {queue_key(QueueBody(name, at, topic)): each for at, each in offsets.items()}
         services.answer(call, Reply(body=write_body(Offsets(table))))

@@ -288,7 +288,7 @@ def stats(services: Services, call: Call) -> None:
         offsets = by_topic(info)
         table: dict[str, QueueOffsets] = {}
         for topic in sorted(topics):
-            table |= table_of(services, offsets, topic)
+            table |= table_of(services, fields.consumer_group, offsets, topic)
         tps = sum(services.group_counts.tps(topic, fields.consumer_group) for topic in topics)
         return Reply(body=write_body(ConsumeStats(tps, table)))
 
@@ -300,18 +300,19 @@ def stats_of_all(services: Services, call: Call) -> None:
     is_order = read_fields(call.command, InBrokerFields).is_order
 
     def found(infos: dict[str, words.GroupInfo]) -> Reply:
-        rows, lag = [], 0
+        rows, lag, in_hand = [], 0, 0
         for group, info in infos.items():
             offsets, stats = by_topic(info), list[ConsumeStats]()
             for topic in sorted(_wanted(_read_topics(info), info)):
                 known = services.topics.get(topic)
                 if is_order and (known is None or not known.order):
                     continue
-                if table := table_of(services, offsets, topic):
+                if table := table_of(services, group, offsets, topic):
                     stats.append(ConsumeStats(services.group_counts.tps(topic, group), table))
                     lag += sum(q.broker_offset - q.consumer_offset for q in table.values())
+                    in_hand += sum(q.pull_offset - q.consumer_offset for q in table.values())
             rows.append({group: stats})
-        body = BrokerConsumeStats(rows, services.address, lag, 0)
+        body = BrokerConsumeStats(rows, services.address, lag, in_hand)
         return Reply(body=write_body(body))
 
     _all_described(services, call, found)
@@ -328,13 +329,17 @@ def by_topic(info: words.GroupInfo) -> Offsets:
     return found
 
 
-def table_of(services: Services, offsets: Offsets, topic: str) -> dict[str, QueueOffsets]:
-    """Where a group is in each queue of a topic that can be read: at 0 where nothing is known."""
+def table_of(
+    services: Services, group: str, offsets: Offsets, topic: str
+) -> dict[str, QueueOffsets]:
+    """Where a group is in each queue of a topic that can be read: at 0 where nothing is known. What
+    it has pulled after that it has in hand."""
     config, known, found = services.topics.get(topic), offsets.get(topic, {}), {}
     for queue_id in range(config.read_queues if config is not None else 0):
         _, high = services.range_of(topic, queue_id)
         offset = max(0, known.get(queue_id, 0))
         queue = QueueBody(services.config.broker_name, queue_id, topic)
         at_ms = stored_ms(services, topic, queue_id, offset - 1)
-        found[queue_key(queue)] = QueueOffsets(high, offset, at_ms, offset)
+        pulled = max(offset, services.group_counts.pull_offset(topic, group, queue_id))
+        found[queue_key(queue)] = QueueOffsets(high, offset, at_ms, pulled)
     return found

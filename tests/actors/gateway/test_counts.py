@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from penstock.actors.gateway.group_counts import MOST_COUNTED, GroupCounts
+from penstock.actors.gateway.group_counts import MOST_COUNTED, MOST_PULLED, GroupCounts
 from penstock.actors.gateway.rates import SAMPLE_MS
 from penstock.actors.gateway.requests import topic_sums
 from penstock.actors.gateway.requests.admin import topic_stats
@@ -153,6 +153,54 @@ def test_the_quietest_groups_are_forgotten_where_there_are_very_many() -> None:
     for group in ("g0", "g2", "new"):
         assert found.get("t", group) is not None
     assert found.tps("t", "g0") == 1 / 60 and found.tps("t", "g1") == 0
+
+
+def test_where_groups_pulled_the_longest_ago_is_forgotten_where_there_are_very_many() -> None:
+    found = GroupCounts()
+    for number in range(MOST_PULLED + 1):
+        found.pulled("t", f"g{number}", 1, number + 1)
+    assert [found.pull_offset("t", f"g{each}", 1) for each in (0, 1, MOST_PULLED)] == [
+        -1, 2, MOST_PULLED + 1,
+    ]  # fmt: skip
+    assert found.pull_offset("t", "g1", 0) == -1
+
+
+def test_where_a_group_pulls_is_told_beside_where_it_has_committed(gateway: Any, peer: Any) -> None:
+    asker, until = peer(), time.monotonic() + WAIT_S
+    queue, group = {"topic": "in-hand", "queueId": 0}, {"consumerGroup": "handy"}
+    with Producer(gateway.produce) as producer:
+        producer.create_topic("in-hand", 1)
+        for _ in range(MESSAGES):
+            producer.send("in-hand", BODY, queue=0).result(WAIT_S)
+    while asker.ask(Request.GET_MAX_OFFSET, queue).fields.get("offset") != str(MESSAGES):
+        assert time.monotonic() < until
+
+    def told() -> list[int]:
+        """Where it has committed, and where it pulls."""
+        table = json.loads(asker.ask(Request.GET_CONSUME_STATS, group).body)["offsetTable"]
+        return [row[at] for row in table.values() for at in ("consumerOffset", "pullOffset")]
+
+    def pull(offset: int, waits: int = 0) -> dict[str, Any]:
+        return queue | group | {
+            "queueOffset": offset, "maxMsgNums": 2, "sysFlag": 4 | waits, "commitOffset": 0,
+            "suspendTimeoutMillis": 60_000, "subscription": "*", "subVersion": 0,
+        }  # fmt: skip
+
+    made = json.dumps({"groupName": "handy"}).encode()
+    assert asker.ask(Request.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=made).code == 0
+    committed = queue | group | {"commitOffset": 1}
+    assert asker.ask(Request.UPDATE_CONSUMER_OFFSET, committed).code == Response.SUCCESS
+    assert told() == [1, 1], "nothing is known but that"
+    assert asker.ask(Request.PULL_MESSAGE, pull(1)).code == Response.SUCCESS
+    assert told() == [1, 3]
+    others = json.loads(asker.ask(Request.GET_BROKER_CONSUME_STATS).body)
+    assert others["totalInflightDiff"] >= 2
+    peer().send(Request.PULL_MESSAGE, pull(MESSAGES, waits=2))
+    while told() != [1, MESSAGES]:
+        assert time.monotonic() < until, "one that waits is in the queue's end"
+    reset = {"group": "handy", "topic": "in-hand", "timestamp": 0}
+    assert asker.ask(Request.INVOKE_BROKER_TO_RESET_OFFSET, reset).code == Response.SUCCESS
+    assert told() == [0, 0]
 
 
 @pytest.mark.parametrize(("count", "size"), [(0, 0), (2, 11), (3, 13), (6, 26)])

@@ -14,6 +14,7 @@ import pytest
 
 from penstock.actors.gateway.calls import Call, Reply
 from penstock.actors.gateway.connecting.connection import Connection
+from penstock.actors.gateway.group_counts import GroupCounts
 from penstock.actors.gateway.grouping.early_pulls import LATE_MS, EarlyPulls
 from penstock.actors.gateway.grouping.settings import GroupSettings
 from penstock.actors.gateway.pulls import Pulls
@@ -48,7 +49,7 @@ class Gateway:
         self.early = EarlyPulls(serving, self._answer)
         self.pulls = Pulls(
             no_queues, fresh, allows, allows, cast(Any, {"queued": 0, "wrote": 0}), "wrote",
-            serving, self._answer, lambda: 0, cast(Any, None),
+            serving, self._answer, lambda: 0, GroupCounts(),
         )  # fmt: skip
         self.has_member = False
         known = SimpleNamespace(version=0, expression_type="TAG", expression="*")
