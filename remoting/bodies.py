@@ -47,6 +47,7 @@ class ConsumerBody(msgspec.Struct, frozen=True, rename="camel"):
     message_model: str | int = "CLUSTERING"
     consume_from_where: str | int = "CONSUME_FROM_LAST_OFFSET"
     subscription_data_set: list[SubscriptionBody] = []
+    unit_mode: bool = False
 
     @property
     def model(self) -> Model:

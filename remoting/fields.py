@@ -17,6 +17,7 @@ from penstock.remoting.codes import Request
 from penstock.remoting.command import Command, Int32, Int64
 from penstock.remoting.naming import words
 from penstock.shared.errors import ProtocolError
+from penstock.shared.wire.topic_messages import FilterType
 
 Offset = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
 _Fields = TypeVar("_Fields", bound=msgspec.Struct)
@@ -185,6 +186,8 @@ class CreateTopicFields(msgspec.Struct, frozen=True, rename="camel"):
     perm: Int32
     order: bool = False
     attributes: str = ""
+    topic_filter_type: FilterType = "SINGLE_TAG"
+    topic_sys_flag: Int32 = 0
 
 
 class QueryFields(msgspec.Struct, frozen=True, rename="camel"):

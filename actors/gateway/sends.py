@@ -21,7 +21,7 @@ from penstock.actors.gateway.calls import Call, Reply, refusal
 from penstock.actors.gateway.connecting.connection import Connection
 from penstock.actors.gateway.send_frames import Send, SendFrames
 from penstock.actors.gateway.serving import Serving
-from penstock.actors.gateway.topics import TopicTable
+from penstock.actors.gateway.topics import MULTI_TAG, TopicTable
 from penstock.client.core.sending.record_sender import RecordSender
 from penstock.remoting.fields import SendFields
 from penstock.remoting.plain import plain_rules
@@ -39,13 +39,13 @@ from penstock.shared.formats.message_id import (
     make_unique_key,
 )
 from penstock.shared.formats.record import Record, encode_record, pack_host
-from penstock.shared.formats.record_layout import Shape
+from penstock.shared.formats.record_layout import SYS_MULTI_TAGS, Shape
 from penstock.shared.loops.active import has_message
 from penstock.shared.messaging.delayed import delayed
 from penstock.shared.messaging.half import as_sent
 from penstock.shared.messaging.system_topics import NOT_SENT_TO
-from penstock.shared.messaging.topic_rules import TopicConfig
-from penstock.shared.names import is_group_topic
+from penstock.shared.messaging.topic_rules import UNIT, UNIT_SUB, TopicConfig
+from penstock.shared.names import RETRY_PREFIX, is_group_topic
 from penstock.shared.process.actor import Stage
 from penstock.shared.wire import messages
 from penstock.shared.wire.messages import error_from_refusal
@@ -119,11 +119,15 @@ class Sends:
 
         def put(config: TopicConfig) -> None:
             queue_id = self._topics.queue_for(fields.topic, config, fields.queue_id)
-            sent = self._sent(call, fields, queue_id, is_batch)
+            marked = fields
+            if config.filter_type == MULTI_TAG:
+                marked = replace(fields, sys_flag=fields.sys_flag | SYS_MULTI_TAGS)
+            sent = self._sent(call, marked, queue_id, is_batch)
             self._frames.put(Send(call, queue_id, sent.unique_key), sent)
 
         # The template is RocketMQ's: a client may ask for fewer queues than it has.
-        self._with_topic(call, fields.topic, max(1, fields.default_topic_queue_nums), put)
+        queues, flag = max(1, fields.default_topic_queue_nums), UNIT if fields.unit_mode else 0
+        self._with_topic(call, fields.topic, queues, put, flag)
 
     def take_plain(
         self,
@@ -139,7 +143,7 @@ class Sends:
             return at
         return self._frames.take(connection, data, at, has_time, self._topics.plain, now_ms)
 
-    def put_back(self, call: Call, record: Record) -> None:
+    def put_back(self, call: Call, record: Record, unit_mode: bool) -> None:
         """Have a message stored that its group is given again: `record` as `retried` makes it."""
 
         def put(config: TopicConfig) -> None:
@@ -149,12 +153,18 @@ class Sends:
             sent = Sent(waits.topic, waits.queue_id, raw, (len(raw),), False)
             self._frames.put(Send(call, -1, ""), sent)
 
-        self._with_topic(call, record.topic, 1, put)
+        is_retry = unit_mode and record.topic.startswith(RETRY_PREFIX)
+        self._with_topic(call, record.topic, 1, put, UNIT_SUB if is_retry else 0)
 
     def _with_topic(
-        self, call: Call, topic: str, queues: int, put: Callable[[TopicConfig], None]
+        self,
+        call: Call,
+        topic: str,
+        queues: int,
+        put: Callable[[TopicConfig], None],
+        flag: int,
     ) -> None:
-        """Go on with the topic, once it is there. Raises PenstockError."""
+        """Go on with the topic, once it is there, made with a `flag`. Raises PenstockError."""
         if self._sender.trouble is not None:
             raise self._sender.trouble
         config = self._topics.get(topic)
@@ -167,7 +177,7 @@ class Sends:
             return
         self._making[topic] = [(call, put)]
         self.ask(
-            lambda number: messages.Route(number, topic, True, self._run_id, queues),
+            lambda number: messages.Route(number, topic, True, self._run_id, queues, flag),
             lambda answer: self._made(topic, answer),
         )
 

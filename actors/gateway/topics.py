@@ -17,6 +17,9 @@ from penstock.shared.messaging.topic_rules import PERM_DEFAULT, PERM_INHERIT, To
 from penstock.shared.next_steps import no_such_queue, no_such_topic, topic_hint
 from penstock.shared.store.topics import Topics, load_topics
 
+# Messages of such a topic have a bit of their own, which the way of plain ones does not set.
+MULTI_TAG = "MULTI_TAG"
+
 
 class TopicTable:
     """The topics at the last look."""
@@ -55,7 +58,7 @@ class TopicTable:
             found = self._topics.get(topic)
             if found is not None:  # what is not there has any number of names
                 self._known[topic] = found
-                if topic not in NOT_SENT_TO:
+                if topic not in NOT_SENT_TO and found.filter_type != MULTI_TAG:
                     self.plain[topic] = found.queues
             return found
 

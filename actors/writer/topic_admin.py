@@ -79,6 +79,8 @@ RESERVED_TOPICS = frozenset(
 # route of that one.
 _ROUTED = QUEUES.keys() - {SCHEDULE_TOPIC, TIMER_TOPIC}
 
+_UPDATED = ("read_queues", "write_queues", "perm", "order", "filter_type", "sys_flag")
+
 Change = Route | CreateTopic | UpdateTopic | DeleteTopic
 Answer = Routed | TopicDescribed
 
@@ -251,7 +253,9 @@ class TopicAdmin:
             made = None
             if now is None and request.create:
                 template = topics.get(TEMPLATE_TOPIC)
-                made = made_by_first_use(topic, request.queues, template, self._config)
+                made = made_by_first_use(
+                    topic, request.queues, template, self._config, request.sys_flag
+                )
             found = now or made
             if found is None:
                 raise self.not_found(topic)
@@ -264,8 +268,7 @@ class TopicAdmin:
             assert isinstance(request, UpdateTopic) and log is not None
             check_changeable(topic)
             now = self._known(topic, topics)
-            names = ("read_queues", "write_queues", "perm", "order")
-            changes = {name: getattr(request, name) for name in names}
+            changes = {name: getattr(request, name) for name in _UPDATED}
             found = updated(topic, now, changes, request.attributes)
             if request.ends is not None:
                 going = range(found.queues, now.queues)

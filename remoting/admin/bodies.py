@@ -9,6 +9,7 @@ import msgspec
 from penstock.remoting.bodies import ConsumeStats, QueueBody, TopicConfigBody
 from penstock.remoting.command import Int32
 from penstock.remoting.naming.words import DataVersion
+from penstock.shared.wire.topic_messages import FilterType
 
 
 class TopicConfigs(msgspec.Struct, frozen=True, rename="camel"):
@@ -25,6 +26,8 @@ class NewTopic(msgspec.Struct, frozen=True, rename="camel"):
     perm: Int32 = 6
     order: bool = False
     attributes: dict[str, str] = {}
+    topic_filter_type: FilterType = "SINGLE_TAG"
+    topic_sys_flag: Int32 = 0
 
 
 class NewTopics(msgspec.Struct, frozen=True, rename="camel"):

@@ -51,11 +51,10 @@ from penstock.shared.errors import (
     StoreUnavailable,
     TopicNotFound,
 )
+from penstock.shared.messaging.topic_rules import UNIT, UNIT_SUB
 
 # In which the order of topics is kept: TOPIC -> BROKER:QUEUES;BROKER:QUEUES
 ORDER_NAMESPACE = "ORDER_TOPIC_CONFIG"
-# Bits of a topic's flag: its messages are of a unit, and groups of units subscribe to it.
-UNIT, UNIT_SUB = 1, 2
 # They are for operators, and are written whole at each change.
 MOST_SETTINGS_BYTES = 1 << 20
 

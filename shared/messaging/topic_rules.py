@@ -22,6 +22,9 @@ from penstock.shared.names import MAX_QUEUES_PER_TOPIC, is_group_topic
 # The bits of `perm`. A topic with INHERIT can be the template of others.
 PERM_PRIORITY, PERM_READ, PERM_WRITE, PERM_INHERIT = 8, 4, 2, 1
 PERM_DEFAULT = PERM_READ | PERM_WRITE
+# The bits of a topic's own `sys_flag`: it is one of a unit, or its messages come from units. Name
+# servers list topics by them, and nothing else asks.
+UNIT, UNIT_SUB = 1, 2
 
 
 class TopicConfig(msgspec.Struct, frozen=True):
@@ -103,7 +106,7 @@ def check_routable(topic: str, config: TopicConfig) -> None:
 
 
 def made_by_first_use(
-    topic: str, most: int, template: TopicConfig | None, config: Config
+    topic: str, most: int, template: TopicConfig | None, config: Config, sys_flag: int = 0
 ) -> TopicConfig | None:
     """What a topic gets that a first message makes; None where none may be made.
 
@@ -113,14 +116,15 @@ def made_by_first_use(
     """
     if is_group_topic(topic) or topic in OWN_QUEUES:
         queues = OWN_QUEUES.get(topic, 1)
-        return TopicConfig(queues, queues)
+        return TopicConfig(queues, queues, sys_flag=sys_flag)
     queues = config.default_topic_queue_nums
     template = template or TopicConfig(queues, queues, PERM_DEFAULT | PERM_INHERIT)
     if not (template.perm & PERM_INHERIT and config.auto_create_topic_enable):
         return None
     queues = min(most, template.write_queues)
     perm = template.perm & ~PERM_INHERIT
-    return TopicConfig(queues, queues, perm, filter_type=template.filter_type)
+    kind = template.filter_type
+    return TopicConfig(queues, queues, perm, filter_type=kind, sys_flag=sys_flag)
 
 
 def created(topic: str, queues: int, now: TopicConfig | None) -> TopicConfig:
@@ -141,15 +145,15 @@ def created(topic: str, queues: int, now: TopicConfig | None) -> TopicConfig:
 def updated(
     topic: str,
     now: TopicConfig,
-    changes: Mapping[str, int | bool | None],
+    changes: Mapping[str, int | bool | str | None],
     attributes: Mapping[str, str],
 ) -> TopicConfig:
-    """A topic after changes of read_queues, write_queues, perm and order, None for what stays.
+    """A topic after changes of its fields, None for what stays.
 
     `attributes` are changes in RocketMQ's form. Raises InvalidArgument.
     """
     perm = changes.get("perm") or 0
-    if not 0 <= perm < PERM_PRIORITY:
+    if not isinstance(perm, int) or not 0 <= perm < PERM_PRIORITY:
         raise InvalidArgument(
             "there is no such permission", perm, "4 is to read, 2 to write, 6 both, 1 to inherit"
         )

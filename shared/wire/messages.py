@@ -122,7 +122,8 @@ class OpenRing(WireMessage, frozen=True):
 class Route(WireMessage, frozen=True):
     """How many queues of the topic can be written? Refused where its permission lacks that.
 
-    Creates it where `create` says so and the broker allows it, with `queues` at most.
+    Creates it where `create` says so and the broker allows it, with `queues` at most, and with the
+    `sys_flag` of a topic (see topic_rules.py).
     """
 
     request: Number
@@ -130,6 +131,7 @@ class Route(WireMessage, frozen=True):
     create: bool
     run: str = ""
     queues: Number = 4
+    sys_flag: Number = 0
 
 
 # --- the produce endpoint: answers ------------------------------------------------------------

@@ -6,7 +6,11 @@ all of these are imported.
 
 from __future__ import annotations
 
+from typing import Literal
+
 from penstock.shared.wire.header import Number, WireMessage
+
+FilterType = Literal["SINGLE_TAG", "MULTI_TAG"]
 
 
 class CreateTopic(WireMessage, frozen=True):
@@ -41,6 +45,8 @@ class UpdateTopic(WireMessage, frozen=True):
     ends: dict[int, int] | None = None
     dry_run: bool = False
     run: str = ""
+    filter_type: FilterType | None = None
+    sys_flag: int | None = None
 
 
 class DeleteTopic(WireMessage, frozen=True):

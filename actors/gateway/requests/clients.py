@@ -8,6 +8,7 @@ from typing import Any
 from penstock.actors.gateway.calls import Call, Reply, refusal
 from penstock.actors.gateway.connecting.connection import Client
 from penstock.actors.gateway.grouping.members import check_client_id
+from penstock.actors.gateway.requests.topics import mark_retry_topic
 from penstock.actors.gateway.services import Services
 from penstock.remoting.bodies import (
     ConsumerList,
@@ -39,6 +40,8 @@ def heartbeat(services: Services, call: Call) -> Reply | None:
     groups = [each.group_name for each in body.producer_data_set or []]
     services.producers.heard(call.connection, body.client_id, groups)
     reply = services.groups.heartbeat(call, body)
+    for each in body.consumer_data_set or []:
+        mark_retry_topic(services, each)
     services.early.heard(call.connection)
     return reply
 

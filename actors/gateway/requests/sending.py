@@ -68,7 +68,7 @@ def _put_back(
         retry_queues=queues,
         member=call.connection.client.client_id,
     )
-    services.sends.put_back(call, again)
+    services.sends.put_back(call, again, fields.unit_mode)
     topic = decode_properties(again.properties)[RETRY_TOPIC]
     services.group_counts.gave_back(topic, fields.group, call.now_ms)
 

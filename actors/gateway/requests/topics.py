@@ -9,12 +9,19 @@ from penstock.actors.gateway.calls import Call, Reply, refusal
 from penstock.actors.gateway.services import Services
 from penstock.remoting.admin.bodies import NewTopic, NewTopics, TopicConfigs
 from penstock.remoting.admin.words import TopicName
-from penstock.remoting.bodies import TopicConfigBody, TopicList, read_body, write_body
+from penstock.remoting.bodies import (
+    ConsumerBody,
+    TopicConfigBody,
+    TopicList,
+    read_body,
+    write_body,
+)
 from penstock.remoting.fields import CreateTopicFields, TopicFields, read_fields
 from penstock.remoting.naming.words import DataVersion
 from penstock.shared.errors import InvalidArgument, PenstockError
-from penstock.shared.messaging.system_topics import is_system_topic
+from penstock.shared.messaging.system_topics import is_system_topic, retry_topic
 from penstock.shared.messaging.topic_rules import (
+    UNIT_SUB,
     TopicConfig,
     check_changeable,
     check_queues,
@@ -33,6 +40,8 @@ def update(services: Services, call: Call) -> None:
         fields.perm,
         fields.order,
         _changes(fields.attributes),
+        fields.topic_filter_type,
+        fields.topic_sys_flag,
     )
     _put(services, wanted, lambda answer: _done(services, call, answer))
 
@@ -67,6 +76,8 @@ def _put(services: Services, wanted: NewTopic, then: Callable[[Any], None]) -> N
                 wanted.order,
                 dict(wanted.attributes),
                 run=run,
+                filter_type=wanted.topic_filter_type,
+                sys_flag=wanted.topic_sys_flag,
             ),
             then,
         )
@@ -91,6 +102,28 @@ def _check_new(wanted: NewTopic) -> None:
     check_queues(
         updated(wanted.topic_name, TopicConfig(queues, queues), changes, wanted.attributes)
     )
+
+
+def mark_retry_topic(services: Services, said: ConsumerBody) -> None:
+    """By each heartbeat of a group, in RocketMQ as here, its topic of retries is one of order or
+    not, as those are that the client subscribes to; and it is marked where the client is of a unit.
+
+    What cannot be set now, or is not there yet, is set by the next heartbeat.
+    """
+    topic = retry_topic(said.group_name)
+    config = services.topics.get(topic)
+    if config is None:
+        return
+    others = {each.topic for each in said.subscription_data_set} - {topic}
+    order = any(known.order for each in others if (known := services.topics.get(each)))
+    flag = config.sys_flag | (UNIT_SUB if said.unit_mode else 0)
+    if (order, flag) != (config.order, config.sys_flag):
+        services.sends.ask(
+            lambda number: UpdateTopic(
+                number, topic, order=order, run=services.run_id, sys_flag=flag
+            ),
+            lambda answer: None,
+        )
 
 
 def delete(services: Services, call: Call) -> None:
