@@ -155,6 +155,7 @@ class Response(IntEnum):
     INVALID_PARAMETER = 29
     CONSUMER_NOT_ONLINE = 206
     CONSUME_MSG_TIMEOUT = 207
+    ILLEGAL_OPERATION = 604
 
 
 class Language(IntEnum):

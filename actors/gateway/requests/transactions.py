@@ -9,10 +9,14 @@ from penstock.actors.gateway.services import Services
 from penstock.remoting.codes import Response
 from penstock.remoting.fields import EndTransactionFields, read_fields
 from penstock.shared.errors import InvalidArgument, PenstockError, TransactionEnded
+from penstock.shared.formats.properties import decode_properties, whole_number
+from penstock.shared.formats.record import decode_record
+from penstock.shared.formats.record_check import record_at
 from penstock.shared.formats.record_layout import (
     SYS_TRANSACTION_COMMIT,
     SYS_TRANSACTION_ROLLBACK,
 )
+from penstock.shared.messaging.half import CHECK_IMMUNITY
 from penstock.shared.wire.transaction_messages import Outcome
 
 _UNKNOWN = 0
@@ -32,6 +36,10 @@ def end(services: Services, call: Call) -> None:
             remark = f"commitOrRollback has no such value: {fields.commit_or_rollback}"
             services.answer(call, Reply(code=Response.SYSTEM_ERROR, remark=remark))
         return
+    if not fields.from_transaction_check and _is_late(services, fields.commit_log_offset):
+        remark = "its time without checks is over: the producer is asked, and says it then"
+        services.answer(call, Reply(code=Response.ILLEGAL_OPERATION, remark=remark))
+        return
 
     def ended(answer: Any) -> None:
         if not isinstance(answer, PenstockError) and answer.outcome != outcome:
@@ -49,3 +57,19 @@ def end(services: Services, call: Call) -> None:
             services.answer(call, Reply())
 
     services.producers.end(fields, outcome, ended, call.now_ms)
+
+
+def _is_late(services: Services, offset: int) -> bool:
+    """Whether a half message has set how long nobody is asked for it, and is older: RocketMQ takes
+    only the answer to its question from then on. What has ended is refused as well, as there."""
+    raw = record_at(services.log_at, offset)
+    if raw is None:
+        return False  # who is asked to end it says so
+    half = decode_record(raw)
+    immunity_s = decode_properties(half.properties).get(CHECK_IMMUNITY, "")
+    if not immunity_s:
+        return False
+    # What is no number is as little as is possible.
+    immunity_ms = 1000 * max(0, whole_number(immunity_s))
+    least_ms = services.config.transaction_time_out_ms
+    return services.now_ms() - half.born_timestamp_ms > max(immunity_ms, least_ms)

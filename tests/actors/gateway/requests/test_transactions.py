@@ -18,12 +18,15 @@ COMMIT, ROLLBACK, UNKNOWN = 8, 12, 0
 KEY = "7F0000010001{:020d}"
 
 
-def properties(number: int, group: str = GROUP) -> str:
+def properties(number: int, group: str = GROUP, **more: str) -> str:
     found = {"TRAN_MSG": "true", "PGROUP": group, "UNIQ_KEY": KEY.format(number), "own": "kept"}
+    found |= more
     return "".join(f"{name}\x01{value}\x02" for name, value in found.items())
 
 
-def send_half(sender: Any, topic: str, number: int, group: str = GROUP) -> dict[str, object]:
+def send_half(
+    sender: Any, topic: str, number: int, group: str = GROUP, age_ms: int = 0, **more: str
+) -> dict[str, object]:
     """By what an END_TRANSACTION names it."""
     fields = {
         "producerGroup": group,
@@ -32,9 +35,9 @@ def send_half(sender: Any, topic: str, number: int, group: str = GROUP) -> dict[
         "defaultTopicQueueNums": 4,
         "queueId": 1,
         "sysFlag": 4,
-        "bornTimestamp": int(time.time() * 1000),
+        "bornTimestamp": int(time.time() * 1000) - age_ms,
         "flag": 7,
-        "properties": properties(number, group),
+        "properties": properties(number, group, **more),
     }
     answer = sender.ask(Request.SEND_MESSAGE, fields, b"half %d" % number)
     assert answer.code == Response.SUCCESS, answer.remark
@@ -107,6 +110,26 @@ def test_what_names_no_half_message_ends_none(peer: Any, changes: dict[str, obje
     assert end(sender, half, 4).code == Response.SYSTEM_ERROR
     visible(sender, "unnamed", 0)
     assert end(sender, half, ROLLBACK).code == Response.SUCCESS
+
+
+@pytest.mark.parametrize("outcome", [COMMIT, ROLLBACK])
+@pytest.mark.parametrize(
+    ("immunity", "age_ms", "is_late"),
+    [("1", 5000, True), ("", 5000, False), ("3600", 5000, False), ("soon", 5000, True)],
+)
+def test_when_its_time_without_checks_is_over_a_transaction_ends_by_a_check_alone(
+    peer: Any, immunity: str, age_ms: int, is_late: bool, outcome: int
+) -> None:
+    sender, topic = peer(), f"late{immunity}{outcome}"
+    more = {"CHECK_IMMUNITY_TIME_IN_SECONDS": immunity} if immunity else {}
+    half = send_half(sender, topic, 5, "PG-late", age_ms, **more)
+    answer = end(sender, half, outcome)
+    assert answer.code == (Response.ILLEGAL_OPERATION if is_late else Response.SUCCESS)
+    if is_late:
+        visible(sender, topic, 0)
+        said = half | {"fromTransactionCheck": "true"}
+        assert end(sender, said, outcome).code == Response.SUCCESS
+    visible(sender, topic, 1 if outcome == COMMIT else 0)
 
 
 def test_a_producer_that_does_not_know_yet_is_asked_until_it_does(peer: Any) -> None:
