@@ -37,8 +37,6 @@ from penstock.shared.messaging.system_topics import dlq_topic
 from penstock.shared.names import MAX_PROPERTIES_BYTES, RETRY_PREFIX, check_topic
 
 REGION = "DefaultRegion"
-# A group's retryMaxTimes, where a client names no number.
-MAX_RECONSUME_TIMES = 16
 # What RocketMQ keeps of a message that was handed out by POP, and what is put in by the broker.
 _DROPPED = ("POP_CK", PROP_CRC)
 # How many messages are in a record that is a batch itself.
@@ -147,14 +145,8 @@ def sent_batch(
     return Sent(fields.topic, queue_id, records, sizes, True)
 
 
-def with_dead_letters(fields: SendFields) -> SendFields:
-    """What a client gives back to its group by an ordinary send, when that has come too often: it
-    is for the group's dead letters then, and at once."""
-    if not fields.topic.startswith(RETRY_PREFIX):
-        return fields
-    most = fields.max_reconsume_times
-    if fields.reconsume_times <= (MAX_RECONSUME_TIMES if most is None else most):
-        return fields
+def as_dead_letter(fields: SendFields) -> SendFields:
+    """What a client gives back to its group's topic of retries, for the group's dead letters."""
     properties = decode_properties(fields.properties.encode("utf-8", "replace")) | {DELAY: "0"}
     return replace(
         fields,

@@ -159,8 +159,11 @@ class Gateway(Actor):
         self._registrations.gone(connection)
         self._producers.gone(connection)
 
-    def _rebalance(self, member: Member) -> None:
-        """Have a member rebalance, as its group has changed."""
+    def _rebalance(self, member: Member, is_always: bool) -> None:
+        """Have a member rebalance, as its group has changed; not where its group has set that it is
+        not told, unless `is_always`."""
+        if not (is_always or self._group_settings.notifies(member.group)):
+            return
         code, fields = Request.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": member.group}
         if member.model == "clustering":
             for connection in member.connections:

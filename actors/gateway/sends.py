@@ -25,7 +25,7 @@ from penstock.actors.gateway.topics import MULTI_TAG, TopicTable
 from penstock.client.core.sending.record_sender import RecordSender
 from penstock.remoting.fields import SendFields
 from penstock.remoting.plain import plain_rules
-from penstock.remoting.sends import Sent, sent_batch, sent_message, with_dead_letters
+from penstock.remoting.sends import Sent, sent_batch, sent_message
 from penstock.shared.errors import (
     BrokerBusy,
     GroupNotFound,
@@ -105,8 +105,8 @@ class Sends:
 
     # --- in ---
 
-    def take(self, call: Call, fields: SendFields, is_batch: bool) -> None:
-        """Have a message stored, or a batch. Raises PenstockError."""
+    def check(self, fields: SendFields) -> None:
+        """Raise NoPermission, GroupNotFound or TopicNotFound where no message may be sent."""
         if fields.topic in NOT_SENT_TO:
             raise NoPermission("nobody sends to this topic by its name", fields.topic)
         if self._topics.get(fields.topic) is None:
@@ -115,7 +115,10 @@ class Sends:
                 raise GroupNotFound("there is no consumer group of this name", group)
             if not self._topics.is_template(fields.default_topic):
                 raise self._topics.not_found(fields.topic)
-        fields = with_dead_letters(fields)
+
+    def take(self, call: Call, fields: SendFields, is_batch: bool) -> None:
+        """Have a message stored, or a batch, whose topic is there or may be made. Raises
+        PenstockError."""
 
         def put(config: TopicConfig) -> None:
             queue_id = self._topics.queue_for(fields.topic, config, fields.queue_id)

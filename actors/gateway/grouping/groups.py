@@ -51,10 +51,11 @@ class Groups:
         stage: Stage,
         serving: Serving,
         answer: Callable[[Call, Reply], None],
-        rebalance: Callable[[Member], None],
+        rebalance: Callable[[Member, bool], None],
         wake: Callable[[str], None],
     ) -> None:
-        """`rebalance` has a member divide its group's queues again; `wake` has a group's pulls
+        """`rebalance` has a member divide its group's queues again, and with True also where its
+        group has set that it is not told of others; `wake` has a group's pulls
         answered, so that members pull at once what they go on with."""
         self._serving, self._answer = serving, answer
         self._rebalance, self._wake = rebalance, wake
@@ -67,6 +68,8 @@ class Groups:
         )  # fmt: skip
         self._shared = SharedQuestions(self.ask)
         self._handover = Handover(self.members, serving, answer, self.claim, self.release)
+        # whose members' connections have ended, and of which no change has been told since
+        self._lost_of = set[str]()
         self._look_ms = 0
         self._now_ms = stage.clock.monotonic_ms()
 
@@ -117,7 +120,7 @@ class Groups:
             if not left[0]:
                 self._answer(call, refusal(refused[0]) if refused else Reply(HEARD))
                 for each in new:
-                    self._rebalance(each)
+                    self._rebalance(each, False)
 
         for each in groups:
             before = self.members.of(call.connection, each.group_name)
@@ -179,6 +182,8 @@ class Groups:
         """A connection has ended, and with it the memberships that it has; locks last longer."""
         for member in self.members.lost(connection, self._now_ms):
             self.leave(member)
+            if self.members.all_of(member.group):
+                self._lost_of.add(member.group)
 
     def list_members(self, connection: Connection, group: str, then: Callable[[Any], None]) -> None:
         """All members, whatever they speak: `then` gets their client ids, or a PenstockError."""
@@ -221,8 +226,12 @@ class Groups:
                     member.moved.add((held.topic, held.queue_id))
         self._handover.hurry()
         self.members.change(said.group, self._now_ms)
+        # RocketMQ tells of a connection that has ended whatever the group has set: else nobody
+        # would have the queues of the lost member for some 20 s
+        is_loss = said.group in self._lost_of
+        self._lost_of.discard(said.group)
         for member in self.members.all_of(said.group):
-            self._rebalance(member)
+            self._rebalance(member, is_loss)
 
     def _lose(self, member: Member, held: words.HeldClaim) -> None:
         claim = member.claims.get((held.topic, held.queue_id))

@@ -104,6 +104,10 @@ class Member:
             for each in said.subscription_data_set
         }
 
+    def has_locks(self, now_ms: int) -> bool:
+        """Whether it has queues that it has locked, for some time yet."""
+        return self.orderly and bool(self.claims) and now_ms < self.locked_ms + LOCKED_MS
+
     def locks(self, now_ms: int) -> None:
         """It has its queues from now on for as long as locks last, wherever it is."""
         self.locked_ms = now_ms
@@ -166,6 +170,10 @@ class Members:
         of_topic = [each for each in self.all_of(group) if topic in each.subscriptions]
         return max(of_topic, key=lambda each: each.subscriptions[topic].version, default=None)
 
+    def has_locks(self, group: str, now_ms: int) -> bool:
+        """Whether any member has."""
+        return any(each.has_locks(now_ms) for each in self.all_of(group))
+
     def on(self, connection: Connection) -> list[Member]:
         return list(self._by_connection.get(connection, {}).values())
 
@@ -191,9 +199,8 @@ class Members:
             self.drop(member, connection)
             if member.connections:
                 continue
-            until_ms = member.locked_ms + LOCKED_MS
-            if member.orderly and member.claims and not member.leave_ms and now_ms < until_ms:
-                member.leave_ms = until_ms
+            if member.has_locks(now_ms) and not member.leave_ms:
+                member.leave_ms = member.locked_ms + LOCKED_MS
             else:
                 leaving.append(member)
         return leaving

@@ -14,7 +14,7 @@ from penstock.shared.errors import GroupNotFound, PenstockError, StoreDamaged
 from penstock.shared.layout import StorePaths
 from penstock.shared.messaging.system_topics import is_built_in_group
 from penstock.shared.names import MAX_GROUP_CHARACTERS
-from penstock.shared.progress.subscription_groups import SubscriptionGroups
+from penstock.shared.progress.subscription_groups import Settings, SubscriptionGroups
 from penstock.shared.store.rocketmq_json import load_document
 
 LOOK_MS = 1000
@@ -54,6 +54,18 @@ class GroupSettings:
             self._lets_wait = lets_wait
             self.version += 1
 
+    def of(self, group: str) -> Settings:
+        """A group's settings, as they are now. Raises GroupNotFound where there can be none."""
+        self._look()
+        if not self._is_there(group):
+            raise _not_found(group)
+        return self._groups.settings(group)
+
+    def notifies(self, group: str) -> bool:
+        """Whether its members are told that there are others, as it is now."""
+        self._look()
+        return bool(self._groups.settings(group)["notifyConsumerIdsChangedEnable"])
+
     def check_pull(self, group: str, model: str = "") -> None:
         """Raises GroupNotFound, NoPermission where nobody may pull for this group; `model` is that
         of the member, where one pulls by what it has subscribed to."""
@@ -63,13 +75,20 @@ class GroupSettings:
                 raise refused
 
     def _refusal(self, group: str, model: str) -> PenstockError | None:
-        is_there = group in self._groups.names()
-        # a pull that waits keeps the name, of which a frame may have any size
-        if not is_there and len(group) <= MAX_GROUP_CHARACTERS:
-            is_there = self._makes_groups or is_built_in_group(group)
-        if not is_there:
-            return GroupNotFound("there is no consumer group of this name", group)
+        if not self._is_there(group):
+            return _not_found(group)
         return self._groups.switched_off(group, model)
+
+    def _is_there(self, group: str) -> bool:
+        if group in self._groups.names():
+            return True
+        # a pull that waits keeps the name, of which a frame may have any size
+        is_name = len(group) <= MAX_GROUP_CHARACTERS
+        return is_name and (self._makes_groups or is_built_in_group(group))
+
+
+def _not_found(group: str) -> GroupNotFound:
+    return GroupNotFound("there is no consumer group of this name", group)
 
 
 def _mark(file: Path) -> object:

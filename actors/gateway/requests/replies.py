@@ -39,6 +39,7 @@ def reply(services: Services, call: Call) -> None:
                 stored = stored._replace(code=Response.SYSTEM_ERROR, remark=failed)
             services.answer(call, stored)
 
+    services.sends.check(fields)
     services.sends.take(call._replace(then=done), fields, False)
     _push(services, call, fields, done)
 

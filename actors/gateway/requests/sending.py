@@ -8,18 +8,33 @@ from penstock.actors.gateway.calls import Call, Reply, refusal
 from penstock.actors.gateway.services import Services
 from penstock.remoting.codes import Request, Response
 from penstock.remoting.fields import SendBackFields, SendFields, read_fields
+from penstock.remoting.sends import as_dead_letter
 from penstock.shared.errors import GroupNotFound, NoPermission, PenstockError
 from penstock.shared.formats.properties import decode_properties
 from penstock.shared.formats.record import decode_record
 from penstock.shared.formats.record_check import record_at
 from penstock.shared.messaging.retried import RETRY_TOPIC, retried
+from penstock.shared.names import RETRY_PREFIX
 
 
 def send(services: Services, call: Call) -> None:
     """Have it stored; it is answered when it is. C++ marks batches in an ordinary request."""
     fields = read_fields(call.command, SendFields)
     is_batch = fields.batch or call.command.code == Request.SEND_BATCH_MESSAGE
+    services.sends.check(fields)
+    if fields.topic.startswith(RETRY_PREFIX) and _is_spent(services, fields, call.now_ms):
+        fields = as_dead_letter(fields)
     services.sends.take(call, fields, is_batch)
+
+
+def _is_spent(services: Services, fields: SendFields, now_ms: int) -> bool:
+    """Whether what a client gives back by an ordinary send is a dead letter by now. Raises
+    GroupNotFound."""
+    group, most = fields.topic.removeprefix(RETRY_PREFIX), fields.max_reconsume_times
+    if most is None:
+        most = services.group_settings.of(group)["retryMaxTimes"]
+    # A member that consumes in order tries again in place, and gives back what it leaves out.
+    return fields.reconsume_times > most or services.groups.members.has_locks(group, now_ms)
 
 
 def send_back(services: Services, call: Call) -> None:

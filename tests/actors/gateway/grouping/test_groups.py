@@ -760,6 +760,91 @@ def test_a_message_that_is_given_back_comes_to_its_group_again(peer: Any, topic:
     assert stranger.ask(Request.CONSUMER_SEND_MSG_BACK, back).code == 26
 
 
+def set_group(gateway: Any, group: str, **settings: Any) -> None:
+    with GroupAdmin(gateway.consume) as admin:
+        admin.set(group, settings)
+
+
+@pytest.mark.parametrize(
+    ("set_most", "says", "times", "is_dead"),
+    [(3, {}, 3, False), (3, {}, 4, True), (16, {}, 4, False)]
+    + [(3, {"maxReconsumeTimes": 9}, 4, False), (9, {"maxReconsumeTimes": 3}, 4, True)],
+)
+def test_what_comes_again_by_a_send_is_dead_when_it_has_come_more_often_than_its_group_has_set(
+    gateway: Any,
+    peer: Any,
+    topic: str,
+    set_most: int,
+    says: dict[str, int],
+    times: int,
+    is_dead: bool,
+) -> None:
+    group, asker = f"g{topic}", peer()
+    set_group(gateway, group, retryMaxTimes=set_most)
+    with Producer(gateway.produce) as producer:
+        producer.create_topic(f"%RETRY%{group}", 1)
+    assert sends_to(asker, given_back(asker, group, reconsumeTimes=times, **says)) == (
+        f"%DLQ%{group}" if is_dead else f"%RETRY%{group}"
+    )
+
+
+def given_back(asker: Any, group: str, **more: object) -> dict[str, object]:
+    return {
+        "producerGroup": "CLIENT_INNER_PRODUCER", "topic": f"%RETRY%{group}", "queueId": 0,
+        "defaultTopic": "TBW102", "defaultTopicQueueNums": 4, "sysFlag": 0, "bornTimestamp": 1,
+        "flag": 0, "properties": "",
+    } | more  # fmt: skip
+
+
+def sends_to(asker: Any, fields: dict[str, object]) -> str:
+    """Which topic a message comes into."""
+    sent = asker.ask(Request.SEND_MESSAGE, fields, b"again")
+    assert sent.code == Response.SUCCESS, sent.remark
+    offset = int(sent.fields["msgId"][16:], 16)
+    return decode_record(asker.ask(Request.VIEW_MESSAGE_BY_ID, {"offset": offset}).body).topic
+
+
+def test_what_a_group_gives_back_that_consumes_in_order_is_dead_at_once(
+    peer: Any, gateway: Any, topic: str
+) -> None:
+    group, asker = f"g{topic}", peer()
+    joined = member(peer, "me", group, topic)
+    queue = {"brokerName": "broker-a", "queueId": 0, "topic": topic}
+    body = msgspec.json.encode({"clientId": "me", "consumerGroup": group, "mqSet": [queue]})
+    with Producer(gateway.produce) as producer:
+        producer.create_topic(f"%RETRY%{group}", 1)
+    sent = given_back(asker, group, maxReconsumeTimes=9)
+    assert sends_to(asker, sent) == f"%RETRY%{group}"
+    locked = answer_of(joined, Request.LOCK_BATCH_MQ, body=body)
+    assert len(json.loads(locked.body)["lockOKMQSet"]) == 1
+    assert sends_to(asker, sent) == f"%DLQ%{group}"
+    assert answer_of(joined, Request.UNLOCK_BATCH_MQ, body=body).code == Response.SUCCESS
+    assert sends_to(asker, sent) == f"%RETRY%{group}"
+
+
+def test_members_of_a_group_that_has_set_it_are_told_of_nobody_that_comes(
+    gateway: Any, peer: Any, topic: str
+) -> None:
+    group, first, second = f"g{topic}", peer(), peer()
+    set_group(gateway, group, notifyConsumerIdsChangedEnable=False)
+    until = time.monotonic() + WAIT_S
+    listed: dict[str, object] = {"consumerGroup": group}
+    for client, by in (("a", first), ("b", second)):
+        assert by.ask(Request.HEART_BEAT, body=heartbeat(client, group, topic)).code == 0
+
+    def members() -> list[str]:
+        found: list[str] = json.loads(first.ask(Request.GET_CONSUMER_LIST_BY_GROUP, listed).body)[
+            "consumerIdList"
+        ]
+        return found
+
+    while members() != ["a", "b"]:  # nor is it told anything meanwhile
+        assert time.monotonic() < until
+    # of one that is lost they are told
+    second.socket.close()
+    assert first.hear().code == Request.NOTIFY_CONSUMER_IDS_CHANGED
+
+
 def test_what_is_given_back_is_stored_though_its_group_has_more_queues_than_their_topic(
     gateway: Any, peer: Any, topic: str
 ) -> None:

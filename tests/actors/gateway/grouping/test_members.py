@@ -52,12 +52,14 @@ class Coordinator:
         self._socket.bind(endpoint)
         self.now_ms = 0
         self.answered: list[Reply] = []
+        # whenever a member is to rebalance: whether it is to in any case
+        self.rebalanced: list[bool] = []
         run = SimpleNamespace(run_id="r", endpoints=SimpleNamespace(group_ipc=endpoint))
         stage = SimpleNamespace(run=run, context=self.context, clock=ManualClock())
         serving = Serving(lambda call, reply: self.answered.append(reply), self._fail)
         self.groups = Groups(
             cast(Stage, stage), serving, lambda call, reply: self.answered.append(reply),
-            lambda group: None, lambda group: None,
+            lambda member, is_always: self.rebalanced.append(is_always), lambda group: None,
         )  # fmt: skip
         self._peer = b""
 
@@ -471,3 +473,41 @@ def test_what_asks_for_all_groups_is_answered_once_where_the_coordinator_falls_s
     coordinator.now_ms += TIMEOUT_MS
     coordinator.groups.work(coordinator.now_ms)
     assert [reply.code for reply in answered] == [Response.SYSTEM_ERROR]
+
+
+def test_a_member_is_to_rebalance_in_any_case_when_another_one_is_lost(
+    coordinator: Coordinator, connect: Connect
+) -> None:
+    """Of a change its group may have set that it is not told; the lost one's queues are free."""
+    first, second = connect(), connect()
+    for by, client in ((first, "a"), (second, "b")):
+        beat(coordinator, by, client)
+        coordinator.tell(joined(coordinator.hear(words.Join)))
+    coordinator.groups.part(first, coordinator.groups.members.on(first)[0])
+    coordinator.rebalanced.clear()
+    coordinator.tell(words.Changed(0, "g"))
+    assert coordinator.rebalanced == [False, False]
+    coordinator.groups.gone(second)
+    coordinator.hear(words.Leave)
+    for _ in range(2):
+        coordinator.tell(words.Changed(0, "g"))
+    assert coordinator.rebalanced == [False, False, True, False]
+
+
+def test_a_group_has_locks_while_a_member_keeps_queues_that_it_has_locked(
+    coordinator: Coordinator, connect: Connect
+) -> None:
+    beat(coordinator, connect())
+    coordinator.tell(joined(coordinator.hear(words.Join)))
+    (member,) = members = coordinator.groups.members
+    claim(coordinator, member)
+    while not member.claims:
+        coordinator.groups.work(coordinator.now_ms)
+    assert not members.has_locks("g", coordinator.now_ms)
+    coordinator.groups.keep_order(member)
+    now_ms = coordinator.now_ms
+    assert [members.has_locks("g", now_ms + each) for each in (0, LOCKED_MS - 1, LOCKED_MS)] == [
+        True, True, False,
+    ]  # fmt: skip
+    coordinator.groups.release(member, [("t", 0)])
+    assert not members.has_locks("g", now_ms) and not members.has_locks("h", now_ms)
