@@ -282,7 +282,7 @@ class Coordinator(Actor):
                 answer = self._operators.put(request)
             case _:
                 work = self._operators.delete(request, self._catches_up(now_ms))
-                self._long.add(("delete", peer), peer, request.request, work)
+                self._long.add(("delete", peer, request.group), peer, request.request, work)
                 return
         self._answers.append((peer, request.request, answer, not reads))
 

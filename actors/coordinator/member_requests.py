@@ -94,6 +94,8 @@ class MemberRequests:
             self._check(request)
         if known is None:
             self._admit(request)
+        elif self._config.auto_create_subscription_group:
+            self._make(request.group)  # somebody may have deleted it
         is_new = known is None or known.peer != peer
         member = self._members.join(request, peer, connection, now_ms, self._now_ms())
         joining = Joining(member, request.request, self._settle(member, request, is_new))
@@ -175,15 +177,11 @@ class MemberRequests:
 
     def _admit(self, request: Join) -> None:
         """Raise unless there may be such a member. Makes the group where it is unknown."""
-        groups, group = self._files.groups, request.group
-        if group not in groups.names():
-            if not self._config.auto_create_subscription_group:
-                hint = did_you_mean(group, groups.names())
-                raise GroupNotFound("there is no consumer group of this name", group, hint)
-            if len(groups.names()) >= MAX_GROUPS:
-                raise _too_many("groups", MAX_GROUPS)
-            groups.put(group, {}, self._now_ms())
-            self._files.note_groups()
+        group, names = request.group, self._files.groups.names()
+        if group not in names and not self._config.auto_create_subscription_group:
+            hint = did_you_mean(group, names)
+            raise GroupNotFound("there is no consumer group of this name", group, hint)
+        self._make(group)
         if (refused := self._switched_off(request)) is not None:
             raise refused
         others = self._members.model(group, request.client_id)
@@ -198,6 +196,14 @@ class MemberRequests:
         there = self._members.groups.get(group)
         if there is not None and len(there.members) >= MAX_MEMBERS_PER_GROUP:
             raise _too_many("members of this group", MAX_MEMBERS_PER_GROUP)
+
+    def _make(self, group: str) -> None:
+        groups = self._files.groups
+        if group not in groups.names():
+            if len(groups.names()) >= MAX_GROUPS:
+                raise _too_many("groups", MAX_GROUPS)
+            groups.put(group, {}, self._now_ms())
+            self._files.note_groups()
 
     def _switched_off(self, member: Join | MemberRow) -> NoPermission | None:
         """Why it may not consume now. One that is carried may be a member, as in RocketMQ's broker,

@@ -217,23 +217,28 @@ class OperatorRequests:
         group = check_group(request.group)
         if group not in self._names():
             raise self._no_group(group)
-        self._check_empty(group)
-        # first what blocks are compared with: whoever dies in between leaves a group to be deleted
-        yield from self._log.end(group)
-        self._check_empty(group)
-        self._claims.forget(group)
+        if not self._keeps_offsets(request):
+            # first what blocks are compared with: whoever dies in between leaves a group to be
+            # deleted
+            yield from self._log.end(group)
+            if not self._keeps_offsets(request):
+                self._claims.forget(group)
         if self._files.groups.delete(group, self._now_ms()):
             self._files.note_groups(awaited=True)
         return GroupSet(request.request, group, {})
 
-    def _check_empty(self, group: str) -> None:
-        if there := self._members.groups.get(group):
+    def _keeps_offsets(self, request: DeleteGroup) -> bool:
+        """Raises InvalidArgument where the group has members who would lose what they have."""
+        group = request.group
+        there = self._members.groups.get(group)
+        if there and not request.while_used:
             names = sorted(there.members)
             raise InvalidArgument(
                 "the group has members, and only one without any can be deleted",
                 f"{group}: {', '.join(names[:3])}" + (" ..." if len(names) > 3 else ""),
                 "stop its consumers first",
             )
+        return request.keep_offsets or bool(there)
 
     def _names(self) -> set[str]:
         known = {

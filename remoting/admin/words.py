@@ -20,6 +20,7 @@ class TopicName(msgspec.Struct, frozen=True):
 
 class DeleteGroupFields(msgspec.Struct, frozen=True, rename="camel"):
     group_name: str
+    clean_offset: bool = False
 
 
 class GroupName(msgspec.Struct, frozen=True):

@@ -191,11 +191,17 @@ class SetGroup(WireMessage, frozen=True):
 
 
 class DeleteGroup(WireMessage, frozen=True):
-    """Forget a group and its offsets. Refused while it has members."""
+    """Forget a group and its offsets. Refused while it has members.
+
+    With `while_used` it is not refused, and of one with members the settings are forgotten alone:
+    they go on where they are. With `keep_offsets` the settings are, too.
+    """
 
     request: Number
     group: Name
     run: str = ""
+    while_used: bool = False
+    keep_offsets: bool = False
 
 
 # --- answers ----------------------------------------------------------------------------------
@@ -369,18 +375,9 @@ class GroupSet(WireMessage, frozen=True):
 
 
 GroupRequest = (
-    Join
-    | Beat
-    | Claim
-    | Commit
-    | Release
-    | Leave
-    | DescribeGroup
-    | ListGroups
-    | ResetOffsets
-    | SetGroup
-    | DeleteGroup
-)
+    Join | Beat | Claim | Commit | Release | Leave
+    | DescribeGroup | ListGroups | ResetOffsets | SetGroup | DeleteGroup
+)  # fmt: skip
 GroupAnswer = (
     Joined | Beaten | Claimed | Committed | Released | Left | Changed
     | GroupInfo | GroupList | OffsetsReset | GroupSet | Refused

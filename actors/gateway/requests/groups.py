@@ -78,14 +78,20 @@ def _document(body: bytes | memoryview) -> dict[str, Any]:
 
 
 def delete(services: Services, call: Call) -> None:
-    """Forget a group, and its offsets with its settings."""
-    group = read_fields(call.command, DeleteGroupFields).group_name
+    """Forget a group's settings, and its offsets where that is asked for and it has no members, who
+    would commit them again."""
+    fields = read_fields(call.command, DeleteGroupFields)
 
     def done(answer: Any) -> None:
         # one that there is not is deleted already, as in RocketMQ
         _done(services, call, None if isinstance(answer, GroupNotFound) else answer)
 
-    services.groups.ask(lambda number: words.DeleteGroup(number, group, services.run_id), done)
+    make = partial(
+        words.DeleteGroup,
+        group=fields.group_name, run=services.run_id, while_used=True,
+        keep_offsets=not fields.clean_offset,
+    )  # fmt: skip
+    services.groups.ask(make, done)
 
 
 def describe(services: Services, call: Call) -> Reply:

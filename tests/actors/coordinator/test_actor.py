@@ -1147,6 +1147,28 @@ def test_a_group_is_deleted_when_nobody_is_in_it(coordinator: Callable[..., Star
     assert table == {}
 
 
+def test_of_a_group_that_is_deleted_while_it_is_used_the_settings_go_and_its_members_go_on(
+    coordinator: Callable[..., Started],
+) -> None:
+    broker, actor, member = coordinator()
+    first = member("a")
+    first.join()
+    (got,) = first.claim(0).queues
+    first.ask(words.SetGroup, {"retryMaxTimes": 3})
+    assert isinstance(first.ask(words.DeleteGroup, while_used=True), words.GroupSet)
+    assert _groups(broker.paths.subscription_groups) == set()
+    first.commit((0, 2, got.epoch))
+    assert first.claim(0).queues == (words.ClaimedQueue(0, 2, got.epoch),)
+    assert first.join().retry_max_times == 16, "it is made again, as it is used"
+    first.leave()
+    kept = first.ask(words.DeleteGroup, while_used=True, keep_offsets=True)
+    assert isinstance(kept, words.GroupSet)
+    (queue, *_) = first.ask(words.DescribeGroup).queues
+    assert queue.offset == 2
+    assert isinstance(first.ask(words.DeleteGroup, while_used=True), words.GroupSet)
+    assert first.ask(words.DescribeGroup).queues == ()
+
+
 def test_a_topic_of_retries_is_made_for_members_that_look_for_it_as_they_start(
     coordinator: Callable[..., Started],
 ) -> None:

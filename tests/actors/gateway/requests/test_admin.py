@@ -406,6 +406,40 @@ def test_a_group_is_told_of_in_topics_that_it_has_not_begun_and_not_in_those_it_
     await_true(lambda: rows() == left and told_of_all() == {"left-now"})
 
 
+def test_a_group_is_deleted_while_it_is_used_and_with_its_offsets_where_that_is_asked_for(
+    gateway: Any, peer: Any, asker: Any
+) -> None:
+    filled(gateway, asker, "used")
+    joined = member(peer, "using", "used")
+    reset = {"group": "using", "topic": "used", "timestamp": -1}
+    assert asker.ask(Request.INVOKE_BROKER_TO_RESET_OFFSET, reset).code == Response.SUCCESS
+    topics = {"group": "using"}
+
+    def read() -> list[str]:
+        found: list[str] = json.loads(asker.ask(Request.QUERY_TOPICS_BY_CONSUMER, topics).body)[
+            "topicList"
+        ]
+        return found
+
+    for fields in ({}, {"cleanOffset": "true"}):
+        answer = asker.ask(Request.DELETE_SUBSCRIPTIONGROUP, {"groupName": "using"} | fields)
+        assert answer.code == Response.SUCCESS and read() == ["used"], answer.remark
+    joined.socket.close()
+    consumers = {"consumerGroup": "using"}
+    await_true(
+        lambda: (
+            asker.ask(Request.GET_CONSUMER_CONNECTION_LIST, consumers).code
+            == Response.CONSUMER_NOT_ONLINE
+        )
+    )
+    assert asker.ask(Request.DELETE_SUBSCRIPTIONGROUP, {"groupName": "using"}).code == 0
+    assert asker.ask(Request.GET_SUBSCRIPTIONGROUP_CONFIG, topics).code == 26
+    assert read() == ["used"], "its offsets are kept"
+    clean = {"groupName": "using", "cleanOffset": "true"}
+    assert asker.ask(Request.DELETE_SUBSCRIPTIONGROUP, clean).code == Response.SUCCESS
+    assert read() == []
+
+
 def test_a_member_is_asked_by_way_of_the_broker(gateway: Any, peer: Any, asker: Any) -> None:
     filled(gateway, asker, "forwarded")
     joined = member(peer, "asked", "forwarded", "c@2")
