@@ -20,7 +20,14 @@ from penstock.remoting.admin.words import (
 from penstock.remoting.bodies import QueueBody, queue_key, write_body
 from penstock.remoting.codes import Response
 from penstock.remoting.fields import read_fields
-from penstock.shared.errors import GroupNotFound, PenstockError, ProtocolError, StoreUnavailable
+from penstock.shared.errors import (
+    GroupNotFound,
+    InvalidArgument,
+    PenstockError,
+    ProtocolError,
+    QueueNotFound,
+    StoreUnavailable,
+)
 from penstock.shared.layout import StorePaths
 from penstock.shared.progress.subscription_groups import DEFAULTS, SubscriptionGroups
 from penstock.shared.queue.reader import unreadable
@@ -141,28 +148,18 @@ def reset(services: Services, call: Call) -> None:
     """Set a group's offsets in a topic; members go on there with their next pull."""
     fields = read_fields(call.command, ResetFields)
     topic = fields.topic
-    config, queues = services.topics.known(topic), services.queues.queues(topic)
-    ids = range(config.read_queues) if fields.queue_id < 0 else (fields.queue_id,)
-    offsets = {}
-    try:
-        for queue_id in ids:
-            slot = queues.get(queue_id)
-            low, high = services.queues.range(slot) if slot is not None else (0, 0)
-            if fields.queue_id >= 0 and fields.offset is not None and fields.offset != -1:
-                # to one past the end, which may be late, the coordinator says no
-                if fields.offset < low:
-                    remark = f"queue {queue_id} begins at offset {low}: {fields.offset}"
-                    services.answer(call, Reply(code=Response.SYSTEM_ERROR, remark=remark))
-                    return
-                offsets[queue_id] = fields.offset
-            elif slot is None or fields.timestamp < 0:
-                offsets[queue_id] = high
-            else:
-                offsets[queue_id] = services.queues.offset_at(slot, fields.timestamp)
-    except OSError as error:
-        raise unreadable(topic, error) from None
+    offsets = _targets(services, fields)
+    low, _ = services.range_of(topic, fields.queue_id)
+    if offsets.get(fields.queue_id, low) < low:
+        remark = f"queue {fields.queue_id} begins at offset {low}: {fields.offset}"
+        services.answer(call, Reply(code=Response.SYSTEM_ERROR, remark=remark))
+        return
 
     def done(answer: Any) -> None:
+        if isinstance(answer, InvalidArgument | QueueNotFound):
+            # a place that a queue does not have is no invalid parameter to RocketMQ
+            services.answer(call, Reply(code=Response.SYSTEM_ERROR, remark=str(answer)))
+            return
         if isinstance(answer, PenstockError):
             services.answer(call, refusal(answer))
             return
@@ -171,12 +168,40 @@ def reset(services: Services, call: Call) -> None:
         table = {queue_key(QueueBody(name, at, topic)): each for at, each in offsets.items()}
         services.answer(call, Reply(body=write_body(Offsets(table))))
 
-    services.groups.ask(
-        lambda number: words.ResetOffsets(
-            number, fields.group, topic, offsets, run=services.run_id
-        ),
-        done,
-    )
+    def asked(answer: Any) -> None:
+        """RocketMQ takes one more than a queue's end as well, and with it the client begins at the
+        end: so it does here, and leaves out nothing that comes meanwhile."""
+        if isinstance(answer, InvalidArgument) and offsets.get(fields.queue_id):
+            offsets[fields.queue_id] -= 1
+            services.groups.ask(make, done)
+        else:
+            done(answer)
+
+    def make(number: int) -> words.ResetOffsets:
+        return words.ResetOffsets(number, fields.group, topic, offsets, run=services.run_id)
+
+    services.groups.ask(make, asked)
+
+
+def _targets(services: Services, fields: ResetFields) -> dict[int, int]:
+    """The offset of each queue. Of the end, which may be late here, the coordinator knows. Raises
+    TopicNotFound."""
+    topic = fields.topic
+    config, queues = services.topics.known(topic), services.queues.queues(topic)
+    if fields.queue_id >= 0 and fields.offset is not None and fields.offset != -1:
+        return {fields.queue_id: fields.offset}
+    ids = range(config.read_queues) if fields.queue_id < 0 else (fields.queue_id,)
+    offsets = {}
+    try:
+        for queue_id in ids:
+            slot = queues.get(queue_id)
+            if slot is None or fields.timestamp < 0:
+                offsets[queue_id] = services.queues.range(slot)[1] if slot is not None else 0
+            else:
+                offsets[queue_id] = services.queues.offset_at(slot, fields.timestamp)
+    except OSError as error:
+        raise unreadable(topic, error) from None
+    return offsets
 
 
 def clone(services: Services, call: Call) -> None:

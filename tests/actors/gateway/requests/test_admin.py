@@ -350,8 +350,15 @@ def test_offsets_of_a_group_are_set_told_and_copied(gateway: Any, asker: Any) ->
         assert answer.code == Response.SUCCESS, answer.remark
         assert table() == {key("counted", q): (offsets[q], 2) for q in range(2)}
     assert json.loads(answer.body) == {"offsetTable": {key("counted", 1): 1}}
-    below = asker.ask(Request.INVOKE_BROKER_TO_RESET_OFFSET, reset | more | {"offset": -5})
-    assert below.code == Response.SYSTEM_ERROR and table()[key("counted", 1)] == (1, 2)
+    for beyond in ({"offset": -5}, {"offset": 4}, {"queueId": 7, "offset": 9}):
+        answer = asker.ask(Request.INVOKE_BROKER_TO_RESET_OFFSET, reset | more | beyond)
+        assert answer.code == Response.SYSTEM_ERROR and answer.remark, beyond
+        assert table()[key("counted", 1)] == (1, 2)
+    past = asker.ask(Request.INVOKE_BROKER_TO_RESET_OFFSET, reset | more | {"offset": 3})
+    assert json.loads(past.body) == {"offsetTable": {key("counted", 1): 2}}, "it begins at the end"
+    assert table()[key("counted", 1)] == (2, 2)
+    answer = asker.ask(Request.INVOKE_BROKER_TO_RESET_OFFSET, reset | more)
+    assert table()[key("counted", 1)] == (1, 2)
     answer = asker.ask(Request.QUERY_TOPICS_BY_CONSUMER, {"group": "counting"})
     assert json.loads(answer.body)["topicList"] == ["counted"]
     clone = {"srcGroup": "counting", "destGroup": "copied", "topic": "counted"}
