@@ -134,6 +134,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     tls_server_trust_cert_path: str = ""
     cluster_name: str = "DefaultCluster"
     namesrv_addr: str = ""
+    order_message_enable: bool = False
     max_queues: int = 65_536
     max_pending_bytes: int = 64 << 20
     max_connections: int = 10_000

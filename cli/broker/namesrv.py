@@ -54,9 +54,21 @@ Examples:
     type=click.Path(dir_okay=False, path_type=Path),
     help="The certificate's key, without a password (PEM).",
 )
+@click.option(
+    "--order-message-enable",
+    "orders",
+    is_flag=True,
+    help="Say in routes how many queues of a topic each broker keeps in order, as it was set.",
+)
 @output_option
 def namesrv(
-    host: str, port: int, settings: Path, certificate: Path | None, key: Path | None, output: str
+    host: str,
+    port: int,
+    settings: Path,
+    certificate: Path | None,
+    key: Path | None,
+    orders: bool,
+    output: str,
 ) -> None:
     """Run a name server without a broker, for any number of brokers, RocketMQ's own among them.
 
@@ -81,9 +93,11 @@ def namesrv(
     except ValueError as error:
         hint = "name an address of this machine: penstock namesrv --host 127.0.0.1"
         raise InvalidArgument("this is no IP address", error, hint) from None
-    server = LoneNameServer(
-        listener, settings, clock, lambda line: log_line(clock.now_ms(), "namesrv", line), tls
-    )
+
+    def report(line: str) -> None:
+        log_line(clock.now_ms(), "namesrv", line)
+
+    server = LoneNameServer(listener, settings, clock, report, tls, orders)
 
     def stop(*_: object) -> None:
         server.stopping = True

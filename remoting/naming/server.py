@@ -78,12 +78,16 @@ class NameServer:
         save: Callable[[Settings], None],
         settings: Settings,
         config: Mapping[str, object],
+        orders_in_routes: bool = False,
     ) -> None:
         """`save` makes settings durable before they count, and raises OSError; `config` is what
-        somebody is told of this name server. `not_found` makes the error for a topic."""
+        somebody is told of this name server. `not_found` makes the error for a topic. A topic's
+        order stands in its route with `orders_in_routes`, else only brokers are told of it."""
         self.routes = Routes()
         self.settings = settings
-        self._not_found, self._save, self._config = not_found, save, config
+        self._not_found, self._save = not_found, save
+        self._orders_in_routes = orders_in_routes
+        self._config = {**config, "orderMessageEnable": str(orders_in_routes).lower()}
 
     def answer(self, command: Command, asker: object, now_ms: int) -> Reply:
         """Raises PenstockError for what is refused."""
@@ -96,7 +100,8 @@ class NameServer:
         brokers, queues = self.routes.topic(wanted.topic)
         if not brokers:
             raise self._not_found(wanted.topic)
-        order = self.settings.get(ORDER_NAMESPACE, {}).get(wanted.topic, UNSET)
+        orders = self.settings.get(ORDER_NAMESPACE, {}) if self._orders_in_routes else {}
+        order = orders.get(wanted.topic, UNSET)
         body = write_body(TopicRoute(brokers, {}, queues, order))
         is_new = asked.command.version >= FIRST_STANDARD_JSON
         return Reply(body=body if is_new or wanted.accept_standard_json_only else bare_keys(body))

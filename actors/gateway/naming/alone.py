@@ -43,8 +43,10 @@ class LoneNameServer:
         clock: Clock,
         report: Callable[[str], None],
         tls: Tls = Tls(),  # noqa: B008 - it is a value
+        orders_in_routes: bool = False,
     ) -> None:
-        """`settings` is the file of those that operators make. Raises StoreDamaged, OSError."""
+        """`settings` is the file of those that operators make; for `orders_in_routes` see
+        NameServer. Raises StoreDamaged, OSError."""
         self._clock, self._report, self._listener = clock, report, listener
         host, _, port = listener.endpoint.removeprefix("tcp://").rpartition(":")
         self._server = NameServer(
@@ -52,6 +54,7 @@ class LoneNameServer:
             partial(save_settings, settings),
             load_settings(settings),
             {"bindAddress": host, "listenPort": port, "kvConfigPath": settings.absolute()},
+            orders_in_routes,
         )
         sockets = {listener.endpoint: listener.socket.fileno()}
         self._connections = Connections(sockets, self._closed, self._gone, tls, clock.monotonic_ms)

@@ -46,6 +46,7 @@ class OwnNames:
                 "kvConfigPath": file.absolute(),
                 "listenPort": config.gateway_name_server_port,
             },
+            config.order_message_enable,
         )
         self.fields = RegisterFields(config.broker_name, address, config.cluster_name, MASTER_ID)
         self._version = -1

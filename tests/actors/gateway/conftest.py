@@ -99,12 +99,12 @@ def peer(gateway: Any, new_peer: Callable[[str], Peer]) -> Callable[..., Peer]:
 class Lone:
     """A name server without a broker, in a thread."""
 
-    def __init__(self, directory: Path, port: int, tls: Tls) -> None:
+    def __init__(self, directory: Path, port: int, tls: Tls, orders: bool) -> None:
         self.said: list[str] = []
         listener = listen_tcp("127.0.0.1", port)
         self.endpoint = listener.endpoint
         self.server = LoneNameServer(
-            listener, directory / "kvConfig.json", SystemClock(), self.said.append, tls
+            listener, directory / "kvConfig.json", SystemClock(), self.said.append, tls, orders
         )
         self._thread = threading.Thread(target=self.server.run)
         self._thread.start()
@@ -119,8 +119,8 @@ def lone_name_server() -> Iterator[Callable[..., Lone]]:
     """Start one, with its settings in a directory, on a port."""
     started: list[Lone] = []
 
-    def start(directory: Path, port: int = 0, tls: Tls | None = None) -> Lone:
-        started.append(Lone(directory, port, tls or Tls()))
+    def start(directory: Path, port: int = 0, tls: Tls | None = None, orders: bool = False) -> Lone:
+        started.append(Lone(directory, port, tls or Tls(), orders))
         return started[-1]
 
     yield start

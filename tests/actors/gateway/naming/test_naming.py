@@ -95,7 +95,22 @@ def test_producers_leave_a_broker_and_come_back(connect: Any) -> None:
     broker.ask(Request.UNREGISTER_BROKER, BROKER)
 
 
-def test_a_topics_order_is_a_setting_and_stands_in_its_route(connect: Any) -> None:
+def test_a_topics_order_stands_in_its_route_where_the_name_server_is_to_say_it(
+    lone_name_server: Callable[..., Any], new_peer: Callable[[str], Any], tmp_path: Path
+) -> None:
+    broker = new_peer(lone_name_server(tmp_path, orders=True).endpoint)
+    broker.ask(Request.REGISTER_BROKER, BROKER, encode_registration(TOPICS))
+    order = {"namespace": "ORDER_TOPIC_CONFIG", "key": "x", "value": "java:4"}
+    assert broker.ask(Request.PUT_KV_CONFIG, order).code == Response.SUCCESS
+    routes = {
+        topic: json.loads(broker.ask(Request.GET_ROUTEINFO_BY_TOPIC, {"topic": topic}).body)
+        for topic in ("x", "y")
+    }
+    assert routes["x"]["orderTopicConf"] == "java:4" and "orderTopicConf" not in routes["y"]
+    assert b"orderMessageEnable=true\n" in broker.ask(Request.GET_NAMESRV_CONFIG).body
+
+
+def test_a_topics_order_is_a_setting_that_brokers_are_told(connect: Any) -> None:
     broker = connect()
     broker.ask(Request.REGISTER_BROKER, BROKER, encode_registration(TOPICS))
     order = {"namespace": "ORDER_TOPIC_CONFIG", "key": "x"}
@@ -103,7 +118,7 @@ def test_a_topics_order_is_a_setting_and_stands_in_its_route(connect: Any) -> No
     assert broker.ask(Request.PUT_KV_CONFIG, order | {"value": "java:4"}).code == Response.SUCCESS
     assert broker.ask(Request.GET_KV_CONFIG, order).fields["value"] == "java:4"
     route = json.loads(broker.ask(Request.GET_ROUTEINFO_BY_TOPIC, {"topic": "x"}).body)
-    assert route["orderTopicConf"] == "java:4"
+    assert "orderTopicConf" not in route
     answer = broker.ask(Request.GET_KVLIST_BY_NAMESPACE, {"namespace": "ORDER_TOPIC_CONFIG"})
     assert json.loads(answer.body) == {"table": {"x": "java:4"}}
     answer = broker.ask(Request.REGISTER_BROKER, BROKER, encode_registration(TOPICS))
