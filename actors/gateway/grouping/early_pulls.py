@@ -1,8 +1,8 @@
-"""Pulls that have come before what their client says of itself, and wait for that.
+"""Pulls and locks that have come before what their client says of itself, and wait for that.
 
 RocketMQ's clients make a connection by their next pull, and only then say by a heartbeat who they
 are: each pull that overtook it would be refused, and tried again some s later. The same goes for
-one that names a later subscription than the heartbeat before it.
+one that names a later subscription than the heartbeat before it, and for a lock that is renewed.
 """
 
 from __future__ import annotations

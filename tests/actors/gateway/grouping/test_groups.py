@@ -822,6 +822,24 @@ def test_what_a_group_gives_back_that_consumes_in_order_is_dead_at_once(
     assert sends_to(asker, sent) == f"%RETRY%{group}"
 
 
+def test_a_lock_waits_for_the_heartbeat_of_its_client_and_not_for_long(
+    peer: Any, topic: str
+) -> None:
+    group, early, stranger = f"g{topic}", peer(), peer()
+    queue = {"brokerName": "broker-a", "queueId": 0, "topic": topic}
+
+    def locks(client: str) -> bytes:
+        return msgspec.json.encode({"clientId": client, "consumerGroup": group, "mqSet": [queue]})
+
+    number = early.send(Request.LOCK_BATCH_MQ, {}, locks("early"))
+    early.send(Request.HEART_BEAT, {}, heartbeat("early", group, topic))
+    while (answer := early.hear()).opaque != number or not answer.is_response:
+        pass  # its heartbeat, and that its group has changed
+    assert json.loads(answer.body) == {"lockOKMQSet": [queue]}
+    answer = stranger.ask(Request.LOCK_BATCH_MQ, {}, locks("stranger"))
+    assert json.loads(answer.body) == {"lockOKMQSet": []}
+
+
 def test_members_of_a_group_that_has_set_it_are_told_of_nobody_that_comes(
     gateway: Any, peer: Any, topic: str
 ) -> None:
