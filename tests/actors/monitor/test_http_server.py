@@ -185,6 +185,14 @@ def test_one_connection_too_many_takes_the_place_of_the_quietest(served: Served)
         peer.close()
 
 
+def test_of_a_crowd_that_comes_at_once_nobody_is_heard_who_had_to_go(served: Served) -> None:
+    peers = [socket.create_connection(served.at) for _ in range(MOST_CONNECTIONS + 1)]
+    served.turn()
+    assert len(served.listened) == MOST_CONNECTIONS + 1, "they, and the listening socket"
+    for peer in peers:
+        peer.close()
+
+
 def test_a_connection_that_is_torn_away_is_forgotten(served: Served) -> None:
     peer = served.connect()
     peer.sendall(GET % b"large")
