@@ -45,14 +45,13 @@ class Committer(Actor):
         self._config = stage.config
         self._positions = stage.positions
         self._committed_at_ms = stage.clock.monotonic_ms()
-        # how far bytes are copied, and where the log ended when they last were
-        self._copied = self._seen = 0
         self._looks = LazyLooks()
         self._retry = Retry(stage.clock)
         # how far the flusher has been woken for clients that wait for the disk
         self._woken_for = 0
 
     def start(self) -> None:
+        # besides: how far bytes are copied, and where the log ended when they last were
         self._committed = self._copied = self._seen = self._positions["committed"]
         self._segment_bytes = self._config.mapped_file_size_commit_log_bytes
         directory = StorePaths(self._config.store).commit_log
