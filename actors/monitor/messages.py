@@ -25,7 +25,6 @@ from penstock.shared.errors import (
     StoreDamaged,
     UnreadableBody,
 )
-from penstock.shared.formats.message_id import parse_message_id
 from penstock.shared.formats.queue_entry import BLANK_SIZE, ENTRY
 from penstock.shared.index.directory import index_geometry
 from penstock.shared.index.lookup import IndexView, KeyQuery, find_by_id, look_up
@@ -128,8 +127,6 @@ def _by_time(
 def _by_id(reading: Reading, query: dict[str, str]) -> Generator[None, None, Message]:
     """An id that names a place in the log, or, with a topic, the one that its client gave it."""
     wanted = query["id"]
-    if "topic" not in query:
-        parse_message_id(wanted)
     try:
         return Message(bytes(find_by_id(wanted, _log_at(reading))))
     except (InvalidArgument, MessageNotFound):

@@ -138,6 +138,7 @@ def test_by_key_all_are_found_and_by_the_id_of_their_client_the_newest(orders: S
     orders.put(KEYS="k", UNIQ_KEY="U1")
     orders.put(1, KEYS="k", UNIQ_KEY="U2")
     orders.put(2, UNIQ_KEY="U2", KEYS="other")
+    orders.put(3, UNIQ_KEY="U4", KEYS="U2")
     first, second, third = (orders.broker.stored("orders", queue)[0] for queue in (0, 1, 2))
     by_key = [row["log_offset"] for row in orders.found(key="k")]
     assert sorted(by_key) == [first.physical_offset, second.physical_offset]
@@ -191,7 +192,6 @@ def test_a_look_up_that_takes_too_long_ends_and_a_turn_of_others_is_not_counted(
     orders.put(count=30, KEYS="k")
     clock = ManualClock()
     monkeypatch.setattr(orders.reading, "clock", clock)
-    monkeypatch.setattr(messages, "LOOK_UP_MS", 30)
     look_up = messages.look_up
 
     def slow(took_ms: int) -> Callable[..., Any]:
@@ -206,12 +206,14 @@ def test_a_look_up_that_takes_too_long_ends_and_a_turn_of_others_is_not_counted(
         return steps
 
     monkeypatch.setattr(messages, "look_up", slow(9))
+    monkeypatch.setattr(messages, "LOOK_UP_MS", 28)
     steps = find_messages(orders.reading, {"topic": "orders", "key": "k"})
     for _ in range(3):
         next(steps)
         clock.advance(1000)  # others have their turn
     assert len(at_once(steps)["rows"]) == 30
     monkeypatch.setattr(messages, "look_up", slow(10))
+    monkeypatch.setattr(messages, "LOOK_UP_MS", 30)
     with pytest.raises(BrokerTimeout):
         at_once(find_messages(orders.reading, {"topic": "orders", "key": "k"}))
 
