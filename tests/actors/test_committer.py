@@ -97,6 +97,17 @@ def test_the_least_pages_are_committed_and_less_waits_as_long_as_is_set(
     assert broker.positions["committed"] == broker.positions["wrote"]
 
 
+def test_a_block_that_has_just_become_whole_is_committed_at_once(
+    pipeline: Callable[..., Any],
+) -> None:
+    broker = pipeline(commit_commit_log_least_pages=2, commit_commit_log_thorough_interval_ms=200)
+    committer = broker.start(Committer)
+    header_bytes = broker.append(size=100) - 100
+    assert committer.work() == 0
+    assert broker.append(size=2 * PAGE - 100 - 2 * header_bytes) == 2 * PAGE
+    assert committer.work() == 1 and broker.positions["committed"] == 2 * PAGE
+
+
 def _flood(pipeline: Callable[..., Any]) -> tuple[Any, Any]:
     """A broker whose pool has room for many blocks, and whose committer has just copied all."""
     broker = pipeline(

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from penstock.actors.monitor.history import History
+from penstock.actors.monitor.history import SAMPLE_MS, History
 from penstock.actors.monitor.overview import (
     ERRORS,
     heartbeat_age_ms,
@@ -19,6 +19,7 @@ from penstock.actors.monitor.overview import (
 )
 from penstock.actors.monitor.reading import Reading
 from penstock.shared.memory.positions import STATES, Positions
+from penstock.shared.memory.queue_table import QueueKey, QueueTable
 from penstock.shared.memory.roster import ROSTER
 
 NOW_MS = 100_000
@@ -147,3 +148,31 @@ def test_how_far_an_actor_is_is_told_of_those_that_have_a_place_in_the_log(
         "flusher": [1, "flushed", 1007, 0, 0],
         "coordinator": [1, None, None, None, None],
     }
+
+
+def test_the_first_screen_has_the_counts_of_the_broker(reading: Reading) -> None:
+    table = QueueTable(reading.run.queues, writable=True)
+    for slot, high in enumerate((3, 4, 5)):
+        table.add(slot, QueueKey("orders", slot), 0, high)
+    table.close()
+    for name, value in {
+        "queue_count": 3,
+        "deleted_queues": 1,
+        "waiting_pulls": 5,
+        "filtered_pulls": 6,
+        "pending_delayed": 7,
+        "transactions_open": 8,
+        "log_start": 9,
+        "wrote": 10,
+    }.items():
+        reading.positions.initialise(name, value)
+    found = overview(reading, history := History())
+    counts = ("messages", "queues", "topics", "groups", "waiting_pulls", "pending_delayed")
+    assert [found[name] for name in counts] == [12, 2, 1, 0, 11, 7]
+    assert (found["transactions_open"], found["log"]) == (8, {"start": 9, "end": 10})
+    assert found["rates"] is None, "nothing was sampled yet"
+    for second in (1, 2):
+        reading.positions.initialise("wrote", 10 * second)
+        history.look(reading.positions, second * SAMPLE_MS)
+        history.sample(reading.positions, 12, second * SAMPLE_MS, second)
+    assert overview(reading, history)["rates"]["bytes_s"] == 10
