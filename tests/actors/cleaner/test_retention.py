@@ -26,6 +26,7 @@ HOURS, DISK, ASKED = Reason.DELETE_WHEN, Reason.DISK_USED, Reason.ASKED
         (50, 16, False, False, Decision(HOURS, False, False)),
         (50, 5, False, False, Decision(None, False, False)),
         (50, 5, False, True, Decision(ASKED, False, False)),
+        (0, 5, False, False, Decision(None, False, False)),
         (75, 5, False, False, Decision(None, False, False)),
         (76, 5, False, False, Decision(DISK, False, False)),
         (85, 5, False, False, Decision(DISK, False, False)),
