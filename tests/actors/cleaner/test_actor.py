@@ -827,6 +827,19 @@ def test_blanks_before_a_queues_first_entry_are_no_messages(store: Callable[...,
     assert [row.messages for row in _deletions(it)] == [low - 10]
 
 
+def test_a_queue_of_which_nothing_is_left_counts_as_such(store: Callable[..., Store]) -> None:
+    """Its next entry would be the first of a file that is not there yet."""
+    it = store()
+    it.broker.append(2 * QUEUE_SEGMENT_BYTES // 20, queue_id=1)
+    cleaner = it.cleaner()
+    for segments in (2, 4):
+        it.fill(segments)
+        it.age(2)
+        it.run(cleaner)
+        assert it.broker.queues()[QueueKey("orders", 1)] == (100, 100)
+    assert [row.uncounted_queues for row in _deletions(it)] == [0, 0]
+
+
 def test_a_queue_that_cannot_be_read_is_said_to_be_uncounted(store: Callable[..., Store]) -> None:
     it = store()
     it.fill(1, queue_id=0)
