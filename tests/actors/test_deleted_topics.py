@@ -47,6 +47,7 @@ def test_queues_that_could_not_be_moved_away_are_no_error_any_more_once_they_are
     work(reput)
     assert broker.positions["forgotten_topics"] == 1
     assert not broker.positions["dispatch_error"]
+    assert broker.positions["dispatched"] == stop, "there was nothing to dispatch"
 
 
 def test_what_a_deleted_topic_has_in_the_log_gets_no_entry_when_it_is_met_late(

@@ -22,7 +22,7 @@ from penstock.shared.log.damage import QUARANTINE
 from penstock.shared.loops.forms import rows_of
 from penstock.shared.memory.positions import Positions
 from penstock.shared.memory.queue_table import QueueKey, QueueTable
-from penstock.shared.process.doorbells import QUIET_TICK_MS, TICK_MS
+from penstock.shared.process.doorbells import LAZY_BYTES, QUIET_TICK_MS, TICK_MS
 
 PAGE = 4096
 SEGMENT_BYTES = 64 << 10
@@ -49,6 +49,32 @@ def test_with_sync_flushing_whatever_is_committed_is_flushed_at_once(
     assert broker.positions["flushed"] == broker.positions["wrote"]
     assert bells(writer) == 1 and bells(reput) == 1
     assert flusher.work() == 0
+
+
+def test_with_sync_flushing_a_reader_hears_of_a_little_whatever_was_flushed_before(
+    pipeline: Callable[..., Any], bells: Callable[..., int]
+) -> None:
+    """Of much it hears when the queues have it."""
+    broker = pipeline(transient_store_pool_enable=False)
+    reader, flusher = broker.stage("reader"), broker.start(Flusher)
+    broker.positions.initialise("waiting_pulls", 1)
+    broker.append(1 + LAZY_BYTES // 10_000, size=10_000)
+    _commit(broker)
+    assert flusher.work() == 1
+    broker.append()
+    _commit(broker)
+    assert flusher.work() == 1
+    assert bells(reader) == 1
+
+
+def test_once_a_name_may_be_lost_nothing_more_is_flushed(pipeline: Callable[..., Any]) -> None:
+    broker = pipeline(transient_store_pool_enable=False)
+    flusher = broker.start(Flusher)
+    broker.append()
+    _commit(broker)
+    broker.positions.initialise("name_error", errno.EIO)
+    assert flusher.work() == 0
+    assert (broker.positions["flush_error"], broker.positions["flushed"]) == (errno.EIO, 0)
 
 
 @pytest.mark.parametrize(
