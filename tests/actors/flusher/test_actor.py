@@ -23,6 +23,8 @@ from penstock.shared.loops.forms import rows_of
 from penstock.shared.memory.positions import Positions
 from penstock.shared.memory.queue_table import QueueKey, QueueTable
 from penstock.shared.process.doorbells import LAZY_BYTES, QUIET_TICK_MS, TICK_MS
+from penstock.shared.queue.known_queues import load_known_queues
+from penstock.shared.store.watermark import WATERMARK_MS, load_watermark
 
 PAGE = 4096
 SEGMENT_BYTES = 64 << 10
@@ -255,6 +257,37 @@ def test_with_async_flushing_the_checkpoint_waits_for_the_log_to_follow_the_queu
     assert _checkpoint(broker).confirm_offset == record, "at once, and not only with the next round"
 
 
+def test_rounds_of_queues_and_watermarks_come_at_their_times_and_not_before(
+    pipeline: Callable[..., Any], work: Callable[..., None]
+) -> None:
+    broker = pipeline(
+        transient_store_pool_enable=False,
+        flush_consume_queue_least_pages=0,
+        flush_interval_consume_queue_ms=1000,
+    )
+    committer, reput, flusher = (broker.start(kind) for kind in (Committer, Reput, Flusher))
+
+    def passed(ms: int) -> tuple[int, int]:
+        """Messages of the queue, and bytes of the log, that the disk has by its own word."""
+        broker.clock.advance(ms)
+        work(committer, flusher, reput)
+        mark = load_watermark(broker.paths.watermark)
+        assert mark is not None
+        known = load_known_queues(broker.paths.known_queues).get("orders/0")
+        return (known.end if known else 0), mark.flushed
+
+    for number in range(1, 4):
+        before = broker.positions["wrote"]
+        wrote = broker.append()
+        # the last look at it was a ms before the round
+        assert passed(WATERMARK_MS - 2) == (number - 1, before)
+        assert passed(2) == (number - 1, wrote)
+        assert passed(1000 - WATERMARK_MS - 1) == (number - 1, wrote)
+        assert passed(1) == (number, wrote)
+        mark = load_watermark(broker.paths.watermark)
+        assert mark is not None and mark.checkpoint == _checkpoint(broker), "it vouches for that"
+
+
 def test_a_stop_leaves_a_checkpoint_of_the_last_message(
     pipeline: Callable[..., Any], work: Callable[..., None]
 ) -> None:
@@ -305,7 +338,11 @@ def test_many_queues_do_not_hold_up_the_log(
     work(committer)
     assert flusher.work() > 0
     assert broker.positions["flushed"] == broker.positions["wrote"]
-    work(flusher)
+    turns = 2
+    while flusher.work():
+        turns += 1
+    # a file and a directory of each queue, and some of all together
+    assert 2 * queues / QUEUES_AT_ONCE <= turns <= 2 * queues / QUEUES_AT_ONCE + 3
     assert _checkpoint(broker).confirm_offset > 0
 
 
@@ -371,6 +408,18 @@ def test_too_few_files_for_the_flusher_is_no_error_of_the_disk(
     broker.crash(flusher)
     broker.start(Flusher).work()
     assert broker.positions["flushed"] == broker.positions["wrote"]
+
+
+def test_a_flush_that_fails_at_a_stop_is_told_by_its_number(
+    pipeline: Callable[..., Any], work: Callable[..., None]
+) -> None:
+    broker = pipeline(transient_store_pool_enable=False)
+    committer, reput, flusher = (broker.start(kind) for kind in (Committer, Reput, Flusher))
+    broker.append()
+    work(committer, flusher, reput)
+    broker.paths.consume_queue.rename(broker.paths.root / "hidden")
+    broker.stop(flusher)
+    assert broker.positions["flush_error"] == errno.ENOENT
 
 
 def test_a_segment_cut_short_is_a_failed_flush_also_at_a_stop(
