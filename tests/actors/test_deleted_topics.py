@@ -66,6 +66,25 @@ def test_what_a_deleted_topic_has_in_the_log_gets_no_entry_when_it_is_met_late(
     assert broker.queues() == {QueueKey("others", 0): (0, 2)}
 
 
+def test_what_begins_where_a_topic_was_deleted_is_of_one_that_was_made_again(
+    pipeline: Callable[..., Any], work: Callable[..., None]
+) -> None:
+    """Also where the reput meets both in one piece of the log; and the log's first record is of no
+    topic that was deleted."""
+    broker = pipeline(**MAPPED)
+    reput = broker.start(Reput)
+    broker.append(topic="others")
+    stop = broker.append(3)
+    row = DeletedTopic(number=1, topic="orders", log_end=stop, at_ms=1, is_done=True)
+    save_deleted_topics(broker.paths.deleted_topics, DeletedTopics(1, (row,)))
+    broker.positions.initialise("deleted_topics", 1)
+    broker.append()
+    _reach(broker)
+    work(reput)
+    assert [each.physical_offset for each in broker.stored("orders", 0)] == [stop]
+    assert [each.physical_offset for each in broker.stored("others", 0)] == [0]
+
+
 def test_of_topics_that_were_deleted_together_one_that_is_made_again_keeps_its_new_queue(
     pipeline: Callable[..., Any], work: Callable[..., None]
 ) -> None:
@@ -82,5 +101,6 @@ def test_of_topics_that_were_deleted_together_one_that_is_made_again_keeps_its_n
     _reach(broker)
     work(reput)
     assert broker.positions["forgotten_topics"] == deleted.last
+    assert broker.positions["deleted_queues"] == 2
     assert [each.physical_offset for each in broker.stored("again", 0)] == [stop]
     assert broker.stored("gone", 0) == []

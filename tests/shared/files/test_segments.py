@@ -89,6 +89,69 @@ def test_each_file_is_listed_with_how_it_fits(tmp_path: Path, name: str, fit: Fi
     ]
 
 
+@pytest.mark.parametrize("target", ["a file", "a directory", "nothing"])
+def test_a_link_is_listed_and_never_followed(tmp_path: Path, target: str) -> None:
+    """What leads out of the store is not looked at, and not hidden."""
+    (tmp_path / "a file").touch()
+    (tmp_path / "a directory").mkdir()
+    directory = tmp_path / "commitlog"
+    directory.mkdir()
+    link = directory / segment_name(0)
+    link.symlink_to(tmp_path / target)
+    assert [(each.path, each.fit) for each in listed(directory, SIZE)] == [(link, Fit.NO_FILE)]
+    segments, (problem,) = list_segments(directory, "log")
+    assert (segments, problem.kind, problem.file) == ([], "stray-file", str(link))
+    assert (problem.offset, problem.position) == (0, None)
+
+
+@pytest.mark.parametrize(
+    ("files", "multiple_of", "size", "wrong"),
+    [
+        ({0: 40, 40: 40}, 20, 40, []),
+        ({80: 40, 120: 40}, 20, 0, []),
+        ({}, 20, 40, []),
+        # the usual length is that of most, or of the first
+        ({0: 40, 40: 20}, 20, 0, [(40, "size")]),
+        ({0: 20, 40: 40, 80: 40}, 20, 0, [(0, "size")]),
+        ({0: 40, 40: 40}, 20, 20, [(0, "size"), (40, "size"), (40, "gap")]),
+        ({0: 30, 30: 30}, 20, 0, [(0, "size"), (30, "size")]),
+        ({0: 40, 120: 40, 160: 40}, 20, 40, [(120, "gap")]),
+        ({10: 40, 50: 40}, 20, 0, [(10, "name"), (50, "name")]),
+    ],
+)
+def test_segments_are_equal_and_side_by_side_and_what_is_not_is_listed_all_the_same(
+    tmp_path: Path, files: dict[int, int], multiple_of: int, size: int, wrong: list[tuple[int, str]]
+) -> None:
+    for base, length in files.items():
+        (tmp_path / segment_name(base)).write_bytes(bytes(length))
+    (tmp_path / "notes.txt").write_bytes(b"12")
+    segments, (stray, *problems) = list_segments(
+        tmp_path, "queue", multiple_of=multiple_of, size=size
+    )
+    assert [(each.base, each.size, each.end) for each in segments] == [
+        (base, length, base + length) for base, length in files.items()
+    ]
+    assert (stray.kind, stray.file) == ("stray-file", str(tmp_path / "notes.txt"))
+    assert [(each.file, each.kind) for each in problems] == [
+        (str(tmp_path / segment_name(base)), f"queue-segment-{what}") for base, what in wrong
+    ]
+    assert {(each.offset, each.position) for each in problems} <= {(0, None)}
+    in_log = list_segments(tmp_path, "log", multiple_of=multiple_of, size=size)[1][1:]
+    assert [(each.position, each.kind) for each in in_log] == [
+        (base, f"log-segment-{what}") for base, what in wrong
+    ]
+
+
+def test_a_file_without_a_byte_is_no_segment_and_one_off_the_grid_none_of_the_stores(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / segment_name(0)).touch()
+    (tmp_path / segment_name(7)).write_bytes(b"1")
+    segments, problems = list_segments(tmp_path, "log", size=SIZE)
+    assert segments == []
+    assert [each.kind for each in problems] == ["empty-segment", "log-segment-name"]
+
+
 def test_where_nobody_knows_the_size_any_offset_is_a_name(tmp_path: Path) -> None:
     (tmp_path / segment_name(7)).touch()
     assert [(each.base, each.fit) for each in listed(tmp_path, 0)] == [(7, Fit.SEGMENT)]
