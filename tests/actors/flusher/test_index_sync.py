@@ -10,6 +10,7 @@ import pytest
 
 from penstock.actors.flusher import index_sync
 from penstock.actors.flusher.index_sync import IndexSync
+from penstock.chaos.machine.processes import descriptors
 from penstock.shared.files.durable import write_again
 from penstock.shared.formats.checkpoint import Checkpoint
 from penstock.shared.formats.index_chains import KeyBatch
@@ -78,9 +79,9 @@ def test_a_successor_writes_again_what_the_checkpoint_does_not_vouch_for(
     assert again == [], "in doubt is only what a predecessor has left"
 
 
-def synced_ms(sync: IndexSync) -> int:
+def synced_ms(sync: IndexSync, dispatched: int = EVER) -> int:
     """What a whole sync says: the newest time of the files that have become full."""
-    steps = sync.sync(EVER)
+    steps = sync.sync(dispatched)
     while True:
         try:
             next(steps)
@@ -94,6 +95,19 @@ def test_files_that_have_become_full_are_told_once_by_the_newest_time_in_them(
     sync = IndexSync(directory, SMALL, Checkpoint())
     assert synced_ms(sync) == 19_000
     assert synced_ms(sync) == 0, "the other grows"
+
+
+def test_a_full_file_is_whole_once_its_last_record_is_dispatched(directory: Path) -> None:
+    sync = IndexSync(directory, SMALL, Checkpoint())
+    last = _offset(18)
+    assert [synced_ms(sync, last), synced_ms(sync, last + 1)] == [0, 19_000]
+
+
+def test_a_round_leaves_no_file_open(directory: Path) -> None:
+    sync = IndexSync(directory, SMALL, Checkpoint())
+    before = descriptors()
+    for _ in range(2):
+        assert list(sync.sync(EVER, whole=True)) and descriptors() <= before
 
 
 @pytest.mark.parametrize("first_seen", ["whole", "cut"])

@@ -15,13 +15,17 @@ from penstock.actors.flusher.queue_sync import ConsumeQueueSync
 from penstock.shared.config import Config
 from penstock.shared.formats.checkpoint import Checkpoint, encode_checkpoint
 from penstock.shared.formats.queue_entry import ENTRY
-from penstock.shared.layout import StorePaths, segment_name
+from penstock.shared.layout import PAGE_BYTES, StorePaths, segment_name
 from penstock.shared.loops.active import QueueNumbers
 from penstock.shared.loops.forms import rows_of
 from penstock.shared.memory.positions import Positions
 from penstock.shared.memory.queue_table import QueueKey, QueueTable
 from penstock.shared.memory.run_directory import Run
-from penstock.shared.queue.known_queues import load_known_queues, make_known_queues
+from penstock.shared.queue.known_queues import (
+    QueueEnd,
+    load_known_queues,
+    make_known_queues,
+)
 from penstock.shared.queue.windows import QueueWindows
 
 ConfigMaker = Callable[..., Config]
@@ -382,3 +386,43 @@ def test_a_queue_whose_entries_have_all_expired_holds_up_no_round(queues: Queues
     queues.table.add(0, QueueKey("t", 0), 7, 7)
     queues.positions.initialise("queue_count", 1)
     assert [complete(queues.sync, 2) for _ in range(3)] == [True] * 3
+
+
+def test_the_list_has_where_each_queue_ends_and_is_written_only_when_that_changes(
+    queues: Queues,
+) -> None:
+    """By the entry that a queue ends with a start tells whether its last file is there."""
+    for stop in (1, 399, 400, 401):
+        queues.put(0, max(queues.table.max_offset(0), 0), stop)
+        assert complete(queues.sync, 0)
+        ends = load_known_queues(queues.paths.known_queues)
+        assert ends == {"t/0": QueueEnd(stop, (stop - 1) * 1000)}
+    queues.sync.watermark = 7
+    assert complete(queues.sync, 0)
+    os.utime(queues.paths.known_queues, ns=(1, 1))
+    assert complete(queues.sync, 0)
+    assert queues.paths.known_queues.stat().st_mtime_ns == 1, "nothing is written for nothing"
+    queues.sync.watermark = 8
+    assert complete(queues.sync, 0)
+    assert queues.paths.known_queues.stat().st_mtime_ns > 1
+
+
+def test_a_queue_that_ended_just_below_a_page_is_synced_with_its_next_entry(
+    queues: Queues, synced: list[str]
+) -> None:
+    last = PAGE_BYTES // ENTRY.size
+    queues.put(0, 0, last)
+    assert complete(queues.sync, 0)
+    assert complete(queues.sync, 1)
+    synced.clear()
+    queues.put(0, last, last + 1)
+    assert complete(queues.sync, 1) and synced == ["0/0"]
+
+
+def test_a_successor_that_lacks_a_queues_last_file_says_so(queues: Queues) -> None:
+    queues.put(0, 0, 500)
+    (queues.paths.queue("t", 0) / segment_name(8000)).unlink()
+    successor = queues.flusher()
+    with pytest.raises(FileNotFoundError):
+        complete(successor, 0)
+    successor.close()
