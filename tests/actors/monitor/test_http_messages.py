@@ -94,10 +94,13 @@ def test_what_two_readers_could_read_in_two_ways_is_refused(text: bytes) -> None
 
 def test_a_head_is_bounded_in_bytes_and_lines() -> None:
     with pytest.raises(BadRequest):
-        head_end(b"GET /" + b"a" * MAX_HEAD_BYTES)
-    many = b"GET / HTTP/1.1\r\n" + HOST + b"A: b\r\n" * MAX_HEADERS + b"\r\n"
+        head_end(b"GET /".ljust(MAX_HEAD_BYTES, b"a"))
+    assert head_end(b"GET /".ljust(MAX_HEAD_BYTES - 1, b"a")) == 0, "its end may come yet"
+    assert head_end(b"a\r\n\r\n".rjust(MAX_HEAD_BYTES)) == MAX_HEAD_BYTES
+    line = b"GET / HTTP/1.1\r\n" + HOST
+    _decoded(line + b"A: b\r\n" * (MAX_HEADERS - 1) + b"\r\n")
     with pytest.raises(BadRequest):
-        _decoded(many)
+        _decoded(line + b"A: b\r\n" * MAX_HEADERS + b"\r\n")
     assert head_end(b"GET / HTTP/1.1\r\n") == 0
 
 
@@ -120,6 +123,15 @@ def test_an_answer_has_its_length_and_for_head_no_body() -> None:
     assert body == b"body" and b"Content-Length: 4" in head
     assert encode_answer(answer, with_body=False, keeps_open=True) == head + b"\r\n\r\n"
     assert b"default-src 'none'" in head and b"unsafe" not in head
+    assert head.splitlines()[:5] == [
+        b"HTTP/1.1 200 OK",
+        b"Content-Type: text/plain",
+        b"Content-Length: 4",
+        b"Cache-Control: no-store",
+        b"Connection: keep-alive",
+    ]
+    refused = encode_answer(answer._replace(status=405), with_body=True, keeps_open=False)
+    assert b"\r\nConnection: close\r\nAllow: GET, HEAD\r\n" in refused and b"Allow" not in head
 
 
 def test_a_head_that_ends_at_once_is_not_too_long_whatever_follows() -> None:
