@@ -53,6 +53,14 @@ def test_who_ends_one_too_many_at_once_is_told_to_say_it_again(
     assert producer.answer().outcome == "commit"
 
 
+def test_what_would_begin_at_the_logs_end_is_not_waited_for(scene: Scenes) -> None:
+    broker = scene()
+    half, producer = broker.half(), broker.producer()
+    broker.dispatched()
+    half.offset, half.position = half.offset + 1, broker.broker.positions["wrote"]
+    assert isinstance(producer.end(half, "commit"), Refused)
+
+
 def test_of_what_is_committed_the_last_places_are_remembered_and_others_found(
     scene: Scenes, monkeypatch: pytest.MonkeyPatch
 ) -> None:

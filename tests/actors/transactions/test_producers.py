@@ -1,4 +1,4 @@
-"""Who is asked how a transaction ended: each producer in its turn, and nobody who has gone."""
+"""Each producer is asked in its turn how a transaction ended, and nobody who has gone."""
 
 from __future__ import annotations
 
