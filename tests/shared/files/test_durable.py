@@ -245,6 +245,24 @@ def test_writing_again_changes_nothing_and_notices_a_shorter_file(tmp_path: Path
     os.close(handle)
 
 
+def test_writing_again_touches_nothing_beyond_its_range(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What follows may be another process's, which stores there meanwhile."""
+    written, write = set[int](), os.pwrite
+
+    def note(handle: int, data: memoryview, at: int) -> int:
+        written.update(range(at, at + len(data)))
+        return write(handle, data, at)
+
+    monkeypatch.setattr(os, "pwrite", note)
+    file = tmp_path / "file"
+    file.write_bytes(bytes(3 * WRITE_BYTES))
+    with file.open("r+b") as opened:
+        write_again(opened.fileno(), 100, WRITE_BYTES + 7)
+    assert written == {*range(100, WRITE_BYTES + 7)}
+
+
 def test_two_names_change_places_and_both_are_durable(tmp_path: Path, synced: list[str]) -> None:
     for name in ("a", "b"):
         (tmp_path / name / "tree").mkdir(parents=True)
