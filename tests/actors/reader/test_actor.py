@@ -21,6 +21,7 @@ from penstock.shared.formats.checkpoint import Checkpoint, encode_checkpoint
 from penstock.shared.layout import segment_name
 from penstock.shared.loops.forms import RANGE
 from penstock.shared.memory.queue_table import QueueKey
+from penstock.shared.names import MAX_QUEUES_PER_TOPIC
 from penstock.shared.store.topics import Topics, save_topics
 from penstock.shared.wire import unread_answers
 from penstock.shared.wire.messages import (
@@ -506,6 +507,15 @@ def test_what_is_no_request_is_refused_and_harms_nobody(
     assert isinstance(answer, Refused), answer
     ((_, found),) = client.pull({0: 0})
     assert len(found) == 1
+
+
+def test_a_pull_may_name_as_many_queues_as_a_topic_may_have(
+    running: Callable[..., Any], work: Callable[..., None]
+) -> None:
+    broker, _, client = running()
+    _store(broker, broker.start(Reput), work)
+    ((answer, found),) = client.pull(dict.fromkeys(range(MAX_QUEUES_PER_TOPIC), 0))
+    assert isinstance(answer, Pulled) and len(found) == 1
 
 
 # --- messages that expire ---

@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.chaos.machine.processes import descriptors
 from penstock.shared.errors import StoreDamaged
 from penstock.shared.formats.index_chains import Entries, link_entries, move_slots
 from penstock.shared.formats.index_layout import Geometry, IndexHeader, decode_header
@@ -285,8 +286,26 @@ def test_a_file_of_another_geometry_is_refused_by_name(
     files = open_files("index")
     files.put(_entries(_rows([1])))
     files.close()
+    before = descriptors()
     with pytest.raises(StoreDamaged, match=r"20231114221321456 has 220 bytes.*rebuild .* --index"):
         open_files("index", Geometry(6, 8))
+    (file,) = index_files(tmp_path / "index")
+    with pytest.raises(StoreDamaged):
+        IndexFile(file, Geometry(6, 8))
+    assert descriptors() <= before, "and is not left open"
+
+
+def test_a_file_is_open_for_looking_only_unless_it_is_to_be_filled(
+    open_files: Callable[..., IndexFiles], tmp_path: Path
+) -> None:
+    files = open_files("index")
+    files.put(_entries(_rows([1])))
+    files.close()
+    (file,) = index_files(tmp_path / "index")
+    for writable in (False, True):
+        found = IndexFile(file, TINY, writable) if writable else IndexFile(file, TINY)
+        assert found.slots.flags.writeable is found.items.flags.writeable is writable
+        found.close()
 
 
 def test_the_time_of_a_record_that_has_expired_is_known_to_the_second(
@@ -298,6 +317,18 @@ def test_the_time_of_a_record_that_has_expired_is_known_to_the_second(
     files.close()
     header = decode_header(_contents(tmp_path / "index")[0])
     assert header == IndexHeader(ST, ST + 3000, 0, 100, 2, 3)
+
+
+def test_where_nothing_is_cut_the_time_stays_to_the_millisecond(
+    open_files: Callable[..., IndexFiles], tmp_path: Path
+) -> None:
+    files = open_files("index")
+    files.put(_entries([(1, 0, ST), (2, 100, ST + 3700)]))
+    before = _contents(tmp_path / "index")
+    files.cut(200, lambda offset: None)
+    files.close()
+    assert _contents(tmp_path / "index") == before
+    assert decode_header(before[0]).end_timestamp_ms == ST + 3700
 
 
 def test_a_disk_without_room_is_an_error_and_can_be_tried_again(

@@ -21,7 +21,7 @@ from penstock.shared.formats.record import Record, decode_record
 from penstock.shared.formats.record_check import Kind
 from penstock.shared.formats.record_layout import SYS_TRANSACTION_ROLLBACK
 from penstock.shared.index.directory import index_files
-from penstock.shared.index.lookup import IndexView, KeyQuery, look_up
+from penstock.shared.index.lookup import MAX_KEY_BYTES, IndexView, KeyQuery, look_up
 from penstock.shared.recovery.build_index import rebuild_index
 from penstock.shared.store.directory import StoreDirectory
 
@@ -290,3 +290,27 @@ def test_an_id_names_one_record_or_none(
                 query.by_id(wrong)
         with pytest.raises(InvalidArgument):
             query.by_id("no id")
+
+
+@pytest.mark.parametrize(
+    ("key", "max_num", "end_ms", "is_good"),
+    [
+        ("k", 1, 7, True),
+        ("k" * MAX_KEY_BYTES, 1, 7, True),
+        ("é" * (MAX_KEY_BYTES // 2), 1, 7, True),
+        ("k" * (MAX_KEY_BYTES + 1), 1, 7, False),
+        ("é" * MAX_KEY_BYTES, 1, 7, False),
+        ("", 1, 7, False),
+        ("k", 0, 7, False),
+        ("k", 1, 6, False),
+    ],
+)
+def test_a_query_names_a_key_a_number_and_a_time_that_can_be(
+    key: str, max_num: int, end_ms: int, is_good: bool
+) -> None:
+    query = KeyQuery("orders", key, max_num, 7, end_ms, False)
+    if is_good:
+        assert query.check() is query
+    else:
+        with pytest.raises(InvalidArgument):
+            query.check()
