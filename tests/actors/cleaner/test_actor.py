@@ -646,6 +646,19 @@ def test_a_file_that_cannot_be_deleted_is_told_and_tried_again_later(
     assert it.broker.positions["clean_error"] == 0
 
 
+def test_a_jump_of_the_clock_is_noticed_when_it_comes_also_while_nothing_may_go(
+    store: Callable[..., Store], capfd: pytest.CaptureFixture[str]
+) -> None:
+    it = store()
+    it.broker.positions.initialise("read_only", 1)
+    cleaner = it.cleaner()
+    it.run(cleaner)
+    assert "jumped" not in capfd.readouterr().err
+    it.broker.clock.jump(5 * HOUR_MS)
+    it.run(cleaner)
+    assert "the clock has jumped by 18000 s" in capfd.readouterr().err
+
+
 @pytest.mark.parametrize("missing", [0, 1])
 def test_a_segment_that_somebody_has_removed_keeps_no_other_from_going(
     store: Callable[..., Store], missing: int
@@ -659,8 +672,8 @@ def test_a_segment_that_somebody_has_removed_keeps_no_other_from_going(
     assert it.broker.positions["clean_error"] == 0
 
 
-def test_a_queue_that_cannot_be_read_keeps_no_other_from_expiring(
-    store: Callable[..., Store],
+def test_a_queue_that_cannot_be_read_is_told_once_and_keeps_no_other_from_expiring(
+    store: Callable[..., Store], capfd: pytest.CaptureFixture[str]
 ) -> None:
     it = store()
     it.fill(1, queue_id=0)
@@ -668,7 +681,8 @@ def test_a_queue_that_cannot_be_read_keeps_no_other_from_expiring(
     os.truncate(it.broker.paths.queue("orders", 0) / segment_name(0), 7)
     it.age(2)
     cleaner = it.cleaner()
-    it.run(cleaner)
+    it.run(cleaner, rounds=3)
+    assert capfd.readouterr().err.count("a queue keeps what has expired") == 1
     assert it.broker.positions["clean_error"] == errno.EIO
     assert it.segments()[0] == 3 * SEGMENT_BYTES
     assert it.broker.queues()[QueueKey("orders", 1)][0] > 0

@@ -319,6 +319,22 @@ def test_the_time_of_a_record_that_has_expired_is_known_to_the_second(
     assert header == IndexHeader(ST, ST + 3000, 0, 100, 2, 3)
 
 
+def test_what_is_cleared_after_the_items_is_clear_on_disk(
+    open_files: Callable[..., IndexFiles], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = open_files("index")
+    files.put(_entries(_rows([1])))
+    files.close()
+    (path,) = index_files(tmp_path / "index")
+    before, synced = path.read_bytes(), list[bytes]()
+    file = IndexFile(path, TINY, writable=True)
+    file.items["hash"][3] = 9  # of a put that was killed
+    monkeypatch.setattr(os, "fdatasync", lambda handle: synced.append(path.read_bytes()))
+    file.clear()
+    file.close()
+    assert synced == [before]
+
+
 def test_where_nothing_is_cut_the_time_stays_to_the_millisecond(
     open_files: Callable[..., IndexFiles], tmp_path: Path
 ) -> None:
