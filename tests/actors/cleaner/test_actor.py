@@ -688,6 +688,21 @@ def test_a_queue_that_cannot_be_read_is_told_once_and_keeps_no_other_from_expiri
     assert it.broker.queues()[QueueKey("orders", 1)][0] > 0
 
 
+def test_a_deleted_topics_directories_go_with_their_files_in_one_round(
+    store: Callable[..., Store], capfd: pytest.CaptureFixture[str]
+) -> None:
+    it = store()
+    for topic in ("1-1", "2-1"):
+        for queue_id in ("0", "1"):
+            directory = it.broker.paths.deleted_queues / topic / queue_id
+            directory.mkdir(parents=True)
+            (directory / segment_name(0)).write_bytes(b"entries")
+    it.run(it.cleaner())
+    assert not [*it.broker.paths.deleted_queues.iterdir()]
+    assert it.broker.positions["deleted_queue_files"] == 4
+    assert "cannot be deleted" not in capfd.readouterr().err
+
+
 def test_what_stays_of_a_deleted_topic_keeps_nothing_from_going_and_nobody_awake(
     store: Callable[..., Store], capfd: pytest.CaptureFixture[str]
 ) -> None:
