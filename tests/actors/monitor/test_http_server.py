@@ -112,16 +112,17 @@ def test_what_is_bad_gets_its_status_and_costs_that_connection(
 
 def test_who_does_not_read_a_large_answer_keeps_nobody_waiting(served: Served) -> None:
     with served.connect() as slow, served.connect() as other:
+        assert len(served.listened) == 3, "both, and the listening socket"
         slow.sendall(GET % b"large")
         served.turn()
-        assert served.server.busy
+        assert served.server.busy and len(served.listened) == 2, "what it sends ends no sleep"
         assert served.ask(other, GET % b"").endswith(b"fine")
         came = 0
         while came < len(LARGE):
             served.turn()
             came += len(slow.recv(1 << 20))
         served.turn()
-        assert not served.server.busy
+        assert not served.server.busy and len(served.listened) == 3
 
 
 def test_a_look_that_takes_long_keeps_nobody_waiting(served: Served) -> None:
@@ -131,6 +132,7 @@ def test_a_look_that_takes_long_keeps_nobody_waiting(served: Served) -> None:
         for _ in range(10):
             assert served.server.serve(served.now_ms) > 0, "there is more to do, so no sleep"
         assert other.recv(65536).endswith(b"fine")
+        assert len(served.listened) == 2, "the one that waits for its answer ends no sleep"
         # it is at work for it, so this is no silence
         served.now_ms += IDLE_MS
         assert served.server.serve(served.now_ms)
@@ -165,7 +167,10 @@ def test_who_says_nothing_or_half_of_it_is_left(served: Served) -> None:
     with served.connect() as silent, served.connect() as half:
         half.sendall(b"GET /")
         served.turn()
-        served.now_ms += HALF_MS + 1
+        served.now_ms += HALF_MS
+        served.turn()
+        assert len(served.listened) == 3, "its time is not over"
+        served.now_ms += 1
         served.turn()
         assert half.recv(10) == b""
         assert served.ask(silent, GET % b"").endswith(b"fine")
