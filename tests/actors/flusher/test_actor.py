@@ -297,7 +297,9 @@ def test_a_stop_leaves_a_checkpoint_of_the_last_message(
     broker.clock.advance(50)
     broker.append()
     work(committer, flusher, reput)
+    beats = broker.positions.life("flusher").cycles
     broker.stop(flusher)
+    assert broker.positions.life("flusher").cycles > beats, "a stop may take long"
     found = _checkpoint(broker)
     newest = broker.positions["wrote_timestamp"]
     assert found.physic_timestamp_ms == found.logics_timestamp_ms == newest
