@@ -34,7 +34,8 @@ class TopicWatch:
         self._monotonic_ms = monotonic_ms
         self._version: tuple[int, int, int] | None = None
         self._queues: dict[str, int] = {}
-        self._look_ms = 0
+        # when to look next, and the earliest time that it may be: a long file is not read all the time
+        self._look_ms = self._rested_ms = 0.0
 
     def queues(self, topic: str) -> int:
         """Queues that can be read; 0 where there is no such topic."""
@@ -46,6 +47,10 @@ class TopicWatch:
     def expire(self) -> None:
         """Have the next look come at once: somebody speaks of a topic that may be new."""
         self._look_ms = 0
+
+    def look_soon(self) -> None:
+        """The same for members, of whom there are many: the pause after a long file stays."""
+        self._look_ms = min(self._look_ms, self._rested_ms)
 
     def changed(self, now_ms: int) -> set[str]:
         """Topics that are new, gone, or have another number of queues since the last look.
@@ -72,8 +77,8 @@ class TopicWatch:
             self._queues,
             {name: topics.read_queues(name) for name in topics.names()},
         )
-        took_ms = self._monotonic_ms() - began_ms
-        self._look_ms = now_ms + max(LOOK_MS, PAUSE * took_ms)
+        self._rested_ms = now_ms + PAUSE * (self._monotonic_ms() - began_ms)
+        self._look_ms = max(now_ms + LOOK_MS, self._rested_ms)
         either = before.keys() | self._queues.keys()
         return {name for name in either if before.get(name) != self._queues.get(name)}
 

@@ -676,6 +676,19 @@ def test_a_topic_that_gets_more_queues_is_told_to_its_groups(
     assert not other.socket.poll(20)
 
 
+def test_a_claim_in_a_topic_that_was_made_just_now_is_given(
+    coordinator: Callable[..., Started],
+) -> None:
+    broker, _, member = coordinator()
+    first = member("a")
+    first.join()
+    topics = load_topics(broker.paths.topics)
+    topics.put("new", 1, 2)
+    save_topics(broker.paths.topics, topics)
+    answer = first.claim(0, 1, topic="new")  # the clock stands still: no look is due
+    assert [each.queue_id for each in answer.queues] == [0] and answer.taken == (1,)
+
+
 def test_a_queue_that_its_topic_has_no_more_is_given_to_nobody_though_its_offset_is_known(
     coordinator: Callable[..., Started],
 ) -> None:
