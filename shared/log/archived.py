@@ -32,7 +32,7 @@ def load_archived(paths: StorePaths) -> Archived | None:
         return _decoder.decode(read_file(paths.archived))
     except FileNotFoundError:
         return None
-    except (UnicodeDecodeError, msgspec.MsgspecError) as error:
+    except (UnicodeDecodeError, msgspec.MsgspecError, RecursionError) as error:
         raise StoreDamaged(
             "what says how much of the log is archived cannot be read",
             f"{paths.archived}: {error}",

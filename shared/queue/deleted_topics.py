@@ -6,7 +6,7 @@ again under the name. `log_end` tells them apart: a record of the topic that beg
 the one that was deleted.
 
     {"last": 7, "rows": [{"number": 7, "topic": "orders", "log_end": 123456, "at_ms": ...,
-                          "is_done": true}]}
+                          "is_done": true}], "crc": "1f0a44b2"}
 
 The writer owns it while actors run, the supervisor at a start. To delete a topic:
 
@@ -16,11 +16,16 @@ The second step is the commit point. Whoever finds a row that is not done looks 
 in topics.json: if so it was not deleted, else the row becomes done. Only done rows count. A row
 goes when the log begins after it. RocketMQ does not know the file, and needs not to: its broker
 removes a queue's directory and forgets.
+
+`crc` is the CRC-32 of the rest. A digit of `log_end` that has become a greater one would make old
+messages of all that a topic has had since, and nothing else would tell. A list of the first
+versions has none.
 """
 
 from __future__ import annotations
 
 import os
+import zlib
 from collections.abc import Iterable, Mapping, Set
 from contextlib import suppress
 from pathlib import Path
@@ -136,27 +141,47 @@ def settle_deleted_topics(file: Path, topics: Set[str]) -> DeletedTopics:
     return settled
 
 
-_decoder: msgspec.json.Decoder[DeletedTopics] = msgspec.json.Decoder(DeletedTopics)
+class _Listed(DeletedTopics, frozen=True):
+    """The file's content."""
+
+    crc: str = ""
+
+
+_decoder: msgspec.json.Decoder[_Listed] = msgspec.json.Decoder(_Listed)
 
 
 def load_deleted_topics(file: Path) -> DeletedTopics:
-    """None where there is no file. Raises StoreDamaged for one that cannot be read; OSError."""
+    """None where there is no file. Raises StoreDamaged for one that cannot be read, or does not say
+    what was written; OSError."""
     try:
-        return _decoder.decode(read_file(file))
+        listed = _decoder.decode(read_file(file))
     except FileNotFoundError:
         return DeletedTopics()
     except (UnicodeDecodeError, msgspec.MsgspecError, RecursionError) as error:
-        raise StoreDamaged(
-            "the list of deleted topics cannot be read",
-            f"{file}: {error}",
-            "without it messages of deleted topics may come back, where a topic was created again: "
-            f"{move_away(file)}",
-        ) from error
+        raise _damaged(file, error) from error
+    found = DeletedTopics(listed.last, listed.rows)
+    if listed.crc and listed.crc != _crc(found):
+        raise _damaged(file, "its checksum does not fit")
+    return found
+
+
+def _crc(deleted: DeletedTopics) -> str:
+    return f"{zlib.crc32(msgspec.json.encode(deleted)):08x}"
+
+
+def _damaged(file: Path, why: object) -> StoreDamaged:
+    return StoreDamaged(
+        "the list of deleted topics cannot be read",
+        f"{file}: {why}",
+        "without it messages of deleted topics may come back, where a topic was created again: "
+        f"{move_away(file)}",
+    )
 
 
 def save_deleted_topics(file: Path, deleted: DeletedTopics) -> None:
     """Durable on return. Raises OSError. For the owner alone."""
-    replace_file(file, msgspec.json.format(msgspec.json.encode(deleted)))
+    listed = _Listed(deleted.last, deleted.rows, _crc(deleted))
+    replace_file(file, msgspec.json.format(msgspec.json.encode(listed)))
 
 
 def keep_needed(file: Path, deleted: DeletedTopics, log_start: int, log_end: int) -> DeletedTopics:

@@ -45,7 +45,7 @@ def load_offsets(file: Path) -> SavedOffsets:
         return SavedOffsets()
     try:
         return _DECODER.decode(raw)
-    except msgspec.MsgspecError as error:
+    except (UnicodeDecodeError, msgspec.MsgspecError, RecursionError) as error:
         raise StoreDamaged(
             "the saved offsets of groups that work exactly once cannot be read",
             f"{error} ({file})",

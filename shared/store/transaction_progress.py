@@ -53,8 +53,13 @@ def load_transaction_progress(file: Path) -> TransactionProgress | None:
     """None where there is no file, or something else in its place: then RocketMQ's offsets count,
     and what they lack is read again."""
     try:
-        return _decoder.decode(file.read_bytes())
-    except (FileNotFoundError, IsADirectoryError, msgspec.DecodeError, UnicodeDecodeError):
+        raw = file.read_bytes()
+    except (FileNotFoundError, IsADirectoryError):
+        return None
+    try:
+        return _decoder.decode(raw)
+    # besides its own errors msgspec lets these through
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
 
 

@@ -7,8 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
+from penstock.shared.errors import StoreDamaged
 from penstock.shared.formats.record import Record
 from penstock.shared.layout import StorePaths
 from penstock.shared.queue.deleted_topics import (
@@ -32,6 +34,20 @@ def test_what_is_settled_stays_so_when_a_topic_of_the_name_is_created_again(tmp_
     assert settled.ends() == {"gone": 1000}
     assert load_deleted_topics(file) == settled
     assert settle_deleted_topics(file, {"kept", "gone"}) == settled
+
+
+def test_a_list_with_a_bent_digit_is_not_believed_and_one_of_an_older_version_is(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "deleted-topics.json"
+    deleted = DeletedTopics().with_rows(["gone"], 1000, 5)
+    save_deleted_topics(file, deleted)
+    raw = file.read_bytes()
+    file.write_bytes(raw.replace(b"1000", b"9000"))
+    with pytest.raises(StoreDamaged, match="deleted topics cannot be read.*checksum"):
+        load_deleted_topics(file)
+    file.write_bytes(msgspec.json.encode(deleted))
+    assert load_deleted_topics(file) == deleted
 
 
 def test_a_row_goes_when_the_log_begins_at_its_end_and_ends_where_the_log_does() -> None:

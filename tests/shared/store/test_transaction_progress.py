@@ -13,6 +13,9 @@ from penstock.shared.store.transaction_progress import (
     save_transaction_progress,
 )
 
+# brackets without an end, on which a decoder gives up in its own way
+DEEP = b'{"a":' + b"[" * 100_000
+
 
 def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
     file = tmp_path / "penstock" / "transactions"
@@ -22,7 +25,9 @@ def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
     assert load_transaction_progress(file) == progress
 
 
-@pytest.mark.parametrize("raw", [b"", b"{", b'{"half": -1}', b"\xff", b"[1]", b'{"half": "x"}'])
+@pytest.mark.parametrize(
+    "raw", [b"", b"{", b'{"half": -1}', b"\xff", b"[1]", b'{"half": "x"}', DEEP]
+)
 def test_what_is_no_progress_counts_as_none(tmp_path: Path, raw: bytes) -> None:
     file = tmp_path / "transactions"
     file.write_bytes(raw)
