@@ -246,17 +246,16 @@ def _bounds(
         # Memory has the last word: no record was torn in this boot, and none is unknown to it.
         end = memory.log_end
         return Bounds(max(least, end), most=end), Witness(witness.checkpoint)
-    if least:
-        # The log of a read-only store has not grown since, and what its damage is was decided when
-        # it was found. A witness of today must not turn it into a torn tail.
-        return Bounds(least), Witness(witness.checkpoint)
-    left_at = witness.flushed if witness.is_exact else dispatched
-    if not left_at or witness.may_be_cut:
-        return Bounds(witness.flushed), witness
     # Left in order: everything up to there is on disk. Queues that name records where the log has
     # no file any more are not believed about it.
-    known_end = left_at if left_at <= files_end else 0
-    return Bounds(max(witness.flushed, known_end), left_at=left_at), witness
+    left_at = 0 if witness.may_be_cut else witness.flushed if witness.is_exact else dispatched
+    end = max(witness.flushed, left_at if left_at <= files_end else 0)
+    if least:
+        # The log of a read-only store has not grown since, and what its damage is was decided when
+        # it was found. A witness of today must not turn it into a torn tail. But the log went on
+        # after that damage, and its end may be lost by now.
+        return Bounds(max(least, end)), Witness(witness.checkpoint)
+    return Bounds(end, left_at=left_at or NOWHERE), witness
 
 
 class _Memory(NamedTuple):

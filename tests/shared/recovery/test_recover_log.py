@@ -643,6 +643,27 @@ def test_a_log_that_ends_before_what_was_acknowledged_is_damage(
     assert again.log_end == end
 
 
+@pytest.mark.parametrize("unclean", [False, True])
+def test_a_log_that_loses_its_end_when_other_damage_is_known_goes_on_after_it(
+    stopped_store: Callable[..., Any], twelve: list[Record], unclean: bool
+) -> None:
+    """Else a repair of both would give log offsets again."""
+    store = stopped_store(twelve, unclean=unclean)
+    *records, end = store.starts()
+    make_watermark(store.paths.watermark, Watermark("0" * 16, True, end, Checkpoint()))
+    known = damage_between(store.paths, SEGMENT, records[2], records[3], "bad")
+    save_quarantine(store.paths, known, 77)
+    log = store.log()
+    log[records[2] + 120] ^= 4
+    log[records[10] :] = bytes(len(log) - records[10])
+    store.write_log(log)
+    before = store.contents()
+    found = store.recover()
+    lost = [(each.position, each.end) for each in found.quarantined]
+    assert (found.log_end, lost) == (end, [(records[2], records[3]), (records[10], end)])
+    assert store.contents() == before
+
+
 def test_what_was_quarantined_is_found_before_the_scan_s_usual_start_until_it_is_whole_again(
     stopped_store: Callable[..., Any], twelve: list[Record]
 ) -> None:
