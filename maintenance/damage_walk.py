@@ -25,6 +25,7 @@ from penstock.shared.formats.record_outline import outline
 from penstock.shared.formats.tombstone import LostMessage, is_replacement
 from penstock.shared.layout import BLANK_HEADER_BYTES
 from penstock.shared.log.damage import Damage, DamagedRanges, damage_between, joined
+from penstock.shared.queue.deleted_topics import load_deleted_topics
 from penstock.shared.queue.slot_order import SlotOrder
 from penstock.shared.recovery.recover_log import Recovered
 from penstock.shared.store.directory import StoreDirectory
@@ -74,6 +75,9 @@ class Walk:
     ) -> None:
         self.store, self._bent = store, bent  # log offsets of whole records that are damage too
         self._bent_in_order = sorted(bent)
+        # Records of a topic that begin before its end here are of one that was deleted. They name
+        # slots that those of a topic of the same name have lost, and fill none of them.
+        self._gone = load_deleted_topics(store.paths.deleted_topics).ends()
         self._begun = DamagedRanges(begun)
         self._replaced: dict[int, int] = {}  # by such a repair: position and size of its records
         # A start knows more than the bytes tell: where the log ends, and what was torn. What stands
@@ -169,6 +173,8 @@ class Walk:
             queue = run.topic, run.queue_id
             if self.next.get(queue, (-1, -1))[0] != run.first:
                 return False
+            if stretch.start < self._gone.get(run.topic, 0):
+                return False
             if not self.order.is_next(queue, run.first):
                 return False
         self._add_pending()
@@ -188,6 +194,8 @@ class Walk:
         if not fields.is_queued:
             return
         queue, named = (fields.topic.decode(errors="replace"), fields.queue_id), fields.queue_offset
+        if position < self._gone.get(queue[0], 0):
+            return
         is_next = self.next.get(queue, (-1, -1))[0] == named
         if is_next and position not in self._bent and self.order.take_next(queue, named):
             self.next[queue] = (named + 1, position)

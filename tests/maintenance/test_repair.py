@@ -21,6 +21,7 @@ from penstock.maintenance.verify.check import verify_store
 from penstock.shared.clock import SystemClock
 from penstock.shared.config import Config
 from penstock.shared.errors import ConfigError
+from penstock.shared.files.durable import make_directory
 from penstock.shared.formats.checkpoint import Checkpoint, encode_checkpoint
 from penstock.shared.formats.properties import LOST, decode_properties
 from penstock.shared.formats.queue_entry import ENTRY
@@ -38,6 +39,7 @@ from penstock.shared.layout import segment_name
 from penstock.shared.memory.positions import Positions
 from penstock.shared.memory.queue_table import QueueKey, QueueTable
 from penstock.shared.memory.run_directory import Run
+from penstock.shared.queue.deleted_topics import DeletedTopics, save_deleted_topics
 from penstock.shared.queue.known_queues import QueueEnd, replace_known_queues
 from penstock.shared.store.directory import StoreDirectory
 
@@ -361,6 +363,28 @@ def test_a_topic_that_was_made_again_is_no_damage(
         log[start + AT_QUEUE_OFFSET + 7] = number
     store.write_log(log)
     assert plan_repair(store.paths, store.config).ranges == []
+
+
+def test_what_a_topic_that_was_created_again_has_lost_is_not_what_the_deleted_one_had(
+    stopped_store: Callable[..., Any], make_record: Callable[..., Record]
+) -> None:
+    """The log has the old messages too, which name the same slots."""
+    records = [make_record(body=bytes([65 + number]) * 100) for number in range(12)]
+    store = stopped_store(records, queues=False)
+    starts, log = store.starts(), store.log()
+    for number, start in enumerate(starts[5:-1]):
+        log[start + AT_QUEUE_OFFSET + 7] = number
+    store.write_log(log)
+    deleted = DeletedTopics().with_rows(["orders"], starts[5], 1)
+    make_directory(store.paths.own)
+    save_deleted_topics(store.paths.deleted_topics, deleted.settled(set()))
+    rebuild_store(store.paths, store.config, SystemClock(), queues=True, index=False)
+    for number in (7, 8):
+        log[starts[number] + 120] ^= 1
+    store.write_log(log)
+    lost = [LostMessage("orders", 0, 2), LostMessage("orders", 0, 3)]
+    assert [each.lost for each in _repair(store).ranges] == [lost]
+    assert verify_store(store.paths.root).problems == []
 
 
 def test_a_wrong_configuration_is_not_a_wrong_store(
