@@ -324,6 +324,8 @@ class Flusher(Actor):
         self._checkpoint.sample_log()
         while self._round is not None and self._go_on():
             self._stage.beat()
+        # the list of queues has its last word then, by which a start knows an older copy of that
+        self._write_watermark()
         self._begin_round(0, last=True)
         while self._go_on():
             self._stage.beat()

@@ -218,7 +218,7 @@ def _look(
     restored += restore_queues(store, config, late, found.end)
     # The list has every queue since the last start began, if it is that run's, and as it was.
     if heard.is_of_last_run and (heard.is_named if unclean else is_exact) and not memory.is_known:
-        whole = heard.has_whole_list
+        whole = heard.has_whole_list and (unclean or heard.has_last_list)
         unlisted = find_unlisted_queues(store, queue_ends, good_to, gone, whole=whole)
         restored += restore_queues(store, config, unlisted, found.end)
     return _Look(vouched, start, found, dispatch_from, witness.checkpoint, restored)

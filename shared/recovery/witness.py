@@ -66,6 +66,12 @@ class Testimony(NamedTuple):
     is_named: bool  # and so does `abort`: no other broker has had the store since
     is_other_boot: bool  # the machine went down after that run
 
+    @property
+    def has_last_list(self) -> bool:
+        """Whether a stop has left penstock/queues so: a copy from before has an older word of the
+        watermark, and need not have every queue."""
+        return self.mark is not None and self.listed == self.mark.flushed
+
 
 def hear(store: StoreDirectory, last_run: Run | None) -> Testimony:
     """Read what a store's files say. Raises OSError, StoreDamaged.

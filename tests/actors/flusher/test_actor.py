@@ -23,7 +23,7 @@ from penstock.shared.loops.forms import rows_of
 from penstock.shared.memory.positions import Positions
 from penstock.shared.memory.queue_table import QueueKey, QueueTable
 from penstock.shared.process.doorbells import LAZY_BYTES, QUIET_TICK_MS, TICK_MS
-from penstock.shared.queue.known_queues import load_known_queues
+from penstock.shared.queue.known_queues import load_known_flush, load_known_queues
 from penstock.shared.store.watermark import WATERMARK_MS, load_watermark
 
 PAGE = 4096
@@ -304,6 +304,10 @@ def test_a_stop_leaves_a_checkpoint_of_the_last_message(
     newest = broker.positions["wrote_timestamp"]
     assert found.physic_timestamp_ms == found.logics_timestamp_ms == newest
     assert found.confirm_offset == broker.positions["dispatched_record"]
+    mark = load_watermark(broker.paths.watermark)
+    assert mark is not None and mark.is_last
+    listed = load_known_flush(broker.paths.known_queues)
+    assert listed == mark.flushed, "by which a start knows an older copy of the list"
 
 
 def test_checkpoint_and_watermark_of_a_damaged_log_stay_as_they_were(

@@ -25,6 +25,7 @@ from penstock.shared.memory.run_directory import Run
 from penstock.shared.messaging.system_topics import TIMER_TOPIC
 from penstock.shared.queue.known_queues import (
     UNKNOWN,
+    WATERMARK,
     QueueEnd,
     load_known_queues,
     replace_known_queues,
@@ -224,6 +225,23 @@ def test_a_queue_of_messages_that_wait_is_made_again_though_no_topic_is_listed(
     shutil.rmtree(store.paths.queue(TIMER_TOPIC, 0))
     store.paths.known_queues.unlink(missing_ok=True)
     assert len(store.recover(run).restored_queues) == 1 and _queues(store) == before
+
+
+def test_a_queue_that_is_gone_and_that_an_older_copy_of_the_list_does_not_have_is_made_again(
+    known: Any, make_run: Callable[[Config], Run]
+) -> None:
+    """As where a topic is new. The stop has left a list that names the log's end."""
+    run, file = _left(known, make_run(known.config)), known.paths.known_queues
+    known.paths.topics.parent.mkdir(exist_ok=True)
+    topics = Topics()
+    topics.put("orders", 2, 0)
+    save_topics(known.paths.topics, topics)
+    before, ends = _queues(known), load_known_queues(file)
+    del ends["orders/0"]
+    replace_known_queues(file, ends | {WATERMARK: QueueEnd(known.starts()[7])})
+    shutil.rmtree(known.paths.queue("orders", 0))
+    (restored,) = known.recover(run).restored_queues
+    assert "queue orders/0 " in restored and _queues(known) == before
 
 
 @pytest.mark.parametrize("unclean", [False, True])
