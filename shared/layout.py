@@ -107,6 +107,7 @@ class StorePaths:
     recoveries = _Place("penstock", "recovery.json")
     scheduler = _Place("penstock", "scheduler")
     timers = _Place("penstock", "timers")
+    timer_sums = _Place("penstock", "timer-sums")
     delay_offsets = _Place("config", "delayOffset.json")
     timer_checkpoint = _Place("config", "timercheck")
     timer_wheel = _Place("timerwheel")

@@ -22,14 +22,15 @@ from __future__ import annotations
 import zmq
 
 from penstock.actors.scheduler.copies import Batch, Targets, put_frames
+from penstock.actors.scheduler.file_sums import load_sums
 from penstock.actors.scheduler.keeping import SAVE_MS, Keeping
 from penstock.actors.scheduler.levels import Level
 from penstock.actors.scheduler.progress import Progress, ProgressFile
 from penstock.actors.scheduler.rolling import Rolling
 from penstock.actors.scheduler.surroundings import NO_DOUBT, Doubt, Surroundings
 from penstock.actors.scheduler.taken_over import Deliveries
-from penstock.actors.scheduler.timer_files import TimerFiles
-from penstock.actors.scheduler.timers import Timers
+from penstock.actors.scheduler.timer_files import MINUTE_MS, TimerFiles
+from penstock.actors.scheduler.timers import RECALL_MS, Timers
 from penstock.client.core.sending.record_sender import Outcome, RecordSender
 from penstock.client.core.topic_requests import WantedTopics
 from penstock.shared.errors import (
@@ -76,7 +77,8 @@ class Scheduler(Actor):
             self._files = TimerFiles(self._paths.timers)
             self._progress, foreign = self._file.load()
             progress = self._progress
-            if progress.boot != run.boot_id and not progress.synced:
+            is_whole = self._has_all_timers(progress)
+            if not is_whole and not progress.synced:
                 self._files.clear()  # nothing vouches for any of them
         if progress.run == run.run_id:
             progress.delivered_ms = max(progress.delivered_ms, positions["delay_over"])
@@ -105,7 +107,7 @@ class Scheduler(Actor):
             for number, delay_ms in enumerate(delays, 1)
         ]
         self._timers = Timers(around, self._files)
-        self._timers.start(progress, progress.boot == run.boot_id, positions["wrote"])
+        self._timers.start(progress, is_whole, positions["wrote"])
         self._rolling = Rolling(self._timers, around)
         self._rolling.start(progress)
         progress.run, progress.clean = run.run_id, False
@@ -118,6 +120,19 @@ class Scheduler(Actor):
         self._said: dict[str, int] = {}
         self._socket = dial(self._stage.context, run.endpoints.produce_ipc)
         self._stage.listen(self._socket)
+
+    def _has_all_timers(self, progress: Progress) -> bool:
+        """Whether the files have all that the last life had put there; if not, `synced` says up to
+        where that is so. Within a run nobody looks: the kernel has what was written."""
+        is_same_boot = progress.boot == self._stage.run.boot_id
+        if is_same_boot and progress.run == self._stage.run.run_id:
+            return True
+        noted = load_sums(self._paths.timer_sums)
+        over_ms = progress.delivered_ms - RECALL_MS + MINUTE_MS
+        is_there = self._files.begin_with(noted.files, over_ms)
+        progress.synced = min(progress.synced, noted.indexed) if is_there else 0
+        is_last = noted.indexed == progress.indexed
+        return is_there and is_same_boot and is_last and self._files.end_with(noted.files)
 
     def _doubt(self, progress: Progress) -> Doubt:
         """What the last life may have put without saying so."""

@@ -2,7 +2,7 @@
 
 each 200 ms    penstock/scheduler, which survives any process
 each 5 s       config/delayOffset.json, on disk, for RocketMQ
-each 30 s      the timers' files, on disk: a thread waits for that
+each 30 s      the timers' files, on disk: a thread waits for that; then what they hold
 each minute    config/timercheck, on disk, for RocketMQ; whether what waits is about to expire
 """
 
@@ -15,6 +15,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from penstock.actors.scheduler.file_sums import FileSums, save_sums
 from penstock.actors.scheduler.levels import Level
 from penstock.actors.scheduler.progress import Progress, ProgressFile
 from penstock.actors.scheduler.rocketmq_timers import RocketMQTimers
@@ -52,7 +53,7 @@ class Keeping:
         self._stage, self._file, self._files = stage, file, files
         self._positions, self._clock = stage.positions, stage.clock
         paths = StorePaths(stage.config.store)
-        self._commit_log = paths.commit_log
+        self._commit_log, self._sums_file = paths.commit_log, paths.timer_sums
         self._rocketmq = RocketMQTimers(paths)
         self._progress = progress
         self._saved: bytes = b""
@@ -118,9 +119,11 @@ class Keeping:
         life looks for what was delivered since."""
         if self._sync is not None:
             self._sync.join()
-        self._hear_sync()
         try:
+            self._hear_sync()
             self._note(levels, timers, rolling, sender)
+            if self._progress.boot:
+                save_sums(self._sums_file, FileSums(self._progress.indexed, self._files.sums()))
             # what the last life has left in doubt may be so still
             begun = len(sender) or timers.is_amid or rolling.put_after >= 0
             self._progress.clean = not begun and self._floor_before < 0
@@ -186,16 +189,19 @@ class Keeping:
         index, _ = timers.saved_index()
         if due and self._sync is None and index > self._progress.synced:
             self._sync_ms = now_ms
-            self._sync = _Sync(self._files.open_directory(), index)
+            sums = FileSums(index, self._files.sums())
+            self._sync = _Sync(self._files.open_directory(), sums)
             self._sync.start()
 
     def _hear_sync(self) -> None:
-        """Take the outcome of a sync that is over."""
+        """Take the outcome of a sync that is over. Raises OSError where it cannot be noted."""
         if self._sync is None or self._sync.is_alive():
             return
         sync, self._sync = self._sync, None
         if not sync.failed:
-            self._progress.synced = sync.index
+            # noted first: `synced` says that a comparison with the note comes so far
+            save_sums(self._sums_file, sync.sums)
+            self._progress.synced = sync.sums.indexed
             return
         # What was to be written counts as written from now on, and may not be: no later sync
         # vouches for it, and what is read of it may be what the disk has.
@@ -237,9 +243,10 @@ class Keeping:
 class _Sync(threading.Thread):
     """A sync of the file system that has the timers' files: they may be thousands."""
 
-    def __init__(self, handle: int, index: int) -> None:
+    def __init__(self, handle: int, sums: FileSums) -> None:
+        """`sums` are those of what is synced."""
         super().__init__(daemon=True)
-        self._handle, self.index = handle, index
+        self._handle, self.sums = handle, sums
         self.failed = False
 
     def run(self) -> None:

@@ -50,7 +50,8 @@ class Progress(msgspec.Struct):
     Everything of a level below its offset is delivered; of the wheel queue's records below
     `indexed` all are in the timers' files, and those due up to `delivered_ms` are delivered. Below
     `synced` the files are on disk. Hours up to `split_hour` stand in their minutes. In another boot
-    than `boot` the files have what was synced; so it is where that is "", as they are made again.
+    than `boot` the files have what was synced; so it is where that is "", as they are made again,
+    and in another run where they are not as they were noted (file_sums.py).
     No copy of anything else lies below the log offset `floor`.
     """
 

@@ -21,12 +21,14 @@ anything is done with it. So after a crash the last part is put here again.
 from __future__ import annotations
 
 import os
+import zlib
 from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
+from penstock.actors.scheduler.file_sums import Sums
 from penstock.shared.faults import crash_point
 from penstock.shared.files.descriptors import take_descriptor
 from penstock.shared.files.durable import make_directory, opened
@@ -38,6 +40,7 @@ HOUR_MS = HOUR_MINUTES * MINUTE_MS
 ENTRY = np.dtype([("due", "<u8"), ("at", "<u8"), ("size", "<u4"), ("kind", "<u4")])
 MESSAGE, RECALL = forms.MESSAGE, forms.RECALL
 _HOUR = "h"
+_READ_BYTES = 1 << 20
 
 Entries = npt.NDArray[np.void]
 
@@ -51,6 +54,8 @@ class TimerFiles:
         self._directory = directory
         # Made by the first that appends, which may find a full disk: a start makes no file.
         self._handle = -1
+        # of files that were looked at, or appended to, in this life
+        self._sums: Sums = {}
 
     def append(self, entries: Entries, hours_from: int = 1 << 62) -> dict[tuple[int, bool], int]:
         """Put entries into their files; how many went into each, by minute, or by hour for those of
@@ -76,13 +81,19 @@ class TimerFiles:
         return counts
 
     def _append(self, number: int, hour: bool, raw: bytes) -> None:
-        with opened(self._path(number, hour), os.O_WRONLY | os.O_CREAT) as handle:
+        name = _name(number, hour)
+        with opened(f"{self._directory}/{name}", os.O_RDWR | os.O_CREAT) as handle:
             size = os.fstat(handle).st_size
             # one that was cut off by a death is put here again by the next life
             size -= size % ENTRY.itemsize
+            # what a disk refuses half way leaves a file of which nothing is known
+            known = self._sums.pop(name, None)
+            _, crc = known if known is not None else (size, _crc(handle, size))
+            crc = zlib.crc32(raw, crc)
             while raw:
                 done = os.pwrite(handle, raw, size)
                 raw, size = raw[done:], size + done
+            self._sums[name] = size, crc
 
     def load(self, number: int, hour: bool = False) -> Entries:
         """The entries of a minute or hour, each once, those that came first before those that came
@@ -100,18 +111,52 @@ class TimerFiles:
             return np.empty(0, ENTRY)
         return np.frombuffer(raw, ENTRY, len(raw) // ENTRY.itemsize)
 
+    def sums(self) -> Sums:
+        """What each file holds. Raises OSError."""
+        names = self._names()
+        for name in names:
+            if name not in self._sums:
+                with opened(f"{self._directory}/{name}", os.O_RDONLY) as handle:
+                    size = os.fstat(handle).st_size
+                    size -= size % ENTRY.itemsize
+                    self._sums[name] = size, _crc(handle, size)
+        self._sums = {name: self._sums[name] for name in names}
+        return dict(self._sums)
+
+    def begin_with(self, noted: Sums, over_ms: int) -> bool:
+        """Whether all files begin with what was noted of them, but for those of a time that was
+        over by then, which may be gone. What a disk does not give back is not there either."""
+        there = set(self._names())
+        try:
+            for name, (size, crc) in noted.items():
+                if name in there:
+                    with opened(f"{self._directory}/{name}", os.O_RDONLY) as handle:
+                        if os.fstat(handle).st_size < size or _crc(handle, size) != crc:
+                            return False
+                elif not _is_name(name) or _end_ms(name) > over_ms:
+                    return False
+        except OSError:
+            return False
+        return True
+
+    def end_with(self, noted: Sums) -> bool:
+        """Whether these are all files, and as long as was noted."""
+        sizes = {name: os.stat(f"{self._directory}/{name}").st_size for name in self._names()}
+        return sizes == {name: size for name, (size, _) in noted.items()}
+
     def minutes(self) -> list[int]:
         """Those that have a file, in order."""
-        return sorted(int(name) for name in self._names() if name.isdigit())
+        return sorted(int(name) for name in self._names() if not name.endswith(_HOUR))
 
     def hours(self) -> list[int]:
         """Those that have a file, in order."""
-        names = [name[:-1] for name in self._names() if name.endswith(_HOUR)]
-        return sorted(int(name) for name in names if name.isdigit())
+        return sorted(int(name[:-1]) for name in self._names() if name.endswith(_HOUR))
 
     def _names(self) -> list[str]:
+        """Of the files; anything else that somebody has put there is left alone."""
         try:
-            return os.listdir(self._directory)
+            with os.scandir(self._directory) as found:
+                return [each.name for each in found if _is_name(each.name) and each.is_file()]
         except FileNotFoundError:
             return []
 
@@ -125,6 +170,7 @@ class TimerFiles:
     def drop(self, numbers: Iterable[int], hour: bool = False) -> None:
         """Remove files whose time is over."""
         for number in numbers:
+            self._sums.pop(_name(number, hour), None)
             Path(self._path(number, hour)).unlink(missing_ok=True)
 
     def clear(self) -> None:
@@ -148,7 +194,30 @@ class TimerFiles:
             os.close(self._handle)
 
     def _path(self, number: int, hour: bool) -> str:
-        return f"{self._directory}/{number}{_HOUR if hour else ''}"
+        return f"{self._directory}/{_name(number, hour)}"
+
+
+def _name(number: int, hour: bool) -> str:
+    return f"{number}{_HOUR if hour else ''}"
+
+
+def _is_name(name: str) -> bool:
+    number = name.removesuffix(_HOUR)
+    return number.isascii() and number.isdigit()
+
+
+def _end_ms(name: str) -> int:
+    """When the time of a file is over."""
+    each_ms = HOUR_MS if name.endswith(_HOUR) else MINUTE_MS
+    return (int(name.removesuffix(_HOUR)) + 1) * each_ms
+
+
+def _crc(handle: int, size: int) -> int:
+    """Of a file's first bytes, as far as they are there."""
+    crc = at = 0
+    while at < size and (raw := os.pread(handle, min(_READ_BYTES, size - at), at)):
+        crc, at = zlib.crc32(raw, crc), at + len(raw)
+    return crc
 
 
 def each_once(entries: Entries) -> Entries:

@@ -81,11 +81,11 @@ class Timers:
         self._on_way = 0
         self.delivered = self.undelivered = 0
 
-    def start(self, progress: Progress, same_boot: bool, wrote: int) -> None:
-        """Go on where the last life was. After a power failure the files have what was synced; what
-        they have stands in the log below `wrote`."""
+    def start(self, progress: Progress, is_whole: bool, wrote: int) -> None:
+        """Go on where the last life was. Files that are not whole have what was synced, after a
+        power failure, say; what they have stands in the log below `wrote`."""
         self.rolls = list(progress.rolls)
-        self.indexed = progress.indexed if same_boot else progress.synced
+        self.indexed = progress.indexed if is_whole else progress.synced
         # of these, what is due up to `delivered_ms` is delivered, and is not even looked at
         self._known = progress.indexed
         self.frontier_ms = self._delivered_ms = progress.delivered_ms
@@ -93,7 +93,7 @@ class Timers:
         # Nothing is loaded before all that the last life may have put into the files is read again.
         # After a start of the broker the queue may lack that, so its end says nothing at first.
         self._begun_at, self._catch_up = wrote, -1
-        split_hour = progress.split_hour if same_boot else progress.delivered_ms // HOUR_MS - 1
+        split_hour = progress.split_hour if is_whole else progress.delivered_ms // HOUR_MS - 1
         self.calendar.start(max(-1, split_hour), progress.delivered_ms)
         self._load_recalls()
 
