@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from typing import NamedTuple, Protocol
 
@@ -122,15 +122,25 @@ class Surroundings(NamedTuple):
 
     def end_before(self, topic: str, queue_id: int, log_offset: int) -> int:
         """The first offset of a queue whose message is not before this log offset."""
+        return self._first(topic, queue_id, lambda place, code: place >= log_offset)
+
+    def first_due_after(self, topic: str, queue_id: int, due_ms: int) -> int:
+        """The first offset of a level's queue whose message is due after this time."""
+        return self._first(topic, queue_id, lambda place, code: code > due_ms)
+
+    def _first(self, topic: str, queue_id: int, is_past: Callable[[int, int], bool]) -> int:
+        """The first offset of a queue of whose entries place and code are past something, as then
+        those of all that follow are."""
         slot = self.queues.queues(topic).get(queue_id)
         low, high = (0, 0) if slot is None else self.queues.range(slot)
         while slot is not None and low < high:
             middle = (low + high) // 2
             raw = self.queues.entries(slot, middle, middle + 1)
-            if queue_entry.ENTRY.unpack(raw)[0] < log_offset:
-                low = middle + 1
-            else:
+            place, _, code = queue_entry.ENTRY.unpack(raw)
+            if is_past(place, code):
                 high = middle
+            else:
+                low = middle + 1
         return low
 
     def queued(self) -> int:
