@@ -195,8 +195,10 @@ def _look(
     bounds, believed = _bounds(memory, store.files_end, known, witness, dispatched)
     vouched = scan_start(store, witness, unclean, bounds.most, dispatched)
     # Damage that is known is looked at again each time: a repair, or a file that was put back, may
-    # have ended it.
-    start = min([vouched, *(each.position for each in known)])
+    # have ended it. From its segment's start on, where a record begins whatever the list says: a
+    # walk that began amid a whole one would take the rest of it for damage.
+    size = config.mapped_file_size_commit_log_bytes
+    start = min([vouched, *(each.position // size * size for each in known)])
     found = find_log_end(store, config, start, bounds, believed)
     if unclean and not found.quarantined:
         told_to = max(bounds.least, believed.flushed, believed.told_to)

@@ -680,11 +680,27 @@ def test_what_was_quarantined_is_found_before_the_scan_s_usual_start_until_it_is
     assert [(each.position, each.size) for each in found.quarantined] == [
         (records[2], records[3] - records[2])
     ]
-    assert found.scanned_from == records[2] and found.messages == 12 - 3
+    assert found.scanned_from == 0 and found.messages == 12 - 1
     save_quarantine(store.paths, found.quarantined, 99)
     assert load_quarantine(store.paths)[0].found_ms == 77
     store.write_log(whole)
     assert store.recover().quarantined == ()
+
+
+@pytest.mark.parametrize("unclean", [False, True])
+def test_damage_that_is_listed_where_a_whole_record_stands_takes_nothing_of_it(
+    stopped_store: Callable[..., Any], twelve: list[Record], unclean: bool
+) -> None:
+    """A digit of the list has changed, or it is another store's: a repair would put a tombstone in
+    the record's place."""
+    store = stopped_store(twelve, unclean=unclean)
+    records = store.starts()
+    for start, stop in ((records[2] + 30, records[2] + 80), (records[1], records[2] - 7)):
+        known = damage_between(store.paths, SEGMENT, start, stop, "bad")
+        save_quarantine(store.paths, known, 77)
+        found = store.recover()
+        assert (found.quarantined, found.log_end) == ((), records[-1])
+        assert found.messages == 12
 
 
 def test_what_rocketmq_left_behind_where_it_cut_the_log_is_not_damage(
