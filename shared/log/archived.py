@@ -7,11 +7,14 @@ whole, so any process may read it, while a broker runs too.
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import msgspec
 
 from penstock.shared.errors import StoreDamaged
 from penstock.shared.files.descriptors import read_file
 from penstock.shared.files.durable import replace_file
+from penstock.shared.files.sealed_json import is_bent, sealed
 from penstock.shared.layout import StorePaths
 from penstock.shared.next_steps import move_away
 
@@ -29,17 +32,25 @@ _decoder: msgspec.json.Decoder[Archived] = msgspec.json.Decoder(Archived)
 def load_archived(paths: StorePaths) -> Archived | None:
     """None where nothing was archived. Raises StoreDamaged, OSError."""
     try:
-        return _decoder.decode(read_file(paths.archived))
+        raw = read_file(paths.archived)
     except FileNotFoundError:
         return None
+    if is_bent(raw):
+        raise _damaged(paths.archived, "its checksum does not fit")
+    try:
+        return _decoder.decode(raw)
     except (UnicodeDecodeError, msgspec.MsgspecError, RecursionError) as error:
-        raise StoreDamaged(
-            "what says how much of the log is archived cannot be read",
-            f"{paths.archived}: {error}",
-            f"the next archive job writes it again: {move_away(paths.archived)}",
-        ) from error
+        raise _damaged(paths.archived, error) from error
+
+
+def _damaged(file: Path, why: object) -> StoreDamaged:
+    return StoreDamaged(
+        "what says how much of the log is archived cannot be read",
+        f"{file}: {why}",
+        f"the next archive job writes it again: {move_away(file)}",
+    )
 
 
 def save_archived(paths: StorePaths, archived: Archived) -> None:
     """Durable on return. Raises OSError."""
-    replace_file(paths.archived, msgspec.json.format(msgspec.json.encode(archived)))
+    replace_file(paths.archived, sealed(msgspec.json.format(msgspec.json.encode(archived))))

@@ -17,15 +17,13 @@ in topics.json: if so it was not deleted, else the row becomes done. Only done r
 goes when the log begins after it. RocketMQ does not know the file, and needs not to: its broker
 removes a queue's directory and forgets.
 
-`crc` is the CRC-32 of the rest. A digit of `log_end` that has become a greater one would make old
-messages of all that a topic has had since, and nothing else would tell. A list of the first
-versions has none.
+It is sealed: a digit of `log_end` that has become a greater one would make old messages of all that
+a topic has had since, and nothing else would tell.
 """
 
 from __future__ import annotations
 
 import os
-import zlib
 from collections.abc import Iterable, Mapping, Set
 from contextlib import suppress
 from pathlib import Path
@@ -35,6 +33,7 @@ import msgspec
 from penstock.shared.errors import StoreDamaged
 from penstock.shared.files.descriptors import read_file
 from penstock.shared.files.durable import make_directory, replace_file, sync_directory
+from penstock.shared.files.sealed_json import is_bent, sealed
 from penstock.shared.layout import StorePaths
 from penstock.shared.next_steps import move_away
 from penstock.shared.queue.known_queues import UNKNOWN, QueueEnd, load_known_queues
@@ -141,32 +140,22 @@ def settle_deleted_topics(file: Path, topics: Set[str]) -> DeletedTopics:
     return settled
 
 
-class _Listed(DeletedTopics, frozen=True):
-    """The file's content."""
-
-    crc: str = ""
-
-
-_decoder: msgspec.json.Decoder[_Listed] = msgspec.json.Decoder(_Listed)
+_decoder: msgspec.json.Decoder[DeletedTopics] = msgspec.json.Decoder(DeletedTopics)
 
 
 def load_deleted_topics(file: Path) -> DeletedTopics:
     """None where there is no file. Raises StoreDamaged for one that cannot be read, or does not say
     what was written; OSError."""
     try:
-        listed = _decoder.decode(read_file(file))
+        raw = read_file(file)
     except FileNotFoundError:
         return DeletedTopics()
+    if is_bent(raw):
+        raise _damaged(file, "its checksum does not fit")
+    try:
+        return _decoder.decode(raw)
     except (UnicodeDecodeError, msgspec.MsgspecError, RecursionError) as error:
         raise _damaged(file, error) from error
-    found = DeletedTopics(listed.last, listed.rows)
-    if listed.crc and listed.crc != _crc(found):
-        raise _damaged(file, "its checksum does not fit")
-    return found
-
-
-def _crc(deleted: DeletedTopics) -> str:
-    return f"{zlib.crc32(msgspec.json.encode(deleted)):08x}"
 
 
 def _damaged(file: Path, why: object) -> StoreDamaged:
@@ -180,8 +169,7 @@ def _damaged(file: Path, why: object) -> StoreDamaged:
 
 def save_deleted_topics(file: Path, deleted: DeletedTopics) -> None:
     """Durable on return. Raises OSError. For the owner alone."""
-    listed = _Listed(deleted.last, deleted.rows, _crc(deleted))
-    replace_file(file, msgspec.json.format(msgspec.json.encode(listed)))
+    replace_file(file, sealed(msgspec.json.format(msgspec.json.encode(deleted))))
 
 
 def keep_needed(file: Path, deleted: DeletedTopics, log_start: int, log_end: int) -> DeletedTopics:

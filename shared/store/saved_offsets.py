@@ -15,6 +15,7 @@ import msgspec
 from penstock.shared.errors import StoreDamaged
 from penstock.shared.files.descriptors import read_file
 from penstock.shared.files.durable import replace_file
+from penstock.shared.files.sealed_json import is_bent, sealed
 from penstock.shared.next_steps import move_away
 
 # group -> topic -> queue -> offset
@@ -43,16 +44,19 @@ def load_offsets(file: Path) -> SavedOffsets:
         raw = read_file(file)
     except FileNotFoundError:
         return SavedOffsets()
+    if is_bent(raw):
+        raise _damaged(file, "its checksum does not fit")
     try:
         return _DECODER.decode(raw)
     except (UnicodeDecodeError, msgspec.MsgspecError, RecursionError) as error:
-        raise StoreDamaged(
-            "the saved offsets of groups that work exactly once cannot be read",
-            f"{error} ({file})",
-            move_away(file),
-        ) from error
+        raise _damaged(file, error) from error
+
+
+def _damaged(file: Path, why: object) -> StoreDamaged:
+    what = "the saved offsets of groups that work exactly once cannot be read"
+    return StoreDamaged(what, f"{why} ({file})", move_away(file))
 
 
 def save_offsets(file: Path, encoded: bytes) -> None:
     """Replace the file by an encoded SavedOffsets; durable on return. Raises OSError."""
-    replace_file(file, encoded)
+    replace_file(file, sealed(encoded))

@@ -18,6 +18,7 @@ from typing import Annotated
 import msgspec
 
 from penstock.shared.files.durable import make_directory, replace_file
+from penstock.shared.files.sealed_json import is_bent, sealed
 from penstock.shared.messaging.system_topics import HALF_TOPIC, OP_TOPIC, TRANSACTION_GROUP
 
 _Offset = Annotated[int, msgspec.Meta(ge=0, lt=1 << 58)]
@@ -56,6 +57,8 @@ def load_transaction_progress(file: Path) -> TransactionProgress | None:
         raw = file.read_bytes()
     except (FileNotFoundError, IsADirectoryError):
         return None
+    if is_bent(raw):
+        return None
     try:
         return _decoder.decode(raw)
     # besides its own errors msgspec lets these through
@@ -66,4 +69,4 @@ def load_transaction_progress(file: Path) -> TransactionProgress | None:
 def save_transaction_progress(file: Path, progress: TransactionProgress) -> None:
     """Durable on return. Raises OSError."""
     make_directory(file.parent)
-    replace_file(file, msgspec.json.encode(progress))
+    replace_file(file, sealed(msgspec.json.encode(progress)))
