@@ -10,7 +10,8 @@ miss it, and what it held would never be dispatched again: so the flusher writes
 checkpoint may count on them, and a start compares. New lines are appended, and their numbers are
 overwritten in place: a crash leaves a line that its checksum does not fit, and that says nothing.
 The line of "./0", which is no queue, has in its first number what the watermark said by then: a
-watermark that says less is an older copy.
+watermark that says less is an older copy. In its second one it has how many queues had lines: a
+list with fewer was cut, between two of them perhaps.
 Lines of the first versions of this file have names alone.
 """
 
@@ -97,7 +98,8 @@ def lacks_lines(file: Path) -> bool:
     except (FileNotFoundError, IsADirectoryError):
         return True
     found = [name for _, name, _ in _lines(content)]
-    return len(found) <= content.count(b"\n", 0, -1) or WATERMARK not in found
+    has_others = len(found) <= content.count(b"\n", 0, -1)
+    return has_others or WATERMARK not in found or len(set(found)) <= _load(file)[WATERMARK][1]
 
 
 def load_known_flush(file: Path) -> int:
@@ -139,7 +141,8 @@ def replace_known_queues(file: Path, ends: Mapping[str, QueueEnd]) -> None:
     What is not in `ends` goes, and what the watermark's line says: a caller that is to keep that
     puts it there. The line stays, by which a list that was emptied or cut is known.
     """
-    ends = {WATERMARK: QueueEnd(), **ends}
+    queues = len(ends.keys() - {WATERMARK})
+    ends = {**ends, WATERMARK: QueueEnd(ends.get(WATERMARK, QueueEnd()).end, queues)}
     content = b"".join([_encode(name, ends[name]) for name in sorted(ends)])
     if not file.exists() or file.read_bytes() != content:
         replace_file(file, content)
@@ -197,7 +200,9 @@ class KnownQueues:
         known = {name: end for name, end in ends.items() if name in self._places}
         for name, end in known.items():
             self._synced = False
-            write_at(self._handle, _encode(name, end), self._places[name])
+            # lines that a crash keeps from being counted are there all the same
+            said = end if name != WATERMARK else QueueEnd(end.end, len(self._places) - 1)
+            write_at(self._handle, _encode(name, said), self._places[name])
         lines, places = b"", {}
         for name, end in ends.items():
             if name not in known:

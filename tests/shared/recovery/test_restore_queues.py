@@ -253,8 +253,7 @@ def test_a_queue_that_is_gone_and_that_an_older_copy_of_the_list_does_not_have_i
             for of_queue in ("its last file is deleted", *NO_ENTRY)
             for of_list in UNLISTED
         ),
-        # a line that is gone with all of its queue leaves nothing that tells of either
-        *(("its directory is gone", each) for each in UNLISTED if each != "its line is gone"),
+        *(("its directory is gone", each) for each in UNLISTED),
     ],
 )
 def test_a_queue_that_has_lost_its_end_and_its_line_is_made_again_from_the_log(
