@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.actors.writer.log_appender import LogAppender
+from penstock.actors.writer.log_appender import LogAppender, place
 from penstock.shared.config import Config
 from penstock.shared.formats.record import Record, encode_record, pack_host
 from penstock.shared.layout import PAGE_BYTES, segment_name
@@ -60,6 +60,33 @@ def put(
     made = Put(config, make_run(config))
     request.addfinalizer(made.close)
     return made
+
+
+@given(
+    st.integers(0, 200).filter(lambda at: at % 64 <= 56),
+    st.lists(st.sampled_from([1, 8, 20, 31, 32, 55, 56]), min_size=1, max_size=8),
+)
+def test_a_record_goes_where_a_blanks_header_has_room_after_it(
+    position: int, sizes: list[int]
+) -> None:
+    """Compared with one record after the other, in segments of 64 bytes."""
+    segment_bytes, header_bytes = 64, 8
+    places, ends, at = list[int](), list[int](), position
+    for size in sizes:
+        if at % segment_bytes + size + header_bytes > segment_bytes:
+            at += segment_bytes - at % segment_bytes
+        places.append(at)
+        at += size
+        ends.append(at)
+    starts = [0, *accumulate(sizes)]
+    before = position
+    for piece in place(starts, position, segment_bytes):
+        assert piece.first < piece.last and piece.position == places[piece.first]
+        assert piece.blank == piece.position - before
+        for number in range(piece.first, piece.last):
+            assert piece.position + starts[number] - starts[piece.first] == places[number]
+        before = ends[piece.last - 1]
+    assert before == at, "the last piece ends with the last record"
 
 
 # as far from the ring's end as a frame is long, at most

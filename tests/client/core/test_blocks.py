@@ -13,8 +13,10 @@ from hypothesis import strategies as st
 from penstock.client.core import blocks
 from penstock.client.core.blocks import Block, Input, Queue, Values
 from penstock.client.core.sending.encoding import BatchMessage
+from penstock.client.core.sending.records import Staged
 from penstock.shared.errors import InvalidMessage, OffsetsMoved, TopicNotFound
-from penstock.shared.messaging.offsets_record import NONE
+from penstock.shared.formats.message_id import offset_message_id
+from penstock.shared.messaging.offsets_record import NONE, decode_begin, decode_move
 from tests.client.core.sending.test_records import records
 
 TOPIC = "in"
@@ -248,6 +250,23 @@ def test_outputs_go_to_as_many_queues_as_a_frame_has_room_for(
         else:
             assert not block.send("g", {TOPIC: {0: (0, 1)}}, 0).done()
             assert len(block) == more + 3 * made
+
+
+def test_outputs_that_the_broker_has_already_are_named_and_not_sent(
+    make_wire: Callable[..., Any],
+) -> None:
+    core = make_wire().core
+    core.terms.max_frame_bytes = 1 << 20
+    block = Block(core)
+    ids = tuple(offset_message_id(bytes(8), place) for place in (70, 9000))
+    block.name(Staged(ids, core.terms.shape, 3))
+    assert len(block) == 3
+    assert not block.send("g", {TOPIC: {0: (0, 1)}}, 0).done()
+    frame = core.outbox.take()
+    assert frame.staged == (70, 9000)
+    begin, offsets = (draft[0] for run in frame.runs for draft in run.drafts)
+    assert decode_begin(begin) == 5, "the two around them are counted, too"
+    assert decode_move(offsets).topics == {TOPIC: {0: (0, 1)}}
 
 
 @pytest.mark.parametrize("queues", [1, 40])

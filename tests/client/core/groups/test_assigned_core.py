@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -18,6 +19,8 @@ from hypothesis.stateful import (
 from penstock.client.core.groups.assigned_core import STALE_MS, AssignedCore
 from penstock.client.core.reading.records_at_hand import AHEAD_BYTES
 from penstock.client.core.timeouts import MAX_REPEAT_MS, REPEAT_MS
+from penstock.shared.errors import QueueUnreadable
+from penstock.shared.formats.record_layout import AT_BODY_V4, AT_QUEUE_ID
 from penstock.shared.wire import messages
 
 QUEUES = range(3)
@@ -236,3 +239,26 @@ def test_when_enough_is_at_hand_nothing_is_asked_for_until_it_is_taken(
         sizes += taken.size
     assert sizes >= AHEAD_BYTES and core._at_hand.size_bytes == 0
     assert core.outgoing(rounds * REPEAT_MS)
+
+
+def test_a_queue_with_a_damaged_message_is_told_of_once_while_the_others_go_on(
+    make_reader: Callable[..., Any],
+) -> None:
+    core, reader = _core(), make_reader()
+    for queue_id in (0, 1):
+        reader.append(queue_id, 4)
+        core.add(queue_id, 0)
+    answer, _ = reader.answer(core.outgoing(0)[0], 8, True)
+    raw = bytearray(answer[1])
+    third = raw.index(b"0/2") - AT_BODY_V4
+    raw[third + AT_QUEUE_ID : third + AT_QUEUE_ID + 4] = (7).to_bytes(4, "big")
+    core.received([answer[0], bytes(raw)], 0)
+    taken = [core.take_queue() for _ in range(2)]
+    assert [(each.queue_id, each.stop) for each in taken if each] == [(0, 2), (1, 4)]
+    with pytest.raises(QueueUnreadable, match="topic orders, queue 0, offset 2"):
+        core.take_queue()
+    assert core.take_queue() is None, "it is told once"
+    assert core.positions == {0: 2, 1: 4}
+    ((header,),) = core.outgoing(REPEAT_MS)
+    asked = messages.decode_consume_request(header)
+    assert isinstance(asked, messages.Pull) and asked.cursors == {1: 4}

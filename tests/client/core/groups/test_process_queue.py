@@ -138,6 +138,12 @@ class AnyUse(RuleBasedStateMachine):
             assert self.queue.bytes == 0
 
     @invariant()
+    def it_counts_what_is_not_done_below_any_offset(self) -> None:
+        for offset in range(10, self.next + 2):
+            expected = sum(each < offset for each in self.unfinished)
+            assert self.queue.unfinished_below(offset) == expected
+
+    @invariant()
     def it_says_when_the_next_is_due(self) -> None:
         due_ms = self.queue.due_ms()
         if not self.waiting:
@@ -168,6 +174,20 @@ def test_what_is_finished_after_it_was_given_back_leaves_no_empty_handful() -> N
     first = queue.take(1, 0)
     assert first is not None and [each.queue_offset for each in first.messages] == [10]
     assert queue.take(1, 0) is None and not queue.has_returned
+
+
+def test_what_was_given_back_for_sooner_does_not_wait_for_what_is_due_later() -> None:
+    queue = ProcessQueue("orders", 0, 10, 1, False)
+    queue.put([message(each) for each in (10, 11)], 20, 12)
+    first, second = queue.take(1, 0), queue.take(1, 0)
+    assert first is not None and second is not None
+    queue.give_back(first, 100)
+    queue.give_back(second, 50)
+    assert not queue.has_work(49)
+    assert queue.has_work(50)
+    sooner = queue.take(2, 50)
+    assert sooner is not None and [each.queue_offset for each in sooner.messages] == [11]
+    assert not queue.has_work(99)
 
 
 def test_any_use_is_as_the_model_says() -> None:

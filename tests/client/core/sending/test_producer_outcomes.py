@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from penstock.client.core.sending.producer_core import PAUSE_MS
 from penstock.shared.errors import (
@@ -103,3 +104,16 @@ def test_a_refusal_of_no_request_fails_all_that_waits(wire: Any) -> None:
     for future in (on_its_way, waiting):
         assert isinstance(future.exception(0), InvalidMessage), "as its status says"
     assert wire.core.intake.unsettled == wire.core.intake.waiting_bytes == 0
+
+
+def test_a_session_that_is_over_already_ends_no_other_one(wire: Any) -> None:
+    wire.send("a", None, 0, "", 1)
+    (append,) = sent(wire)
+    late = messages.OutOfStep(append.producer, append.session - 1, append.seq)
+    wire.core.received([encode(late)], wire.now_ms)
+    assert sent(wire) == []
+    wire.core.received([encode(replace(late, session=append.session))], wire.now_ms)
+    (hello,) = sent(wire)
+    assert isinstance(hello, messages.Hello) and hello.session == append.session + 1
+    wire.core.received([encode(replace(late, session=hello.session))], wire.now_ms)
+    assert sent(wire) == [], "the one that is being opened is in step with nothing yet"

@@ -1,0 +1,46 @@
+"""A member that broadcasts, on the wires of test_member_core.py: it has all queues, unclaimed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from penstock.client.core.groups.assigned_core import AssignedCore
+from penstock.client.core.groups.member_core import MemberCore
+from penstock.client.core.start import StartAt
+from tests.client.core.groups.test_member_core import QUEUES, TOPIC, Member, World
+
+
+@pytest.fixture
+def world(make_reader: Callable[..., Any]) -> World:
+    return World(make_reader(declared=QUEUES))
+
+
+def broadcasting(world: World) -> Member:
+    member = Member("a", False, 0)
+    usual: dict[str, Any] = {"timeout_ms": 10**6, "max_body_bytes": 1000, "direct": False}
+    member.reader = AssignedCore("tcp://x:1", TOPIC, selection=None, everything=StartAt(), **usual)
+    options = member.core.options._replace(model="broadcasting")
+    member.core = MemberCore(options, member.core.settings, {TOPIC: member.reader})
+    return member
+
+
+def test_what_comes_later_of_a_queue_joins_what_is_in_hand_of_it(world: World) -> None:
+    world.reader.append(0, 2)
+    member = broadcasting(world)
+    for now_ms in range(1000, 3000, 100):
+        member.exchange(world, now_ms)
+    handful = member.take(3000)
+    assert handful is not None and len(handful.messages) == 2
+    world.reader.append(0, 2)
+    for now_ms in range(3000, 5000, 100):
+        member.exchange(world, now_ms)
+    assert member.core.waiting == 4
+    later = member.take(5000)
+    assert later is not None and [each.queue_offset for each in later.messages] == [2, 3]
+    member.core.done(later, later.start, later.stop)
+    assert member.core.offsets[TOPIC, 0] == 0, "the first two are in hand still"
+    member.core.done(handful, handful.start, handful.stop)
+    assert member.core.offsets[TOPIC, 0] == 4
