@@ -191,6 +191,24 @@ def test_a_file_that_cannot_be_written_is_a_typed_error_and_no_topic(
     assert admin.queues("orders") == load_topics(file).queues("orders") == 8
 
 
+def test_what_is_asked_with_a_change_that_the_disk_refuses_has_the_answer_that_is_true_of_it(
+    file: Path, make_config: ConfigMaker
+) -> None:
+    admin = opened(file, make_config())
+    answer(admin, CreateTopic(1, "orders", 4))
+    file.with_name("topics.json.tmp").mkdir()  # in the way of the new file
+    asked = [
+        CreateTopic(2, "payments", 4),
+        CreateTopic(3, "no/topic", 4),
+        CreateTopic(4, "orders", 4),
+        CreateTopic(5, "orders", 8),
+    ]
+    unsaved, refused, unchanged, grown = admin.answer_all(asked, Log())
+    assert isinstance(unsaved, StoreUnavailable) and isinstance(grown, StoreUnavailable)
+    assert isinstance(refused, InvalidArgument), "which no disk would make a topic"
+    assert unchanged == Routed(4, "orders", 4), "it is there"
+
+
 def test_a_name_that_a_predecessor_left_unsynced_is_synced_before_anything_is_answered(
     file: Path, make_config: ConfigMaker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -438,6 +456,20 @@ def test_a_deleted_topic_is_gone_from_the_file_and_its_queues_begin_again(
     answer(admin, DeleteTopic(5, "orders"), log)
     assert admin.gone.ends() == {"orders": 2000} and admin.deleted == 2
     assert opened(file, make_config()).gone == admin.gone
+
+
+def test_a_deletion_that_is_refused_keeps_no_other_from_being_done(
+    file: Path, make_config: ConfigMaker
+) -> None:
+    admin = opened(file, make_config())
+    for topic in ("orders", "payments"):
+        answer(admin, CreateTopic(1, topic, 4))
+    asked = [DeleteTopic(2, each) for each in ("none", "orders", "orders", "payments")]
+    none, orders, twice, payments = admin.answer_all(asked, Log())
+    assert isinstance(none, TopicNotFound) and isinstance(twice, TopicNotFound)
+    for said, topic in ((orders, "orders"), (payments, "payments")):
+        assert isinstance(said, TopicDescribed) and (said.topic, said.deleted) == (topic, True)
+    assert load_topics(file).all() == {}
 
 
 def test_a_writer_that_died_in_a_deletion_is_followed_by_one_that_ends_it_or_strikes_it_off(

@@ -171,6 +171,28 @@ def test_who_makes_topics_without_an_end_takes_a_share_of_the_time_and_no_turn_o
     assert spent * (PAUSE + 1) <= made.clock.monotonic_ms() - began + (PAUSE + 1) * DISK_MS
 
 
+def test_no_more_waits_or_is_done_at_once_than_is_said(
+    made: SlowTurns, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, most in (("AT_ONCE", 2), ("MAX_OF_PEER", 2), ("MAX_WAITING", 3)):
+        monkeypatch.setattr(f"{TopicTurns.__module__}.{name}", most)
+    turns = made.turns
+    for number in (1, 2):
+        assert turns.ask(b"one", CreateTopic(number, f"one-{number}", 1)) is None
+    assert isinstance(turns.ask(b"one", CreateTopic(3, "one-3", 1)), Refused), "it has two"
+    assert turns.ask(b"two", CreateTopic(4, "two-4", 1)) is None
+    refused = turns.ask(b"three", CreateTopic(5, "three-5", 1))
+    assert isinstance(refused, Refused) and "3 in all" in refused.value
+    assert [answer.request for _, answer in made.answers()] == [1, 4], "one of each in its turn"
+    assert turns.ask(b"three", CreateTopic(5, "three-5", 1)) is None
+    assert turns.ask(b"three", CreateTopic(6, "three-6", 1)) is None
+    assert isinstance(turns.ask(b"four", CreateTopic(7, "four-7", 1)), Refused)
+    made.clock.advance(PAUSE * DISK_MS)
+    assert [answer.request for _, answer in made.answers()] == [2, 5]
+    made.clock.advance(PAUSE * DISK_MS)
+    assert [answer.request for _, answer in made.answers()] == [6] and not turns
+
+
 def test_others_are_told_of_a_deletion_with_the_answer(made: SlowTurns) -> None:
     made.turns.ask(b"one", CreateTopic(1, "a", 2))
     made.answers()

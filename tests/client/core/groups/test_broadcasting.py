@@ -10,6 +10,9 @@ import pytest
 from penstock.client.core.groups.assigned_core import AssignedCore
 from penstock.client.core.groups.member_core import MemberCore
 from penstock.client.core.start import StartAt
+from penstock.shared.errors import NoPermission
+from penstock.shared.wire import group_messages as wire
+from penstock.shared.wire.messages import encode, refusal
 from tests.client.core.groups.test_member_core import QUEUES, TOPIC, Member, World
 
 
@@ -44,3 +47,22 @@ def test_what_comes_later_of_a_queue_joins_what_is_in_hand_of_it(world: World) -
     assert member.core.offsets[TOPIC, 0] == 0, "the first two are in hand still"
     member.core.done(handful, handful.start, handful.stop)
     assert member.core.offsets[TOPIC, 0] == 4
+
+
+def test_nothing_is_handed_out_before_it_has_joined_or_while_its_group_is_switched_off(
+    world: World,
+) -> None:
+    world.reader.append(0, 1)
+    member = broadcasting(world)
+    core = member.core
+    assert core.is_suspended(1000)
+    for now_ms in range(1000, 3000, 100):
+        member.exchange(world, now_ms)
+    assert not core.is_suspended(3000) and core.has_work(3000)
+    core.membership.connection_lost()
+    ((header,),) = core.membership.outgoing(3000)
+    request = wire.decode_group_request(header)
+    assert isinstance(request, wire.Join)
+    off = refusal(NoPermission("the group is switched off", "CG"), request.request)
+    core.membership.received([encode(off)], 3001)
+    assert core.is_suspended(3001) and core.take(1, 3001) is None

@@ -611,16 +611,19 @@ def test_a_message_that_could_not_be_sent_back_is_handed_out_again(world: World)
     assert [_origin(each).queue_offset for each in world.writer.stored] == [1]
 
 
-def test_one_given_back_comes_when_its_handler_says_and_a_dead_letter_at_once(world: World) -> None:
+@pytest.mark.parametrize("delay_ms", [0, 2500])
+def test_one_given_back_comes_when_its_handler_says_and_a_dead_letter_at_once(
+    world: World, delay_ms: int
+) -> None:
     member, handful = in_hand(world, 2)
     wall_ms = 1_700_000_000_000
-    member.core.back(handful, Back(handful.start, delay_ms=2500), 6000, wall_ms)
+    member.core.back(handful, Back(handful.start, delay_ms=delay_ms), 6000, wall_ms)
     member.core.back(handful, Back(handful.start + 1, level=-1, delay_ms=2500), 6000, wall_ms)
     for now_ms in range(6000, 6500, 100):
         member.exchange(world, now_ms)
     again, dead = world.writer.stored
     times = decode_properties(again.properties)
-    assert times["TIMER_OUT_MS"] == str(wall_ms + 2500) and times["REAL_TOPIC"] == "%RETRY%CG"
+    assert times["TIMER_OUT_MS"] == str(wall_ms + delay_ms) and times["REAL_TOPIC"] == "%RETRY%CG"
     assert dead.topic == "%DLQ%CG" and dead.body == b"0/1"
 
 

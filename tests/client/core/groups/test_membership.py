@@ -9,6 +9,7 @@ from penstock.client.core.groups.asked import NOT_SENT_MS, REPEAT_MS
 from penstock.client.core.groups.member_options import MemberOptions
 from penstock.client.core.groups.membership import Membership
 from penstock.client.core.groups.strategies import Averagely
+from penstock.shared.errors import NoPermission, PenstockError, StoreUnavailable, UnknownMember
 from penstock.shared.wire import group_messages as wire
 from penstock.shared.wire import messages
 from penstock.shared.wire.messages import encode
@@ -392,3 +393,143 @@ def test_a_member_says_once_that_it_is_parting() -> None:
     membership.received([encode(answer)], 1002)
     membership.part()
     assert not [each for each in asked(membership, 1003) if isinstance(each, wire.Join)]
+
+
+def claims(membership: Membership, now_ms: int) -> list[wire.Claim]:
+    return [each for each in asked(membership, now_ms) if isinstance(each, wire.Claim)]
+
+
+def test_queues_that_are_assigned_are_claimed_at_once_and_others_again_after_a_pause() -> None:
+    membership = member()
+    joined(membership, 1000, queues=3)
+    (claim,) = claims(membership, 1000)
+    assert claim.queue_ids == (0, 1, 2)
+    membership.received([encode(wire.Claimed(claim.request, "g", "orders", (), (0, 1, 2)))], 1001)
+    assert claims(membership, 1002) == [], "they are another's for now"
+    assert membership.wait_ms(1002) == core.CLAIM_AGAIN_MS - 2
+    membership.assign({"orders": frozenset({1})})
+    assert membership.wait_ms(1003) == 0
+    (again,) = claims(membership, 1003)
+    assert again.queue_ids == (1,)
+
+
+def test_a_member_that_leaves_asks_for_nothing_any_more_but_says_what_it_has_to() -> None:
+    membership = member()
+    joined(membership, 1000, queues=2)
+    (claim,) = claims(membership, 1000)
+    given = (wire.ClaimedQueue(0, 5, 9), wire.ClaimedQueue(1, 0, 10))
+    membership.received([encode(wire.Claimed(claim.request, "g", "orders", given, ()))], 1001)
+    membership.connection_lost()
+    (join,) = asked(membership, 1002)
+    assert isinstance(join, wire.Join)
+    membership.commit({("orders", 0): 7})
+    membership.release({("orders", 1): 3})
+    membership.leave()
+    left = [type(each) for each in asked(membership, 1003)]
+    assert left == [wire.Commit, wire.Release, wire.Leave]
+    again = [type(each) for each in asked(membership, 1003 + REPEAT_MS)]
+    assert again == left, "and the join is not repeated"
+
+
+def refused(membership: Membership, request: int, error: PenstockError, now_ms: int) -> None:
+    membership.received([encode(messages.refusal(error, request))], now_ms)
+
+
+def given(membership: Membership, now_ms: int) -> None:
+    """Queue 0 is the member's, with epoch 9."""
+    (claim,) = claims(membership, now_ms)
+    queue = wire.ClaimedQueue(0, 5, 9)
+    membership.received([encode(wire.Claimed(claim.request, "g", "orders", (queue,), ()))], now_ms)
+    assert membership.take_gained() == {("orders", 0): 5}
+
+
+def test_what_is_not_given_is_claimed_again_each_time_after_twice_as_long_up_to_a_limit() -> None:
+    membership, at_ms, pauses = member(), 1000, list[int]()
+    joined(membership, at_ms)
+    for _ in range(5):
+        (claim,) = claims(membership, at_ms)
+        taken = wire.Claimed(claim.request, "g", "orders", (), (0,))
+        membership.received([encode(taken)], at_ms)
+        pauses.append(membership._claim_at_ms - at_ms)
+        at_ms += pauses[-1]
+        assert claims(membership, at_ms - 1) == []
+    expected = [min(core.CLAIM_AGAIN_MS << at, core.MAX_CLAIM_AGAIN_MS) for at in range(5)]
+    assert pauses == expected and pauses[-1] == core.MAX_CLAIM_AGAIN_MS > pauses[1]
+
+
+def test_a_second_copy_of_an_answer_and_an_answer_to_nobody_change_nothing() -> None:
+    membership = member()
+    joined(membership, 1000)
+    known = membership.joined
+    topics = (wire.TopicQueues("orders", 9),)
+    copy = wire.Joined(1, "g", 7, ("a", "b"), topics, 5000, "b", 16, 1, 900_000)
+    membership.received([encode(copy)], 1001)
+    refused(membership, 77, NoPermission("the group is switched off", "g"), 1001)
+    assert membership.joined == known and membership.wanted == {("orders", 0)}
+    assert membership.refused is None and not membership.is_off
+
+
+def test_what_a_member_that_leaves_is_refused_is_no_error_and_an_unknown_one_has_left() -> None:
+    membership = member()
+    joined(membership, 1000)
+    given(membership, 1000)
+    membership.commit({("orders", 0): 7})
+    membership.leave()
+    commit, leave = asked(membership, 1001)
+    refused(membership, commit.request, StoreUnavailable("the disk is full", "x"), 1002)
+    assert membership.refused is None and not membership.left
+    refused(membership, leave.request, UnknownMember("there is no such member", "a"), 1003)
+    assert membership.left and membership.refused is None
+    second = wire.Claimed(2, "g", "orders", (wire.ClaimedQueue(0, 5, 99),), ())
+    membership.received([encode(second)], 1004)
+    assert asked(membership, 1004 + REPEAT_MS) == [], "it needs to give nothing up any more"
+
+
+def test_only_a_join_may_be_told_that_a_group_is_switched_off() -> None:
+    membership = member()
+    joined(membership, 1000)
+    (claim,) = claims(membership, 1000)
+    refused(membership, claim.request, NoPermission("a topic may not be read", "orders"), 1001)
+    assert isinstance(membership.refused, NoPermission) and not membership.is_off
+    membership.refused = None
+    membership.connection_lost()
+    (join,) = [each for each in asked(membership, 1002) if isinstance(each, wire.Join)]
+    refused(membership, join.request, StoreUnavailable("the disk is full", "x"), 1003)
+    assert isinstance(membership.refused, StoreUnavailable) and not membership.is_off
+
+
+def test_the_lease_of_a_member_that_is_switched_off_never_goes_back() -> None:
+    membership = member()
+    joined(membership, 1000)
+    ends_ms = membership.lease_ends_ms
+    membership.connection_lost()
+    (join,) = [each for each in asked(membership, 1500) if isinstance(each, wire.Join)]
+    refused(membership, join.request, NoPermission("the group is switched off", "g"), 1600)
+    assert membership.is_off and membership.lease_ends_ms == ends_ms + 500, "it was heard"
+
+
+def test_a_member_that_parts_while_it_joins_says_so_when_that_is_answered() -> None:
+    membership = member()
+    (join,) = asked(membership, 1000)
+    membership.part()
+    topics = (wire.TopicQueues("orders", 1),)
+    answer = wire.Joined(join.request, "g", 1, ("a",), topics, 5000, "b", 16, 1, 900_000)
+    membership.received([encode(answer)], 1001)
+    (again,) = [each for each in asked(membership, 1001 + 5000) if not isinstance(each, wire.Claim)]
+    assert isinstance(again, wire.Join) and again.parting
+
+
+def test_a_queue_whose_offset_an_operator_has_set_is_left_and_claimed_again_at_once() -> None:
+    membership = member()
+    joined(membership, 1000)
+    given(membership, 1000)
+    news = wire.Changed(0, "g", (wire.HeldClaim("orders", 0, 9),))
+    membership.received([encode(news)], 1001)
+    assert membership.take_lost() == [("orders", 0)] and not membership.claims
+    (claim,) = claims(membership, 1001)
+    assert claim.queue_ids == (0,)
+    queue = wire.ClaimedQueue(0, 3, 10)
+    membership.received([encode(wire.Claimed(claim.request, "g", "orders", (queue,), ()))], 1002)
+    news = wire.Changed(0, "g", (wire.HeldClaim("orders", 0, 10),))
+    membership.received([encode(news)], 1003)
+    assert membership.take_gained() == {}, "it was taken away before anybody had it"

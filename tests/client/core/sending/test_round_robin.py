@@ -198,6 +198,18 @@ def test_a_topic_that_has_more_queues_now_uses_them() -> None:
     assert [sends.send("t") for _ in range(4)] == [0, 1, 2, 0]
 
 
+def test_a_topic_whose_queues_are_not_known_any_more_has_no_turns_until_they_are() -> None:
+    sends = Sends(t=4, other=2)
+    sends.send("t")
+    sends.turns.end("t")
+    assert sends.turns.now.keys() == {"other"}
+    assert len(sends.frames()) == 1, "which ends the turns of its topic"
+    sends.turns.rest("t", frozenset({0}))
+    assert sends.turns.now.keys() == {"other"}
+    sends.turns.begin("t", 2)
+    assert Counter(sends.send("t") for _ in range(10)) == {0: 5, 1: 5}
+
+
 def test_a_queue_that_has_rested_goes_on_with_the_others_and_catches_up_with_none() -> None:
     sends = Sends(t=4)
     for resting in (frozenset({1}), frozenset({1, 2})):
