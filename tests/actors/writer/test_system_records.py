@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import accumulate
 from typing import Any
 
 import pytest
 
 from penstock.actors.writer import Writer
-from penstock.actors.writer.system_records import Recalls
+from penstock.actors.writer.system_records import Recalls, first_recalled_ms
 from penstock.shared.errors import InvalidMessage
 from penstock.shared.formats.properties import encode_properties
 from penstock.shared.formats.record import Record, encode_record
 from penstock.shared.messaging.delayed import RECALL_COMING
 from penstock.shared.messaging.half import committed, discarded, half_properties, op_records
-from penstock.shared.messaging.system_topics import HALF_TOPIC, OP_TOPIC
+from penstock.shared.messaging.system_topics import HALF_TOPIC, OP_TOPIC, TIMER_TOPIC
 from penstock.shared.wire.messages import Appended, CreateTopic, QueueRun, Refused, Route, Routed
 from penstock.shared.wire.messages import encode as encode_header
 
@@ -111,3 +112,29 @@ def test_what_is_due_is_held_up_from_before_a_recall_is_checked_until_it_is_stor
     with pytest.raises(InvalidMessage):
         recalls.prepare(broker.clock.now_ms(), 250)
     assert positions["recalled"] == 250
+
+
+def test_of_all_messages_that_a_frame_takes_back_the_first_to_be_due_counts() -> None:
+    """Wherever its records are, and whatever comes around them."""
+
+    def timed(due_ms: int, **more: str) -> Record:
+        return Record(TIMER_TOPIC, b"0", encode_properties({"TIMER_OUT_MS": str(due_ms), **more}))
+
+    sent = [
+        [Record("orders", b"x"), Record("orders", b"yy")],
+        [timed(10), timed(700, TIMER_DEL_UNIQKEY="K1"), timed(500, TIMER_DEL_UNIQKEY="K2")],
+        [Record("orders", b"zzz")],
+        [timed(600, TIMER_DEL_UNIQKEY="K3")],
+    ]
+
+    def first(*taken: int) -> int:
+        """Of a frame with these runs of them."""
+        runs = [QueueRun(sent[each][0].topic, 0, len(sent[each])) for each in taken]
+        raw = [encode_record(record) for each in taken for record in sent[each]]
+        starts = [0, *accumulate(map(len, raw))]
+        return first_recalled_ms(runs, memoryview(b"".join(raw)), starts, 0)
+
+    assert first(0, 1, 2, 3) == 500
+    assert first(3, 1) == 500
+    assert first(0, 3, 2) == 600
+    assert first(0, 2) == -1

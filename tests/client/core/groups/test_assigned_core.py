@@ -15,13 +15,23 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
+from msgspec.structs import replace
 
-from penstock.client.core.groups.assigned_core import STALE_MS, AssignedCore
+from penstock.client.core.groups.assigned_core import REFUSED_MS, STALE_MS, AssignedCore
 from penstock.client.core.reading.records_at_hand import AHEAD_BYTES
+from penstock.client.core.start import StartAt
 from penstock.client.core.timeouts import MAX_REPEAT_MS, REPEAT_MS
-from penstock.shared.errors import QueueUnreadable
+from penstock.shared.errors import (
+    NoPermission,
+    PenstockError,
+    QueueNotFound,
+    QueueUnreadable,
+    TopicNotFound,
+)
 from penstock.shared.formats.record_layout import AT_BODY_V4, AT_QUEUE_ID
 from penstock.shared.wire import messages
+from penstock.shared.wire.messages import encode, refusal
+from penstock.shared.wire.pulled_parts import Place
 
 QUEUES = range(3)
 QUEUE = st.sampled_from(QUEUES)
@@ -262,3 +272,105 @@ def test_a_queue_with_a_damaged_message_is_told_of_once_while_the_others_go_on(
     ((header,),) = core.outgoing(REPEAT_MS)
     asked = messages.decode_consume_request(header)
     assert isinstance(asked, messages.Pull) and asked.cursors == {1: 4}
+
+
+def told(core: AssignedCore, error: PenstockError, now_ms: int) -> None:
+    """The request that leaves now is refused."""
+    ((header,),) = core.outgoing(now_ms)
+    number = messages.decode_consume_request(header).request
+    core.received([encode(refusal(error, number))], now_ms)
+    assert core.take_queue() is None
+
+
+def test_a_topic_that_may_not_be_read_for_now_is_waited_for_and_the_log_says_so_once(
+    make_reader: Callable[..., Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    core, reader, now_ms = _core(), make_reader(), 1000
+    reader.append(0, 1)
+    core.add(0, 0)
+    for _ in range(2):
+        told(core, NoPermission("the topic cannot be read", "orders"), now_ms)
+        assert core.outgoing(now_ms + REFUSED_MS - 1) == []
+        assert core.wait_ms(now_ms + REFUSED_MS - 1) == 1
+        now_ms += REFUSED_MS
+    (said,) = [record.getMessage() for record in caplog.records]
+    assert said.startswith("topic orders is waited for: ")
+    answer, _ = reader.answer(core.outgoing(now_ms)[0], 1, True)
+    core.received(answer, now_ms)
+    assert core.take_queue() is not None
+    now_ms += REPEAT_MS
+    told(core, NoPermission("the topic cannot be read", "orders"), now_ms)
+    assert len(caplog.records) == 2, "it could be read meanwhile"
+    core.add(1, 0)
+    core.remove(1)
+    assert core.outgoing(now_ms + 1), "the refusal may have been of a queue that is gone"
+
+
+@pytest.mark.parametrize("error", [TopicNotFound("none", "x"), QueueNotFound("none", "x")])
+def test_what_is_gone_is_waited_for_without_a_word_unless_everything_is_read(
+    error: PenstockError, caplog: pytest.LogCaptureFixture
+) -> None:
+    core = _core()
+    core.add(0, 0)
+    told(core, error, 1000)
+    assert core.outgoing(1000 + REFUSED_MS - 1) == [] and core.outgoing(1000 + REFUSED_MS)
+    assert not caplog.records
+    usual: dict[str, Any] = {"timeout_ms": 10**9, "max_body_bytes": 1000, "direct": False}
+    every = AssignedCore("tcp://x:1", "orders", selection=None, everything=StartAt(), **usual)
+    with pytest.raises(type(error)):
+        told(every, error, 1000)
+
+
+def test_a_reader_sleeps_while_it_has_no_queue_or_something_at_hand(
+    make_reader: Callable[..., Any],
+) -> None:
+    core, reader = _core(), make_reader()
+    reader.append(0, 1)
+    assert core.wait_ms(1000) == REPEAT_MS
+    core.add(0, 0)
+    assert core.wait_ms(1000) == 0
+    answer, _ = reader.answer(core.outgoing(1000)[0], 1, True)
+    core.received(
+        [encode(replace(messages.decode_consume_answer(answer[0]), credit=0)), answer[1]], 1000
+    )
+    assert core.wait_ms(1000) == REPEAT_MS, "until that is taken"
+    assert core.take_queue() is not None
+    assert core.wait_ms(1000) == 0
+
+
+def test_an_answer_that_is_fetched_when_its_queue_is_gone_is_dropped(
+    make_reader: Callable[..., Any],
+) -> None:
+    for is_gone in (False, True):
+        core, reader = _core(), make_reader()
+        reader.append(0, 2)
+        core.add(0, 0)
+        answer, _ = reader.answer(core.outgoing(1000)[0], 2, True)
+        places = replace(messages.decode_consume_answer(answer[0]), places=(Place(0, 1),), credit=0)
+        core.received([encode(places), b""], 1000)
+        assert core.has_unread and core.wait_ms(1000) == REPEAT_MS
+        if is_gone:
+            core.remove(0)
+            assert not core.has_unread
+        core.fetched(memoryview(answer[1]))
+        taken = core.take_queue()
+        assert (taken is None) == is_gone
+        assert taken is None or taken.stop == 2
+
+
+def test_a_queue_that_was_put_aside_is_read_at_once_by_whoever_has_it_next(
+    make_reader: Callable[..., Any],
+) -> None:
+    core, reader = _core(), make_reader()
+    reader.append(0, 1)
+    core.add(0, 0)
+    answer, _ = reader.answer(core.outgoing(1000)[0], 1, True)
+    raw = bytearray(answer[1])
+    raw[AT_QUEUE_ID : AT_QUEUE_ID + 4] = (7).to_bytes(4, "big")
+    core.received([answer[0], bytes(raw)], 1000)
+    with pytest.raises(QueueUnreadable):
+        core.take_queue()
+    assert core.outgoing(1000 + REPEAT_MS) == []
+    core.remove(0)
+    core.add(0, 0)
+    assert core.outgoing(1000 + REPEAT_MS) and core.take_queue() is None
