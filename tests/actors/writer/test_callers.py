@@ -13,7 +13,7 @@ import zmq
 
 from penstock.actors.writer import Writer
 from penstock.actors.writer.actor import FRAMES_AT_ONCE
-from penstock.actors.writer.callers import _NAME_BYTES
+from penstock.actors.writer.callers import _NAME_BYTES, Asked
 from penstock.client.core.sending.record_sender import MAX_IN_FLIGHT, RecordSender
 from penstock.shared.wire.local_stream import LocalStream, dial_stream
 from penstock.shared.wire.messages import (
@@ -244,3 +244,7 @@ def test_garbage_ends_its_own_stream_and_no_other(
 def test_no_client_of_zeromq_can_choose_the_name_of_a_stream(served: Served) -> None:
     with pytest.raises(zmq.ZMQError):
         served.zmq.setsockopt(zmq.ROUTING_ID, bytes(_NAME_BYTES))
+
+
+def test_a_request_is_as_large_as_its_parts_are_together() -> None:
+    assert Asked(b"pp", b"hhhhh", memoryview(b"rrr"), 3).size == 10

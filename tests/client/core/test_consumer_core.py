@@ -489,6 +489,46 @@ def test_what_came_before_an_error_is_taken_before_it_is_raised(
     assert offsets(wire.run())[0] == [10]
 
 
+@pytest.mark.parametrize("follow", [True, False])
+def test_a_topic_that_has_lost_a_queue_is_read_on_in_the_others(
+    reader: Any, make_consumer: WireMaker, follow: bool
+) -> None:
+    wire = make_consumer(reader, follow=follow)
+    wire.ask()
+    wire.read()
+    wire.arrive()
+    wire.ask()
+    number = messages.decode_consume_request(wire.requests.pop()[0]).request
+    del reader.queues[1]
+    reader.declared = 1
+    wire.answers.append([encode(refusal(QueueNotFound("no such queue", 1), number))])
+    wire.arrive()
+    wire.ask()
+    assert isinstance(messages.decode_consume_request(wire.requests[-1][0]), messages.Describe)
+    wire.read()
+    wire.arrive()
+    wire.ask()
+    pull = messages.decode_consume_request(wire.requests[-1][0])
+    assert isinstance(pull, messages.Pull) and pull.known_queues == 1, "a second one would be new"
+    assert offsets(wire.run()).keys() == {0}
+    assert wire.core.cursors.keys() == {0}
+    assert wire.core.left == 0 and wire.core.finished is not follow
+
+
+def test_an_answer_that_is_too_long_to_be_heard_is_an_error_and_is_asked_for_again(
+    reader: Any, make_consumer: WireMaker
+) -> None:
+    wire = make_consumer(reader, queues=[1])
+    wire.ask()
+    wire.core.given_up(1000)
+    wire.requests.clear()
+    assert wire.core.outgoing(wire.now_ms) == []
+    with pytest.raises(ProtocolError, match="longer than 1000 bytes"):
+        wire.core.take()
+    assert len(wire.core.outgoing(wire.now_ms)) == 1
+    assert offsets(wire.run()) == {1: [0, 1]}
+
+
 def test_records_that_were_not_asked_for_are_an_error_and_are_asked_for_again(
     reader: Any, make_consumer: WireMaker
 ) -> None:

@@ -374,3 +374,17 @@ def test_a_queue_that_was_put_aside_is_read_at_once_by_whoever_has_it_next(
     core.remove(0)
     core.add(0, 0)
     assert core.outgoing(1000 + REPEAT_MS) and core.take_queue() is None
+
+
+def test_a_queue_that_ends_before_its_offset_goes_on_at_its_end_and_that_is_to_be_committed() -> (
+    None
+):
+    core = _core()
+    core.add(0, 5)
+    ((header,),) = core.outgoing(1000)
+    number = messages.decode_consume_request(header).request
+    part = messages.QueueSlice(0, 5, 2, 0, 2, 0)
+    core.received([encode(messages.Pulled(number, (part,), (0,), "")), b""], 1000)
+    taken = core.take_queue()
+    assert taken is not None and (taken.messages, taken.size, taken.stop) == ([], 0, 2)
+    assert core.take_queue() is None and core.positions == {0: 2}

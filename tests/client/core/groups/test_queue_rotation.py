@@ -32,3 +32,12 @@ def test_a_queue_that_is_removed_is_handed_out_no_more_and_the_next_has_a_turn_o
     assert [taken(rotation, 2 * TURN_MS) for _ in range(8)] == [1] * 7 + [-1]
     rotation.remove(queues[1])
     assert not rotation.has_work(2 * TURN_MS, ()) and queues[0].has_work(2 * TURN_MS)
+
+
+def test_a_paused_queue_is_no_work_whatever_the_others_have() -> None:
+    rotation = QueueRotation()
+    for queue in (queue_of(0, 1), queue_of(1, 0)):
+        rotation.add(queue)
+    assert rotation.has_work(0, ())
+    assert not rotation.has_work(0, {("orders", 0)})
+    assert rotation.take(1, 0, {("orders", 0)}) is None

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from penstock.client.core.groups.send_back import FRAME_BYTES, SendBack
+from penstock.client.core.sending.busy_broker import CONNECT_MS, PROBE_MS
 from penstock.shared.errors import (
     BrokerBusy,
     ConnectError,
@@ -259,3 +260,34 @@ def test_it_sleeps_no_longer_than_until_the_broker_is_asked_again() -> None:
         assert wait_ms > 0 and not [*core.outgoing(now_ms + wait_ms - 1)]
         now_ms += wait_ms
         assert len([*core.outgoing(now_ms)]) == 1
+
+
+def test_trouble_with_a_topic_is_over_once_it_is_there_or_never_will_be() -> None:
+    core = Driven()
+    for number, topic in enumerate("ab"):
+        core.need_topic(topic, 1)
+        core.put(Record(topic, b"x", encode_properties({"UNIQ_KEY": f"k{number}"})), topic)
+    list(core.outgoing(1000))
+    first, second = core.sent(messages.CreateTopic)
+    for asked in (first, second):
+        core.received([encode(refusal(BrokerBusy("not now"), asked.request))], 1000)
+        assert isinstance(core.trouble, BrokerBusy)
+        if asked is first:
+            core.received([encode(messages.Routed(first.request, "a", 1))], 1000)
+        else:
+            never = refusal(TopicNotFound("it cannot be made"), second.request)
+            core.received([encode(never)], 1000)
+        assert core.trouble is None
+    ((tag, error),) = core.outcomes()
+    assert tag == "b" and isinstance(error, TopicNotFound)
+    assert len(core) == 1, "the other one still waits"
+
+
+def test_it_sleeps_until_the_first_of_what_is_to_be_asked_again() -> None:
+    core = Driven()
+    core.need_topic("a", 1)
+    put(core, "a")
+    list(core.outgoing(1000))
+    assert core.wait_ms(1000) == PROBE_MS
+    core.not_connected(1001)
+    assert core.wait_ms(1001) == CONNECT_MS
