@@ -34,7 +34,7 @@ class TopicWatch:
         self._monotonic_ms = monotonic_ms
         self._version: tuple[int, int, int] | None = None
         self._queues: dict[str, int] = {}
-        # when to look next, and the earliest time that it may be: a long file is not read all the time
+        # when to look next, and the earliest time that this may be
         self._look_ms = self._rested_ms = 0.0
 
     def queues(self, topic: str) -> int:
