@@ -1,8 +1,8 @@
-"""Which run of a broker a client's requests are for, and whether that is still who answers.
+"""Which run of a broker a client's requests are for, and whether that run is still the one there.
 
-By store a client names the run that the store's run.json named; by endpoint it names none, and
-whoever answers is the one. `away` asks the driver to look where the broker is by now; `elsewhere`
-is what another store's broker has said in its place. Pure.
+A client connected by store names the run found in the store's run.json; one connected by endpoint
+names no run and accepts whichever broker answers. `away` asks the driver to find out where the
+broker is now; `elsewhere` is the error if another store's broker answered instead. Pure.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from penstock.shared.wire.messages import ConsumeAnswer, ProduceAnswer, Refused
 
 
 class Aim:
-    """What one client aims at, and what it has heard from there."""
+    """The broker run that one client means, and what that broker last answered."""
 
     __slots__ = ("run", "store", "away", "elsewhere")
 
@@ -22,7 +22,7 @@ class Aim:
         self.elsewhere: WrongStore | None = None
 
     def heard(self, answer: ProduceAnswer | ConsumeAnswer) -> bool:
-        """Somebody has answered: whether it was the broker that is meant."""
+        """Note an answer. Returns whether it came from the broker that is meant."""
         if isinstance(answer, Refused) and answer.status == WrongStore.status:
             from penstock.shared.next_steps import quoted
 

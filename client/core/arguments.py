@@ -1,7 +1,7 @@
-"""Arguments of a wrong type: found before anything is sent, and named. Pure.
+"""Arguments of a wrong type are found before anything is sent, and named. Pure.
 
-A bool is no number here, whatever Python says of it; what can stand for a whole number otherwise
-(numpy's are such) is taken as one.
+A bool is not a number here, although it is one in Python. Anything else that implements __index__,
+such as numpy's integers, is accepted as a whole number.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import Any, TypeVar
 from penstock.shared.errors import InvalidArgument, InvalidMessage, PenstockError
 
 _MOST_SHOWN = 60
-# The longest that anything may be told to take, 31 years: what waits cannot count much further.
+# The longest time that may be given, 31 years: the calls that wait cannot count much further.
 MOST_MS = 10**12
-# More than any machine has, and what ZeroMQ can still be told.
+# More than any machine has, and still within what ZeroMQ accepts.
 MOST_BODY_BYTES = 1 << 48
 _Error = TypeVar("_Error", bound=PenstockError)
 
@@ -25,13 +25,13 @@ _Error = TypeVar("_Error", bound=PenstockError)
 def wrong_type(
     kind: type[_Error], name: str, value: object, expected: str, hint: str = ""
 ) -> _Error:
-    """The error for an argument that is not what is `expected`."""
+    """The error for an argument that is not what was `expected`."""
     found = "None" if value is None else f"{type(value).__name__} {shown(value)}"
     return kind(f"{name} is not {expected}", found, hint)
 
 
 def shown(value: object) -> str:
-    """A value as it is written, not too long."""
+    """The value's repr, cut to a length that fits an error message."""
     text = repr(value)
     return text if len(text) <= _MOST_SHOWN else text[: _MOST_SHOWN - 3] + "..."
 
@@ -40,7 +40,7 @@ def check_text(name: str, value: Any, kind: type[PenstockError] = InvalidArgumen
     """The text. Raises `kind`."""
     if not isinstance(value, str):
         raise wrong_type(kind, name, value, "a str")
-    # an enum's member is its value
+    # a member of a str enum becomes its value
     return value if type(value) is str else str.__str__(value)
 
 
@@ -58,7 +58,7 @@ def check_whole(name: str, value: Any, kind: type[PenstockError] = InvalidArgume
         try:
             return operator.index(value)
         except TypeError:
-            pass  # it is no number at all: told below, as a bool is
+            pass  # it is not a number: the error below says so, as it does for a bool
     raise wrong_type(kind, name, value, "a whole number (int)")
 
 
@@ -73,17 +73,17 @@ def check_at_least(name: str, value: Any, least: int, most: int | None = None) -
 
 
 def check_ms(name: str, value: Any, least: int = 1) -> int:
-    """How many ms to wait. Raises InvalidArgument."""
+    """A time in ms. Raises InvalidArgument."""
     return check_at_least(name, value, least, MOST_MS)
 
 
 def check_body_bytes(value: Any) -> int:
-    """How large a body may be when it is decompressed. Raises InvalidArgument."""
+    """The limit of a decompressed body, in bytes. Raises InvalidArgument."""
     return check_at_least("max_body_bytes", value, 0, MOST_BODY_BYTES)
 
 
 def check_queues(queues: Any, name: str = "queues") -> frozenset[int]:
-    """Numbers of queues. Raises InvalidArgument."""
+    """Queue ids. Raises InvalidArgument."""
     if isinstance(queues, str | bytes | Mapping) or not isinstance(queues, Iterable):
         hint = f"pass a list of one: {name}=[...]"
         raise wrong_type(InvalidArgument, name, queues, "a list of whole numbers", hint)
@@ -93,7 +93,7 @@ def check_queues(queues: Any, name: str = "queues") -> frozenset[int]:
 
 
 def check_timeout(value: Any, name: str = "timeout") -> float | None:
-    """Seconds to wait, None for as long as it takes. Raises InvalidArgument."""
+    """Seconds to wait; None waits without limit. Raises InvalidArgument."""
     if value is None:
         return None
     if isinstance(value, bool) or not hasattr(type(value), "__float__"):

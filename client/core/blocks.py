@@ -1,12 +1,13 @@
-"""Blocks that work exactly once: inputs read, outputs and offsets stored in one frame.
+"""Exactly-once blocks: the outputs and the offsets of the inputs are stored in one frame.
 
     outputs: Block.add ... -> frame()  ->  begin | outputs | offsets      see offsets_record.py
     offsets: Values.moves() -> stored() | moved()
 
-The broker stores a block if the offsets of its inputs are where the block says, so whoever has done
-the same inputs before it, this block's are not stored a second time. What a queue's offset is a
-member learns by trying: the first block says where the queue was when it was given, and where that
-is not so, the refusal tells. Pure: no sockets, no threads, every call passes the time.
+The broker stores a block only if its input queues' offsets are where the block says. If another
+member has already stored a block for the same inputs, this one is refused, so nothing is stored
+twice. A member learns a queue's offset by trying: its first block states the offset that came with
+the claim, and if that is out of date, the refusal names the right one.
+Pure: no sockets, no threads, every call passes the time.
 """
 
 from __future__ import annotations
@@ -30,16 +31,17 @@ from penstock.shared.wire.messages import MAX_RUNS
 Queue = tuple[str, int]
 # topic -> queue -> (from, to)
 Moves = Mapping[str, Mapping[int, tuple[int, int]]]
-# What the two records around the outputs take at most besides the inputs' offsets, and for each.
+# The most bytes that the two records around the outputs take without the inputs' offsets, and the
+# most that each offset adds.
 AROUND_BYTES, _OFFSET_BYTES = 4096, 64
 
 
 class Input(NamedTuple):
-    """What a block has read of a queue: all from offset `begin` on and below `end`.
+    """What a block has read of a queue: the offsets from `begin` up to but not including `end`.
 
-    `claim` is the same object as long as nobody else can have been given the queue, and `given` the
-    offset that it was given with: what lies between that and `begin` its member has acknowledged
-    without blocks.
+    `claim` stays the same object as long as nobody else can have been given the queue. `given` is
+    the offset that came with the claim: the member has acknowledged what lies between `given` and
+    `begin` without blocks.
     """
 
     begin: int
@@ -54,9 +56,9 @@ class Block:
     def __init__(self, core: ProducerCore) -> None:
         self._core = core
         self._drafts: list[tuple[str, Draft, int, str | None, int | SelectedBy | None]] = []
-        # those that were made before, with the queues that they are for
+        # outputs encoded beforehand, together with their queues
         self._records: list[Records] = []
-        # or those that the broker has already
+        # or outputs that the broker already has
         self._staged: Staged | None = None
         self._size = 0
 
@@ -66,13 +68,13 @@ class Block:
 
     @property
     def topics(self) -> set[str]:
-        """Those whose queues have to be known before it is sent."""
+        """The topics whose queues have to be known before the block is sent."""
         return {topic for topic, *_ in self._drafts}
 
     def add(
         self, topic: str, message: BatchMessage, shard: str | None, queue: int | SelectedBy | None
     ) -> None:
-        """Take an output. Raises InvalidMessage and its kin; then nothing has changed."""
+        """Take an output. Raises InvalidMessage or a subclass, and then nothing has changed."""
         encoder = self._core.encoder
         topic, queue, _ = check_common(topic, queue, "", True)
         draft = encoder.draft(message, shard)
@@ -82,9 +84,9 @@ class Block:
         self._size += size
 
     def put(self, records: Records) -> None:
-        """Take outputs that were made before, for queues that the broker alone looks at.
+        """Take outputs encoded beforehand, for queues that only the broker checks.
 
-        They come after the others, and their places are told to nobody. Raises InvalidMessage.
+        They come after the other outputs, and nobody is told their offsets. Raises InvalidMessage.
         """
         records = fit(records, self._core.encoder)
         size = len(records.payload)
@@ -93,7 +95,7 @@ class Block:
         self._size += size
 
     def name(self, staged: Staged) -> None:
-        """Have outputs that the broker has already, made for brokers of its shape: all of them."""
+        """Use outputs that the broker already has, encoded for its shape, as all of the block's."""
         assert not len(self), "the outputs of a block are sent, or staged"
         self._staged = staged
 
@@ -109,10 +111,10 @@ class Block:
     def send(
         self, group: str, moves: Mapping[str, Mapping[int, tuple[int, int]]], now_ms: int
     ) -> SendFuture:
-        """Have the core send the frame; the future is that of its last record, and of all.
+        """Have the core send the frame. The last record's future, returned, stands for all of them.
 
-        The queues of all topics are known. May be called again, once the one before is refused.
-        Raises InvalidMessage, QueueNotFound.
+        The queues of all topics must be known. May be called again once the previous frame was
+        refused. Raises InvalidMessage, QueueNotFound.
         """
         core = self._core
         self._check(self._size + _OFFSET_BYTES * sum(map(len, moves.values())))
@@ -157,14 +159,14 @@ class Block:
         self, frame: Frame, topic: str, queue_id: int, draft: Draft, size: int, now_ms: int
     ) -> SendFuture:
         future = SendFuture(self._core.sender, self._core.encoder.numbers.next(now_ms))
-        # the block's end asks for all of them
+        # the end of the block waits for all futures, so none of their errors goes unseen
         future.seen = True
         frame.put(topic, queue_id, draft, size, future, True)
         return future
 
 
 class _Value(NamedTuple):
-    """What a member believes of a queue's value; by the broker's word where it `is_sure`."""
+    """What a member takes for a queue's offset. `is_sure`: the broker has confirmed it."""
 
     claim: Hashable
     offset: int
@@ -178,7 +180,7 @@ class Values:
         self._known: dict[Queue, _Value] = {}
 
     def moves(self, inputs: Mapping[Queue, Input]) -> dict[str, dict[int, tuple[int, int]]]:
-        """What a block of these inputs moves: each queue from where it is, or is taken to be."""
+        """The offsets that a block of these inputs moves: from where each queue is taken to be."""
         made: dict[str, dict[int, tuple[int, int]]] = {}
         for name, (begin, end, claim, given) in inputs.items():
             known = self._known.get(name)
@@ -189,8 +191,8 @@ class Values:
         return made
 
     def knows(self, inputs: Mapping[Queue, Input]) -> bool:
-        """Whether all queues are where these inputs begin, as far as this member knows: then a
-        block of them may be sent before the one before it is answered."""
+        """Whether this member knows that all these queues are where the inputs begin. If so, their
+        block may be sent before the previous one is answered."""
         return all(
             (known := self._known.get(name)) is not None
             and known.claim == each.claim
@@ -201,13 +203,15 @@ class Values:
         )
 
     def at(self, name: Queue) -> int:
-        """The value of a queue, or NONE where it is not known."""
+        """The offset of a queue, or NONE if it is not known."""
         known = self._known.get(name)
         return known.offset if known is not None and known.is_sure else NONE
 
     def passed(self, inputs: Mapping[Queue, Input]) -> dict[Queue, int] | None:
-        """Where queues go on instead, if one was handed out from before its value: a coordinator
-        that lags what blocks have stored may say so to the owner of a claim. Else None."""
+        """Where the queues should go on, if one was handed out from below its offset; else None.
+
+        That happens when a claim came from a coordinator that lags what blocks have stored.
+        """
         values = {
             name: known.offset
             for name, each in inputs.items()
@@ -225,8 +229,8 @@ class Values:
             self._known[name] = _Value(each.claim, each.end)
 
     def moved(self, inputs: Mapping[Queue, Input], error: OffsetsMoved) -> dict[Queue, int] | None:
-        """A block was refused: where queues go on instead. None: the same block may be sent again,
-        as nobody has worked exactly once on those queues before."""
+        """A block was refused. Returns where its queues should go on, or None if the same block may
+        be sent again because nobody has worked exactly once on these queues before."""
         found = {
             (topic, queue): offset
             for topic, queues in error.offsets.items()
@@ -239,22 +243,25 @@ class Values:
             self._known[name] = _Value(inputs[name].claim, offset)
         if is_first:
             return None
-        # without a value there is nothing that a block could begin at but what it has read
+        # a queue without an offset can only go on at what the block has read
         return {
             name: found[name] if found.get(name, NONE) != NONE else each.begin
             for name, each in inputs.items()
         }
 
     def refused(self, inputs: Mapping[Queue, Input], moves: Moves, error: OffsetsMoved) -> None:
-        """A block was refused that had been taken for stored. The error names the queues that are
-        elsewhere; the others are where the block was to begin."""
+        """A block that was believed to be stored has been refused. The error names the queues whose
+        offsets are elsewhere; the others are still where the block was to begin."""
         for (topic, queue), each in inputs.items():
             self._known[topic, queue] = _Value(each.claim, moves[topic][queue][0])
         self.moved(inputs, error)
 
     def forget(self, inputs: Mapping[Queue, Input], moves: Moves) -> None:
-        """Nobody knows whether a block of these inputs is stored: the next one finds out. It is
-        taken not to be, for what lies before it may be acknowledged without blocks."""
+        """It is unknown whether a block of these inputs was stored; the next block finds out.
+
+        Until then it counts as not stored, because what lies before it may have been acknowledged
+        without blocks.
+        """
         for (topic, queue), each in inputs.items():
             before = moves[topic][queue][0]
             self._known[topic, queue] = _Value(each.claim, before, is_sure=False)

@@ -4,13 +4,13 @@
                             |                 take() -> messages
                             +---> places -> fetch() -> fetched() -> records
 
-One pull is on its way at a time, and it holds all queues. An unanswered request is sent again: the
-reader keeps one for each consumer, and an answer to an older one is dropped, so repeating is safe.
-A pull gives credit for several short answers. Each says where it begins, so one that got lost or
-came twice is noticed, and another pull goes on from where the cursors are.
-The header of an answer says where the next pull begins, so that is asked for before the records are
-looked at; how much of them may wait to be taken is bounded. An answer may only say where in the log
-records are: then they are fetched (log_files.py), and what is asked next waits for the disk.
+One pull is in flight at a time, and it names all queues. An unanswered request is sent again, which
+is safe: the reader keeps one request per consumer, and an answer to an older one is dropped.
+A pull gives credit for several short answers. Each answer says where it begins, so a lost or
+duplicate one is noticed, and another pull goes on from the cursors.
+An answer's header says where the next pull begins, so that pull is sent before the records are
+decoded; how many bytes may wait to be taken is bounded. An answer may also only say where in the
+log the records are. Then they are fetched (log_files.py), and the next pull waits for the disk.
 """
 
 from __future__ import annotations
@@ -69,8 +69,8 @@ class ConsumerCore:
         direct: bool = False,
         hears_losses: bool = False,
     ) -> None:
-        """`now_ms`: the wall clock, for starts that say how long ago. `endpoint` is for errors.
-        `hears_losses`: `connection_lost` will be called."""
+        """`now_ms` is wall-clock time, for starts given as an age. `endpoint` is for errors.
+        `hears_losses`: the driver will call `connection_lost`."""
         self.max_body_bytes = arguments.check_body_bytes(max_body_bytes)
         self._files = LogFiles(arguments.check_bool("direct", direct))
         self._endpoint = endpoint
@@ -81,17 +81,17 @@ class ConsumerCore:
         self._start = StartAt() if isinstance(start, Mapping) else parse_start(start, now_ms)
         self._queues = None if queues is None else arguments.check_queues(queues)
         self._follow = arguments.check_bool("follow", follow)
-        # what has to be there; one that `start` names may come later to a consumer that follows
+        # queues that must exist. For a consumer that follows, those in `start` may appear later.
         self._named = (self._queues or set()) | (set() if follow else self._given.keys())
         self._timeout_ms = arguments.check_ms("timeout_ms", timeout_ms)
         self._asked = OpenRequest(self._timeout_ms, hears_losses)
         self._unread: tuple[messages.Pulled, bytes | memoryview] | None = None
-        # whether the broker has said where the queues begin and end: nothing later is missed
+        # whether the broker has said where the queues begin and end: from then on nothing is missed
         self.described = False
         self._known = 0
         self._ends: dict[int, int] = {}
         self._end_at: Mapping[int, int] | int = {}
-        # where each queue was begun; empty until the broker has said what queues there are
+        # where reading each queue began; empty until the broker has named the queues
         self.starts: dict[int, int] = {}
         self.cursors: dict[int, int] = {}
         self._at_hand = RecordsAtHand()
@@ -101,22 +101,22 @@ class ConsumerCore:
         self.losses = Losses(self.topic)
 
     def end_at(self, ends: Mapping[int, int] | int) -> None:
-        """Without `follow`: stop before these offsets of queues, or this one in each queue."""
+        """Without `follow`: stop before these offsets by queue, or before this one in each."""
         self._end_at = ends
 
     @property
     def ready(self) -> bool:
-        """Whether records have come that are not taken."""
+        """Whether records have arrived and are not taken yet."""
         return bool(self._at_hand)
 
     @property
     def positions(self) -> dict[int, int]:
-        """The next offset of each queue that has not been taken."""
+        """The next offset to be taken of each queue."""
         return self.cursors | self._at_hand.starts
 
     @property
     def left(self) -> int:
-        """How many offsets are left until the end, without `follow`."""
+        """Without `follow`: how many offsets are left until the end."""
         at = self.positions
         return sum([max(0, end - at[queue]) for queue, end in self._ends.items()])
 
@@ -137,11 +137,11 @@ class ConsumerCore:
 
     @property
     def _readable(self) -> set[int]:
-        """The queues that are asked for, without those that could not be read a moment ago."""
+        """The queues to ask for, without those that could not be read a moment ago."""
         return self._aside.others(self.cursors, self._now_ms)
 
     def outgoing(self, now_ms: int) -> list[tuple[bytes, ...]]:
-        """The request to send now, if any. Raises BrokerTimeout when nobody answers."""
+        """The request to send now, if any. Raises BrokerTimeout if no answer has come for long."""
         self._now_ms = now_ms
         if self._refused is not None:
             return []
@@ -160,25 +160,25 @@ class ConsumerCore:
         return [(self._asked.header,)]
 
     def not_connected(self, now_ms: int) -> None:
-        self.aim.away = True  # the request could not be sent: soon again
+        self.aim.away = True  # the request could not be sent: it is tried again soon
         self._asked.repeats.not_sent(now_ms)
 
     def connection_lost(self) -> None:
-        """The reader that held the pull may be gone: ask its successor soon."""
+        """The reader that held the pull may be gone, so ask its successor soon."""
         self._asked.repeats.soon()
 
     @property
     def is_waiting_long(self) -> bool:
-        """Whether it is long until the request is sent again, unless a connection is lost."""
+        """Whether repeats are rare, because the loss of a connection would be noticed."""
         return self._asked.repeats.is_rare
 
     def given_up(self, max_bytes: int) -> None:
-        """What came by the connection was too long. Told after what came before it."""
+        """An answer was too long to receive. The error is raised after what came before it."""
         self._asked.close()
         self._refused = answer_too_long(self._endpoint, max_bytes)
 
     def wait_ms(self, now_ms: int) -> int:
-        """How long nothing has to be sent, unless something comes in."""
+        """For how many ms nothing has to be sent, unless something comes in."""
         if not self._asked.is_open and self._aside:
             return self._aside.wait_ms(now_ms)
         return self._asked.repeats.wait_ms(now_ms)
@@ -191,7 +191,7 @@ class ConsumerCore:
         return self._asked.put(encode(asked), run)
 
     def _pull(self, number: int, direct: bool) -> messages.Pull:
-        # a consumer of some queues only must not be woken by others
+        # a consumer of only some queues must not be woken when others are added
         known = self._known if self._queues is None else _ANY_NUMBER
         wait_ms = min(WAIT_MS, self._timeout_ms // 2)
         cursors = self._asked_cursors()
@@ -205,7 +205,7 @@ class ConsumerCore:
         return messages.Pull(*asked, self.aim.run, messages.MOST_CREDIT if self._follow else 1)
 
     def _most_bytes(self, direct: bool) -> int:
-        """How much one pull is to bring."""
+        """How many bytes one pull asks for."""
         return pull_bytes(direct)
 
     def _asked_cursors(self) -> dict[int, int]:
@@ -222,8 +222,8 @@ class ConsumerCore:
         if isinstance(answer, messages.Refused):
             error = error_from_refusal(answer)
             if isinstance(error, QueueNotFound) and self.described and self._queues is None:
-                self.described = False  # the topic has fewer queues by now: which, is asked
-            else:  # raised by `take`, after what came before it
+                self.described = False  # the topic has fewer queues now: ask which
+            else:  # `take` raises it, after what came before it
                 self._refused = error
         elif isinstance(answer, messages.Described):
             self._begin(answer)
@@ -235,11 +235,11 @@ class ConsumerCore:
 
     @property
     def has_unread(self) -> bool:
-        """Whether an answer has come whose records are to be fetched before anything is asked."""
+        """Whether an answer has come whose records must be fetched before the next request."""
         return self._unread is not None
 
     def fetch(self, now_ms: int) -> memoryview | None:
-        """Read the records of that answer. Moves nothing: another thread may do it, and may fail.
+        """Read that answer's records. It changes no state, so another thread may do it, and fail.
 
         If the caller asks for the next batch instead, the same answer is fetched again.
         """
@@ -247,7 +247,7 @@ class ConsumerCore:
         return self._files.read(*self._unread, now_ms)
 
     def fetched(self, records: memoryview | None) -> None:
-        """Take what `fetch` has returned. None: it is asked for again, and comes by the socket."""
+        """Take what `fetch` returned. After None the records are pulled again, by the socket."""
         assert self._unread is not None
         (answer, _), self._unread = self._unread, None
         if records is not None:
@@ -268,14 +268,14 @@ class ConsumerCore:
             queue = found.get(queue_id, messages.QueueRange(queue_id, 0, 0, 0))
             self.cursors[queue_id] = self._first(queue)
             self._ends[queue_id] = last_offset(self._end_at, queue)
-        if not self._follow:  # else nothing comes, silently
+        if not self._follow:  # a start past the end would otherwise read nothing, silently
             check_within(self._start, [found[each] for each in wanted & found.keys()], self.topic)
         self._known = sum(1 for queue in answer.queues if queue.max_offset)
         self.starts = dict(self.cursors)
         self.described = True
 
     def _go_on(self, answer: messages.Described) -> None:
-        """The topic has lost queues: go on in the others, where they were."""
+        """The topic has lost queues: go on in the others from where they were."""
         for gone in self.cursors.keys() - {queue.queue_id for queue in answer.queues}:
             del self.cursors[gone]
             self._ends.pop(gone, 0)
@@ -287,7 +287,7 @@ class ConsumerCore:
         return first_offset(self._start, queue) if given is None else given
 
     def _pulled(self, answer: messages.Pulled, payload: bytes | memoryview) -> None:
-        """Move the cursors past what has come, and keep that to be taken."""
+        """Move the cursors past the records that have come, and keep the records to be taken."""
         at, of = 0, Source(self.topic, self.aim.store)
         for part in answer.slices:
             cursor = self.cursors[part.queue_id]
@@ -318,19 +318,19 @@ class ConsumerCore:
             self._known = len(answer.queue_ids)
 
     def take(self) -> list[Message]:
-        """Messages that have come, up to PULL_BYTES or a whole part; [] when there are none.
+        """Messages that have come, up to PULL_BYTES or one whole part; [] when there are none.
 
-        Raises what the broker has refused with, and QueueUnreadable: see QueuesAside. What came
-        before an error is taken before it is raised, and all that others have without `follow`.
+        Raises the broker's refusals, and QueueUnreadable: see QueuesAside. What came before an
+        error is returned first; without `follow`, so is all that the other queues have.
         """
         return self._take(self._messages)
 
     def take_bodies(self) -> list[bytes | Message]:
-        """The same, of each message only its body; all of it where that has to be made first."""
+        """Like `take`, but only the bodies; the whole message where its body must be decoded."""
         return self.take_as(lambda part: part.bodies(self.max_body_bytes), lambda found: found)
 
     def take_as(self, of_part: OfPart[_T], of_messages: OfMessages[_T]) -> list[_T]:
-        """The same, as something else: made of parts, or of messages where some are left out."""
+        """Like `take`, but converted: whole parts at once, or messages where some are left out."""
 
         def read(part: Part) -> Sequence[_T]:
             wants_all = self._selection is None and part.stop <= part.end
@@ -364,7 +364,7 @@ class ConsumerCore:
         return taken
 
     def _raise_errors(self) -> None:
-        """Nothing has come before them."""
+        """Raise what is pending, now that everything before it is taken."""
         if self._refused is not None:
             error, self._refused = self._refused, None
             raise error
@@ -372,7 +372,7 @@ class ConsumerCore:
             self._aside.raise_next()
 
     def _put_aside(self, part: Part, error: StoreDamaged) -> None:
-        """Its queue waits at the message that is named; what is before that in it comes first."""
+        """Make the part's queue wait at the damaged message. What precedes that comes first."""
         if (error.queue_offset or 0) > part.start:
             return self._at_hand.split_first(*part.split(self.max_body_bytes))
         self._go_back(part.queue_id)
@@ -387,13 +387,13 @@ class ConsumerCore:
         return found if self._selection is None else self._selection.pick(found)
 
     def _go_back(self, queue_id: int | None = None) -> None:
-        """Forget what has come and is not taken, of all queues or of one, to ask for it again."""
+        """Drop what has come and is not taken, of one queue or of all, and ask for it again."""
         self.cursors |= self._at_hand.drop(queue_id)
-        # what is on its way is from where the cursors were
+        # the answer on its way begins where the cursors were before
         self._asked.close()
         self._unread = None
 
     def _skip(self, queue_id: int, cursor: int, min_offset: int) -> None:
-        """Go on after messages that are gone."""
+        """Go on past messages that no longer exist."""
         self.losses.pass_over(queue_id, cursor, min_offset)
         self.cursors[queue_id] = min_offset

@@ -1,8 +1,8 @@
-"""When a message is to be delivered: from what a sender says to the form in which it waits.
+"""When a message is to be delivered: turns what the sender says into the stored form.
 
-A sender says it with arguments, or with RocketMQ's properties DELAY, TIMER_DELAY_SEC,
-TIMER_DELAY_MS and TIMER_DELIVER_MS. The handle by which a message is recalled is RocketMQ's too:
-base64url of "v1 TOPIC BROKER DUE_MS UNIQ_KEY". Pure: the time is passed in.
+A sender uses arguments, or RocketMQ's properties DELAY, TIMER_DELAY_SEC, TIMER_DELAY_MS and
+TIMER_DELIVER_MS. The handle that recalls a message is RocketMQ's too: base64url of
+"v1 TOPIC BROKER DUE_MS UNIQ_KEY". Pure: the time is passed in.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from penstock.shared.messaging.delayed import (
     too_late,
 )
 
-# seconds from now; a moment, as a datetime or in ms since 1970
+# Seconds: from now. Moment: a datetime, or ms since 1970.
 Seconds = float | timedelta | None
 Moment = datetime | int | None
 
-# RocketMQ's order: the first that is there counts
+# RocketMQ's order: the first that is set counts
 _BY_PROPERTY = (DELAY, TIMER_DELAY_SEC, TIMER_DELAY_MS, TIMER_DELIVER_MS)
-# What stands for the broker's name: there is one broker here, and its name says nothing.
+# Stands for the broker's name in a handle: there is only one broker, so its name says nothing.
 _BROKER = "penstock"
-# What a record has for a body that takes another one back: RocketMQ takes no empty ones.
+# The body of a record that recalls another: RocketMQ accepts no empty bodies.
 RECALL_BODY = b"0"
 
 
@@ -45,9 +45,9 @@ def wanted_delay(
     properties: Mapping[str, str] | None,
     now_ms: int,
 ) -> tuple[Delay | None, Mapping[str, str] | None]:
-    """When a message is to come that is sent now, None for at once; and the other properties.
+    """When a message sent now is to be delivered (None: at once), and its remaining properties.
 
-    Raises InvalidMessage for two times at once, what is not a time, and one in over 40 days.
+    Raises InvalidMessage for two delays, for what is not a time, and for more than 40 days.
     """
     said: list[tuple[str, Any]] = [
         (name, value)
@@ -89,9 +89,9 @@ def _relative(name: str, value: Any, now_ms: int) -> Delay | None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise wrong_type(InvalidMessage, name, value, "a number of seconds, or a timedelta")
     try:
-        # rounded up: never early
+        # rounded up, so that delivery is never early
         delay_ms = math.ceil(float(value) * 1000)
-    except (ValueError, OverflowError):  # NaN; what no float holds
+    except (ValueError, OverflowError):  # NaN; an int too large for a float
         raise InvalidMessage(f"{name} is not a number of seconds", shown(value)) from None
     return _in_ms(delay_ms, now_ms)
 
@@ -160,7 +160,7 @@ def recall_handle(recall: Recall) -> str:
 
 
 def recall_of(handle: Any, now_ms: int) -> tuple[str, Delay]:
-    """What takes back the message that a handle, or its receipt, names; and for which topic.
+    """The topic and the delay of the record that recalls the message of a handle, or of a receipt.
 
     Raises InvalidArgument.
     """
@@ -169,7 +169,7 @@ def recall_of(handle: Any, now_ms: int) -> tuple[str, Delay]:
 
 
 def parse_recall(handle: Any, now_ms: int) -> Recall:
-    """Raises InvalidArgument for what is no handle, and where the time has come."""
+    """Raises InvalidArgument for what is not a handle, and if the message is already due."""
     text = check_text("handle", handle)
     if not text:
         raise InvalidArgument(
@@ -184,7 +184,7 @@ def parse_recall(handle: Any, now_ms: int) -> Recall:
         if version != "v1" or not topic or not key or not due.isdigit():
             raise ValueError(version)
         recall = Recall(topic, int(due), key)
-    except ValueError:  # of base64, of UTF-8, or that above
+    except ValueError:  # from base64, from UTF-8, or the one above
         raise InvalidArgument(
             "this is no handle of a delayed message",
             shown(text),

@@ -1,11 +1,11 @@
-"""The broker's log, as a consumer on the same machine reads it: from its files.
+"""Reads the records of the broker's log from its files, for a consumer on the same machine.
 
     Pulled with places -> the files of this run's log -> the records, as the socket would carry them
 
-Owns the memory that it reads into, and keeps no file open: one that expires is gone when the broker
-deletes it. Bytes are read and not mapped, so that a disk's error is an error here and no SIGBUS,
-and that a message stays as it is. Where anything is not as it should be, the consumer asks again
-and gets the records by the socket, or the broker's own words about what is wrong.
+Owns the memory that it reads into. It keeps no file open, so that an expired file's space is free
+once the broker deletes it. Files are read and not mapped, so that a disk error is an exception and
+not a SIGBUS, and that a message never changes. If anything is wrong, the consumer asks again, and
+gets the records by the socket or the broker's own words about what is wrong.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from penstock.shared.wire.messages import Pulled
 TRY_AGAIN_MS = 5000
 # No broker of this version sends a larger answer.
 MAX_ANSWER_BYTES = 1 << 30
-# of one call of the kernel, which takes 1024
+# The most views of one preadv: the kernel's IOV_MAX.
 _MOST_VIEWS = 1024
-# Memory for fewer bytes is left to the C library, which keeps what is that short.
+# Smaller buffers are left to the C library, which keeps blocks of that size for the next use.
 LEAST_BYTES = 256 << 10
-# One buffer is read into while messages of the two before it are worked on.
+# One buffer is being filled while messages in the two before it are worked on.
 KEPT = 3
 
 
@@ -46,13 +46,13 @@ class LogFiles:
         self._buffers = ReadBuffers()
 
     def usable(self, now_ms: int) -> bool:
-        """Whether to ask where records are, instead of for them."""
+        """Whether to ask for the places of records instead of the records."""
         return self._wanted and now_ms >= self._not_before_ms
 
     def read(self, answer: Pulled, ranges: bytes | memoryview, now_ms: int) -> memoryview | None:
-        """The records that an answer leads to; None: ask again for them, `usable` is no more.
+        """The records that an answer points to. None: ask for them again; `usable` is now False.
 
-        Raises ProtocolError for an answer that contradicts itself, or that nobody asked for.
+        Raises ProtocolError for an answer that contradicts itself or was not asked for.
         """
         if not self._wanted:
             raise ProtocolError("an answer names places that nobody asked for", answer.run_id)
@@ -93,10 +93,10 @@ class LogFiles:
 
 
 def _runs(wanted: list[tuple[int, memoryview]]) -> Iterator[tuple[int, list[memoryview]]]:
-    """Neighbours in the file, whatever queues they are of, to be read by one call.
+    """Runs of records that are adjacent in the file, of whatever queues, each read by one call.
 
-    While it lasts the program's other threads go on. Between two calls this one would wait for
-    them, as long as they have something to compute.
+    During a call the program's other threads run. Between two calls this thread would have to wait
+    for them to release the interpreter, so there should be few calls.
     """
     first, stop, views = 0, -1, list[memoryview]()
     for start, view in sorted(wanted, key=itemgetter(0)):
@@ -111,7 +111,7 @@ def _runs(wanted: list[tuple[int, memoryview]]) -> Iterator[tuple[int, list[memo
 
 
 def _fill(handle: int, offset: int, views: list[memoryview]) -> bool:
-    """Read from there on, one view after the other; False where the file ends before."""
+    """Fill one view after the other from `offset` on. False if the file ends before that."""
     left = sum(map(len, views))
     while left:
         got = os.preadv(handle, views, offset)
@@ -125,7 +125,7 @@ def _fill(handle: int, offset: int, views: list[memoryview]) -> bool:
 
 
 def _parts(answer: Pulled, ranges: bytes | memoryview) -> Iterator[tuple[int, bytes | memoryview]]:
-    """Each segment's offset, and its ranges."""
+    """Each segment's base offset, and its ranges."""
     at = 0
     for place in answer.places:
         stop = at + place.ranges * RANGE.size
@@ -134,7 +134,7 @@ def _parts(answer: Pulled, ranges: bytes | memoryview) -> Iterator[tuple[int, by
 
 
 def _check(answer: Pulled, ranges: bytes | memoryview) -> int:
-    """How many bytes that is. Raises ProtocolError."""
+    """The size of all records, in bytes. Raises ProtocolError."""
     size = sum(each.size for each in answer.slices)
     count = sum(each.ranges for each in answer.places)
     if count * RANGE.size != len(ranges) or not 0 <= size <= MAX_ANSWER_BYTES:
@@ -157,11 +157,11 @@ def _check(answer: Pulled, ranges: bytes | memoryview) -> int:
 
 
 class ReadBuffers:
-    """The memory that records are read into, used again once no view of it is left.
+    """The memory that records are read into, reused once no view of it is left.
 
-    A new buffer for each answer would cost more than reading it: the C library gives megabytes back
-    to the kernel when they are free, the kernel clears each page again when it is touched, and
-    Python clears the whole once more.
+    A new buffer for each answer would cost more than reading the answer: the C library returns
+    megabytes to the kernel when they are freed, the kernel clears each page again when it is
+    touched, and Python clears the whole buffer once more.
     """
 
     def __init__(self) -> None:
@@ -169,40 +169,41 @@ class ReadBuffers:
         self._has_freed = False
 
     def take(self, size: int) -> memoryview:
-        """Memory of `size` bytes that nobody looks at, with anything in it. Any thread may ask."""
+        """Memory of `size` bytes that nobody else uses, with undefined contents. Thread-safe."""
         if size < LEAST_BYTES:
             # a consumer that has caught up keeps nothing for the next flood
             self._kept.clear()
             return memoryview(bytearray(size))
         for _ in range(KEPT):
             try:
-                buffer = self._kept.pop()  # so that no other thread tries the same
+                buffer = self._kept.pop()  # so that no other thread tries the same buffer
             except IndexError:
                 break
             if len(buffer) >= size and _is_free(buffer):
                 return self._keep(buffer, size)
             self._kept.appendleft(buffer)
-        # the next answers are about as long, and a power of two is long enough for most of them
+        # the next answers are of about this size, and the next power of two fits most of them
         length = 1 << (size - 1).bit_length()
         if not self._has_freed:
-            # The bodies of a batch are freed together, and the C library gives them back to the
-            # kernel, which clears each page for the next batch: unless a block of this size has
-            # been freed before, from which the library learns what to keep. These buffers are not
-            # freed, so nothing else would teach it. A setting (`keep_large_blocks`) would be for
-            # all of a program that is not ours.
+            # The bodies of a batch are freed together, and the C library would return them to the
+            # kernel, which clears each page for the next batch. Once a block of this size has been
+            # freed, the library keeps as much. These buffers are never freed, so one block is freed
+            # here to teach it. A setting (`keep_large_blocks`) would affect the whole program,
+            # which is not ours.
             self._has_freed = True
             bytearray(length)
         return self._keep(bytearray(length), size)
 
     def _keep(self, buffer: bytearray, size: int) -> memoryview:
-        # the view is there before another thread can find the buffer
+        # the view is made before another thread can find the buffer
         view = memoryview(buffer)[:size]
         self._kept.append(buffer)
         return view
 
 
 def _is_free(buffer: bytearray) -> bool:
-    """Whether no view of it is left: only then may its length change. Its memory stays in place."""
+    """Whether no view of the buffer is left, because only then may its length change. Popping and
+    appending a byte leaves its memory in place."""
     try:
         buffer.append(buffer.pop())
     except BufferError:

@@ -1,4 +1,4 @@
-"""The messages of what a broker answers; see `Message` for what one has."""
+"""The messages in a broker's answers; `Message` has their fields."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from penstock.shared.loops.active import Message, bodies, messages
 __all__ = ["Message", "Part", "longest_answer_bytes", "read_records", "split_records"]
 
 _ANY_OFFSET = range((1 << 63) - 1)
-# Of an answer: 8 MiB of records or one of them, and what describes it.
+# An answer has up to 8 MiB of records, or a single larger one, and a description.
 _RECORDS_BYTES, _SPARE_BYTES = 8 << 20, 1 << 20
 
 
 class Source(NamedTuple):
-    """What an error says of where records are from; a remote client does not know the store."""
+    """Where records are from, for error messages; a remote client does not know the store."""
 
     topic: str = ""
     store: str = ""
 
 
 def longest_answer_bytes(max_body_bytes: int) -> int:
-    """How long a part of an answer may be, for a client that takes bodies up to this limit."""
+    """The most bytes of one part of an answer, for a client that takes bodies up to this limit."""
     return max(_RECORDS_BYTES, max_body_bytes) + _SPARE_BYTES
 
 
@@ -38,10 +38,10 @@ def read_records(
     max_body_bytes: int,
     of: Source = Source(),  # noqa: B008 - a tuple
 ) -> tuple[list[Message], bool]:
-    """The messages of a part of a payload, and whether one may stand for a lost one.
+    """The messages in a part of a payload, and whether one of them may be a tombstone.
 
-    With `queue_id` they are of that queue, with growing offsets among `offsets`. Raises
-    StoreDamaged where they are not: a queue entry that has changed on disk leads anywhere.
+    With `queue_id` they must be of that queue, with ascending offsets within `offsets`. Otherwise
+    StoreDamaged is raised: a queue entry that changed on disk can point anywhere.
     """
     within = offsets.start, offsets.stop
     made, end, marked = _whole(payload, place, queue_id, within, max_body_bytes)
@@ -68,8 +68,8 @@ def _whole(
 ) -> tuple[list[Message], int, bool]:
     """The messages up to the first one that cannot be right, where that begins, and the mark.
 
-    No checksum covers a queue offset. Where one goes back, and the record is of the queue all the
-    same, it is the one before that named an offset which is too high.
+    No checksum covers a queue offset. If an offset goes back although its record is of this queue,
+    then the record before it is the damaged one: its offset is too high.
     """
     found = messages(payload, place, queue_id, within, max_body_bytes, LOST_MARK)
     made, end, _ = found
@@ -84,9 +84,9 @@ def _whole(
 
 
 class Part(NamedTuple):
-    """Records of a queue that have come and are not taken: a place in a payload.
+    """Records of a queue that have come and are not taken yet: a place in a payload.
 
-    Their offsets are from `start` on and below `stop`; those from `end` on are not asked for.
+    Their offsets are at least `start` and below `stop`; those from `end` on are not wanted.
     """
 
     queue_id: int
@@ -102,14 +102,14 @@ class Part(NamedTuple):
         return self.place[1] - self.place[0]
 
     def messages(self, max_body_bytes: int) -> tuple[list[Message], bool]:
-        """What `read_records` says of it."""
+        """What `read_records` returns for this part, and raises."""
         within = range(self.start, self.stop)
         of_queue = self.queue_id, within, max_body_bytes, self.of
         return read_records(self.payload, self.place, *of_queue)
 
     def split(self, max_body_bytes: int) -> tuple[Part, Part]:
-        """Where `messages` raises StoreDamaged at a later offset than the first: what can be read
-        before that, and the rest."""
+        """The readable part before the damage, and the rest. Only for a part whose `messages`
+        raises StoreDamaged at an offset after the first."""
         within = self.start, self.stop
         made, at, _ = _whole(self.payload, self.place, self.queue_id, within, max_body_bytes)
         offset = made[-1].queue_offset + 1
@@ -119,17 +119,17 @@ class Part(NamedTuple):
         )
 
     def bodies(self, max_body_bytes: int) -> tuple[list[bytes | Message], bool]:
-        """The same, of each message only its body; of one that is compressed or damaged all."""
+        """Like `messages`, but only the bodies; whole messages if compressed or damaged."""
         within = self.start, self.stop
         made, end, marked = bodies(
             self.payload, self.place, self.queue_id, within, max_body_bytes, LOST_MARK
         )
         if end != self.place[1]:
-            self.messages(max_body_bytes)  # which says where
+            self.messages(max_body_bytes)  # raises an error that says where
         return made, marked
 
 
-# What is made of a part, and whether one of its messages may be a tombstone; or of messages.
+# OfPart converts a part, and says whether one of its messages may be a tombstone.
 _T = TypeVar("_T")
 OfPart: TypeAlias = "Callable[[Part], tuple[Sequence[_T], bool]]"
 OfMessages: TypeAlias = "Callable[[list[Message]], Sequence[_T]]"
@@ -143,5 +143,5 @@ def split_records(
 
 
 def without_tombstones(found: list[Message]) -> list[Message]:
-    """What a repair has put in the place of lost messages is no message."""
+    """The messages, without the tombstones by which a repair has replaced lost ones."""
     return [message for message in found if not is_tombstone(message.properties)]

@@ -1,7 +1,7 @@
 """Asking a broker for messages by key or id, without sockets: requests out, messages in.
 
-One question at a time. An unanswered one is sent again, with the same number: the reader keeps one
-for each client, so repeating is safe.
+One question at a time. An unanswered one is sent again with the same number, which is safe: the
+reader keeps one question per client.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class QueryCore:
         self.found: list[Message] | None = None
 
     def ask(self, question: Question, now_ms: int) -> None:
-        """Begin a question; the one before, if it has no answer, is forgotten."""
+        """Begin a question; an unanswered one before it is forgotten."""
         self._request += 1
         self.found = None
         self._question = question
@@ -115,13 +115,13 @@ class QueryCore:
         self.aim.away = True
 
     def given_up(self, max_bytes: int) -> None:
-        """What came by the connection was too long. Raises ProtocolError."""
+        """The answer was too long to receive. Raises ProtocolError."""
         raise answer_too_long(self._endpoint, max_bytes)
 
     def received(self, parts: list[bytes]) -> None:
-        """Take an answer; one to an older question is dropped. Raises its error, if it is one."""
+        """Take an answer; one to an older question is dropped. Raises the error of a refusal."""
         answer = messages.decode_consume_answer(parts[0])
-        # a request that the broker could not read, or not serve, is refused without its number
+        # the broker refuses a request that it cannot read or serve without giving its number
         refused = isinstance(answer, messages.Refused) and not answer.request
         if self.found is not None or answer.request != self._request and not refused:
             return

@@ -1,7 +1,7 @@
-"""What a consumer chooses of a topic: tags or an SQL92 filter, checked before anybody is asked.
+"""Which messages of a topic a consumer wants: tags or an SQL92 filter, checked before any request.
 
-The broker looks through the queues. Its comparison of tags is one of hash codes, so the tags
-themselves are compared here. No sockets.
+The broker filters the queues. It compares only the hash codes of tags, so the tags themselves are
+compared here. No sockets.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ class Selection(NamedTuple):
         )
 
     def pick(self, found: list[Message]) -> list[Message]:
-        """Those of the broker's messages that really match."""
+        """The messages from the broker that really match."""
         if self.filter.decided_by_broker:
             return found
         return [message for message in found if self.filter.matches(message.record)]
 
 
 def choose(tags: str, sql: str, group: str, now_ms: int) -> Selection | None:
-    """The consumer's choice; None for all messages. Raises FilterError and InvalidArgument."""
+    """The consumer's selection; None for all messages. Raises FilterError and InvalidArgument."""
     tags, sql, group = check_text("tags", tags), check_text("sql", sql), check_text("group", group)
     if group:
         check_group(group)

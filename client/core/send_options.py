@@ -1,8 +1,8 @@
-"""What a send may say of its message, and sending it: the same for all that send.
+"""The options of a send, and the send itself, for all clients that send.
 
-Most messages have tags, keys, a shard or a queue, and nothing else: those are arguments of `send`,
-and `Intake.take` makes such a message at once. All else is rare and costs nothing where it is left
-out: it comes as a mapping, which exists only where something was said.
+Most messages have nothing but tags, keys, a shard or a queue. Those are arguments of `send`, and
+`Intake.take` makes such a message at once. All other options are rare and cost nothing when left
+out: they come as a mapping, which exists only if one of them was given.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from penstock.client.core.sending.selectors import SelectedBy, Selector, queue_c
 
 
 class SendOptions(TypedDict, total=False):
-    """What `send` takes besides its arguments; what is left out, or None, is not said."""
+    """What `send` takes besides its arguments. None means the same as leaving an option out."""
 
     selector: Selector | None
     properties: Mapping[str, str] | None
@@ -30,7 +30,7 @@ class SendOptions(TypedDict, total=False):
 
 
 class ReplyFields(TypedDict, total=False):
-    """What a message has besides its body wherever it is sent to."""
+    """What every message may have besides its body, wherever it is sent to."""
 
     tags: str | None
     keys: Keys
@@ -90,9 +90,9 @@ def send(
 
 
 def recall(core: ProducerCore, now_ms: int, handle: str | Receipt, ack: str) -> DelayedFuture:
-    """Take what takes back a delayed message. Raises InvalidArgument."""
+    """Send the record that recalls a delayed message. Raises InvalidArgument."""
     topic, later = recall_of(handle, now_ms)
-    # found by the key of what it takes back
+    # its key is that of the message that it recalls, so that a query finds both
     message = BatchMessage(RECALL_BODY, keys=later.recalls)
     future = core.send(topic, message, None, 0, ack, True, now_ms, later)
     assert isinstance(future, DelayedFuture)

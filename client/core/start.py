@@ -1,8 +1,8 @@
 """Where a consumer is told to begin. Pure: the time is passed.
 
-A number is an offset, or a time. From 10^12 on it is ms since 1970, which as a time is 2001 and as
-an offset more than any queue has had; below that it is an offset. In a mapping from queue to
-offset, and in a StartAt, every number is what it says.
+A number is an offset below 10^12, and ms since 1970 from there on: 10^12 ms is the year 2001, and
+no queue has had an offset that high. In a mapping from queue to offset, and in a StartAt, numbers
+are not interpreted.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from penstock.client.core.arguments import check_at_least, check_whole, shown, w
 from penstock.shared.errors import InvalidArgument, OffsetOutOfRange
 from penstock.shared.wire.messages import QueueRange
 
-# The first number that is ms since 1970, and no offset.
+# The first number that is ms since 1970 and not an offset.
 LEAST_MS = 10**12
-# The last one that a queue can have.
+# The highest offset that a queue can have.
 MOST_OFFSET = (1 << 62) - 1
 _OFFSET = r"[0-9]{1,20}"
 _AGO = r"-([0-9]{1,15})(ms|s|m|h|d)"
@@ -78,7 +78,7 @@ def check_offset(offset: int, name: str = "start") -> int:
 
 
 def check_given(start: Start) -> dict[int, int]:
-    """The offsets of a start that names them for each queue. Raises InvalidArgument."""
+    """The offsets of a start that names them by queue, else {}. Raises InvalidArgument."""
     given = start if isinstance(start, Mapping) else {}
     return {
         check_at_least("a queue of start", queue_id, 0): check_offset(offset, f"start[{queue_id}]")
@@ -87,23 +87,23 @@ def check_given(start: Start) -> dict[int, int]:
 
 
 def first_offset(start: StartAt, queue: QueueRange) -> int:
-    """Where a queue is begun, of which the broker has said what it holds."""
+    """Where reading begins in a queue whose range the broker has described."""
     if start.latest:
         return queue.max_offset
     if start.at_ms >= 0:
         return queue.at_offset
-    # a named offset that has expired is asked for all the same: the answer says where to go on
+    # an expired offset is still asked for: the answer says where to go on
     return start.offset if start.offset >= 0 else queue.min_offset
 
 
 def last_offset(end_at: Mapping[int, int] | int, queue: QueueRange) -> int:
-    """Where a queue ends for a consumer that stops: at its own end, or before, where it is told."""
+    """Where a consumer that stops ends in a queue: at the queue's end, or earlier if told so."""
     at = end_at if isinstance(end_at, int) else end_at.get(queue.queue_id, queue.max_offset)
     return min(at, queue.max_offset)
 
 
 def check_within(start: StartAt, queues: Iterable[QueueRange], topic: str) -> None:
-    """Raise OffsetOutOfRange where every queue of a topic ends before the offset to begin at."""
+    """Raise OffsetOutOfRange if every queue of a topic ends before the offset to begin at."""
     longest = max((queue.max_offset for queue in queues), default=0)
     if start.offset > longest:
         raise OffsetOutOfRange(

@@ -2,10 +2,10 @@
 
     asked -> again, each time after twice as long -> answered, or silent
 
-A pull that the reader holds has no answer for seconds. Consumers are many, and quiet ones must cost
-the reader next to nothing; so repeats grow rare where a connection that ends is noticed by itself.
-What is told is BrokerTimeout, which `except TimeoutError` catches like any other, but for an answer
-that nobody wants to wait for: how long was waited, for what, from whom. Pure.
+A pull that the reader holds has no answer for seconds. There are many consumers, and quiet ones
+must cost the reader next to nothing, so clients that notice a lost connection repeat ever less.
+The error is a BrokerTimeout, which `except TimeoutError` catches, and says how long the caller has
+waited, for what and for whom. Only for an answer that is too long it is a ProtocolError. Pure.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _MAY_BE_STORED = "it was on its way and may be stored: look for its unique_key b
 
 
 class Timeouts:
-    """Those of one client. `connected` is what it last knew of its connection."""
+    """The timeouts of one client. `connected` is what it last knew of its connection."""
 
     __slots__ = ("endpoint", "timeout_ms", "connected")
 
@@ -27,12 +27,12 @@ class Timeouts:
         self.connected = True
 
     def message(self, what: str, may_be_stored: bool) -> BrokerTimeout:
-        """A message has waited for the whole of the client's timeout."""
+        """A message has waited for the client's whole timeout."""
         hint = f"{_MAY_BE_STORED}; {STATUS}" if may_be_stored else STATUS
         return BrokerTimeout(f"{what} within {self.timeout_ms} ms", self._where, hint)
 
     def flush(self, messages: int, timeout_s: float | None) -> BrokerTimeout:
-        """Somebody waited for all outcomes."""
+        """A caller waited for all outcomes."""
         have = "1 message has" if messages == 1 else f"{messages:,} messages have"
         return BrokerTimeout(
             f"{have} no outcome after {timeout_s} s",
@@ -41,13 +41,13 @@ class Timeouts:
         )
 
     def question(self, timeout_s: float | None) -> BrokerTimeout:
-        """Somebody waited for the answer to a question."""
+        """A caller waited for the answer to a question."""
         return BrokerTimeout(
             f"the broker has not answered within {timeout_s} s", self._where, STATUS
         )
 
     def request(self, topic: str, correlation_id: str, timeout_s: float) -> BrokerTimeout:
-        """Somebody waited for a request to be stored."""
+        """A caller waited for a request to be stored."""
         return BrokerTimeout(
             f"the broker has not acknowledged a request within {timeout_s} s",
             f"{self._where}: request {correlation_id} of topic {topic}",
@@ -55,7 +55,7 @@ class Timeouts:
         )
 
     def reply(self, topic: str, correlation_id: str, timeout_s: float) -> BrokerTimeout:
-        """Somebody waited for the reply to a request."""
+        """A caller waited for the reply to a request."""
         return BrokerTimeout(
             f"no reply has come within {timeout_s} s",
             f"to request {correlation_id} of topic {topic}",
@@ -68,7 +68,7 @@ class Timeouts:
 
 
 def no_outcome(endpoint: str, timeout_s: float | None) -> BrokerTimeout:
-    """Somebody waited for the outcome of one message."""
+    """A caller waited for the outcome of one message."""
     return BrokerTimeout(
         f"a message has no outcome after {timeout_s} s",
         endpoint or None,
@@ -77,12 +77,12 @@ def no_outcome(endpoint: str, timeout_s: float | None) -> BrokerTimeout:
 
 
 def silent(endpoint: str, silent_ms: int) -> BrokerTimeout:
-    """A consumer or a query has asked for `silent_ms` without an answer."""
+    """A consumer or a query has asked for `silent_ms` without getting an answer."""
     return BrokerTimeout(f"the broker has not answered for {silent_ms} ms", endpoint, STATUS)
 
 
 def answer_too_long(endpoint: str, max_bytes: int) -> ProtocolError:
-    """The connection of a consumer or a query was closed for what came by it."""
+    """A consumer's or a query's connection was closed because of what came by it."""
     return ProtocolError(
         f"an answer was longer than {max_bytes} bytes, or not in a broker's protocol",
         endpoint,
@@ -91,7 +91,7 @@ def answer_too_long(endpoint: str, max_bytes: int) -> ProtocolError:
 
 
 class Repeats:
-    """Of one request at a time."""
+    """When a request is sent again, for one request at a time."""
 
     __slots__ = ("_timeout_ms", "_hears_losses", "_pause_ms", "_asked_ms", "_silent_since_ms")
 
@@ -103,16 +103,16 @@ class Repeats:
 
     @property
     def is_rare(self) -> bool:
-        """Whether it is long until the next one, unless a connection is lost."""
+        """Whether the next repeat is far off, unless a connection is lost."""
         return self._pause_ms > REPEAT_MS
 
     def begin(self, now_ms: int) -> None:
-        """Another request is sent."""
+        """A new request is sent."""
         self._silent_since_ms, self._pause_ms = now_ms, REPEAT_MS
         self._asked_ms = now_ms
 
     def take_due(self, now_ms: int) -> bool:
-        """Whether the request is to be sent again now; then that is done."""
+        """Whether the request is to be sent again now. If so, it counts as sent."""
         if now_ms - self._asked_ms < self._pause_ms:
             return False
         if self._hears_losses:
@@ -121,16 +121,17 @@ class Repeats:
         return True
 
     def soon(self) -> None:
-        """Whoever held the request may be gone: ask the next one soon."""
+        """The process that held the request may be gone: ask its successor soon."""
         self._pause_ms = REPEAT_MS
 
     def not_sent(self, now_ms: int) -> None:
-        """It could not be sent: again in 10 ms."""
+        """The request could not be sent: try again in 10 ms."""
         self._pause_ms = REPEAT_MS
         self._asked_ms = now_ms - REPEAT_MS + 10
 
     def is_silent(self, now_ms: int) -> bool:
-        """Whether nobody has answered for the whole timeout, in which somebody has been asking."""
+        """Whether no answer has come for the whole timeout. Time in which nothing drove the client,
+        so that it did not ask, does not count."""
         away_ms = now_ms - self._asked_ms
         if away_ms > 2 * self._pause_ms:
             self._silent_since_ms += away_ms - self._pause_ms
@@ -140,6 +141,6 @@ class Repeats:
         return True
 
     def wait_ms(self, now_ms: int) -> int:
-        """How long there is nothing to do about it."""
+        """For how many ms there is nothing to do."""
         silent_ms = self._silent_since_ms + self._timeout_ms + 1
         return max(0, min(self._asked_ms + self._pause_ms, silent_ms) - now_ms)

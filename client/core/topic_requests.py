@@ -1,7 +1,7 @@
-"""What a program asks about topics, as requests: arguments are checked before anything is sent.
+"""Requests about topics. Their arguments are checked before anything is sent.
 
-The number of a request is given to it when it is sent; an actor's, for topics that it needs, have
-theirs here. No sockets, no clock.
+A program's requests get their numbers when they are sent; an actor's requests for topics that it
+needs get theirs here. No sockets, no clock.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from penstock.shared.wire.messages import (
     error_from_refusal,
 )
 
-# What has no answer by then, or could not be done, is asked again: the writer may be a new one.
+# A request that is unanswered or could not be done is repeated then: the writer may be a new one.
 AGAIN_MS = 5000
 MAX_WANTED = 10_000
-# As many requests of one client wait at the writer, which does them together.
+# The writer lets this many requests of one client wait, and does them together.
 MAX_ASKED = 512
 
 
@@ -41,7 +41,7 @@ def create_request(topic: str, queues: int) -> CreateTopic:
 
 
 class TopicChanges(TypedDict, total=False):
-    """What `update_topic` may be told, in both producers."""
+    """The keywords of `update_topic`, in both producers."""
 
     read_queues: int | None
     write_queues: int | None
@@ -88,22 +88,22 @@ def update_request(
 
 
 def delete_request(topic: str, dry_run: bool) -> DeleteTopic:
-    """Asks for the end of a topic. Raises InvalidArgument."""
+    """Asks to delete a topic. Raises InvalidArgument."""
     return DeleteTopic(0, _topic(topic), check_bool("dry_run", dry_run))
 
 
 def describe_request(topic: str) -> DescribeTopic:
-    """Asks what is set of a topic. Raises InvalidArgument."""
+    """Asks for a topic's settings. Raises InvalidArgument."""
     return DescribeTopic(0, _topic(topic))
 
 
 class WantedTopics:
-    """Topics that an actor needs and that are not there: it has the writer make them.
+    """Topics that an actor needs and that do not exist: it has the writer create them.
 
         want -> asked for -> made, or refused
 
-    Nothing waits for this: until a topic is there its messages have no queue. What has no answer is
-    asked for again, and so is what cannot be done now.
+    Nothing waits for this: until a topic exists, its messages have no queue. A request without an
+    answer is repeated, and so is one that cannot be done now.
     """
 
     def __init__(self, run_id: str) -> None:
@@ -116,12 +116,12 @@ class WantedTopics:
         self._refused: list[tuple[str, PenstockError]] = []
 
     def want(self, topic: str, queues: int) -> None:
-        """Have a topic made. Of too many at once some are left: whoever needs one says so again."""
+        """Have a topic created. Past MAX_WANTED this does nothing: the caller asks again later."""
         if len(self._wanted) < MAX_WANTED:
             self._wanted.setdefault(topic, queues)
 
     def outgoing(self, now_ms: int) -> Iterator[bytes]:
-        """Requests to be sent now. What was not sent after all is told by `not_connected`."""
+        """Requests to be sent now. If one cannot be sent, the driver calls `not_connected`."""
         for number, (_, asked_ms) in list(self._asked.items()):
             if now_ms - asked_ms < AGAIN_MS:
                 break
@@ -146,7 +146,7 @@ class WantedTopics:
         if not self._asked:
             return False
         answer = decode_produce_answer(parts[0])
-        # a refusal of a frame, which has a session, is somebody else's
+        # a refusal with a session is of a frame, and not for this class
         if not isinstance(answer, Routed | Refused):
             return False
         if isinstance(answer, Refused) and answer.session:
@@ -157,13 +157,13 @@ class WantedTopics:
         if isinstance(answer, Refused):
             self._refused.append((topic, error_from_refusal(answer)))
             if answer.status == StoreUnavailable.status:
-                return True  # it counts as asked until it is time to ask again
+                return True  # the request counts as asked until it is time to repeat it
         del self._asked[answer.request]
         self._wanted.pop(topic, None)
         return True
 
     def refused(self) -> list[tuple[str, PenstockError]]:
-        """What was refused since the last call. StoreUnavailable may be over by itself; anything
-        else is for good, as far as is known here."""
+        """The refusals since the last call. StoreUnavailable may pass by itself; any other refusal
+        is final as far as is known here."""
         found, self._refused = self._refused, []
         return found

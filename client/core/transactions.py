@@ -1,9 +1,10 @@
-"""A producer's transactions without sockets and threads: what it says and is asked, and outcomes.
+"""A producer's transactions, without sockets and threads: outcomes that it reports, and questions.
 
     end -> said, and again each REPEAT_MS -> answered, refused, or given up after the timeout
 
-To say it again is safe: the broker ends a half message once. A question is handed out once while it
-is not answered; what is said to it nobody waits for, because the broker asks again.
+Repeating an outcome is safe: the broker ends a half message only once. An unanswered question is
+handed out only once. Nobody waits until the broker has the answer to it: if that is lost, the
+broker asks again.
 """
 
 from __future__ import annotations
@@ -37,14 +38,14 @@ from penstock.shared.wire.transaction_messages import (
 )
 
 REPEAT_MS = 500
-# Until the broker has said how often.
+# The interval until the broker has stated one.
 HEARTBEAT_MS = 1000
-# Questions that wait for the listener; of more the broker asks again.
+# How many questions may wait for the listener; further ones the broker asks again.
 MAX_QUESTIONS = 1000
 
 
 class HalfMessage(NamedTuple):
-    """By what a half message is named: the offsets are in its receipt."""
+    """What identifies a half message; the offsets are those of its receipt."""
 
     unique_key: str
     queue_offset: int
@@ -62,12 +63,12 @@ class _Said:
 
 
 class TransactionCore:
-    """One producer of one group. `listens` says that it can be asked."""
+    """One producer of one group. `listens`: the broker may ask it for outcomes."""
 
     def __init__(
         self, name: str, group: str, client_id: str, timeout_ms: int, listens: bool
     ) -> None:
-        """Raises InvalidArgument for what can be no name of a group."""
+        """Raises InvalidArgument for a name that no group can have."""
         self.aim = Aim()
         self._name, self._client_id = name, client_id
         self.group = check_group(check_text("group", group))
@@ -76,9 +77,9 @@ class TransactionCore:
         self._said: dict[int, _Said] = {}
         self._answers: dict[int, Ended | PenstockError] = {}
         self._heartbeat_ms, self._registered_ms = HEARTBEAT_MS, -HEARTBEAT_MS
-        # questions that nobody has taken yet, by their half message
+        # questions that the listener has not taken yet, by half message
         self._questions: dict[HalfMessage, Message] = {}
-        # those that the listener is at work on
+        # questions that the listener is working on
         self._asked: set[HalfMessage] = set()
 
     # --- what this producer says ---
@@ -86,18 +87,19 @@ class TransactionCore:
     def end(
         self, half: HalfMessage, outcome: Outcome, now_ms: int, from_check: bool = False
     ) -> int:
-        """Say how a transaction ended; `answer` has the answer to this number once it is there."""
+        """Report how a transaction ended. Returns the number by which `answer` has the answer."""
         self._number += 1
         self._said[self._number] = _Said(half, outcome, from_check, now_ms)
         return self._number
 
     def answer(self, number: int) -> Ended | PenstockError | None:
-        """The answer, once. An Ended is as was asked for; anything else is TransactionEnded."""
+        """The answer, once: an Ended with the outcome that was asked for, or an error. Any other
+        outcome is a TransactionEnded."""
         return self._answers.pop(number, None)
 
     @property
     def answered(self) -> Set[int]:
-        """Numbers whose answers nobody has taken yet."""
+        """The numbers whose answers nobody has taken yet."""
         return self._answers.keys()
 
     def forget(self, number: int) -> None:
@@ -106,7 +108,7 @@ class TransactionCore:
         self._answers.pop(number, None)
 
     def outgoing(self, now_ms: int) -> Iterator[bytes]:
-        """All that is to be said now."""
+        """All requests to be sent now."""
         run = self.aim.run
         if self._listens and now_ms - self._registered_ms >= self._heartbeat_ms:
             self._registered_ms = now_ms
@@ -129,12 +131,12 @@ class TransactionCore:
                 )
 
     def not_connected(self, now_ms: int) -> None:
-        """What was to be sent could not: it is said again soon, and to whoever is there then."""
+        """Sending has failed: everything is sent again soon, to the broker that runs then."""
         self.aim.away = True
         self._registered_ms = now_ms - self._heartbeat_ms + REPEAT_MS
 
     def wait_ms(self, now_ms: int) -> int:
-        """How long there is nothing to say, unless something comes in."""
+        """For how many ms nothing has to be sent, unless something comes in."""
         due = [each.said_ms + REPEAT_MS for each in self._said.values()]
         if self._listens:
             due.append(self._registered_ms + self._heartbeat_ms)
@@ -179,7 +181,7 @@ class TransactionCore:
     def _refused(self, answer: Refused) -> None:
         error = error_from_refusal(answer)
         if isinstance(error, BrokerBusy):
-            return  # it is said again
+            return  # it is sent again
         numbers = [answer.request] if answer.request else list(self._said)
         for number in numbers:
             said = self._said.pop(number, None)
@@ -189,7 +191,7 @@ class TransactionCore:
     # --- questions ---
 
     def question(self) -> tuple[HalfMessage, Message] | None:
-        """The next question, for the listener, which answers it with `decided`."""
+        """The next question for the listener, which answers it by `decided`."""
         if not self._questions:
             return None
         half = next(iter(self._questions))
@@ -219,7 +221,7 @@ class TransactionCore:
 
 
 class CommittedMessage(NamedTuple):
-    """Where a message of a committed transaction stands; offsets of -1 are not known any more."""
+    """Where a message of a committed transaction is stored; offsets of -1 are no longer known."""
 
     topic: str
     queue_id: int
@@ -237,18 +239,19 @@ class OpenTransaction:
         self.outcome: Outcome | None = None
 
     def check_open(self) -> None:
-        """Raises InvalidArgument where it has ended."""
+        """Raises InvalidArgument if the transaction has ended."""
         if self.outcome is not None:
             what = "the transaction has ended already in this program"
             raise InvalidArgument(what, self.outcome, "begin another one")
 
     def add(self, topic: str, receipt: Receipt) -> None:
-        """A half message of it is stored."""
+        """Note a stored half message of this transaction."""
         half = HalfMessage(receipt.unique_key, receipt.queue_offset, receipt.physical_offset)
         self._sent.append((topic, half))
 
     def halves(self, outcome: Outcome) -> list[HalfMessage]:
-        """What is to end like this, now. The same may be said again; another outcome may not."""
+        """End the transaction like this, and return its half messages. The same outcome may be
+        repeated; another may not."""
         if self.outcome != outcome:
             self.check_open()
         self.outcome = outcome

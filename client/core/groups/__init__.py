@@ -1,7 +1,7 @@
-"""A member of a consumer group without sockets and threads.
+"""A member of a consumer group, without sockets and threads.
 
-Dividing queues, what is in hand of each, claims and commits, sending back.
+Divides queues, tracks what is in hand of each, claims, commits, and sends back.
 
-May import the rest of `client.core`, and `shared`. No broker is asked here: what is to be said is a
-command to whoever drives it.
+May import the rest of `client.core`, and `shared`. Nothing here talks to a broker: requests are
+handed to the driver.
 """

@@ -1,7 +1,7 @@
-"""A member's requests that have no answer yet, and when each is to be sent, again perhaps. Pure.
+"""A member's unanswered requests, and when each is to be sent or sent again. Pure.
 
-A connection loses nothing while it lives, so silence means that the coordinator has much to do, and
-asking again at once would be more of it.
+A connection loses nothing while it lives, so silence means that the coordinator is busy, and asking
+again at once would only add to its load.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from msgspec.structs import replace
 from penstock.shared.wire.group_messages import Commit, GroupRequest
 from penstock.shared.wire.messages import WireMessage
 
-# Each time twice as long, up to the second number.
+# The pause before a repeat doubles each time, up to the second number.
 REPEAT_MS, MAX_REPEAT_MS = 2000, 8000
-# How soon what could not be sent is tried again.
+# How soon a request that could not be sent is tried again.
 NOT_SENT_MS = 20
 
 
 class Asked:
-    """One request. `first_ms` is when it was first sent; -1: it was not."""
+    """One request. `first_ms` is when it was first sent, or -1 if it never was."""
 
     __slots__ = ("request", "due_ms", "first_ms", "_pause_ms")
 
@@ -31,18 +31,18 @@ class Asked:
         self._pause_ms = REPEAT_MS
 
     def sent(self, now_ms: int) -> None:
-        """It is on its way."""
+        """Note that the request is on its way."""
         self.first_ms = now_ms if self.first_ms < 0 else self.first_ms
         self.due_ms = now_ms + self._pause_ms
         self._pause_ms = min(2 * self._pause_ms, MAX_REPEAT_MS)
 
     def is_due_at(self, due_ms: int) -> None:
-        """What was sent of it counts no more: it goes out at that time."""
+        """Disregard earlier sendings: the request goes out at that time."""
         self.due_ms, self._pause_ms = due_ms, REPEAT_MS
 
 
 class AllAsked:
-    """Those of one member, by their numbers, in the order in which they are asked."""
+    """One member's unanswered requests by number, in the order in which they were asked."""
 
     def __init__(self) -> None:
         self._number = 0
@@ -52,7 +52,7 @@ class AllAsked:
         return iter(self._asked.values())
 
     def ask(self, kind: Callable[..., GroupRequest], *fields: Any, **named: Any) -> None:
-        """Have a request of this kind sent; its number is one that no other has had."""
+        """Have a request of this kind sent, under a number that no other request has had."""
         self._number += 1
         self._asked[self._number] = Asked(kind(self._number, *fields, **named))
 
@@ -60,7 +60,7 @@ class AllAsked:
         return self._asked.get(number)
 
     def pop(self, number: int) -> Asked | None:
-        """It is answered."""
+        """Remove a request that is answered."""
         return self._asked.pop(number, None)
 
     def has(self, *kinds: type[WireMessage]) -> bool:
@@ -68,14 +68,14 @@ class AllAsked:
         return any(isinstance(each.request, kinds) for each in self)
 
     def unsay(self, queue: tuple[str, int]) -> None:
-        """Commits without an answer say nothing of this queue any more."""
+        """Take this queue out of the unanswered commits."""
         for each in self:
             if isinstance(each.request, Commit):
                 left = [at for at in each.request.commits if (at.topic, at.queue_id) != queue]
                 each.request = replace(each.request, commits=tuple(left))
 
     def keep(self, *kinds: type[WireMessage]) -> None:
-        """Ask for nothing any more but for these kinds."""
+        """Drop all requests except those of these kinds."""
         self._drop([each for each in self if not isinstance(each.request, kinds)])
 
     def drop(self, *kinds: type[WireMessage]) -> None:
@@ -86,6 +86,6 @@ class AllAsked:
             del self._asked[each.request.request]
 
     def are_due_at(self, due_ms: int) -> None:
-        """What was sent of them counts no more: all go out at that time."""
+        """Disregard earlier sendings: all requests go out at that time."""
         for each in self:
             each.is_due_at(due_ms)

@@ -1,12 +1,12 @@
 """A consumer core whose queues come and go while it runs: those that a member has claims on.
 
-It begins without any queue and asks nobody what there is: offsets come from the coordinator. Which
-queues a pull names is decided when it leaves, so a pull that the reader holds for some queues does
-not see one that is added, or goes on. After `STALE_MS` it is replaced: by then it is known to be
-held, and what an answer brings is not thrown away.
+It begins with no queues and does not ask the broker for any: offsets come from the coordinator. A
+pull names its queues when it leaves, so one that the reader holds misses a queue that is added or
+resumed later. Such a pull is replaced, but only after `STALE_MS`: by then the reader is known to
+hold it, so no answer on its way is thrown away.
 
-A topic that may not be read at the moment, or is gone, is waited for, as a group is that is
-switched off: an operator may take a right away under members that run, and give it back.
+If a topic is gone or may not be read at the moment, the core waits, as it does for a group that is
+switched off: an operator may withdraw a permission from running members and give it back.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from penstock.shared.errors import (
 from penstock.shared.wire.messages import Pulled
 
 STALE_MS = 20
-# After a refusal that is waited for, nothing is asked for this long.
+# After a refusal that may be temporary, nothing is asked for this long.
 REFUSED_MS = 500
-# A pull that follows the last one within this time, and that was answered with much, asks for more,
-# up to the second number: the reader gives no more.
+# A pull within this time of the last one, if that one was at least half filled, asks for twice as
+# much, up to the second number, which is the most that the reader gives.
 SOON_MS, MAX_PULL_BYTES = 50, 8 << 20
 
 
 class Taken(NamedTuple):
-    """What has come of one queue: messages in order, all with offsets below `stop`."""
+    """Messages that have come from one queue, in order, all with offsets below `stop`."""
 
     queue_id: int
     messages: list[Message]
@@ -48,7 +48,7 @@ class Taken(NamedTuple):
 
 
 class AssignedCore(ConsumerCore):
-    """Reads the queues that it is told to, each from where it is told."""
+    """Reads the queues that it is told to, each from the given offset."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class AssignedCore(ConsumerCore):
         direct: bool,
         everything: StartAt | None = None,
     ) -> None:
-        """With `everything` it reads all queues of the topic, from there on."""
+        """With `everything` it reads all queues of the topic, from that start on."""
         super().__init__(
             endpoint,
             topic,
@@ -76,12 +76,12 @@ class AssignedCore(ConsumerCore):
         )
         self.described = everything is None
         self._paused: set[int] = set()
-        # what the pull that is on its way names
+        # the queues that the pull in flight names
         self._named_queues: set[int] = set()
         self._stale_since_ms = -1
-        # after a refusal; and whether the log says that it waits
+        # after a refusal: until when nothing is asked, and whether the log says so
         self._rests_until_ms, self._is_told = 0, False
-        # what one pull asks for, when it left, and what has come since
+        # how many bytes one pull asks for, when it left, and how many bytes came since
         self._pull_bytes, self._pulled_ms, self._came_bytes = DIRECT_PULL_BYTES, 0, 0
 
     @property
@@ -98,8 +98,8 @@ class AssignedCore(ConsumerCore):
         return {queue_id: self.cursors[queue_id] for queue_id in self._named_queues}
 
     def _most_bytes(self, direct: bool) -> int:
-        """The more at once the sooner the handlers are done: each answer costs the member's thread
-        and the handlers' a change of places, and a slow group has no use for much."""
+        """Ask for more while handlers are fast: each answer costs a switch between the member's
+        thread and the handlers'. A slow group has no use for large answers."""
         if not direct:
             return super()._most_bytes(direct)
         is_soon = self._now_ms - self._pulled_ms <= SOON_MS
@@ -111,29 +111,30 @@ class AssignedCore(ConsumerCore):
         return self._pull_bytes
 
     def add(self, queue_id: int, offset: int) -> None:
-        """Read a queue from there on; a queue that is read already goes there."""
+        """Read a queue from this offset on; one that is being read already moves there."""
         self.remove(queue_id)
         self.cursors[queue_id] = offset
 
     def remove(self, queue_id: int) -> None:
-        """Forget a queue, and what has come of it."""
+        """Forget a queue and what has come from it."""
         if self.cursors.pop(queue_id, None) is None:
             return
-        self._rests_until_ms = 0  # the others were not meant
+        self._rests_until_ms = 0  # the refusal may have been about this queue only
         self._paused.discard(queue_id)
         self._aside.forget(queue_id)
         self._at_hand.drop(queue_id)
         if queue_id in self._named_queues:
-            # Its answer would move a cursor that is not there. The others' cursors have not moved.
+            # The answer would move a cursor that no longer exists. The other queues lose nothing:
+            # their cursors have not moved.
             self._asked.close()
             self._unread = None
 
     def begin_at(self, offsets: Mapping[int, int]) -> None:
-        """With `everything`, before the first request: where queues that are known go on."""
+        """With `everything`, before the first request: where the known queues go on."""
         self._given = dict(offsets)
 
     def pause(self, queue_id: int, paused: bool) -> None:
-        """Ask for nothing more of this queue, or go on."""
+        """Stop asking for this queue, or resume."""
         if paused:
             self._paused.add(queue_id)
         else:
@@ -147,7 +148,7 @@ class AssignedCore(ConsumerCore):
         if now_ms < self._rests_until_ms:
             return []
         if not self._asked.is_open or self._active <= self._named_queues:
-            self._stale_since_ms = -1  # also where what was missing is paused again
+            self._stale_since_ms = -1  # also if the missing queue is paused again
         elif self._stale_since_ms < 0:
             self._stale_since_ms = now_ms
         elif now_ms - self._stale_since_ms >= STALE_MS and not self.has_unread:
@@ -164,7 +165,7 @@ class AssignedCore(ConsumerCore):
         return min(waits, STALE_MS) if self._stale_since_ms >= 0 else waits
 
     def fetched(self, records: memoryview | None) -> None:
-        # meanwhile another thread may have removed a queue, and with it the answer
+        # another thread may meanwhile have removed a queue, and the answer with it
         if self.has_unread:
             super().fetched(records)
 
@@ -188,8 +189,8 @@ class AssignedCore(ConsumerCore):
         return None
 
     def _wait_where_refused(self) -> None:
-        # that the topic is gone, or has fewer queues, the coordinator is about to say as well; of
-        # one that broadcasts it says nothing
+        # The coordinator is about to say as well that the topic is gone or has fewer queues, except
+        # to a member that broadcasts.
         gone = () if self._queues is None else (QueueNotFound, TopicNotFound)
         error = self._refused
         if not isinstance(error, (NoPermission, *gone)):
@@ -208,11 +209,11 @@ class AssignedCore(ConsumerCore):
         ]
         super()._pulled(answer, payload)
         for queue_id, end in ends:
-            # without messages, but an offset past the queue's end is not to stay committed: whoever
-            # comes next would not be given what is stored meanwhile
+            # An empty part: an offset past the queue's end must not stay committed, or the next
+            # owner would miss what is stored meanwhile.
             self._at_hand.put(Part(queue_id, end, end, end, b"", (0, 0)))
 
     def _skip(self, queue_id: int, cursor: int, min_offset: int) -> None:
         super()._skip(queue_id, cursor, min_offset)
-        # without messages, but what is committed has to pass them too
+        # An empty part, so that the committed offset moves past the missing messages too.
         self._at_hand.put(Part(queue_id, min_offset, min_offset, min_offset, b"", (0, 0)))

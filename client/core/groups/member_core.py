@@ -1,9 +1,9 @@
-"""A member of a consumer group: what comes in of which queue, what is handed out, and how it ends.
+"""A member of a consumer group: what arrives from which queue, what is handed out, how it ends.
 
     coordinator <-> Membership      which queues                    one socket
     reader      <-> AssignedCore    their messages                  one socket for each topic
     writer      <-> SendBack        retries and dead letters        one socket
-                    ProcessQueue    in hand, and how far is done    for each queue
+                    ProcessQueue    in hand, and how far done       for each queue
 
     take() -> Handful -> done | back | failed | untouched
 
@@ -35,30 +35,30 @@ from penstock.shared.messaging.retried import FIRST_LEVEL, NEVER_AGAIN, is_spent
 from penstock.shared.messaging.system_topics import dlq_topic, retry_topic
 from penstock.shared.wire.group_messages import Commit, Joined, Release
 
-# What could not be sent back is handled again after this time, as in RocketMQ.
+# A message that could not be sent back is handled again after this time, as in RocketMQ.
 AGAIN_MS = 5000
-# How long a queue that goes to another member waits for handlers that run. An orderly one waits as
-# long as they take: the next owner must not begin before they have ended.
-# One with messages on their way back waits longer: the next owner would be given them too.
+# How long a queue that goes to another member waits for its running handlers. A queue with messages
+# on their way back waits longer, as the next owner would be given them too. An orderly queue waits
+# without limit: the next owner must not begin before the handlers have ended.
 HANDOVER_MS, SENT_BACK_MS = 1000, 10_000
 
 
 class Settings(NamedTuple):
-    """How much is fetched ahead for each queue, and how often is committed."""
+    """How much is fetched ahead for each queue, and how often offsets are committed."""
 
     max_messages: int = MAX_MESSAGES
     max_bytes: int = MAX_BYTES
     max_span: int = MAX_SPAN
     commit_ms: int = 200
     suspend_ms: int = 1000
-    # None: what the group's settings say
+    # None: use the group's settings
     max_times: int | None = None
     consume_timeout_ms: int | None = None
 
 
 class Back(NamedTuple):
-    """A message that its handler has given back, and why: to come again at a delay `level`, or with
-    level 0 by the group's rule, or after `delay_ms` where that is not negative."""
+    """A message that its handler has given back, and why. It comes again after `delay_ms` if that
+    is not negative, else by its delay `level`; level 0 means the group's rule."""
 
     place: int
     level: int = 0
@@ -81,7 +81,7 @@ class MemberCore:
         self._leaving_since: dict[Queue, int] = {}
         self._paused: set[Queue] = set()
         self._commit_at_ms = 0
-        # how often the coordinator was told of offsets
+        # how many commits were sent to the coordinator
         self.commits = 0
         self._looked_ms = 0
         self.closing = False
@@ -103,14 +103,14 @@ class MemberCore:
         return self._rotation.has_work(now_ms, self._paused)
 
     def is_suspended(self, now_ms: int) -> bool:
-        """Whether others may have been given this member's queues: nobody has answered for long."""
+        """Whether others may have this member's queues, because no answer has come for long."""
         if self.options.model == "broadcasting":
             return self.membership.joined is None or self.membership.is_off
         return now_ms >= self.membership.lease_ends_ms
 
     @property
     def waiting(self) -> int:
-        """Messages that have come and are not finished."""
+        """How many messages have come and are not finished."""
         return sum([queue.count for queue in self.queues.values()])
 
     # --- what became of it ---
@@ -122,14 +122,14 @@ class MemberCore:
     def back(self, handful: Handful, back: Back, now_ms: int, wall_ms: int = 0) -> None:
         """A message is to come again later; it is finished when its next record is stored.
 
-        `wall_ms` is the time of day, from which a delay in ms counts.
+        `wall_ms` is wall-clock time, from which a delay in ms counts.
         """
         queue = handful.queue
         is_told = back.place in handful.parted or handful.lot.finished[back.place]
         if not self._has(queue) or is_told:
             return
         if self.options.model == "broadcasting":
-            self.lost += 1  # nobody else would take it again: RocketMQ drops it too
+            self.lost += 1  # nobody would handle it again: RocketMQ drops it too
             queue.finish(handful, back.place, back.place + 1)
             return
         single = queue.part(handful, back.place)
@@ -153,9 +153,10 @@ class MemberCore:
         self.send_back.put(delayed(made, timed), single)
 
     def failed(self, handful: Handful, back: Back, now_ms: int) -> None:
-        """The handler of an orderly queue has failed: it tries again soon, and then gives up.
+        """The handler of an orderly queue has failed: it tries again soon, and finally gives up.
 
-        A delay is how long the queue waits, as in RocketMQ; by level only giving up has a meaning.
+        A delay in ms is how long the queue waits, as in RocketMQ. Of the levels, only the one that
+        gives up has a meaning here.
         """
         queue = handful.queue
         is_told = handful.lot.finished[back.place] or not queue.holds(handful)
@@ -173,11 +174,11 @@ class MemberCore:
         self.untouched(handful, now_ms)
 
     def untouched(self, handful: Handful, now_ms: int) -> None:
-        """What is unfinished of it was not handled: it is handed out again."""
+        """The unfinished messages were not handled: they are handed out again."""
         handful.queue.give_back(handful, now_ms)
 
     def wants_turn(self, queue: ProcessQueue) -> bool:
-        """Whether there is something to be said of a queue of which something was finished."""
+        """Whether finished messages of this queue give the driver something to do now."""
         if queue.dropped or len(self.send_back):
             return True
         reader, settings = self.readers[queue.topic], self.settings
@@ -208,7 +209,7 @@ class MemberCore:
     # --- each turn ---
 
     def turn(self, now_ms: int) -> None:
-        """Take what has come, move queues, commit. Raises what a topic was refused with."""
+        """Take what has come, move queues, commit. Raises a refusal of the group or a topic."""
         membership = self.membership
         if membership.refused is not None:
             error, membership.refused = membership.refused, None
@@ -256,7 +257,7 @@ class MemberCore:
             self._leaving_since.pop(name, None)
 
     def _hand_over(self, now_ms: int) -> None:
-        """Release what belongs to others by now, once nobody works on it any more."""
+        """Release queues that belong to others by now, once nobody works on them any more."""
         free: dict[Queue, int] = {}
         for name in list(self.membership.claims) if self.closing else self.membership.revoked:
             queue = self.queues.get(name)
@@ -276,12 +277,12 @@ class MemberCore:
         if self.closing and self.membership.claims:
             self.membership.part()
         for name in [each for each in self._leaving_since if each in self.membership.wanted]:
-            if not self.closing:  # it is this member's again
+            if not self.closing:  # the queue is this member's again
                 del self._leaving_since[name]
                 self.queues[name].dropped = False
 
     def _fill(self) -> None:
-        """Move what has come into the queues, and see which of them take more."""
+        """Move what has come into the queues, and pause the readers of those that are full."""
         settings = self.settings
         for topic, reader in self.readers.items():
             while (taken := reader.take_queue()) is not None:
@@ -296,12 +297,12 @@ class MemberCore:
             self.readers[name[0]].pause(name[1], stopped)
 
     def _meet(self, name: Queue, offset: int) -> None:
-        """Of a topic that is broadcast: a queue of which something has come for the first time."""
+        """When broadcasting: begin a queue from which something has come for the first time."""
         queue = self.queues[name] = ProcessQueue(*name, offset, 0, self.options.orderly)
         self._rotation.add(queue)
 
     def _give_up_old(self, now_ms: int) -> None:
-        """What is in hand for too long comes again; its handler's word does not count any more."""
+        """Messages in hand for too long come again; their handlers' results no longer count."""
         joined = self.membership.joined
         if joined is None or self.options.orderly or self.options.model == "broadcasting":
             return
@@ -315,7 +316,7 @@ class MemberCore:
                     self.back(handful, Back(place, FIRST_LEVEL, reason), now_ms)
 
     def commit(self, now_ms: int) -> None:
-        """Say how far all queues are done, where that is news."""
+        """Tell the coordinator how far the queues are done, where that has changed."""
         self._commit_at_ms = now_ms + self.settings.commit_ms
         if self.options.model == "broadcasting" or self.membership.has_asked(Commit):
             return
@@ -339,20 +340,20 @@ class MemberCore:
     # --- what the program says ---
 
     def seek(self, name: Queue, offset: int) -> None:
-        """Go on at another offset; what is in hand of the queue does not count any more."""
+        """Go on at another offset. What is in hand of the queue no longer counts."""
         queue = self.queues[name]
         self.membership.begin_again(name)
         self._begin(name, offset, queue.epoch, queue.given)
 
     def pause(self, names: Iterable[Queue], paused: bool) -> None:
-        """Hand out nothing more of these queues, or go on."""
+        """Stop handing out messages of these queues, or resume."""
         if paused:
             self._paused |= set(names)
         else:
             self._paused -= set(names)
 
     def assign(self, queues: Mapping[str, frozenset[int]] | None) -> None:
-        """Have these queues, whoever else is in the group; None: divide them again."""
+        """Take these queues, whoever else is in the group; None: divide them again."""
         self.membership.assign(queues)
 
     def close(self) -> None:
@@ -362,7 +363,7 @@ class MemberCore:
             queue.dropped = True
 
     def leave(self) -> None:
-        """Release all that is left, and say good-bye: `membership.left` says when it is heard."""
+        """Release all that is left and leave the group. `membership.left`: this was answered."""
         offsets = {
             name: self.queues[name].committable if name in self.queues else -1
             for name in self.membership.claims
@@ -373,15 +374,15 @@ class MemberCore:
 
     @property
     def is_drained(self) -> bool:
-        """Whether nobody works on anything any more, and all is said."""
+        """Whether no handler works any more, and coordinator and writer have all results."""
         idle = all(queue.is_idle for queue in self.queues.values())
         return idle and not len(self.send_back) and not self.membership.has_asked(Release)
 
     def wait_ms(self, now_ms: int) -> int:
-        """How long nothing has to be done, unless something comes in or is finished."""
+        """For how many ms nothing has to be done, unless something comes in or is finished."""
         waits = [self.membership.wait_ms(now_ms), self.send_back.wait_ms(now_ms)]
         waits += [reader.wait_ms(now_ms) for reader in self.readers.values()]
-        # what is due already waits for somebody to take it, and not for a turn
+        # what is due already waits for a handler to take it, not for a turn
         due = [queue.due_ms() for queue in self.queues.values()]
         waits += [each - now_ms for each in due if each > now_ms]
         if self._news():
@@ -390,5 +391,5 @@ class MemberCore:
 
 
 def member_topics(group: str, topics: Iterable[str], model: str) -> list[str]:
-    """What a member reads: its topics, and in clustering the group's retries."""
+    """What a member reads: its topics and, when clustering, the group's retry topic."""
     return [*topics, *([retry_topic(group)] if model == "clustering" else [])]

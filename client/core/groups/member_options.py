@@ -1,4 +1,4 @@
-"""What a member says of itself when it joins its group. It stays the same as long as it is one."""
+"""What a member says of itself when it joins its group. It never changes while it is a member."""
 
 from __future__ import annotations
 
@@ -20,5 +20,5 @@ class MemberOptions(NamedTuple):
     start: StartRule = "last"
     start_timestamp_ms: int = 0
     orderly: bool = False
-    # another one in each process: two of one client id are told apart by it
+    # different in each process, so that two members of one client id can be told apart
     instance: str = ""

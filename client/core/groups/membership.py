@@ -1,13 +1,13 @@
-"""One member and the coordinator: bytes in, bytes out, and who has which queue. Times are passed.
+"""One member and the coordinator: bytes in, bytes out, and which queues the member has. Pure.
 
     Join -> Joined, Changed -> divide -> Claim  -> Claimed      `claims` has it
     Beat -> Beaten                   \\-> revoke -> Release      once nothing of it is in hand
 
-Each member divides for itself; a claim says who really has a queue. What the coordinator does not
-answer is sent again: at once by the next connection where one has ended, and otherwise late, for it
-may have much to do. Every request may come twice, even after a later one: a released claim is over,
-and one that the second copy of a request was given is given up. A coordinator that is not there
-keeps nobody from working for as long as the claims certainly stand: `lease_ends_ms`.
+Each member divides the queues for itself; a claim says who really has a queue. An unanswered
+request is sent again: at once by the next connection if one has ended, and otherwise late, because
+the coordinator may be busy. Any request may arrive twice, even after a later one: a released claim
+stays over, and a claim granted to a second copy is given up. A member goes on working without a
+coordinator for as long as its claims are known to hold: `lease_ends_ms`.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ from penstock.shared.wire.group_messages import (
 )
 from penstock.shared.wire.messages import Refused, WireMessage, encode, error_from_refusal
 
-# How soon a queue that another member has is asked for again, if nothing is heard: the coordinator
-# says when it comes free. Each time twice as long, up to the second number.
+# How soon a queue that another member has is claimed again if the coordinator, which says when it
+# becomes free, is silent. The pause doubles each time, up to the second number.
 CLAIM_AGAIN_MS = 500
 MAX_CLAIM_AGAIN_MS = 2000
-# How long an orderly member works on without a word. [RocketMQ's ProcessQueue.isLockExpired]
+# How long an orderly member works on without an answer. [RocketMQ's ProcessQueue.isLockExpired]
 ORDERLY_LEASE_MS = 30_000
 UNKNOWN_MEMBER = "UNKNOWN_MEMBER"
-# How often one whose group is switched off asks whether it is on again.
+# How often a member whose group is switched off asks whether it is on again.
 OFF_AGAIN_MS = 1000
 
 Queue = tuple[str, int]
@@ -69,16 +69,16 @@ class Membership:
         self.claims: dict[Queue, int] = {}
         self.wanted: set[Queue] = set()
         self.assigned: Mapping[str, frozenset[int]] | None = None
-        # what was claimed since `take_gained` was called: queue -> offset
+        # claims granted since the last `take_gained`: queue -> offset
         self._gained: dict[Queue, int] = {}
         self._lost: list[Queue] = []
         self.refused: PenstockError | None = None
-        self.is_off = False  # its group is switched off: it gives its queues back, and waits
-        # one that closes claims nothing more, and leaves when its last handlers have ended
+        self.is_off = False  # the group is switched off: the member gives its queues back and waits
+        # `closing`: it claims nothing more, and leaves when its last handlers have ended
         self.left = self.leaving = self.closing = False
         # the others divide the queues without this member
         self._parting = False
-        # claims that the last join had no room to name: they are asked for once more instead
+        # claims that did not fit into the last join, and are therefore claimed once more
         self._unnamed: set[Queue] = set()
         # queue -> the epoch of the last claim that was given up
         self._given_up: dict[Queue, int] = {}
@@ -89,29 +89,29 @@ class Membership:
         self._heard_ms = -1
         self._claim_at_ms = 0
         self._claim_pause_ms = CLAIM_AGAIN_MS
-        # the coordinator knows this member, and by this connection: a heartbeat says enough
+        # the coordinator knows this member; and by this connection, so that a heartbeat is enough
         self._known, self._beats = True, False
 
     # --- what the member has ---
 
     def take_gained(self) -> dict[Queue, int]:
-        """Queues that are the member's now, and where to go on in each."""
+        """Queues that the member has gained, and where to go on in each."""
         gained, self._gained = self._gained, {}
         return gained
 
     def take_lost(self) -> list[Queue]:
-        """Queues that somebody else has, or whose offset was set: they are left without a word."""
+        """Queues that another member has, or whose offset was set: dropped without a commit."""
         lost, self._lost = self._lost, []
         return lost
 
     @property
     def revoked(self) -> list[Queue]:
-        """Queues of the member that are another one's by now: to be released when possible."""
+        """Queues that the member still holds but that belong to others now: release them soon."""
         return [queue for queue in self.claims if queue not in self.wanted]
 
     @property
     def lease_ends_ms(self) -> int:
-        """Until when nobody else can have been given the member's queues; -1 before it joined."""
+        """Until when no other member can have been given these queues; -1 before the first join."""
         if self._heard_ms < 0:
             return -1
         options = self.options
@@ -121,24 +121,24 @@ class Membership:
     # --- what it asks ---
 
     def commit(self, offsets: Mapping[Queue, int]) -> None:
-        """Say how far queues are done. One that is not the member's is left out."""
+        """Send how far queues are done. Queues that are not the member's are left out."""
         if (entries := self._entries(offsets)) and not self._asked.has(Commit):
             self._asked.ask(Commit, *self._own, entries[:MAX_CLAIMS])
 
     def begin_again(self, queue: Queue) -> None:
-        """The member goes on elsewhere in it: no answer to what was said before is news."""
+        """The member goes on elsewhere in this queue: answers to earlier commits do not count."""
         self.committed.pop(queue, None)
         self._asked.unsay(queue)
 
     def assign(self, queues: Mapping[str, frozenset[int]] | None) -> None:
-        """Have these queues of these topics instead of a part of them; None: divide again."""
+        """Take these queues of these topics instead of a share of them; None: divide again."""
         self.assigned = queues
         if self.joined is not None:
             self._divide(self.joined)
         self._claim_at_ms = 0
 
     def release(self, offsets: Mapping[Queue, int]) -> None:
-        """Commit these (-1: nothing to say) and give them up."""
+        """Commit these offsets (-1: no offset) and give the queues up."""
         entries = self._entries(offsets)
         for start in range(0, len(entries), MAX_CLAIMS):
             self._asked.ask(Release, *self._own, entries[start : start + MAX_CLAIMS])
@@ -148,20 +148,20 @@ class Membership:
             self._given_up[name] = each.epoch
 
     def part(self) -> None:
-        """Have the others divide the queues without this member. It gives up what it still has when
-        it can, and leaves then: its last handlers may take long."""
+        """Have the others divide the queues without this member. It gives up the rest of its queues
+        when its last handlers have ended, which may take long, and leaves only then."""
         if not self._parting:
             self._parting = True
             self._must_join()
 
     def leave(self) -> None:
-        """Say good-bye, after all releases. `left` says when that is answered."""
+        """Leave, after all releases. `left` says when that is answered."""
         self.leaving = True
         self._asked.keep(Commit, Release)
         self._asked.ask(Leave, *self._own)
 
     def has_asked(self, *kinds: type[WireMessage]) -> bool:
-        """Whether such a request has no answer yet."""
+        """Whether a request of these kinds has no answer yet."""
         return self._asked.has(*kinds)
 
     def _entries(self, offsets: Mapping[Queue, int]) -> tuple[QueueCommit, ...]:
@@ -185,27 +185,27 @@ class Membership:
         return out
 
     def _may_ask(self, asked: Asked) -> bool:
-        """What a coordinator that does not know this member would refuse waits for the join."""
+        """Requests that a coordinator without this member would refuse wait for the join."""
         return self._known or isinstance(asked.request, Join | Leave)
 
     def connection_lost(self) -> None:
-        """The coordinator takes a member for gone whose connection has ended, and soon: say by the
-        next one that it is there. What was asked by that one is asked again."""
+        """The coordinator soon takes a member whose connection has ended for gone. So this member
+        joins by the next connection, and repeats what it asked by the lost one."""
         self._must_join()
         self._asked.are_due_at(-1)
 
     def _must_join(self) -> None:
-        """A heartbeat does not do."""
+        """Send a join next, because a heartbeat is not enough."""
         self._beats, self._join_at_ms = False, 0
         self._asked.drop(Beat)
 
     def not_connected(self, now_ms: int) -> None:
-        """What was to be sent could not: again soon."""
+        """The requests could not be sent: try again soon."""
         self.aim.away = True
         self._asked.are_due_at(now_ms + NOT_SENT_MS)
 
     def wait_ms(self, now_ms: int) -> int:
-        """How long nothing has to be sent, unless something comes in or is asked."""
+        """For how many ms nothing has to be sent, unless something comes in or is asked."""
         if self.left:
             return REPEAT_MS
         due = [each.due_ms for each in self._asked if self._may_ask(each)]
@@ -233,7 +233,7 @@ class Membership:
 
     @property
     def _lacks(self) -> set[Queue]:
-        """Queues to be claimed; who broadcasts to all of a group needs no claims."""
+        """Queues to be claimed. A member that broadcasts needs no claims."""
         if self.options.model == "broadcasting" or self.closing:
             return set()
         return self.wanted.difference(self.claims) | (self._unnamed & self.wanted)
@@ -251,7 +251,7 @@ class Membership:
     # --- what it is told ---
 
     def received(self, parts: Iterable[bytes | memoryview], now_ms: int) -> None:
-        """Take what the coordinator says. Raises ProtocolError for what is no message of it."""
+        """Take an answer of the coordinator. Raises ProtocolError if it cannot be decoded."""
         answer = decode_group_answer(bytes(next(iter(parts))))
         if isinstance(answer, Refused):
             if self.aim.heard(answer):
@@ -282,16 +282,16 @@ class Membership:
 
     def _refuse(self, answer: Refused, now_ms: int) -> None:
         if answer.status == UNKNOWN_MEMBER and not self.leaving:
-            # the same requests go out again once it knows this member
+            # the same requests go out again once the coordinator knows this member
             self._known = False
             self._must_join()
             return
         asked = self._asked.get(answer.request)
         if asked is None or self.leaving or not isinstance(asked.request, Release):
-            # a release is repeated: the coordinator takes the queues for this member's until then
+            # a refused release is repeated: until then the queues count as this member's
             self._asked.pop(answer.request)
         if asked is not None and isinstance(asked.request, Leave):
-            self.left = True  # it has no such member, which is what was asked for
+            self.left = True  # the coordinator has no such member, which is what was asked for
         elif asked is not None and not self.leaving:
             error = error_from_refusal(answer)
             runs = self.joined is not None and isinstance(asked.request, Join)
@@ -301,7 +301,7 @@ class Membership:
                 self.refused = error
 
     def _switch_off(self, error: NoPermission, asked: Asked, now_ms: int) -> None:
-        """It is known all the same, and has its claims until it gives them up."""
+        """The coordinator still knows the member, which keeps its claims until it releases them."""
         if not self.is_off:
             log().warning("%s of group %s waits: %s", *reversed(self._own), error)
         self.is_off, self.wanted = True, set()
@@ -309,7 +309,7 @@ class Membership:
         self._join_at_ms = min(self._join_at_ms, now_ms + OFF_AGAIN_MS)
 
     def _take_joined(self, answer: Joined, asked: Asked, now_ms: int) -> None:
-        # by the first sending: the answer may be to that one, and the session counts from there
+        # The answer may be to the first sending, so the session counts from there.
         self._heard_ms = max(self._heard_ms, asked.first_ms)
         is_new = self.joined is None or answer.version != self.joined.version or self.is_off
         self.is_off = False
@@ -331,10 +331,10 @@ class Membership:
         self._join_at_ms = min(self._join_at_ms, now_ms + answer.heartbeat_ms)
 
     def _take_changed(self, answer: Changed, now_ms: int) -> None:
-        """The group is another one; or it is what it was, and a queue has come free."""
+        """The group has changed, or a queue has become free in an unchanged group."""
         self._drop(answer.reset)
         if self.joined is None or not answer.version:
-            return  # what it was told of is in the answer to its join
+            return  # the answer to the join will say the same
         if answer.version != self.joined.version:
             self.joined = replace(
                 self.joined, version=answer.version, members=answer.members, topics=answer.topics
@@ -367,8 +367,8 @@ class Membership:
         self._drop([HeldClaim(*name, self.claims.get(name, 0)) for name in names])
 
     def _decline(self, answer: Claimed) -> None:
-        """A second copy of a request has given what the member may have released since, and what it
-        has not noticed would stay its own for ever: give it up."""
+        """A second copy of a claim was granted queues that the member may have released since. It
+        does not know of these claims, so they would be its own for ever: release them."""
         found = []
         for queue in answer.queues:
             name = answer.topic, queue.queue_id
@@ -379,8 +379,8 @@ class Membership:
             self._asked.ask(Release, *self._own, tuple(found))
 
     def _take_committed(self, request: GroupRequest, lost: Iterable[HeldClaim]) -> None:
-        """An offset of a claim that was not the member's any more has not moved; one of a claim
-        before the present one says nothing new."""
+        """Note committed offsets, except for claims that the member had lost, whose offsets did not
+        move, and for claims before the present one, which say nothing about it."""
         assert isinstance(request, Commit | Release)
         refused = {(each.topic, each.queue_id) for each in lost}
         for each in request.commits:

@@ -1,12 +1,13 @@
-"""What a member has in hand of one queue: RocketMQ's ProcessQueue, in runs instead of a tree.
+"""The messages of one queue that a member has in hand: RocketMQ's ProcessQueue, with runs instead
+of a tree.
 
     put() -> waiting -> take() -> in hand -> finish()      -> committed below the oldest unfinished
                   ^                   |
                   +---- give_back() --+   later, or at once
 
-Messages come in the queue's order and may be finished in any. An offset is committed only when all
-messages below it are finished, so one that hangs holds the offset, and what is finished above it is
-handled again after a crash and not otherwise. Times are passed in; no sockets, no threads.
+Messages arrive in the queue's order and may be finished in any order. An offset is committed only
+when all messages below it are finished, so one that hangs holds the offset back. Messages finished
+above it are handled again after a crash, and only then. Pure: times are passed in.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ from collections.abc import Iterator
 
 from penstock.client.core.message import Message
 
-# When a queue is not pulled any more, until fewer wait. [pullThresholdForQueue and its like]
+# A queue at one of these limits is not pulled until fewer wait. [pullThresholdForQueue etc.]
 MAX_MESSAGES = 1000
 MAX_BYTES = 100 << 20
 MAX_SPAN = 2000
 
-# When what is on its way back to the broker was handed out: nobody waits for its handler.
+# `given_ms` of a message on its way back to the broker: it is in no handler's hands, and never old.
 NOBODY_MS = 1 << 62
 
 
@@ -35,12 +36,12 @@ class Lot:
         self.messages, self.size = messages, size
         self.finished = bytearray(len(messages))
         self.left = len(messages)
-        # the first ones, which have been handed out at least once
+        # how many, from the first on, have been handed out at least once
         self.given = 0
 
 
 class Handful:
-    """Some neighbours of a lot that are in somebody's hands since `given_ms`."""
+    """Adjacent messages of a lot, in somebody's hands since `given_ms`."""
 
     __slots__ = ("queue", "lot", "start", "stop", "given_ms", "parted")
 
@@ -62,7 +63,7 @@ class Handful:
 
     @property
     def unfinished(self) -> Iterator[int]:
-        """Places in the lot."""
+        """The places in the lot that are unfinished."""
         at = self.start
         while (at := self.lot.finished.find(0, at, self.stop)) >= 0:
             if at not in self.parted:
@@ -74,7 +75,7 @@ class Handful:
         return next(self.unfinished, -1) < 0
 
     def part(self, place: int) -> Handful:
-        """The message at this place of the lot by itself, on its way back to the broker."""
+        """Split off the message at this place of the lot, on its way back to the broker."""
         self.parted.add(place)
         return Handful(self.queue, self.lot, place, place + 1, NOBODY_MS)
 
@@ -91,19 +92,19 @@ class ProcessQueue:
         orderly: bool,
         given: int | None = None,
     ) -> None:
-        """`given` is the offset that came with the claim, where that is not where it goes on."""
+        """`given` is the offset that came with the claim, if the queue does not go on there."""
         self.topic, self.queue_id, self.epoch = topic, queue_id, epoch
         self.given = offset if given is None else given
         self._orderly = orderly
         self._lots: deque[Lot] = deque()
-        # those of them of which something was never handed out
+        # the lots that have messages which were never handed out
         self._fresh: deque[Lot] = deque()
         self._again: list[tuple[int, Lot, int, int]] = []
-        # in the order in which they were handed out
+        # a dict for its order, that of handing out
         self._in_hand: dict[Handful, None] = {}
         self._next = offset
         self.count = self.bytes = 0
-        # nothing of it is handed out, or handled, any more
+        # set when nothing of the queue may be handed out or handled any more
         self.dropped = False
         # an orderly queue whose handler has failed waits until then
         self.suspended_until_ms = 0
@@ -113,7 +114,7 @@ class ProcessQueue:
     # --- in ---
 
     def put(self, messages: list[Message], size: int, stop: int) -> None:
-        """Take what was pulled: `size` bytes of records with offsets below `stop`."""
+        """Take pulled messages: `size` bytes of records with offsets below `stop`."""
         if messages:
             lot = Lot(messages, size)
             self._lots.append(lot)
@@ -123,14 +124,14 @@ class ProcessQueue:
         self._next = stop
 
     def is_full(self, max_messages: int, max_bytes: int, max_span: int) -> bool:
-        """Whether it is not to be pulled now. Orderly queues have no gaps to bound."""
+        """Whether the queue is not to be pulled now. Orderly queues have no gaps to bound."""
         if self.count >= max_messages or self.bytes >= max_bytes:
             return True
         return not self._orderly and self._lots != deque() and self.span >= max_span
 
     @property
     def span(self) -> int:
-        """How far the oldest and the newest unfinished message are from each other, in offsets."""
+        """The distance from the oldest unfinished message to the newest message, in offsets."""
         if not self._lots:
             return 0
         newest = self._lots[-1].messages[-1].queue_offset
@@ -147,7 +148,7 @@ class ProcessQueue:
         return bool(self._fresh) or any(due <= now_ms for due, *_ in self._again)
 
     def due_ms(self) -> int:
-        """When something that waits is to be handed out; a time long after all if nothing is."""
+        """When a waiting message is next to be handed out; 1 << 62 if nothing waits."""
         again = self._again[:1] if self._orderly else self._again
         times = [max(due, self.suspended_until_ms) for due, *_ in again]
         if self._fresh and not (self._orderly and again):
@@ -155,7 +156,7 @@ class ProcessQueue:
         return min(times, default=1 << 62)
 
     def take(self, most: int, now_ms: int) -> Handful | None:
-        """Hand out up to `most` messages, what was given back first; None if there is nothing."""
+        """Hand out up to `most` messages, returned ones first; None if there is nothing."""
         if not self.has_work(now_ms):
             return None
         if (old := self._take_again(most, now_ms)) is not None:
@@ -170,8 +171,8 @@ class ProcessQueue:
         return self._hand_out(lot, start, stop, now_ms)
 
     def _take_again(self, most: int, now_ms: int) -> tuple[Lot, int, int] | None:
-        """Neighbours of a lot that were given back, are due, and nobody has finished since. What is
-        finished in all of its places is not there any more: see `_finish`."""
+        """Adjacent messages that were given back, are due, and are unfinished still. Runs that are
+        finished as a whole are no longer in the list: see `_finish`."""
         for place, (due, lot, start, stop) in enumerate(self._again):
             if due > now_ms:
                 continue
@@ -191,7 +192,7 @@ class ProcessQueue:
 
     @property
     def has_returned(self) -> bool:
-        """Whether something waits that was handed out before."""
+        """Whether a message waits that was handed out before."""
         return bool(self._again)
 
     @property
@@ -201,18 +202,18 @@ class ProcessQueue:
 
     @property
     def is_sent_back(self) -> bool:
-        """Whether something of it is on its way back to the broker."""
+        """Whether a message is on its way back to the broker."""
         return any(each.given_ms == NOBODY_MS for each in self._in_hand)
 
     def held_since(self, before_ms: int) -> list[Handful]:
-        """Those in hand that were handed out before that time."""
+        """The handfuls that were handed out before that time."""
         return [each for each in self._in_hand if each.given_ms < before_ms]
 
     # --- finished, or not ---
 
     def finish(self, handful: Handful, start: int, stop: int) -> None:
-        """The messages at these places of its lot are done. What is done already stays so, and what
-        goes a way of its own is left out."""
+        """The messages at these places of its lot are done. Those done already stay so, and those
+        that were split off are left out."""
         lot = handful.lot
         for place in sorted(handful.parted):
             if start <= place < stop:
@@ -233,7 +234,7 @@ class ProcessQueue:
             lot.finished[start:stop] = b"\1" * (stop - start)
             lot.left -= fresh
             self.count -= fresh
-            if self._again:  # its handler has come to an end after it was given back
+            if self._again:  # a handler may end after its messages were given back
                 self._again = [
                     (due, lot, start, stop)
                     for due, lot, start, stop in self._again
@@ -242,8 +243,8 @@ class ProcessQueue:
             self._drop_finished()
 
     def part(self, handful: Handful, place: int) -> Handful:
-        """One message of a handful goes back to the broker; the others may be finished without
-        it. Until its next record is stored it is in hand, for however long that takes."""
+        """Send one message of a handful back to the broker; the others may be finished without it.
+        It stays in hand until its next record is stored, however long that takes."""
         single = handful.part(place)
         self._in_hand[single] = None
         if handful.is_finished:
@@ -251,7 +252,7 @@ class ProcessQueue:
         return single
 
     def cut(self, handful: Handful, place: int) -> Handful:
-        """What is from this place on, in a handful of its own; the rest stays in this one."""
+        """Move the messages from this place on into a handful of their own, and return that."""
         rest = Handful(self, handful.lot, place, handful.stop, handful.given_ms)
         rest.parted = handful.parted
         handful.stop = place
@@ -261,11 +262,11 @@ class ProcessQueue:
         return rest
 
     def holds(self, handful: Handful) -> bool:
-        """Whether it is in hand still, and was not taken back."""
+        """Whether the handful is still in hand and was not taken back."""
         return handful in self._in_hand
 
     def give_back(self, handful: Handful, due_ms: int) -> None:
-        """What is unfinished of it is handed out again from that time on, in its order."""
+        """Have its unfinished messages handed out again from that time on, in their order."""
         if self._in_hand.pop(handful, self) is self:
             return  # it was taken from these hands before
         runs: list[list[int]] = []
@@ -283,7 +284,7 @@ class ProcessQueue:
             self.bytes -= self._lots.popleft().size
 
     def unfinished_below(self, offset: int) -> int:
-        """How many messages before that offset are not done, in whoever's hands."""
+        """How many messages below that offset are not done, whoever has them."""
         count = 0
         for lot in self._lots:
             if lot.messages[0].queue_offset >= offset:

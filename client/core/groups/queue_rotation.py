@@ -1,9 +1,9 @@
-"""Of which of a member's queues messages are handed out next.
+"""Which of a member's queues hands out messages next.
 
-Owns the order of the queues, and since when it is the first one's turn. A turn lasts until what
-came together is handed out: it is in the processor's cache, and a queue that is done early is
-fetched while others are handled. It lasts no longer than `TURN_MS`, so that a queue with much to do
-and a slow handler holds no other up.
+Owns the order of the queues, and when the first one's turn ends. A turn lasts until a whole lot is
+handed out: a lot is in the processor's cache, and a queue that is done early is fetched while
+others are handled. A turn never lasts longer than `TURN_MS`, so that a queue with much to do and a
+slow handler does not hold the others up.
 """
 
 from __future__ import annotations

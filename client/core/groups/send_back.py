@@ -1,10 +1,11 @@
-"""The messages that a member gives back, on their way into the log: retries and dead letters.
+"""Messages that a member gives back, on their way into the log: retries and dead letters.
 
     put -> its topic is there -> frame -> outcome
 
-Their records are made already (shared/messaging/retried.py). A message counts as finished when its
-next record is stored, so nothing here is given up: where the broker is another run by now, what has
-no outcome goes out again as a retry, which the writer recognises. No sockets; times are passed in.
+Their records are already made (shared/messaging/retried.py). A message counts as finished only when
+its next record is stored, so nothing here is given up. When the broker has restarted, frames
+without an outcome go out again as retries, of which the writer recognises those already stored.
+No sockets; times are passed in.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from penstock.shared.wire import messages
 from penstock.shared.wire.messages import QueueRun, encode, error_from_refusal
 from penstock.shared.wire.produce_rules import check_properties_size
 
-# Of one frame: what waits while others are on their way goes out together.
+# The size of one frame. Messages that wait while frames are in flight go out together.
 FRAME_BYTES = 64 << 10
 MAX_FRAMES = 4
 REPEAT_MS = 500
@@ -53,14 +54,14 @@ class SendBack:
         self._run = ""
         self._shape: messages.Welcome | None = None
         self._waiting: deque[tuple[Record, Any]] = deque()
-        # frames on their way: number -> what is in them
+        # frames in flight: number -> their messages
         self._frames: dict[int, list[tuple[Record, Any]]] = {}
         self._frame = 0
-        # log offsets before which those of an earlier run's frames are not stored
+        # log offsets below which an earlier run's frames cannot be stored
         self._floors: list[int] = []
         # topics to be made: name -> (queues, request, when it was sent)
         self._making: dict[str, tuple[int, int, int]] = {}
-        # those that are there, and how many queues were asked for
+        # topics that exist, and how many queues were asked for
         self._made: dict[str, int] = {}
         self._request = 0
         # why topics are not made at the moment
@@ -73,23 +74,23 @@ class SendBack:
 
     @property
     def trouble(self) -> PenstockError | None:
-        """Why the broker takes nothing at the moment."""
+        """Why the broker accepts nothing at the moment, if so."""
         if self._refusal is not None or self._sender is None:
             return self._refusal
         return self._sender.trouble
 
     def put(self, record: Record, tag: Any) -> None:
-        """Take a record as it is to be stored. Its outcome bears the `tag`."""
+        """Take a record as it is to be stored. Its outcome carries the `tag`."""
         self._waiting.append((record, tag))
 
     def outcomes(self) -> list[tuple[Any, PenstockError | None]]:
-        """What is stored, or why not, since the last call."""
+        """The outcomes since the last call: a tag, and None or why its record is not stored."""
         found, self._outcomes = self._outcomes, []
         return found
 
     def need_topic(self, topic: str, queues: int) -> None:
-        """Records are about to be put into a topic that is made when it is first used, and grows
-        when its group is given more queues."""
+        """Make sure of a topic before records go into it: it is created when first used, and grows
+        when its group is given more retry queues."""
         asked = self._making[topic][0] if topic in self._making else self._made.get(topic, 0)
         if queues > asked:
             self._request += 1
@@ -119,7 +120,7 @@ class SendBack:
         self._generation += 1
         self._run = self.aim.run
         self._sender = RecordSender(self._run, self._name, self._generation, stored_after=floor)
-        # in their order; the run before may have stored them
+        # in their order: the previous run may have stored them
         for number, entries in self._frames.items():
             self._put(self._sender, number, entries, floor)
         return self._sender
@@ -131,7 +132,7 @@ class SendBack:
             try:
                 check_properties_size(len(self._properties(record)))
             except PropertiesTooLarge as error:
-                self._outcomes.append((tag, error))  # else all that wait after it would for ever
+                self._outcomes.append((tag, error))  # else it would block all after it for ever
                 continue
             entries.append((record, tag))
             size += len(record.body) + 512
@@ -157,7 +158,7 @@ class SendBack:
         sender.put(runs, raw, number, stored_after)
 
     def _encoded(self, record: Record) -> bytes:
-        """As this broker wants it: room for its address, and for a checksum where it keeps one."""
+        """Encode for this broker: with room for its address, and for a checksum if it keeps one."""
         assert self._shape is not None, "frames are packed once the broker has said how"
         host = bytes(self._shape.store_host_bytes)
         return encode_record(replace(record, properties=self._properties(record), store_host=host))
@@ -178,7 +179,7 @@ class SendBack:
             self._sender.not_connected(now_ms)
 
     def wait_ms(self, now_ms: int) -> int:
-        """How long nothing has to be sent, unless something comes in or is put."""
+        """For how many ms nothing has to be sent, unless something comes in or is put."""
         waits = [max(0, sent_ms + REPEAT_MS - now_ms) for _, _, sent_ms in self._making.values()]
         if self and self._sender is not None:
             waits.append(self._sender.wait_ms(now_ms))
@@ -217,11 +218,11 @@ class SendBack:
     def _not_made(self, topic: str, answer: messages.Refused) -> None:
         error = error_from_refusal(answer)
         if isinstance(error, InvalidArgument):
-            self._topic_made(topic)  # it is there, with more queues
+            self._topic_made(topic)  # it exists, with more queues
             return
         if isinstance(error, BrokerBusy | StoreUnavailable):
             self._refusal = error
-            return  # for now: it is asked for again
+            return  # only for now: the topic is asked for again
         self._refusal = None
         del self._making[topic]
         lost = [each for each in self._waiting if _real_topic(each[0]) == topic]
@@ -231,7 +232,7 @@ class SendBack:
     def _settle(self, sender: RecordSender, outcome: Outcome) -> None:
         number, result, stored_after = outcome
         if isinstance(result, ConnectError):
-            # it is for another run of the broker: the frame waits until that one is found
+            # the frame was for another run of the broker: it waits until the new run is found
             self._floors += [stored_after] if stored_after >= 0 else []
             if self._run == self.aim.run:
                 self._run = "gone"
@@ -239,10 +240,10 @@ class SendBack:
         entries = self._frames.pop(number)
         error = result if isinstance(result, PenstockError) else None
         if isinstance(error, OffsetOutOfRange):
-            # nobody can say whether it is stored: twice is better than never
+            # nobody can say whether the frame is stored: twice is better than never
             self._put_frame(sender, entries)
         elif error is not None and len(entries) > 1:
-            # which of them was meant is not said
+            # the refusal does not say which record it means
             for entry in entries:
                 self._put_frame(sender, [entry], stored_after)
         else:

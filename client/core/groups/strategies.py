@@ -1,8 +1,8 @@
-"""How the members of a group divide a topic's queues: RocketMQ's strategies, to the same result.
+"""How the members of a group divide a topic's queues: RocketMQ's strategies, with the same results.
 
-Each member divides for itself, from the same sorted queues and client ids, and takes its own part.
-So a strategy must give the same answer in each language and each process: no hash of Python's, no
-set's order. A queue that two members take for their own is given to one of them by its claim.
+Each member divides for itself, from the same sorted queues and client ids, and takes its own share.
+So a strategy must give the same answer in every language and process: it may not use Python's hash
+or the order of a set. If two members take a queue for their own, the claim decides.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class QueueName(NamedTuple):
     queue_id: int
 
     def __str__(self) -> str:
-        # hashed by CONSISTENT_HASH, so each character counts
+        # CONSISTENT_HASH hashes this text, so each character counts
         return f"MessageQueue [topic={self[0]}, brokerName={self[1]}, queueId={self[2]}]"
 
 
@@ -42,11 +42,11 @@ class Strategy(Protocol):
     def name(self) -> str: ...
 
     def allocate(self, queues: Queues, clients: Sequence[str], me: str) -> list[QueueName]:
-        """The part of `me`, one of the `clients`, all sorted; neither is empty."""
+        """The share of `me`, one of the `clients`. Queues and clients are sorted and not empty."""
 
 
 class Averagely(NamedTuple):
-    """AVG, RocketMQ's default: pages of neighbours, the first members one longer."""
+    """AVG, RocketMQ's default: contiguous shares; the first ones have one queue more."""
 
     name: str = "AVG"
 
@@ -89,14 +89,14 @@ class ByMachineRoom(NamedTuple):
         return part + ([near[each * len(clients) + at]] if at < left else [])
 
     def _is_near(self, broker_name: str) -> bool:
-        # as Java splits: what is empty at the end is no part
+        # Java's split drops empty strings at the end
         parts = broker_name.rstrip("@").split("@")
         return len(parts) == 2 and parts[0] in self.rooms
 
 
 class MachineRoomNearby(NamedTuple):
-    """MACHINE_ROOM_NEARBY: a room's queues go to the members in it; those of rooms without a member
-    to all, by the `inner` strategy either way."""
+    """MACHINE_ROOM_NEARBY: a room's queues go to the members in that room, or to all members if the
+    room has none. Either way the `inner` strategy divides them."""
 
     inner: Strategy
     room_of_queue: Callable[[QueueName], str]
@@ -124,7 +124,7 @@ class ConsistentHash(NamedTuple):
     name: str = "CONSISTENT_HASH"
 
     def allocate(self, queues: Queues, clients: Sequence[str], me: str) -> list[QueueName]:
-        # of two nodes with one hash the later one counts, as in a map
+        # of two nodes with one hash the later one counts, as in Java's map
         ring = {
             _hash(f"{client}-{number}"): client
             for client in clients
@@ -164,7 +164,7 @@ def strategy_of(strategy: str | Strategy) -> Strategy:
 def divide(
     strategy: Strategy, queues: Iterable[QueueName], clients: Iterable[str], me: str
 ) -> list[QueueName]:
-    """The part of `me`; [] for one that is not among the clients, or where there is nothing."""
+    """The share of `me`; [] if it is not among the clients, or if there are no queues."""
     queues, clients = sorted(queues), sorted(clients)
     if not queues or me not in clients:
         return []
@@ -174,7 +174,7 @@ def divide(
 def part_of(
     strategy: Strategy, joined: Joined, me: str, assigned: Mapping[str, frozenset[int]] | None
 ) -> set[tuple[str, int]]:
-    """The queues that are to be a member's: those it is `assigned`, of other topics its part."""
+    """The queues that a member should have: those `assigned` to it, its share of other topics."""
     found: set[tuple[str, int]] = set()
     for topic, read_queues in [(each.topic, each.read_queues) for each in joined.topics]:
         queues = [QueueName(topic, joined.broker_name, number) for number in range(read_queues)]
@@ -189,7 +189,7 @@ def part_of(
 def divide_all(
     strategy: Strategy, queues: Iterable[QueueName], clients: Iterable[str]
 ) -> dict[str, list[QueueName]]:
-    """Everybody's part: what is compared with another implementation, case by case."""
+    """Everybody's share, to be compared with another implementation case by case."""
     queues, clients = list(queues), list(clients)
     return {client: divide(strategy, queues, clients, client) for client in clients}
 

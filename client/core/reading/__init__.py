@@ -1,5 +1,5 @@
 """What a consumer has at hand, has passed over, and has put aside.
 
-May import its neighbours in client.core, and shared. Never the core that uses it: no request and no
-answer is known here.
+May import its neighbours in client.core, and shared. It must not import the consumer core that uses
+it.
 """

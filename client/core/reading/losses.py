@@ -1,4 +1,5 @@
-"""What a consumer passes over, as it has expired or is lost: counted, and told the first time."""
+"""Messages that a consumer passes over because they expired or are lost: counts them, and logs the
+first time."""
 
 from __future__ import annotations
 
@@ -7,11 +8,11 @@ from penstock.client.core.message import Message, without_tombstones
 
 
 class Losses:
-    """Of one consumer."""
+    """The losses of one consumer."""
 
     def __init__(self, topic: str) -> None:
         self._topic = topic
-        # offsets that were passed over
+        # how many offsets were passed over
         self.count = 0
 
     def pass_over(self, queue_id: int, cursor: int, min_offset: int) -> None:
@@ -32,7 +33,7 @@ class Losses:
         )
 
     def without_lost(self, found: list[Message]) -> list[Message]:
-        """Without what a repair has put in the place of lost messages."""
+        """The messages, without the tombstones by which a repair has replaced lost ones."""
         whole = without_tombstones(found)
         if (lost := len(found) - len(whole)) and not self.count:
             log().warning(

@@ -1,8 +1,8 @@
-"""The request that a consumer has on its way: one at a time, sent again while no answer comes.
+"""The one request that a consumer has in flight; it is sent again while no answer comes.
 
 An answer belongs to it by its number. A pull with credit may be answered several times and stays
-open meanwhile. It is never sent again after the first of them, for it says where the consumer was:
-then another one is made. Pure.
+open meanwhile. Once answered, it is never sent again, because it says where the consumer was
+before; a new one is made instead. Pure.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from penstock.shared.wire.messages import ConsumeAnswer, Pulled, Refused
 
 
 class OpenRequest:
-    """Of one consumer."""
+    """The open request of one consumer."""
 
     __slots__ = ("header", "number", "goes_on", "repeats", "_run")
 
     def __init__(self, timeout_ms: int, hears_losses: bool) -> None:
-        """`hears_losses`: as Repeats."""
+        """`hears_losses`: as in Repeats."""
         self.repeats = Repeats(timeout_ms, hears_losses)
         self.number = 0
-        # what is sent; b"" where nothing is open
+        # the encoded request; b"" if none is open
         self.header = b""
-        # whether it has been answered, and other answers are to come
+        # whether an answer has come and more are to come
         self.goes_on = False
         self._run = ""
 
@@ -34,34 +34,34 @@ class OpenRequest:
         return bool(self.header)
 
     def next_number(self) -> int:
-        """That of a request to be made."""
+        """The number of a request that is about to be made."""
         self.number += 1
         return self.number
 
     def put(self, header: bytes, run: str) -> bytes:
-        """The request of that number, which names this run of the broker."""
+        """Open the request of that number, which names this run of the broker."""
         self.header, self._run, self.goes_on = header, run, False
         return header
 
     def has_to_change(self, run: str) -> bool:
-        """Whether another has to be sent in its place: the consumer has moved, or the broker."""
+        """Whether a new request must replace it, because the consumer or the broker has moved."""
         return self.goes_on or self._run != run
 
     def close(self) -> None:
-        """Nothing is waited for; what comes to it is dropped."""
+        """Stop waiting for answers; those that still come are dropped."""
         self.header = b""
 
     def is_answered_by(self, answer: ConsumeAnswer) -> bool:
         """Whether this is an answer to it."""
-        # a request that the broker could not read, or not serve, is refused without its number
+        # the broker refuses a request that it cannot read or serve without giving its number
         is_refusal = isinstance(answer, Refused) and not answer.request
         return self.is_open and (answer.request == self.number or is_refusal)
 
     def take(self, answer: ConsumeAnswer, cursors: Mapping[int, int], now_ms: int) -> bool:
-        """Close it, or wait for the next answer; whether this one is of use.
+        """Close the request, or wait for its next answer. Returns whether this answer is of use.
 
-        It is not where one before it got lost, or it came twice: it does not begin at the cursors.
-        Raises ProtocolError where the first one does not.
+        An answer is of no use if it does not begin at the cursors, because one before it was lost
+        or it came twice. Raises ProtocolError if the first answer does not begin there.
         """
         if isinstance(answer, Pulled):
             if any([cursors.get(part.queue_id) != part.offset for part in answer.slices]):

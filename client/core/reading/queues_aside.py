@@ -1,7 +1,7 @@
 """Queues of a consumer that cannot be read: left out for a while, while the others go on.
 
-What is wrong with one is told once each time, when the others have nothing more. No queue is ever
-passed over by this: it stays where it is, and is tried again.
+Each time a queue cannot be read, its error is raised once, when the others have nothing more. The
+queue's cursor does not move: it is tried again at the same offset.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ from collections.abc import Collection, Iterable
 from penstock.client.core import log
 from penstock.shared.errors import QueueUnreadable, StoreDamaged
 
-# A loop that goes on at each error must not do so at full speed, and a file that is put back should
-# be found.
+# Long enough that a loop which goes on after each error does not spin, and short enough that a file
+# which is put back is found soon.
 ASIDE_MS = 5000
 
 
 class QueuesAside:
-    """Of one consumer."""
+    """The unreadable queues of one consumer."""
 
     def __init__(self, topic: str) -> None:
         self._topic = topic
-        # when each is tried again; and why, until that is raised
+        # when each queue is tried again; and its error, until that is raised
         self._until_ms: dict[int, int] = {}
         self._why: dict[int, QueueUnreadable] = {}
 
@@ -31,8 +31,8 @@ class QueuesAside:
     def put(
         self, queue_id: int, now_ms: int, words: Iterable[object], queue_offset: int | None = None
     ) -> None:
-        """Read the other queues, and this one after a while. `words` are those of the error, which
-        may name the message that it met."""
+        """Leave this queue out for ASIDE_MS. `words` are what, value and hint of its error, and
+        `queue_offset` the message that could not be read, if known."""
         what, value, hint = words
         error = QueueUnreadable(str(what), value, str(hint))
         error.queue_offset = queue_offset
@@ -41,12 +41,12 @@ class QueuesAside:
         self._why[queue_id] = error
 
     def put_error(self, queue_id: int, now_ms: int, error: StoreDamaged) -> None:
-        """The same, by an error that the consumer has met itself."""
+        """Like `put`, for an error that the consumer has met itself."""
         words = error.what, error.value, error.hint
         self.put(queue_id, now_ms, words, error.queue_offset)
 
     def forget(self, queue_id: int) -> None:
-        """It is read no more, or from elsewhere."""
+        """The queue is no longer read, or read from elsewhere."""
         self._until_ms.pop(queue_id, None)
         self._why.pop(queue_id, None)
 
@@ -56,7 +56,7 @@ class QueuesAside:
         return set(queues) - self._until_ms.keys()
 
     def wait_ms(self, now_ms: int) -> int:
-        """How long until one is tried again; there is one."""
+        """For how many ms no queue is tried again; at least one is aside."""
         return max(0, min(self._until_ms.values()) - now_ms)
 
     def raise_next(self) -> None:

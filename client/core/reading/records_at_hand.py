@@ -1,4 +1,4 @@
-"""Records that have come and are not taken, part by part; and how much of them there may be."""
+"""Records that have come and are not taken yet, part by part, and how many bytes may wait so."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from collections import deque
 from penstock.client.core.message import Part
 
 PULL_BYTES = 1 << 20
-# While this much waits to be taken, no more is asked for: one answer in hand, one on its way.
+# While this much waits to be taken, no more is asked for: one answer in hand, one in flight.
 AHEAD_BYTES = 2 << 20
-# The same where an answer only says where records are: it costs the same however many there are,
-# so more are asked for at once.
+# The same limits if an answer only says where records are. Such an answer costs the same however
+# many there are, so more are asked for at once.
 DIRECT_PULL_BYTES = 2 << 20
 DIRECT_AHEAD_BYTES = 3 << 20
 
 
 def pull_bytes(direct: bool) -> int:
-    """What one pull asks for."""
+    """How many bytes one pull asks for."""
     return DIRECT_PULL_BYTES if direct else PULL_BYTES
 
 
 class RecordsAtHand:
-    """In the order in which they came, which is each queue's own."""
+    """Parts in the order in which they came, which within each queue is the queue's own."""
 
     def __init__(self) -> None:
         self._parts: deque[Part] = deque()
@@ -36,12 +36,12 @@ class RecordsAtHand:
 
     @property
     def first(self) -> Part:
-        """What is to be taken next; there is something."""
+        """The part to be taken next; there must be one."""
         return self._parts[0]
 
     @property
     def starts(self) -> dict[int, int]:
-        """The first offset of each queue of which there is something."""
+        """The first offset at hand of each queue that has any."""
         return {part.queue_id: part.start for part in reversed(self._parts)}
 
     def put(self, part: Part) -> None:
@@ -49,16 +49,16 @@ class RecordsAtHand:
         self.size_bytes += part.size
 
     def pop(self) -> None:
-        """The first part is taken."""
+        """Remove the first part, which is taken."""
         self.size_bytes -= self._parts.popleft().size
 
     def split_first(self, *pieces: Part) -> None:
-        """The first part is these, which have all of its bytes."""
+        """Replace the first part by these pieces, which together have all of its bytes."""
         self._parts.popleft()
         self._parts.extendleft(reversed(pieces))
 
     def drop(self, queue_id: int | None = None) -> dict[int, int]:
-        """Forget all, or what is of one queue; where each queue had its first, as in `starts`."""
+        """Forget all parts, or those of one queue. Returns what `starts` had for them."""
         gone = [part for part in self._parts if queue_id in (None, part.queue_id)]
         self._parts = deque(part for part in self._parts if queue_id not in (None, part.queue_id))
         self.size_bytes -= sum([part.size for part in gone])

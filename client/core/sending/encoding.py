@@ -1,7 +1,7 @@
-"""From the arguments of a send to a draft, and from drafts to records that the broker stamps.
+"""Makes drafts from the arguments of a send, and from drafts the records that the broker completes.
 
-Everything a sender can do wrong with one message is found when its draft is made, before anything
-is queued. Records are made when a frame leaves. Pure: the time is passed in.
+Everything that can be wrong with one message is found when its draft is made, before anything is
+queued. Records are made when a frame leaves. Pure: the time is passed in.
 """
 
 from __future__ import annotations
@@ -49,20 +49,20 @@ if TYPE_CHECKING:
 
     from penstock.shared.messaging.half import HalfForm
 
-# Where a compression is chosen it is for bodies from this size on. [compressMsgBodyOverHowmuch]
+# If a compression is chosen, bodies from this size on are compressed. [compressMsgBodyOverHowmuch]
 COMPRESS_OVER_BYTES = 4096
 
-# All that a record has with an IPv4 sender and an IPv6 broker, and the length of a long topic.
+# An empty record with an IPv4 sender, an IPv6 broker, and the two length bytes of a long topic.
 BLANK_RECORD_BYTES = SMALLEST_RECORD_BYTES + HOST_V6_BYTES - 8 + 1
 
 Body = bytes | bytearray | memoryview | Payload
-# of a message that is stored in a topic of RocketMQ's own before it comes into its real one
+# for a message that is stored in one of RocketMQ's own topics before it reaches its real one
 WaitingForm: TypeAlias = "Delay | HalfForm"
-# one text, in which blanks separate keys, or each key by itself
+# one str, in which blanks separate keys, or each key by itself
 Keys = str | list[str] | tuple[str, ...] | set[str] | frozenset[str] | None
 
 
-# There is one 0. What only equals it (False, 0.0) is not a plain message's flag and is looked at.
+# The flag of a plain message, to be compared by identity: False and 0.0 only equal it.
 NO_FLAG = 0
 
 _ENCODE = "encode it: text.encode(); or send a dict, a dataclass, a msgspec.Struct"
@@ -70,7 +70,7 @@ _ACKS = '"durable" or "written"'
 
 
 class BatchMessage(msgspec.Struct, frozen=True):
-    """What a caller says of one message, alone or in a batch; the fields are those of `send`."""
+    """One message as a caller describes it, alone or in a batch; the fields are those of `send`."""
 
     body: Body
     tags: str | None = None
@@ -79,12 +79,12 @@ class BatchMessage(msgspec.Struct, frozen=True):
     flag: int = 0
 
 
-# These can be iterated, but each is one message: passed for a list it is a mistake.
+# These can be iterated, but each is one message, so it is a mistake to pass one as a list.
 SINGLE = (str, bytes, bytearray, memoryview, Mapping, BatchMessage)
 
 
 class BrokerLimits:
-    """What the broker has said of the messages it takes; until it has, what is usual."""
+    """The broker's limits for messages; until it has stated them, the usual ones."""
 
     __slots__ = ("max_message_bytes", "max_frame_bytes", "shape")
 
@@ -94,7 +94,7 @@ class BrokerLimits:
         self.shape = Shape()
 
     def take(self, welcome: Welcome) -> None:
-        """What the broker says. The shape is another object only when it is another one."""
+        """Take the broker's limits. `shape` stays the same object unless it has really changed."""
         self.max_message_bytes = welcome.max_message_bytes
         self.max_frame_bytes = welcome.max_frame_bytes
         shape = Shape(welcome.store_host_bytes, welcome.prop_crc)
@@ -114,7 +114,7 @@ class Encoder:
     ) -> None:
         """`ip`: the producer's address, 4 or 16 bytes, which records name as born host.
 
-        Raises InvalidArgument for a compression that there is not.
+        Raises InvalidArgument for an unknown compression.
         """
         self.terms = BrokerLimits()
         self.numbers = KeyNumbers(origin)
@@ -124,11 +124,11 @@ class Encoder:
         self.compressed_bytes = over_bytes if compression else sys.maxsize
         self._shape = self.terms.shape
         self._maker = RecordMaker(ip + bytes(4), origin, self._shape)
-        # Rows are packed by their task's thread, while a sender's may learn of another broker.
+        # A task's thread packs rows, while a sender's thread may meanwhile learn of another broker.
         self._row_shape = self._shape
         self._row_maker = RecordMaker(ip + bytes(4), origin, self._row_shape)
         self._key_bytes = len(f"UNIQ_KEY\x01{make_unique_key(origin, 0)}\x02")
-        # the most that a record has besides topic, body and properties of its own
+        # the most bytes of a record besides its topic, its body and the sender's properties
         self.fixed_bytes = BLANK_RECORD_BYTES + len(ip) - 4 + self._key_bytes + PROP_CRC_BYTES
 
     def draft(
@@ -139,13 +139,13 @@ class Encoder:
         compressed: bool = True,
         where: str = "",
     ) -> Draft:
-        """One message. Raises InvalidMessage or PropertiesTooLarge for what is wrong with it.
+        """Draft one message. Raises InvalidMessage or PropertiesTooLarge for what is wrong with it.
 
-        `where` is what an error names in front of an argument.
+        `where` is put in front of the argument's name in an error.
         """
         body, tags, keys = message.body, message.tags, message.keys
         properties, flag = message.properties, message.flag
-        # all that is not bytes costs what is bytes nothing
+        # bytes, the usual type, pay only for this test
         if type(body) is not bytes:
             body, properties = _to_bytes(body, properties, where)
         if len(body) > self.terms.max_message_bytes > 0:
@@ -175,9 +175,9 @@ class Encoder:
         shard: str | None,
         wait: bool = True,
     ) -> list[Draft]:
-        """The messages of a batch. Raises what `draft` raises, for any.
+        """Draft the messages of a batch. Raises what `draft` raises, for any of them.
 
-        In a batch no body is compressed, as in RocketMQ.
+        Bodies in a batch are not compressed, as in RocketMQ.
         """
         if isinstance(messages, SINGLE) or not isinstance(messages, Iterable):
             hint = "pass one message in a list, or use send"
@@ -201,9 +201,9 @@ class Encoder:
         return made
 
     def room(self, topic: str, draft: Draft, delay: WaitingForm | None = None) -> int:
-        """How many bytes the record has at most, for whatever broker it is made.
+        """The most bytes that the record can have, whatever broker it is made for.
 
-        Raises PropertiesTooLarge where what is added for the `delay` makes them so.
+        Raises PropertiesTooLarge if the properties of the `delay` are too much.
         """
         if delay is None:
             return self.fixed_bytes + len(topic) + sum(_lengths(draft))
@@ -212,7 +212,7 @@ class Encoder:
         return self.fixed_bytes + len(delay.topic) + sum(_lengths(draft)) + added
 
     def check_again(self, drafts: Sequence[Draft]) -> None:
-        """What was not known of the broker when these were made. Raises what `draft` raises."""
+        """Check limits that were unknown when these were made. Raises what `draft` raises."""
         length = sum([_lengths(draft)[0] for draft in drafts])
         if length > self.terms.max_message_bytes > 0:
             raise too_large(length, self.terms.max_message_bytes)
@@ -220,7 +220,7 @@ class Encoder:
             self.check_properties(_lengths(draft)[1])
 
     def check_properties(self, length: int) -> None:
-        """Raise PropertiesTooLarge where these are too many bytes of the sender's own."""
+        """Raise PropertiesTooLarge if the sender's own properties have too many bytes."""
         end_bytes = PROP_CRC_BYTES if self.terms.shape.prop_crc else 0
         check_properties_size(length + self._key_bytes + end_bytes)
 
@@ -229,10 +229,10 @@ class Encoder:
         into: bytearray | memoryview,
         runs: Iterable[tuple[str, int, list[Draft], array[int]]],
     ) -> array[int]:
-        """Put the records of (topic, queue id, drafts, numbers of keys) there, as the broker wants.
+        """Write the records of (topic, queue id, drafts, key numbers) in the broker's shape.
 
-        Where each begins, and the end of the last. Raises PropertiesTooLarge when the broker wants
-        more room than was known.
+        Returns where each begins, and the end of the last. Raises PropertiesTooLarge if the broker
+        wants more room than was known.
         """
         self._fit()
         named = [(topic_bytes(topic), queue, drafts, keys) for topic, queue, drafts, keys in runs]
@@ -241,8 +241,8 @@ class Encoder:
     def pack_rows(
         self, into: bytearray | memoryview, rows: Rows, order: Buffer
     ) -> tuple[int, Shape]:
-        """Put the records of some rows there, see `RecordMaker.pack_rows`; where they end, and for
-        which brokers they are."""
+        """Write the records of some rows, as `RecordMaker.pack_rows` does. Returns where they end,
+        and the shape of the brokers that they are for."""
         shape = self.terms.shape
         if shape is not self._row_shape:
             self._row_shape = shape
@@ -250,27 +250,27 @@ class Encoder:
         return self._row_maker.pack_rows(into, rows, order), shape
 
     def _fit(self) -> None:
-        """Records have the room that the broker wants from now on."""
+        """Make records in the shape that the broker wants now."""
         if self.terms.shape is not self._shape:
             self._shape = self.terms.shape
             self._maker.take_shape(self._shape)
 
 
 def waiting_form(draft: Draft, topic: str, queue_id: int, delay: WaitingForm) -> Draft:
-    """The draft of a message for this queue, as it waits."""
+    """The draft of a message for this queue, in the form in which it waits."""
     body, raw, flag, bits = (draft, b"", 0, 0) if isinstance(draft, bytes) else draft
     return body, raw + encode_properties(delay.properties(topic, queue_id)), flag, bits
 
 
 def _lengths(draft: Draft) -> tuple[int, int]:
-    """How long are body and properties."""
+    """The bytes of the body, and of the properties."""
     return (len(draft), 0) if isinstance(draft, bytes) else (len(draft[0]), len(draft[1]))
 
 
 def check_ack(ack: str, wait: bool = True) -> str:
-    """`ack` as the protocol has it. Raises InvalidArgument.
+    """`ack` in the protocol's form. Raises InvalidArgument.
 
-    A message that does not `wait` is acknowledged when it is written, as with RocketMQ's WAIT.
+    Without `wait` a message is acknowledged when it is written, as with RocketMQ's WAIT.
     """
     if not isinstance(ack, str):
         raise wrong_type(InvalidArgument, "ack", ack, _ACKS)
@@ -294,10 +294,10 @@ def check_ack(ack: str, wait: bool = True) -> str:
 def check_common(
     topic: str, queue: int | SelectedBy | None, ack: str, wait: bool
 ) -> tuple[str, int | SelectedBy | None, str]:
-    """What a message and a batch have in common, as the protocol has it.
+    """What a message and a batch have in common, in the protocol's form.
 
-    Raises InvalidArgument, or InvalidMessage for the queue. What is wrong for one topic only is
-    found when its queues are known.
+    Raises InvalidArgument, or InvalidMessage for the queue. Errors that depend on the topic are
+    found once its queues are known.
     """
     if type(topic) is not str:
         topic = check_text("topic", topic)
@@ -309,8 +309,8 @@ def check_common(
 
 
 def too_large(length: int, limit: int, and_more: bool = False) -> InvalidMessage:
-    """`and_more`: this much of it was read, and it goes on."""
-    # of what goes on nobody knows the end: twice as much is the next thing to try
+    """`and_more`: `length` bytes were read, and there are more."""
+    # the whole length is unknown then, so twice as much is the next thing to try
     enough = 2 * length if and_more else length
     return InvalidMessage(
         f"the body is larger than {limit} bytes, the most that the broker takes",
@@ -323,13 +323,13 @@ def too_large(length: int, limit: int, and_more: bool = False) -> InvalidMessage
 def _to_bytes(
     body: Body, properties: Mapping[str, str] | None, where: str
 ) -> tuple[bytes, Mapping[str, str] | None]:
-    """The body, and the properties with its content type where it was an object."""
+    """The body as bytes, and the properties; for an object these name its content type."""
     if isinstance(body, bytes | bytearray | memoryview):
         return bytes(body), properties
     if isinstance(body, BatchMessage) or not is_payload(body):
         raise wrong_type(InvalidMessage, where + "body", body, "bytes", _ENCODE)
     if properties is not None and not isinstance(properties, Mapping):
-        return b"", properties  # refused where properties are looked at
+        return b"", properties  # refused when the properties are checked
     said = {CONTENT_TYPE: JSON, **(properties or {})}
     return encode_payload(body, said[CONTENT_TYPE]), said
 
@@ -342,7 +342,7 @@ def _flag(flag: int, name: str) -> int:
 
 
 def _extra(properties: Mapping[str, str] | None, wait: bool, where: str) -> bytes:
-    """The properties that are not a message's own."""
+    """The encoded properties besides tags, keys and shard."""
     raw = b"" if wait else b"WAIT\x01false\x02"
     if properties is None:
         return raw
@@ -369,7 +369,7 @@ def _extra(properties: Mapping[str, str] | None, wait: bool, where: str) -> byte
 
 
 def _check_texts(properties: Mapping[str, str], where: str) -> None:
-    """Raise InvalidMessage for what is no text for a text."""
+    """Raise InvalidMessage for a key or a value that is not a str."""
     for key, value in properties.items():
         check_text(f"a key of {where}properties", key, InvalidMessage)
         if not isinstance(value, str):
@@ -379,6 +379,6 @@ def _check_texts(properties: Mapping[str, str], where: str) -> None:
 
 @lru_cache(maxsize=1024)
 def topic_bytes(topic: str) -> bytes:
-    """The topic with its length in front, as a record has it. Raises InvalidArgument."""
+    """The topic after its length, as in a record. Raises InvalidArgument."""
     raw = check_topic(topic).encode()
     return len(raw).to_bytes(1 if len(raw) <= MAX_TOPIC_BYTES else 2, "big") + raw

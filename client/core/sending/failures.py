@@ -1,8 +1,8 @@
-"""What failed of one producer's messages while nobody asked for its outcome, to be said once.
+"""Failures of one producer's messages that nobody has asked about, to be reported once.
 
-A caller that asks for an outcome deals with it. Of all other failures this knows how many there
-were, of which topics, and the first error. Memory is bounded: of many failures the oldest are only
-counted. No sockets; the caller holds the producer's lock.
+A caller that asks for an outcome deals with it. Of all other failures this keeps the number, the
+topics and the first error. Memory is bounded: of many failures the oldest are only counted.
+No sockets; the caller holds the producer's lock.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Failed(Protocol):
 
 
 class Lost(NamedTuple):
-    """Failures that nobody has asked for: messages of each topic, and the first error."""
+    """Failures that nobody has asked about: the messages of each topic, and the first error."""
 
     topics: Counter[str]
     error: BaseException
@@ -42,18 +42,18 @@ class Lost(NamedTuple):
         return f"{what} not acknowledged: {named(self.topics)}"
 
     def log(self, why: str) -> None:
-        """Say it in one line."""
+        """Log it in one line."""
         log().error("%s, %s. The first error: %s", why, self, self.error)
 
     def exception(self) -> BaseException:
-        """The first error; with a note when there are more."""
+        """The first error, with a note if there are more."""
         if self.messages > 1:
             self.error.add_note(f"in all, {self}")
         return self.error
 
 
 def named(topics: Counter[str]) -> str:
-    """The topics with most messages, and how many others."""
+    """The topics with the most messages, and how many others there are."""
     most = [f"{count:,} of {topic}" for topic, count in topics.most_common(MOST_TOPICS_NAMED)]
     others = len(topics) - MOST_TOPICS_NAMED
     more = f" and others of {others} more topic{'s' if others > 1 else ''}" if others > 0 else ""
@@ -61,7 +61,7 @@ def named(topics: Counter[str]) -> str:
 
 
 class Failures:
-    """Counts one producer's failures until they are taken; forgets those that were asked for."""
+    """Counts one producer's failures until they are taken; forgets those that were asked about."""
 
     def __init__(self) -> None:
         self._kept: deque[tuple[str, int, Failed]] = deque()
@@ -69,13 +69,13 @@ class Failures:
         self._first: BaseException | None = None
 
     def add(self, topic: str, messages: int, future: Failed) -> None:
-        """A future of this many messages of the topic has failed, or is about to."""
+        """Note that a future of this many messages of the topic has failed, or is about to."""
         if len(self._kept) == MOST_KEPT:
             self._count(*self._kept.popleft())
         self._kept.append((topic, messages, future))
 
     def take(self) -> Lost | None:
-        """All failures that nobody has asked for by now, once."""
+        """All failures that nobody has asked about by now, once."""
         while self._kept:
             self._count(*self._kept.popleft())
         first, topics = self._first, self._older

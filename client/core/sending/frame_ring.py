@@ -2,13 +2,13 @@
 
     none -> asked for -> held -> none
 
-The broker is asked once a producer has sent enough to be worth a ring. When it refuses, it is asked
-again later; when the ring's file cannot be found on this machine, never. Without a ring frames
-go through the socket, and so does a frame for which the ring has no room.
+A producer asks the broker for a ring once it has sent enough to be worth one. If the broker
+refuses, it asks again later; if the ring's file cannot be found on this machine, it never asks
+again. Frames go through the socket if there is no ring, or if the ring has no room for them.
 
-The bytes of a frame stay as they are until it is answered, or until a new session is open: then the
-writer takes nothing any more of what was sent before. That holds for a frame whose messages have
-timed out too: the writer may still be reading it.
+A frame's bytes must not change until it is answered, or until a new session is open, because then
+the writer takes nothing from earlier sessions. This also holds for a frame whose messages have
+timed out: the writer may still be reading it.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class FrameRing:
         self._asked = self._asked_ms = 0
         self._number = 0
         self._map: mmap.mmap | None = None
-        # frame -> where it stands
+        # frame -> its offset in the ring
         self._offsets: dict[int, int] = {}
 
     @property
@@ -53,7 +53,7 @@ class FrameRing:
         return self._map is not None
 
     def outgoing(self, producer: int, now_ms: int, number: Callable[[], int]) -> list[tuple[bytes]]:
-        """The request for a ring, when it is time for it."""
+        """The request for a ring, if it is time for one."""
         if self._map is not None or not self._offered or self._sent_bytes < ENOUGH_BYTES:
             return []
         if self._asked_ms and now_ms < self._asked_ms + ASK_AGAIN_MS:
@@ -66,7 +66,7 @@ class FrameRing:
         if self._map is not None or answer.request != self._asked:
             return
         self._asked = 0
-        # imported here: other systems lack what it needs, and small producers need no ring
+        # imported here: other systems lack what it needs, and small producers need no ring at all
         from penstock.shared.memory.ring_file import take_ring
 
         try:
@@ -83,7 +83,7 @@ class FrameRing:
         return request == self._asked
 
     def session_open(self, welcome: Welcome) -> None:
-        """What was sent in sessions before is not taken any more. A new writer has no rings."""
+        """The writer takes nothing from earlier sessions any more. A new writer has no rings."""
         self._offsets.clear()
         if welcome.generation != self._generation:
             self.close()
@@ -93,7 +93,7 @@ class FrameRing:
             self._space.clear()
 
     def room(self, frame: int, size: int) -> memoryview | None:
-        """Where a frame of at most `size` bytes can be put; None: it goes through the socket."""
+        """Room for a frame of at most `size` bytes; None: it goes through the socket."""
         if size < LEAST_FRAME_BYTES:
             return None
         self._sent_bytes += size
@@ -106,13 +106,13 @@ class FrameRing:
         return self._view[offset : offset + size]
 
     def filled(self, frame: int, length: int) -> RingSpan:
-        """The frame that was put there last has `length` bytes."""
+        """The frame that was last given room is written and has `length` bytes."""
         crash_point("ring.filled")
         self._space.shorten(length)
         return RingSpan(self._number, self._offsets[frame], length)
 
     def answered(self, frame: int) -> None:
-        """The writer does not look at this frame any more."""
+        """The writer no longer reads this frame."""
         offset = self._offsets.pop(frame, None)
         if offset is not None:
             self._space.give_back(offset)

@@ -1,8 +1,8 @@
-"""What a producer has in hand: messages, the frames they are packed into, and their outcome.
+"""What a producer has in hand: messages, the frames they are packed into, and their outcomes.
 
-A frame has messages of any queues, those of a queue together in a run, and is answered as a whole.
-So one answer settles all its messages; a message's receipt, and its UNIQ_KEY as text, are worked
-out only when somebody asks. No sockets, no threads of its own.
+A frame has messages of any queues, grouped into one run per queue, and is answered as a whole. So
+one answer settles all its messages; a message's receipt, and its UNIQ_KEY as text, are computed
+only when somebody asks. No sockets, no threads of its own.
 """
 
 from __future__ import annotations
@@ -34,8 +34,9 @@ class Receipt(msgspec.Struct, frozen=True):
     """Where a message is stored. A batch has one receipt: of its first message, with all ids.
 
     `message_id` and `unique_key` of a batch are joined by commas, as RocketMQ's are. `status` is
-    PUT_OK; the receipt of a FlushTimeout says FLUSH_DISK_TIMEOUT. A delayed message has the place
-    where it waits; one that comes at any time has a handle by which it can be recalled.
+    PUT_OK; the receipt of a FlushTimeout says FLUSH_DISK_TIMEOUT. For a delayed message it names
+    the place where the message waits. If the delay is not by level, the receipt has a handle that
+    recalls the message.
     """
 
     topic: str
@@ -53,11 +54,11 @@ class Receipt(msgspec.Struct, frozen=True):
 
 
 class Frame(FrameOfRuns):
-    """Runs of messages: open while they wait to leave, closed when they have."""
+    """Runs of messages: open while they wait to leave, closed when they leave."""
 
     __slots__ = ("seq", "retry", "since_ms", "tried", "whole", "_starts")
 
-    # log offsets of messages that hold records of it
+    # log offsets of the staging messages that hold its records
     staged: tuple[int, ...] = ()
 
     def __init__(self, ack: str) -> None:
@@ -65,14 +66,14 @@ class Frame(FrameOfRuns):
         self.seq = 0
         self.retry = False
         self.since_ms = 0
-        # queues that have refused messages of it
+        # queues that have refused messages of this frame
         self.tried: tuple[int, ...] = ()
-        # whether its messages stand or fall together
+        # whether its messages are stored together or not at all
         self.whole = False
         self._starts: Sequence[int] = ()
 
     def close(self, seq: int) -> None:
-        """Nothing is added any more: the frame has its number and leaves."""
+        """Give the frame its number; nothing is added any more, and it leaves."""
         self.seq = seq
         self.open_runs.clear()
         first = 0
@@ -83,13 +84,13 @@ class Frame(FrameOfRuns):
     def pack(
         self, encoder: Encoder, into: bytearray | memoryview
     ) -> tuple[int, tuple[QueueRun, ...]]:
-        """Put the frame's records there; how many bytes they take, and what they are, for the
+        """Write the frame's records. Returns how many bytes they take, and their runs for the
         broker. Raises PropertiesTooLarge."""
         starts = encoder.pack(into, [drafts_of(run) for run in self.runs])
         return starts[-1], self.packed(starts)
 
     def packed(self, starts: Sequence[int]) -> tuple[QueueRun, ...]:
-        """The frame's records begin there in its payload; what they are, for the broker."""
+        """Note where the records begin in the payload. Returns their runs for the broker."""
         self._starts = starts
         return tuple([_told(run) for run in self.runs])
 
@@ -114,11 +115,11 @@ class Frame(FrameOfRuns):
 
     @property
     def futures(self) -> list[Any]:
-        """The messages' futures; none any more once the frame is settled."""
+        """The messages' futures; empty once the frame is settled."""
         return [future for run in self.runs for future in run.futures]
 
     def counted_futures(self) -> list[tuple[str, int, Any]]:
-        """Each future with its topic, and how many messages it is of."""
+        """Each future with its topic and the number of its messages."""
         return [
             (run.topic, len(future.keys or (0,)), future)
             for run in self.runs
@@ -142,7 +143,7 @@ class Frame(FrameOfRuns):
             future.tell()
 
     def place(self, index: int) -> tuple[int, int]:
-        """Queue offset and physical offset of a message of the frame."""
+        """The queue offset and the physical offset of a message of the frame."""
         assert self.answer is not None
         stored = self.answer.runs
         run = stored[bisect_right(stored, index, key=_first_of) - 1]
@@ -151,7 +152,7 @@ class Frame(FrameOfRuns):
 
 
 def drafts_of(run: FrameRun) -> tuple[str, int, list[Draft], array[int]]:
-    """A run as the encoder packs it."""
+    """A run in the form that the encoder packs."""
     return run.topic, run.queue_id, run.drafts, run.keys
 
 
@@ -164,12 +165,12 @@ def _first_of(run: StoredRun) -> int:
 
 
 class Sender(NamedTuple):
-    """What all futures of a producer share: who waits for outcomes, and where keys come from."""
+    """What all futures of a producer share: where callers wait, and where keys come from."""
 
     settled: Condition
     origin: KeyOrigin
     endpoint: str = ""
-    # of the process whose thread settles them; 0: there is none that does
+    # the process whose thread settles the futures; 0: no thread does
     pid: int = 0
 
 
@@ -179,7 +180,8 @@ class SendFuture(Outcome):
     __slots__ = ()
 
     def __repr__(self) -> str:
-        """Where it is, or why it is not; asks for nothing, so a failure stays unseen."""
+        """Where the message is stored, or its error's type. This does not count as asking for the
+        outcome, so a failure stays unseen."""
         run = self.run
         topic = "" if run is None else f" to {run.topic}"
         if not self.done():
@@ -198,9 +200,9 @@ class SendFuture(Outcome):
         return ",".join([make_unique_key(origin, key) for key in self.keys or (self.key,)])
 
     def exception(self, timeout: float | None = None) -> PenstockError | None:
-        """The error, or None when the message is stored as was asked for.
+        """The error, or None if the message is stored as it was to be.
 
-        Waits up to `timeout` seconds. A FlushTimeout has the receipt of a stored message.
+        Waits up to `timeout` seconds. A FlushTimeout carries the receipt of a stored message.
         """
         return None if self.ask() else self._find_error(timeout)
 
@@ -262,9 +264,9 @@ class SendFuture(Outcome):
         )
 
     def add_done_callback(self, callback: Callable[[SendFuture], None]) -> None:
-        """Call `callback(future)` once the outcome is known, from the producer's thread.
+        """Call `callback(future)` from the producer's thread once the outcome is known.
 
-        What it raises is logged.
+        An exception from the callback is logged.
         """
         with self.sender.settled:
             if not self.done():
@@ -276,7 +278,7 @@ class SendFuture(Outcome):
 
     @property
     def watched(self) -> bool:
-        """Whether somebody wants to be told of the outcome."""
+        """Whether a callback waits for the outcome."""
         return self.callbacks is not None
 
     def fail(self, error: PenstockError) -> None:
@@ -298,7 +300,7 @@ class SendFuture(Outcome):
 
 
 class DelayedFuture(SendFuture):
-    """Of a message that waits: for the queues of `topic`, as `delay` says."""
+    """The future of a message that waits as `delay` says before it comes into `topic`."""
 
     __slots__ = ("topic", "delay")
 
@@ -311,14 +313,14 @@ class DelayedFuture(SendFuture):
             return receipt
         due_ms = self.delay.out_ms
         if self.delay.delay_ms:
-            # as the broker counts it
+            # the broker counts the delay from when it stores the message
             due_ms = max(due_ms, receipt.store_timestamp_ms + self.delay.delay_ms)
         handle = recall_handle(Recall(self.topic, due_ms, receipt.unique_key))
         return msgspec.structs.replace(receipt, recall_handle=handle)
 
 
 def outcome_of(sender: Sender, key: int, topic: str, delay: WaitingForm | None) -> SendFuture:
-    """The future of a message that is sent, or of one that waits first."""
+    """The future of a message that is sent, which with a Delay is a DelayedFuture."""
     if not isinstance(delay, Delay):
         return SendFuture(sender, key)
     future = DelayedFuture(sender, key)

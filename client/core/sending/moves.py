@@ -1,13 +1,13 @@
-"""Messages whose queue takes none: they go to another queue of their topic, where order allows.
+"""Moves messages whose queue was refused to another queue of their topic, where order allows.
 
-A message with neither queue nor sharding key nor selector may go to any queue, so a queue that is
-refused (its topic has fewer by now) is no reason to fail it. The topic's route is asked for again,
-and the message tries another queue, as often as RocketMQ's retryTimesWhenSendFailed says. One that
+A message without queue, sharding key or selector may go to any queue, so it need not fail when a
+queue is refused because its topic has fewer by now. The topic's route is asked for again, and the
+message tries another queue, as often as RocketMQ's retryTimesWhenSendFailed says. A message that
 chooses its queue never moves: another queue would break its order.
 
-Nothing else moves a message. When an answer does not come, the message may be stored, so it is sent
-again to the same queue, where the writer finds its copy. When the broker is busy, is away, or
-cannot write, that holds for all its queues. Pure: every call passes the time.
+Nothing else moves a message. If no answer comes, the message may be stored, so it is sent again to
+the same queue, where the writer finds its copy. If the broker is busy, away, or cannot write, that
+is so for all its queues. Pure: every call passes the time.
 """
 
 from __future__ import annotations
@@ -29,38 +29,38 @@ from penstock.shared.loops.forms import Draft
 
 # Tries of a message after the first. [retryTimesWhenSendFailed]
 MAX_MOVES = 2
-# What a frame is refused for because of one of its runs.
+# Refusals of a frame that are about only one of its runs.
 OF_ONE_RUN = (InvalidMessage, InvalidArgument, TopicNotFound, QueueNotFound)
 
 
 class Moves:
-    """One producer's."""
+    """The moves of one producer's messages."""
 
     def __init__(self, routes: Routes, room: Callable[[str, Draft], int]) -> None:
         """`room` says how many bytes a message takes at most."""
         self._routes = routes
         self._room = room
-        # set by a driver whose queues are to rest when they were refused or slow
+        # set by a driver that wants queues to rest after they were refused or slow
         self.faults: QueueFaults | None = None
 
     def answered(self, frame: Frame, now_ms: int) -> None:
-        """The broker has stored a frame."""
+        """Note that the broker has stored a frame."""
         if self.faults is not None and (latency_ms := now_ms - frame.since_ms) > 0:
             for run in frame.runs:
                 self.faults.note(run.topic, (run.queue_id,), latency_ms, now_ms)
             self.look(now_ms)
 
     def refused(self, frame: Frame, error: PenstockError, now_ms: int) -> bool:
-        """A frame of one run was refused; whether its messages go to another queue instead."""
+        """A frame of one run was refused. Returns whether its messages go to another queue."""
         if not isinstance(error, QueueNotFound):
             return False
         run = frame.runs[0]
-        # for the next ones, whatever becomes of these
+        # for later messages, whatever becomes of these
         self._routes.ask(run.topic)
         if self.faults is not None:
             self.faults.note(run.topic, (run.queue_id,), EXCEPTION_MS, now_ms)
             self.look(now_ms)
-        # of a retry an earlier try may be stored
+        # an earlier try of a retry may be stored
         if run.fixed or frame.retry or len(frame.tried) >= MAX_MOVES:
             return False
         tried = (*frame.tried, run.queue_id)
@@ -75,7 +75,7 @@ class Moves:
         return True
 
     def look(self, now_ms: int) -> None:
-        """Give turns to the queues that have rested enough, and none to those that rest now."""
+        """Give turns again to queues that have rested enough, and none to those that rest now."""
         if self.faults is not None:
             for topic, resting in self.faults.changes(now_ms):
                 self._routes.rotation.rest(topic, resting)

@@ -43,7 +43,7 @@ class Outbox:
         future: SendFuture,
         fixed: bool = False,
     ) -> None:
-        """A message of at most `size` bytes goes into the open frame, or opens one."""
+        """Put a message of at most `size` bytes into the open frame, or open one for it."""
         self._frame_for(ack, size).put(topic, queue_id, draft, size, future, fixed)
 
     def put_batch(
@@ -56,11 +56,11 @@ class Outbox:
         future: SendFuture,
         fixed: bool = False,
     ) -> None:
-        """A batch stays together."""
+        """Put a batch, which stays together, into one frame."""
         self._frame_for(ack, size).put_batch(topic, queue_id, drafts, size, future, fixed)
 
     def enter(self, queue_id: int, made: Parked) -> None:
-        """What was made to be sent, and has its queue now."""
+        """Put a message or batch whose queue is known now."""
         topic, drafts, size, future, _, _, ack, batch, tried, delay = made
         fixed = made.is_fixed
         if delay is not None:
@@ -82,14 +82,14 @@ class Outbox:
         return frame
 
     def open_frame(self, ack: str) -> Frame:
-        """Have what comes next go into a new frame."""
+        """Open a new frame for what comes next."""
         self._end()
         self._frames.append(frame := Frame(ack))
         self._intake.frame = frame
         return frame
 
     def put_frame(self, frame: Frame) -> None:
-        """A frame that nothing joins, after what came before it."""
+        """Append a frame that no other message may join."""
         self._end()
         self._frames.append(frame)
 
@@ -114,15 +114,15 @@ class Outbox:
         return frame
 
     def give_up(self, now_ms: int, before_ms: int) -> list[Frame]:
-        """The frames that have waited since before this time; they wait no longer."""
+        """Remove and return the frames that have waited since before this time."""
         late = []
         frames = self._frames
-        # closed, so that no message joins a frame whose time is running already
+        # no message may join a frame whose time is already running
         self._end()
         while frames and 0 < frames[0].since_ms < before_ms:
             late.append(frames.popleft())
         for frame in reversed(frames):
             if frame.since_ms:
-                break  # and so have all before it
+                break  # all frames before it have their time too
             frame.since_ms = now_ms
         return late

@@ -1,8 +1,8 @@
-"""Frames become requests: the records of their messages, made in a ring in shared memory where
-there is one, else in memory that is used again.
+"""Makes requests of frames. Their records go into a ring in shared memory if there is one, else
+into buffers that are reused.
 
-New memory of a frame's size comes from the kernel page by page each time, which takes as long as
-making the records.
+New memory of a frame's size would come from the kernel page by page each time, which takes as long
+as making the records.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from penstock.shared.errors import PropertiesTooLarge
 from penstock.shared.loops.forms import FRAME_BYTES
 from penstock.shared.wire.messages import Append, encode
 
-# More frames than a producer has on their way leave at once only after a failure.
+# More frames than this leave at once only after a failure.
 MAX_BUFFERS = 8
 
 
-# of a message to the broker
+# the parts of one message to the broker
 Parts = tuple[bytes | memoryview, ...]
 
 
 class Packer:
-    """One producer's memory for frames on their way."""
+    """One producer's memory for frames that leave."""
 
     def __init__(self, encoder: Encoder, ring: FrameRing) -> None:
         self.encoder = encoder
@@ -39,9 +39,9 @@ class Packer:
         leaving: Iterable[Parts | Frame],
         failed: Callable[[Frame, PropertiesTooLarge], None],
     ) -> Iterator[Parts]:
-        """What leaves, its frames as requests; payloads are valid until this is called again.
+        """What leaves, with frames turned into requests. Payloads are valid until the next call.
 
-        Whoever sends has nothing to do with a frame that is closed: so no lock is needed.
+        No lock is needed, because callers that send messages never touch a closed frame.
         """
         number = 0
         for each in leaving:
@@ -57,7 +57,7 @@ class Packer:
     def append(
         self, producer: int, session: int, frame: Frame, number: int
     ) -> tuple[bytes, bytes | memoryview]:
-        """The frame as a request; its payload is there until this `number` is used again.
+        """The frame as a request; its payload is valid until this `number` is used again.
 
         Raises PropertiesTooLarge.
         """

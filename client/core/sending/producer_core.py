@@ -2,11 +2,11 @@
 
     send, or park until the topic's route is known -> open frame -> in flight -> settled
 
-Frames carry numbers in a session (see shared/wire/messages.py). When none was answered for a while
-(busy_broker.py), a Hello asks the writer how far it got; when frames are missing, or the writer is
-a new one, the next session begins and everything unanswered goes out again, marked as a retry. When
-the broker is busy, what it has not taken goes out again after a pause, in its order, until it is
-too old. The sync and the asyncio producer both drive this class; every call passes the time.
+Frames carry numbers in a session (see shared/wire/messages.py). If none was answered for a while
+(busy_broker.py), a Hello asks the writer how far it got. If frames are missing or the writer is a
+new one, the next session begins, and everything unanswered goes out again, marked as a retry. If
+the broker is busy, what it has not taken goes out again in order after a pause, until it is too
+old. Both the blocking and the asyncio producer drive this class; every call passes the time.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ from penstock.shared.loops.forms import Plain
 from penstock.shared.wire import messages
 from penstock.shared.wire.messages import encode, error_from_refusal
 
-# After a pause this long a new session asks where the log ends, lest a retry search far back in it.
+# After a pause this long a new session asks where the log ends, so that the writer need not search
+# far back for copies of a retry.
 PAUSE_MS = 1000
 
 _EVER_MS = 1 << 62
@@ -56,7 +57,7 @@ class ProducerCore:
         self.routes = Routes()
         sizes = encoder.fixed_bytes, encoder.compressed_bytes
         plain = Plain(SendFuture, self.sender, ack, encoder.numbers, encoder.terms, *sizes)
-        # drivers ask it first: most messages are plain, and then nothing of this file runs
+        # Drivers try this first: most messages are plain, and then none of this file's code runs.
         self.intake = Intake(plain, self.routes.turns, self.routes.queues)
         self.outbox = Outbox(self.intake, self.routes.rotation)
         self.moves = Moves(self.routes, encoder.room)
@@ -64,13 +65,13 @@ class ProducerCore:
         self._resend: deque[Frame] = deque()
         self._probes = Probes()
         self._busy = BusyBroker()
-        self._untaken = 0  # while it is busy: the first frame that it has not taken
+        self._untaken = 0  # while the broker is busy: the first frame that it has not taken
         self.failures = Failures()
 
     # --- messages in ---
 
     def open_frame(self, ack: str) -> None:
-        """Make room for the plain message that `intake` has found none for."""
+        """Open a frame for a plain message that `intake` has found no room for."""
         self.outbox.open_frame(ack or self._ack)
 
     def send(
@@ -84,7 +85,7 @@ class ProducerCore:
         now_ms: int,
         delay: WaitingForm | None = None,
     ) -> SendFuture:
-        """Take any message, sent at the clock's `now_ms`, where `intake.take` has not.
+        """Take any message that `intake.take` has not. `now_ms` is wall-clock time.
 
         Raises InvalidMessage, PropertiesTooLarge or QueueNotFound; then nothing has changed.
         """
@@ -120,7 +121,7 @@ class ProducerCore:
         return future
 
     def _enter(self, queue_id: int, made: Parked) -> None:
-        """Into the open frame or, where the queue is -1, among what waits for its topic's route."""
+        """Put it into the open frame or, if the queue is -1, let it wait for its topic's route."""
         if queue_id < 0:
             self.routes.park(made)
         else:
@@ -129,7 +130,7 @@ class ProducerCore:
 
     @property
     def may_send(self) -> bool:
-        """Whether something new could leave now, and not only when an answer comes."""
+        """Whether a new message could leave now, and not only after an answer."""
         return self.outbox.may_leave(len(self._in_flight))
 
     def _assign(self, parked: Parked) -> None:
@@ -151,7 +152,7 @@ class ProducerCore:
         return self.packed(self.leaving(now_ms))
 
     def leaving(self, now_ms: int) -> Iterator[Parts | Frame]:
-        """What is to be sent now, in order: requests, and frames that are closed, to be packed."""
+        """What is to be sent now, in order: requests, and closed frames that are to be packed."""
         idle = self._open and not self._in_flight
         if idle and self.outbox and now_ms - self._answered_ms > PAUSE_MS:
             self._begin_session(now_ms)
@@ -176,7 +177,7 @@ class ProducerCore:
             yield (encode(self._hello()),)
 
     def packed(self, leaving: Iterable[Parts | Frame]) -> Iterator[Parts]:
-        """The same as it is sent: done without the lock, before anything comes in."""
+        """The same, with frames packed: done without the lock, before any answer is taken."""
         return self._packer.requests(self._producer, self._session, leaving, self._unpacked)
 
     def _unpacked(self, frame: Frame, error: PenstockError) -> None:
@@ -188,7 +189,7 @@ class ProducerCore:
         return messages.Hello(self._producer, self._session, first, self._floor, run)
 
     def _next_frame(self) -> Frame:
-        """The frame whose turn it is, closed and in flight."""
+        """The oldest waiting frame, now closed and in flight."""
         frame = self.outbox.take()
         frame.close(self._next_seq)
         self._next_seq += 1
@@ -196,8 +197,7 @@ class ProducerCore:
         return frame
 
     def not_connected(self, now_ms: int) -> None:
-        """What was to be sent could not: try again soon. The session finds what is missing."""
-        # their answers will not come
+        """Sending has failed: try again soon. The session finds out which frames are missing."""
         self._answered_ms = soon_ms = self._probes.lost(now_ms)
         self._hello_at_ms = min(self._hello_at_ms, soon_ms) if self._open else now_ms + CONNECT_MS
         self.routes.not_connected()
@@ -207,7 +207,7 @@ class ProducerCore:
         return self._probes.due_ms(self._answered_ms, self._hello_at_ms)
 
     def wait_ms(self, now_ms: int) -> int:
-        """How long nothing has to be sent, unless something comes in."""
+        """For how many ms nothing has to be sent, unless something comes in."""
         if not self._open:
             return max(0, self._hello_at_ms - now_ms)
         if self._in_flight:
@@ -250,8 +250,8 @@ class ProducerCore:
             return
         retries = frame.retry and any(other.retry for other in self._in_flight.values())
         if answer.seq == first and answer.runs and not retries:
-            # what is unanswered was stored later, so its copies are not looked for before this;
-            # among retries not: one may have been stored without the one before it
+            # Unanswered frames were stored later, so their copies need not be searched below this.
+            # That is not so among retries: one may have been stored without the one before it.
             self._floor = max(self._floor, answer.runs[0].physical_offset)
         if not self._untaken:
             self._busy.end()
@@ -279,7 +279,7 @@ class ProducerCore:
             if not self._in_flight:
                 self._floor = answer.wrote
             return
-        # the answer to a probe: what the writer had not taken by then got lost on the way
+        # the answer to a probe: frames that the writer had not taken by then were lost on the way
         if answer.next_seq < self._probes.heard() and self._in_flight:
             self._begin_session(now_ms)
 
@@ -292,7 +292,7 @@ class ProducerCore:
         self._open = False
         self._hello_at_ms = now_ms
         self._probes.forget()
-        # new numbers leave no gap: some frames in between may have been answered out of turn
+        # all get new numbers, without gaps: frames between them may have been answered out of turn
         again, self._in_flight = again or list(self._in_flight.values()), {}
         for frame in again:
             frame.retry = frame.retry or frame.seq < untaken
@@ -328,7 +328,7 @@ class ProducerCore:
             self._fail_parked(self.routes.refused(answer.request, error), error)
 
     def _part(self, frame: Frame, error: PenstockError, now_ms: int) -> None:
-        """Something is wrong with a run: each half of the frame goes again, then what follows."""
+        """A run is at fault, so each half of the frame is sent again, and then what follows it."""
         again = list(self._in_flight.values())
         at = again.index(frame)
         again[at : at + 1] = [] if frame.whole else frame.halves(self.encoder.room)
@@ -339,7 +339,7 @@ class ProducerCore:
     def _pause(self, untaken: int, busy: BrokerBusy, now_ms: int) -> None:
         """The broker takes nothing from frame `untaken` on: those go again later, in their order.
 
-        What it has taken before may be answered meanwhile, so the session ends with the pause.
+        Frames that it took before may be answered meanwhile, so the session ends after the pause.
         """
         self._open = False
         self._untaken = untaken
@@ -379,13 +379,13 @@ class ProducerCore:
             self._settle(frame, None, self._late("a message could not be sent"))
 
     def _late(self, what: str, may_be_stored: bool = False) -> PenstockError:
-        """What a message is told whose time is over: the broker is busy, or does not answer."""
+        """The error of a message whose time is over: the broker is busy, or does not answer."""
         if self._busy.error is not None and not may_be_stored:
             return self._busy.error
         return self.routes.aim.elsewhere or self.timeouts.message(what, may_be_stored)
 
     def fail_all(self, error: PenstockError) -> None:
-        """Settle everything with an error: the producer is closed."""
+        """Settle everything with this error, because nothing more can be sent."""
         for frame in self._in_flight.values():
             self._settle(frame, None, error)
         self._resend.clear()

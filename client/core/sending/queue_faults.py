@@ -1,20 +1,20 @@
-"""Queues that a producer leaves alone for a while, after RocketMQ's latency table of 5.x.
+"""Queues that a producer leaves alone for a while, by the latency table of RocketMQ 5.x.
 
     what is known of a queue              the latency that counts
     a frame with messages of it answered  the time since the frame left
     it was refused                        EXCEPTION_MS
 
-The largest latency of the table that is reached says for how long the queue rests. A queue that
-rests gets no message that may go to any, as long as another does not rest; of messages with a queue
-or a sharding key it gets them all.
+The largest latency of the table that is reached says how long the queue rests. While another queue
+does not rest, a resting queue gets no message that may go to any queue. It still gets all messages
+with a queue or a sharding key.
 
-RocketMQ does this for brokers, of which a topic has several. Here there is one, so its rule is
-applied to that broker's queues. What is told by a refusal is about the queue: it is not there any
-more, and each frame that has messages of it costs a session. What is told by a slow answer is
-mostly not: frames of all queues are stored by one writer and wait for one disk, so all queues of
-the moment rest together, and when all rest, all have their turns. That is why it is off unless
-`send_latency_fault_enable` is on, as with RocketMQ. Its middle step, a broker that is reachable
-though not available, has no meaning for a queue: what reaches one reaches all.
+RocketMQ does this for brokers, of which a topic has several. Here there is only one, so the rule is
+applied to its queues. A refusal does say something about the queue: it no longer exists, and each
+frame with messages of it costs a session. A slow answer mostly says nothing about it: one writer
+stores the frames of all queues and waits for one disk, so all queues in use rest together, and when
+all rest, all have their turns. That is why this is off unless `send_latency_fault_enable` is on, as
+with RocketMQ. RocketMQ's middle step, a broker that is reachable though not available, has no
+meaning for a queue: what reaches one reaches all.
 
 Pure: every call passes the time.
 """
@@ -46,7 +46,7 @@ class QueueFaults:
         self._changed: set[str] = set()
 
     def note(self, topic: str, queues: Iterable[int], latency_ms: int, now_ms: int) -> None:
-        """An answer took this long, or a refusal counts as this long. No rest becomes shorter."""
+        """Note an answer's latency, or a refusal's. A rest never becomes shorter."""
         if not (rest := rest_ms(latency_ms)):
             return
         until_ms = self._until_ms[topic]
@@ -55,7 +55,7 @@ class QueueFaults:
         self._changed.add(topic)
 
     def changes(self, now_ms: int) -> Iterator[tuple[str, frozenset[int]]]:
-        """The topics of which other queues rest than when this was asked last, and which do."""
+        """The topics whose resting queues have changed since the last call, and those queues."""
         for topic, until_ms in list(self._until_ms.items()):
             for queue in [each for each, end_ms in until_ms.items() if end_ms <= now_ms]:
                 del until_ms[queue]

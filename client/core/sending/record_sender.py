@@ -1,17 +1,17 @@
-"""Whole records into the log, for an actor that puts messages there: frames out, outcomes out.
+"""Sends whole records to the log, for an actor that puts messages there: frames out, outcomes out.
 
     put -> waiting -> in flight -> outcome
 
-The records are made already, so this is a producer without routes, packing and futures. Frames
-carry numbers in a session (see shared/wire/messages.py) and are stored in the order of `put`. When
-answers are lost, or the writer is a new one, the next session begins and everything unanswered goes
-out again, marked as a retry; so is, from the first, a frame that an earlier life of its actor may
-have stored. A writer that is busy, or cannot store anything now, gets the same frames again after a
-pause: nothing is given up. Any other refusal is the outcome of its frame alone.
+The records are already made, so this is a producer without routes, packing and futures. Frames
+carry numbers in a session (see shared/wire/messages.py) and are stored in the order of `put`. If
+answers are lost or the writer is a new one, the next session begins, and everything unanswered goes
+out again, marked as a retry. A frame that an earlier life of its actor may have stored is a retry
+from the first. A writer that is busy, or cannot store anything now, gets the same frames again
+after a pause: nothing is given up. Any other refusal is the outcome of its frame alone.
 
 All lives of an actor in one run are the same producer, and each has higher session numbers than the
-one before. So what a dead process has left in the sockets is out of step once its successor has
-opened a session, and cannot be stored after the successor has looked for it.
+one before. So once the successor of a dead process has opened a session, whatever the dead one left
+in the sockets is out of step, and cannot be stored after the successor has looked for it.
 
 No sockets, no threads; every call passes the time.
 """
@@ -33,12 +33,13 @@ from penstock.shared.errors import (
 from penstock.shared.wire import messages
 from penstock.shared.wire.messages import Append, Appended, QueueRun, encode, error_from_refusal
 
-# After a pause this long a new session asks where the log ends, lest a retry search far back in it.
+# After a pause this long a new session asks where the log ends, so that the writer need not search
+# far back for copies of a retry.
 PAUSE_MS = 1000
-# Frames on their way: enough for one to be stored while others wait for the disk.
+# Frames in flight: enough for one to be stored while others wait for the disk.
 MAX_IN_FLIGHT = 16
 
-# What may be over by itself, or by somebody's hand: the frame is not stored, and comes again.
+# Troubles that may end by themselves or that an operator can end. The frame is sent again.
 _FOR_NOW = (BrokerBusy, SegmentUnavailable, StoreUnavailable)
 _STORE_RETRY_MS = 200
 _SESSION_BITS = 32
@@ -46,8 +47,9 @@ _EVER = 1 << 62
 
 
 class Outcome(NamedTuple):
-    """What became of a frame. One that is refused may be stored all the same, by a try whose answer
-    was lost: then it is not below the log offset `stored_after`; -1: it is not stored."""
+    """What became of a frame. A refused frame may still have been stored by an earlier try whose
+    answer was lost, and then lies at the log offset `stored_after` or later. -1: it is not stored.
+    """
 
     tag: Any
     result: Appended | PenstockError
@@ -55,9 +57,9 @@ class Outcome(NamedTuple):
 
 
 class _Frame:
-    """A frame that has no outcome yet. A copy of it cannot lie below `floor`; -1: never sent.
+    """A frame without an outcome yet. A copy of it cannot lie below `floor`; -1: it was never sent.
 
-    `scattered`: any of its records may be stored. Of any other that is sent again a beginning may.
+    `scattered`: any of its records may be stored already. Of any other retry only a first part may.
     """
 
     __slots__ = ("runs", "records", "tag", "retry", "floor", "scattered", "seq")
@@ -88,7 +90,7 @@ class RecordSender:
         self._producer = int.from_bytes(digest) >> 2
         self._session = (generation << _SESSION_BITS) + 1
         self._open = False
-        # where the writer begins to look for what is sent again in this session
+        # where the writer begins to search for copies of this session's retries
         self._floor = stored_after
         self._next_seq = 1
         self._hello_at_ms = self._answered_ms = 0
@@ -114,11 +116,11 @@ class RecordSender:
         tag: Hashable,
         stored_after: int = -1,
     ) -> None:
-        """Take a frame, whose outcome will bear the `tag`.
+        """Take a frame, whose outcome will carry the `tag`.
 
-        Some of the very same records may be stored already, in whatever frames, at the log offset
-        `stored_after` or later: by an earlier life of the actor, or as parts of a frame that was
-        refused. The writer then stores the others, and answers for all. -1: none of them is.
+        With `stored_after`, some of the same records may already be stored at that log offset or
+        later, in whatever frames: by an earlier life of the actor, or as parts of a refused frame.
+        The writer then stores only the others, and answers for all. -1: none of them is stored.
         """
         scattered = stored_after >= 0
         self._waiting.append(_Frame(tuple(runs), records, tag, scattered, stored_after))
@@ -131,26 +133,27 @@ class RecordSender:
 
     @property
     def is_open(self) -> bool:
-        """Whether the writer has opened the session: what a dead process left is stored by now, at
-        a log offset below `floor`, or never."""
+        """Whether the writer has opened the session. If so, what a dead process left is stored by
+        now, at a log offset below `floor`, or never will be."""
         return self._open
 
     @property
     def has_room(self) -> bool:
-        """Whether what is put now leaves at once. Whoever waits for that makes fuller frames."""
+        """Whether a frame that is put now leaves at once. Waiting for that makes fuller frames."""
         return not self._waiting and len(self._in_flight) < MAX_IN_FLIGHT
 
     @property
     def floor(self) -> int:
-        """No copy of what has no outcome yet, or is put from now on, lies below this log offset.
+        """The log offset below which there is no copy of any frame that has no outcome yet, or that
+        is put later.
 
-        To be kept with the actor's progress: the next life is made with it.
+        The actor stores it with its progress and passes it to its next life.
         """
         floors = [frame.floor for frame in (*self._in_flight.values(), *self._waiting)]
         return min([self._log_end, *(floor for floor in floors if floor >= 0)])
 
     def outcomes(self) -> list[Outcome]:
-        """What has become known since the last call, in the order in which it did."""
+        """The outcomes since the last call, in the order in which they became known."""
         found, self._outcomes = self._outcomes, []
         return found
 
@@ -169,7 +172,7 @@ class RecordSender:
             return
         while self._waiting and len(self._in_flight) < MAX_IN_FLIGHT:
             if self._waiting[0].floor >= 0 and self._waiting[0].floor < self._floor:
-                return  # its session is the next one, which begins when this is called again
+                return  # it needs the next session, which begins at the next call
             yield self._append(now_ms)
         if self._in_flight and now_ms >= self._probe_at_ms():
             self._hello_at_ms = now_ms
@@ -177,8 +180,8 @@ class RecordSender:
             yield (encode(self._hello()),)
 
     def _must_begin(self, now_ms: int) -> bool:
-        """Whether the next frame needs another session: it may lie before this one's floor, or
-        nothing was sent for long."""
+        """Whether the next frame needs a new session, because it may be stored below this one's
+        floor, or because nothing was sent for long."""
         if 0 <= self._waiting[0].floor < self._floor:
             return True
         return not self._in_flight and now_ms - self._answered_ms > PAUSE_MS
@@ -200,7 +203,7 @@ class RecordSender:
         return messages.Hello(self._producer, self._session, first, self._floor, self._run)
 
     def _begin_session(self, now_ms: int, untaken: int = _EVER) -> None:
-        """Send what is unanswered again. Frames below `untaken` may be stored: they are retries."""
+        """Send unanswered frames again. Those below `untaken` may be stored: they are retries."""
         self._untaken = 0
         self._session += 1
         self._open = False
@@ -214,8 +217,7 @@ class RecordSender:
         self._floor = self.floor
 
     def not_connected(self, now_ms: int) -> None:
-        """What was to be sent could not: try again soon. The session finds what is missing."""
-        # their answers will not come
+        """Sending has failed: try again soon. The session finds out which frames are missing."""
         self._answered_ms = soon_ms = self._probes.lost(now_ms)
         self._hello_at_ms = min(self._hello_at_ms, soon_ms) if self._open else now_ms + CONNECT_MS
 
@@ -223,7 +225,7 @@ class RecordSender:
         return self._probes.due_ms(self._answered_ms, self._hello_at_ms)
 
     def wait_ms(self, now_ms: int) -> int:
-        """How long nothing has to be sent, unless something comes in or is put."""
+        """For how many ms nothing has to be sent, unless something comes in or is put."""
         if not self._open:
             return max(0, self._hello_at_ms - now_ms)
         if self._in_flight:
@@ -237,7 +239,7 @@ class RecordSender:
         self.take(messages.decode_produce_answer(parts[0]), now_ms)
 
     def take(self, answer: messages.ProduceAnswer, now_ms: int) -> None:
-        """The same of one that is decoded."""
+        """Like `received`, for a decoded answer."""
         if isinstance(answer, Appended):
             if answer.session == self._session:
                 self._answered_ms = now_ms
@@ -276,7 +278,7 @@ class RecordSender:
             self._answered_ms = now_ms
             self._log_end = max(self._log_end, answer.wrote)
             return
-        # the answer to a probe: what the writer had not taken by then got lost on the way
+        # the answer to a probe: frames that the writer had not taken by then were lost on the way
         if answer.next_seq < self._probes.heard() and self._in_flight:
             self._begin_session(now_ms)
 
@@ -294,10 +296,10 @@ class RecordSender:
     def _pause(self, untaken: int, error: PenstockError, now_ms: int) -> None:
         """The writer takes nothing from frame `untaken` on: those go again later, in their order.
 
-        What it has taken before may be answered meanwhile, so the session ends with the pause.
+        Frames that it took before may be answered meanwhile, so the session ends after the pause.
         """
         if self._untaken:
-            return  # it goes again already, with the first that was not taken
+            return  # this frame will be sent again with the first that was not taken
         self._open = False
         self._untaken = untaken
         self.trouble = error
@@ -306,7 +308,7 @@ class RecordSender:
         else:
             pause_ms = _STORE_RETRY_MS
             for seq, frame in self._in_flight.items():
-                frame.retry |= seq > untaken  # the writer's session goes on after these
+                frame.retry |= seq > untaken  # the writer's session goes on: they may be stored
         self._hello_at_ms = now_ms + pause_ms
         self._probes.forget()
 

@@ -1,9 +1,9 @@
-"""Records that were made before they are sent, perhaps by another process: a frame copies them, or
-says where the broker has them.
+"""Records made before they are sent, perhaps by another process. A frame copies them, or says where
+the broker already has them.
 
-They are for brokers of one shape. Where the broker is one of another by the time they are put into
-a frame, they are made again; not when the frame is sent again, as they may be stored by then. No
-sockets.
+They are made for brokers of one shape. If the broker has another shape by the time they are put
+into a frame, they are made again. They are not made again when the frame is sent again, because
+they may be stored by then. No sockets.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ _KEY_BEGINS = f"{UNIQ_KEY}\x01".encode()
 
 
 class Staged(NamedTuple):
-    """Records that the broker has already, in messages of the staging topic."""
+    """Records that the broker already has, in messages of the staging topic."""
 
-    # of these messages, in their order
+    # the ids of these messages, in their order
     ids: tuple[str, ...]
-    # of the records, and how many they are
+    # the shape of the records, and their number
     shape: Shape
     total: int
 
 
 class RecordsFrame(Frame):
-    """A frame whose messages are records already, but for its last run and those before them."""
+    """A frame of ready-made records, with ordinary messages before them and one run after them."""
 
     __slots__ = ("records",)
 
@@ -64,13 +64,13 @@ class RecordsFrame(Frame):
             at += len(each.payload)
             made += [QueueRun(*run, False) for run in each.runs]
         at += encoder.pack(room[at:], [drafts_of(self.runs[-1])])[-1]
-        # nobody asks where a record is: it has no future
+        # the records have no futures, so nobody asks where one is
         runs = self.packed(array("q", bytes(8 * (self.runs[-1].first + 2))))
         return at, (*runs[:-1], *made, runs[-1])
 
 
 class StagedFrame(Frame):
-    """A frame whose messages are staged, but for its first and its last."""
+    """A frame whose messages are staged, except for its first and its last."""
 
     __slots__ = ("staged", "_total")
 
@@ -84,12 +84,12 @@ class StagedFrame(Frame):
         self.runs[-1].first += self._total
 
     def packed(self, starts: Sequence[int]) -> tuple[QueueRun, ...]:
-        # nobody asks where a staged record is: it has no future
+        # staged records have no futures, so nobody asks where one is
         return super().packed(array("q", bytes(8 * (self.runs[-1].first + 2))))
 
 
 def fit(records: Records, encoder: Encoder) -> Records:
-    """The records, made again if they are for other brokers than this one."""
+    """The records, made again if they are for brokers of another shape."""
     if records.shape == encoder.terms.shape:
         return records
     runs: list[tuple[str, int, list[Draft], array[int]]] = []
@@ -103,7 +103,7 @@ def fit(records: Records, encoder: Encoder) -> Records:
             body_at, body_bytes = body_span(message.record, 0)
             topic_at = body_at + body_bytes
             raw = message.record[topic_at + len(topic_bytes(topic)) + PROPERTIES_LENGTH_BYTES :]
-            # the sender's own come before what was added
+            # the sender's own properties come before those that were added
             own = bytes(raw)[: bytes(raw).rfind(_KEY_BEGINS)]
             drafts.append((bytes(message.record[body_at:topic_at]), own, message.flag, 0))
             keys.append(encoder.numbers.next(message.born_timestamp_ms))

@@ -1,10 +1,10 @@
-"""Which queue gets the next message that may go to any of its topic: all in turn.
+"""Which queue gets the next message that may go to any queue of its topic: each in turn.
 
-Every distinct queue in a frame costs the broker some work, and the consumers too. So the messages
-of one frame take turns among a few queues of their topic: those that have had the fewest, the
-lowest rank first. What one frame gives to one queue is all that two queues can ever differ by;
-frames of one message each give one after the other. Which queue is the first is left to chance, as
-in RocketMQ: else many producers of few messages would fill one queue.
+Every distinct queue in a frame costs work in the broker and in the consumers. So the messages of
+one frame take turns among only a few queues of their topic: those that have had the fewest turns,
+the lowest rank first. Two queues never differ by more than one frame gives to one queue; frames of
+one message each go through the queues one by one. The first queue is random, as in RocketMQ:
+otherwise many producers of few messages would all fill the same queue.
 """
 
 from __future__ import annotations
@@ -15,18 +15,19 @@ from heapq import heapify, heappop, heappush, heappushpop
 from itertools import compress, cycle, repeat
 from operator import length_hint
 
-# Queues that a frame's messages without a queue of their own are spread over, all topics together.
+# A frame's messages that may go to any queue are spread over this many, for all topics together.
 QUEUES_OF_A_FRAME = 16
 _MOST = 1 << 62
 
 
-# The turns that a queue has had, its rank, its number: of those with as many turns the lower rank
-# is next. One is made for each topic of each frame, and a named tuple takes several times as long.
+# The turns that a queue has had, its rank, its number. Of queues with equal turns, the lowest rank
+# is next. A plain tuple, because many are made for each frame and a named one is several times
+# slower.
 _Had = tuple[int, int, int]
 
 
 def any_queue(queues: int) -> int:
-    """A random queue, from the system: programs that seed `random` alike must not agree on it."""
+    """A random queue, by the system: programs that seed `random` alike must not choose alike."""
     return int.from_bytes(os.urandom(8)) % queues
 
 
@@ -37,7 +38,7 @@ class _Few:
 
     def __init__(self, chosen: list[_Had]) -> None:
         self.chosen = chosen
-        # one step in C for each message; how often it was taken, `repeat` knows
+        # one step in C for each message; the length hint of `repeat` tells how many were taken
         self.turns: Iterator[int]
         if len(chosen) == 1:
             self.turns = self._left = repeat(chosen[0][2], _MOST)
@@ -46,30 +47,30 @@ class _Few:
             self.turns = compress(cycle([queue for _, _, queue in chosen]), self._left)
 
     def give_back(self, had: list[_Had]) -> None:
-        """Put the queues back among the others, with what each has had now."""
+        """Put the queues back among the others, with the turns that each has had."""
         rounds, more = divmod(_MOST - length_hint(self._left), len(self.chosen))
         for place, (before, rank, queue) in enumerate(self.chosen):
             heappush(had, (before + rounds + (place < more), rank, queue))
 
     def exchange(self, had: list[_Had]) -> _Few:
-        """Put the one queue back, and take the one whose turn it is then."""
+        """Put the one queue back, and take the queue whose turn it is then."""
         before, rank, queue = self.chosen[0]
         turns = before + _MOST - length_hint(self._left)
         return _Few([heappushpop(had, (turns, rank, queue))])
 
 
 class RoundRobin:
-    """The turns of one producer's topics, of those whose queues are known."""
+    """The turns of those topics of one producer whose queues are known."""
 
     def __init__(self, first: Callable[[int], int] = any_queue) -> None:
-        """`first`: from the number of a topic's queues the one it begins with."""
+        """`first` chooses the queue to begin with, given the number of a topic's queues."""
         self._first = first
         # topic -> the queues of its next messages
         self.now: dict[str, Iterator[int]] = {}
-        # topic -> its queues without those that have their turns now: a heap
+        # topic -> a heap of its queues, without those that have their turns now
         self._had: dict[str, list[_Had]] = {}
         self._few: dict[str, _Few] = {}
-        # topic -> its queues that have no turns while there are others
+        # topic -> its resting queues, which have no turns while there are others
         self._resting: dict[str, frozenset[int]] = {}
 
     def begin(self, topic: str, queues: int) -> None:
@@ -79,17 +80,17 @@ class RoundRobin:
         self._choose(topic, QUEUES_OF_A_FRAME)
 
     def end(self, topic: str) -> None:
-        """The topic's queues are not known any more."""
+        """The topic's queues are no longer known."""
         for each in (self.now, self._had, self._few):
             each.pop(topic, None)
 
     def go_on(self, topics: Collection[str]) -> None:
-        """A frame takes no more messages; it has some of these topics."""
+        """A frame with messages of these topics takes no more of them: choose the next queues."""
         share = max(1, QUEUES_OF_A_FRAME // max(1, len(topics)))
         for topic in topics:
             few = self._few.get(topic)
             if few is None:
-                continue  # not known any more, or one in which messages wait for another topic
+                continue  # no longer known, or a system topic in which messages wait
             had = self._had[topic]
             if len(few.chosen) == share == 1 and topic not in self._resting:
                 # a frame of many topics may have some hundreds of these
@@ -104,8 +105,8 @@ class RoundRobin:
         if (few := self._few.get(topic)) is None:
             return
         few.give_back(had := self._had[topic])
-        # one that has rested begins where the others are, and does not catch up: that would be more
-        # than its share, right after it was in trouble
+        # A queue that has rested goes on where the others are and does not catch up: that would
+        # give it more than its share right after it was in trouble.
         back = self._resting.get(topic, frozenset()) - resting
         least = min((turns for turns, _, queue in had if queue not in back | resting), default=0)
         had[:] = [

@@ -3,7 +3,7 @@
     queue_for() -1 -> park() -> Route request -> Routed -> the parked messages, or Refused -> error
     known -> asked again every 30 s, and when a queue was refused -> Routed, or forgotten
 
-Also numbers the requests that have a number. No sockets; every call that needs it passes the time.
+It also numbers requests. No sockets; calls that need the time pass it.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from penstock.shared.wire import messages
 from penstock.shared.wire.messages import encode
 
 ASK_AGAIN_MS = 500
-# RocketMQ's pollNameServerInterval: by then a producer knows of a topic that has changed.
+# A producer notices a changed topic within this time. [pollNameServerInterval]
 REFRESH_MS = 30_000
-# Topics asked for again at a time: a producer may have thousands.
+# Topics that are asked for again at a time, because a producer may have thousands.
 REFRESHED_AT_ONCE = 100
-# RocketMQ's producers ask for as many queues of a topic that is made by their message.
+# How many queues a producer asks for when its message creates a topic, as in RocketMQ.
 DEFAULT_TOPIC_QUEUE_NUMS = 4
 _LONG_AGO_MS = -(1 << 62)
 
@@ -48,7 +48,7 @@ Answer = messages.TopicAnswer | PenstockError
 class Parked(NamedTuple):
     """A message or a batch of at most `size` bytes, on its way into a frame.
 
-    It waits where its topic's queues are not known yet.
+    It waits if its topic's queues are not known yet.
     """
 
     topic: str
@@ -61,22 +61,22 @@ class Parked(NamedTuple):
     batch: bool = False
     # queues that have refused it
     tried: tuple[int, ...] = ()
-    # where it is to come later, or is half
+    # set if it is delayed, or is a half message
     delay: WaitingForm | None = None
 
     @property
     def is_fixed(self) -> bool:
-        """Whether it is for one queue, and never for another instead."""
+        """Whether it is for one queue and may not go to another."""
         return self.queue is not None or self.shard is not None
 
 
 class _Asked:
-    """A question for a topic's route that has no answer yet, and what waits for it."""
+    """An unanswered question for a topic's route, and the messages that wait for it."""
 
     __slots__ = ("request", "since_ms", "asked_ms", "parked")
 
     def __init__(self) -> None:
-        # all 0 until it is asked
+        # all 0 until the question is sent
         self.request = self.since_ms = self.asked_ms = 0
         self.parked: list[Parked] = []
 
@@ -93,19 +93,19 @@ class Routes:
         self.turns = self.rotation.now
         self._questions: dict[str, _Asked] = {}
         self._answers: dict[int, Answer] = {}
-        # requests without an answer, and when each was sent last; 0 until that is looked at
+        # unanswered requests, and when each was last sent; 0 until the first `ask_again`
         self._asked: dict[int, tuple[Request, int]] = {}
         self._last_request = 0
-        # requests, and topics whose routes are to be asked for
+        # encoded requests, and names of topics whose routes are to be asked for
         self._outbox: list[bytes | str] = []
-        # topic -> when its route was asked for last; the one whose turn is next comes first
+        # topic -> when its route was last asked for; the one whose turn is next comes first
         self._refreshed: dict[str, int] = {}
         # request -> topic, of routes that are asked for again
         self._refreshing: dict[int, str] = {}
         self.default_queues = DEFAULT_TOPIC_QUEUE_NUMS
 
     def queue_of(self, parked: Parked) -> int:
-        """The queue that it goes to now, none that it has tried where there is another.
+        """The queue that it goes to now: one that it has not tried, if there is any.
 
         Raises what `queue_for` raises.
         """
@@ -118,8 +118,7 @@ class Routes:
     def queue_for(self, topic: str, shard: str | None, queue: int | SelectedBy | None) -> int:
         """The queue of the next message; -1 while the topic's route is not known.
 
-        Raises QueueNotFound when the topic has no such queue, InvalidArgument for a selector's
-        mistake.
+        Raises QueueNotFound if the topic has no such queue, InvalidArgument if a selector fails.
         """
         count = self.queues.get(topic)
         if count is None:
@@ -139,13 +138,13 @@ class Routes:
     def park(self, parked: Parked) -> None:
         """Keep a message until its topic's route is known, and ask for that.
 
-        Raises InvalidArgument for what can be no topic.
+        Raises InvalidArgument for a name that no topic can have.
         """
         topic_bytes(parked.topic)
         self.ask(parked.topic).parked.append(parked)
 
     def ask(self, topic: str) -> _Asked:
-        """Ask for a topic's route, unless it is being asked for."""
+        """Ask for a topic's route, unless that is being done already."""
         question = self._questions.get(topic)
         if question is None:
             question = self._questions[topic] = _Asked()
@@ -167,7 +166,7 @@ class Routes:
         return self._last_request
 
     def request(self, wanted: Request) -> int:
-        """Ask something about topics; `answer` has the answer once it is there."""
+        """Send a request about topics. `answer` returns the answer once it has come."""
         number = self.number()
         self._asked[number] = wanted, 0
         self._outbox.append(self._numbered(number, wanted))
@@ -184,24 +183,24 @@ class Routes:
     def refresh(self, now_ms: int) -> None:
         """Ask again for routes that are old: a topic may have more queues by now, or fewer.
 
-        Until there is an answer, messages go by what is known.
+        Until an answer comes, messages use the known route.
         """
         for topic in list(islice(self._refreshed, REFRESHED_AT_ONCE)):
             if now_ms - self._refreshed[topic] < REFRESH_MS:
                 return
             del self._refreshed[topic]
             self._refreshed[topic] = now_ms
-            # not to be made again, should somebody have deleted it: nobody sends anything now
+            # This must not create the topic again if it was deleted: no message needs it now.
             self._refreshing[number := self.number()] = topic
             self._outbox.append(encode(messages.Route(number, topic, False, self.aim.run)))
 
     def note(self, error: PenstockError, topic: str) -> None:
-        """A frame of this topic was refused: its topic may have been deleted."""
+        """A frame of this topic was refused, perhaps because the topic was deleted."""
         if isinstance(error, TopicNotFound):
             self._forget(topic)
 
     def _forget(self, topic: str) -> None:
-        """The broker has no route any more: the next message asks for it, as for a new topic."""
+        """The broker no longer has a route, so the next message asks for one as for a new topic."""
         self._refreshed.pop(topic, None)
         self.queues.pop(topic, None)
         self.rotation.end(topic)
@@ -211,7 +210,7 @@ class Routes:
             self._answers[number] = answer
 
     def answer(self, number: int) -> Answer | None:
-        """The answer to a request, once."""
+        """The answer to a request, if it has come. It is returned only once."""
         return self._answers.pop(number, None)
 
     def outgoing(self, now_ms: int) -> list[tuple[bytes]]:
@@ -226,7 +225,7 @@ class Routes:
         return requests
 
     def routed(self, answer: messages.Routed, now_ms: int = 0) -> list[Parked]:
-        """Take an answer; the messages that can go on now."""
+        """Take an answer. Returns the messages that can go on now."""
         is_refresh = self._refreshing.pop(answer.request, None) is not None
         if is_refresh and answer.topic not in self.queues:
             return []
@@ -248,7 +247,7 @@ class Routes:
         self._answered(answer.request, answer)
 
     def refused(self, request: int, error: PenstockError) -> list[Parked]:
-        """Take a refusal; the messages that fail with it."""
+        """Take a refusal. Returns the messages that fail because of it."""
         if topic := self._refreshing.pop(request, ""):
             self._forget(topic)
             return []
@@ -264,7 +263,7 @@ class Routes:
         for topic, question in self._questions.items():
             if question.request and now_ms - question.asked_ms > ASK_AGAIN_MS:
                 self._outbox.append(topic)
-        # both can be repeated: to create a topic that is there changes nothing
+        # these can be repeated too: creating a topic that exists changes nothing
         for number, (wanted, asked_ms) in self._asked.items():
             if not asked_ms:
                 self._asked[number] = wanted, now_ms
@@ -274,15 +273,15 @@ class Routes:
         self.refresh(now_ms)
 
     def not_connected(self) -> None:
-        """What was asked will not be answered: it is repeated as soon as that is looked at."""
+        """Requests in flight will not be answered: the next `ask_again` repeats them."""
         self.aim.away = True
-        # asked for again in their turn
+        # these are asked for again in their turn
         self._refreshing.clear()
         for question in self._questions.values():
             question.asked_ms = _LONG_AGO_MS
 
     def give_up(self, now_ms: int, before_ms: int) -> Iterator[Parked]:
-        """What has waited for a route since before this time; it waits no longer."""
+        """Remove and yield the messages that have waited for a route since before this time."""
         for topic, question in list(self._questions.items()):
             question.since_ms = question.since_ms or now_ms
             if question.since_ms < before_ms:

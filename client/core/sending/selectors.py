@@ -1,11 +1,11 @@
-"""The queue of a message by a choice of the caller's own: `send(..., selector=...)`.
+"""Selectors, by which a caller chooses the queue of a message: `send(..., selector=...)`.
 
 A selector is any callable that is given the numbers of the topic's queues and returns one of them.
-It is called when the message is sent or, while the topic's queues are not known, as soon as they
-are: then from the producer's thread. Pure but for chance.
+It is called when the message is sent. If the topic's queues are not known then, the producer's
+thread calls it as soon as they are. Pure except for chance.
 
-RocketMQ's third selector, by machine room, is not among these: a broker's queues are all in one
-place, and its class chooses nothing either (it returns null, and the send fails).
+RocketMQ's third selector, by machine room, is missing here: a broker's queues are all in one place,
+and RocketMQ's class chooses nothing either (it returns null, and the send fails).
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _INT, _LONG = range(-(2**31), 2**31), range(-(2**63), 2**63)
 
 
 def by_hash(argument: str | int) -> Selector:
-    """One queue for one argument: the one that RocketMQ's SelectMessageQueueByHash chooses.
+    """Always the same queue for one argument, as RocketMQ's SelectMessageQueueByHash chooses it.
 
-    Of a str it is the queue that `shard=` has, without the property that `shard=` sets. A number is
-    hashed as Java's Integer where it fits into 32 bits, else as its Long. Raises InvalidArgument.
+    A str goes to the same queue as with `shard=`, but without the property that `shard=` sets. A
+    number is hashed as a Java Integer if it fits into 32 bits, else a Long. Raises InvalidArgument.
     """
     if isinstance(argument, str):
         code = string_hash(argument)
@@ -35,7 +35,7 @@ def by_hash(argument: str | int) -> Selector:
         code = argument if argument in _INT else _signed(argument ^ argument % 2**64 >> 32)
     else:
         raise wrong_type(InvalidArgument, "argument", argument, "a str, or an int of 64 bits")
-    # Java drops the sign of the remainder, which has the sign of the hash: the same
+    # Java takes abs() of the remainder, which has the sign of the hash: the result is the same
     return lambda queues: queues[abs(code) % len(queues)]
 
 
@@ -55,9 +55,10 @@ class SelectedBy(NamedTuple):
     selector: Selector
 
     def queue(self, topic: str, queues: int) -> int:
-        """The queue. Raises InvalidArgument where the selector raises, or returns another thing.
+        """The queue. Raises InvalidArgument if the selector raises, or returns anything else.
 
-        Also for what it raises: it may run in the producer's thread, which its errors must not end.
+        Its exceptions are converted because it may run in the producer's thread, which they must
+        not end.
         """
         try:
             chosen: Any = self.selector(range(queues))
@@ -77,7 +78,7 @@ class SelectedBy(NamedTuple):
 def queue_choice(
     selector: Selector | None, shard: str | None, queue: int | None
 ) -> int | SelectedBy | None:
-    """What says which queue a message goes to, where `shard` does not. Raises InvalidMessage."""
+    """What chooses the message's queue, if `shard` does not. Raises InvalidMessage."""
     named = {"queue": queue, "shard": shard, "selector": selector}
     given = [f"{name}={shown(value)}" for name, value in named.items() if value is not None]
     if len(given) > 1:
