@@ -1,6 +1,6 @@
-"""What operators ask about consumer groups, and set: from ordinary, synchronous code.
+"""Asks about consumer groups, and changes them, for operators: ordinary, synchronous code.
 
-Not for several threads, and not across a fork.
+Not thread-safe, and not to be used across a fork.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class GroupAdmin:
         store: Store | None = None,
         timeout_ms: int = 30_000,
     ) -> None:
-        """`endpoint` is any of the broker's. Raises ConnectError."""
+        """`endpoint` is any endpoint of the broker. Raises ConnectError."""
         self._where, self._timeout_ms = Where(None, endpoint, store), timeout_ms
         self._asker = Asker(
             "members",
@@ -56,12 +56,12 @@ class GroupAdmin:
         self.close()
 
     def list(self) -> dict[str, tuple[int, int]]:
-        """Group -> (members, lag in messages; -1 where it is not known)."""
+        """Group -> (members, lag in messages or -1 if unknown)."""
         return self._asker.ask(words.ListGroups, words.GroupList).groups
 
     def describe(self, group: str, *, spans: bool = False) -> words.GroupInfo:
-        """All that is known of a group; `exists` is false where there is none of this name. With
-        `spans` also who had its queues before."""
+        """All that is known of a group; `exists` is false if there is no group of this name. With
+        `spans` also which members had its queues before."""
         check_group(group)
         return self._asker.ask(
             lambda number, run: words.DescribeGroup(number, group, run, spans), words.GroupInfo
@@ -72,7 +72,7 @@ class GroupAdmin:
     ) -> dict[int, tuple[int, int]]:
         """Set a group's offsets; queue -> (offset before, or -1; offset after).
 
-        Members go on there at once. With `dry_run` nothing changes. Raises GroupNotFound,
+        Members go on from there at once. With `dry_run` nothing changes. Raises GroupNotFound,
         QueueNotFound, and InvalidArgument for an offset past a queue's end.
         """
         check_group(group)
@@ -83,8 +83,8 @@ class GroupAdmin:
         ).offsets
 
     def set(self, group: str, settings: Mapping[str, bool | int]) -> dict[str, bool | int]:
-        """Make a group, or change its settings, which are those of subscriptionGroup.json; all of
-        them as they are now. Raises InvalidArgument."""
+        """Create a group, or change its settings, which are those of subscriptionGroup.json.
+        Returns all settings as they are now. Raises InvalidArgument."""
         check_group(group)
         wanted = dict(settings)
         return self._asker.ask(
@@ -98,8 +98,8 @@ class GroupAdmin:
         self._asker.ask(lambda number, run: words.DeleteGroup(number, group, run), words.GroupSet)
 
     def targets(self, topic: str, to: StartAt, queues: frozenset[int] | None) -> dict[int, int]:
-        """The offset that `to` means in each of these queues, or in all. Raises TopicNotFound,
-        QueueNotFound."""
+        """The offset that `to` means in each of these queues; None: in all queues. Raises
+        TopicNotFound, QueueNotFound."""
         described = self.queues(check_topic(topic), to.at_ms)
         if not described.exists:
             raise no_such_topic(topic, described.hint)
@@ -128,5 +128,5 @@ def _target(queue: QueueRange, to: StartAt) -> int:
         return queue.max_offset
     if to.at_ms >= 0:
         return queue.at_offset
-    # what has expired is no place to go on at, and neither is what is not there yet
+    # a group cannot go on at an offset that has expired or does not exist yet
     return min(max(to.offset, queue.min_offset), queue.max_offset)

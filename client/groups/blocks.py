@@ -1,8 +1,8 @@
-"""What a group's member has handed out since its last block, for blocks that work exactly once.
+"""What a group's member has handed out since its last block, for exactly-once blocks.
 
-The member's thread goes on meanwhile: all of this happens under its lock. A queue may have gone to
-another member while its messages were worked on; then the broker's word decides which of the two
-stores its block, and here there is nothing left to be said of the queue.
+The member's thread runs meanwhile, so all of this happens under its lock. A queue may have gone to
+another member while its messages were worked on. Then the broker decides which of the two members
+stores its block, and nothing more is reported of the queue here.
 """
 
 from __future__ import annotations
@@ -17,19 +17,20 @@ from penstock.client.groups.member_loop import MemberLoop
 from penstock.client.groups.workers import settle
 from penstock.shared.errors import InvalidArgument
 
-# How long what was given back by itself, on its way to its retry, may hold up a block.
+# How long a message that was given back by itself may hold up a block until its retry is stored.
 RETRY_S = 10.0
 
 if TYPE_CHECKING:
     import asyncio  # a client with threads does not load it
     from weakref import ref
 
-    # Whoever asks for messages. A consumer that is forgotten must not live as long as its task.
+    # The thread or task that asks for messages. It is a weak reference, so that a consumer that is
+    # forgotten does not live as long as its task.
     Holder = ref[Thread | asyncio.Task[Any]]
 
 
 class HandedOut:
-    """What one of them was given: of a handful what is below the place `stop`."""
+    """What one holder was given: the places of a handful below `stop`."""
 
     __slots__ = ("handful", "stop", "holder")
 
@@ -46,7 +47,7 @@ class HandedOut:
 
 
 class _Part(NamedTuple):
-    """What is in hand of a queue: places of a handful below `stop`."""
+    """What is in hand of a queue: some places of a handful, all below `stop`."""
 
     handful: Handful
     stop: int
@@ -54,24 +55,24 @@ class _Part(NamedTuple):
 
 
 class GroupInputs:
-    """One member's, as ExactlyOnce wants them."""
+    """One member's inputs, in the form that ExactlyOnce wants."""
 
     def __init__(self, loop: MemberLoop, in_hand: Callable[[], list[HandedOut]]) -> None:
-        """`in_hand` says what was handed out."""
+        """`in_hand` returns what was handed out."""
         self._loop = loop
         self._in_hand = in_hand
         self._parts: list[_Part] = []
         self._ends: dict[ProcessQueue, int] = {}
-        # of blocks on their way: up to which place handfuls are theirs, how many messages of each
-        # queue, and where these end
+        # what belongs to blocks in flight: handful -> the place up to which it does; queue -> where
+        # their inputs end, and how many messages these are
         self._taken: dict[Handful, int] = {}
         self._sent: dict[ProcessQueue, tuple[int, int]] = {}
 
     def inputs(self) -> Mapping[Queue, Input] | None:
-        """What is in hand. None where some of it is of a queue that was given back and claimed
-        again, or that the program has moved: nothing can be said of the rest alone, for outputs
-        do not say which inputs they are of. Raises InvalidArgument where something before it is
-        not done, and where several threads or tasks have some of it.
+        """What is in hand. None if some of it is from a queue that was given back and claimed
+        again, or that the program has moved: outputs do not say which inputs they come from, so
+        the rest alone cannot be stored. Raises InvalidArgument if messages before it are not done,
+        or if several threads or tasks have some of it.
         """
         loop = self._loop
         with loop.lock:
@@ -127,7 +128,7 @@ class GroupInputs:
             }
 
     def on_way(self) -> list[_Part]:
-        """What `inputs` has said is of a block that is sent, and not of the next one."""
+        """What `inputs` returned now belongs to a block that is sent, and not to the next one."""
         parts, self._parts = self._parts, []
         for handful, stop, places in parts:
             self._taken[handful] = stop
@@ -136,7 +137,7 @@ class GroupInputs:
         return parts
 
     def _arrived(self, parts: Sequence[_Part]) -> None:
-        """They are of no block on its way any more."""
+        """These parts no longer belong to a block in flight."""
         for handful, stop, places in parts:
             if self._taken.get(handful) == stop:
                 del self._taken[handful]
@@ -147,7 +148,7 @@ class GroupInputs:
                 del self._sent[handful.queue]
 
     def done(self, parts: Sequence[_Part]) -> None:
-        """All of that is stored."""
+        """The block of these parts is stored."""
         loop = self._loop
         with loop.lock:
             self._arrived(parts)
@@ -156,7 +157,7 @@ class GroupInputs:
                 settle(loop, loop.core, handful.queue)
 
     def go_on(self, offsets: Mapping[Queue, int], parts: Sequence[Sequence[_Part]]) -> None:
-        """Hand out what is from there on; what is in hand of these queues does not count."""
+        """Hand out these queues from these offsets on. What is in hand of them does not count."""
         with self._loop.lock:
             for some in parts:
                 self._arrived(some)
@@ -167,8 +168,8 @@ class GroupInputs:
             self._loop.wake()
 
     def back(self) -> None:
-        """Hand out once more what is in hand, and what of its queues came after it. No block is on
-        its way."""
+        """Hand out again what is in hand, and what came after it in its queues. No block may be in
+        flight."""
         with self._loop.lock:
             for handful in [each.handful for each in self._in_hand()]:
                 if handful.queue.holds(handful):
@@ -177,7 +178,8 @@ class GroupInputs:
             self._loop.wake()
 
     def _take_back(self, handful: Handful, offset: int) -> None:
-        """Nobody has it any more; its queue goes on there, if it is still this member's."""
+        """Take the handful from its holder. Its queue goes on at `offset` if it is still this
+        member's."""
         queue = handful.queue
         queue.give_back(handful, 0)
         name = queue.topic, queue.queue_id

@@ -6,7 +6,7 @@ Three ways to work with it, of which a program chooses one:
     consumer.run(handler, workers=20)                   handlers in threads
     batch = consumer.poll(1.0); ...; consumer.commit()  by hand: seek, pause, resume, assign
 
-A thread of its own (member_loop.py) talks to the broker. Not across a fork.
+A thread of its own (member_loop.py) talks to the broker. Not to be used across a fork.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 MAX_POLL = 1000
-# How long a consumer that is closed waits for handlers that run.
+# How long a closing consumer waits for running handlers.
 CLOSE_S = 30.0
 
 
@@ -42,11 +42,11 @@ class GroupConsumer(GroupMember, GroupControl):
                 book(message.body)
                 message.ack()
 
-    See GroupMember for the arguments. The member joins with the first message that is asked for,
-    and leaves when the block ends, or by Ctrl-C or SIGTERM after the message in hand.
+    See GroupMember for the arguments. The member joins when the first message is asked for, and
+    leaves when the block ends, or on Ctrl-C or SIGTERM after the message in hand.
     """
 
-    # those of a `run`
+    # the threads of a `run`
     _crew: Workers | None = None
 
     # --- one after the other ---
@@ -67,14 +67,14 @@ class GroupConsumer(GroupMember, GroupControl):
         handed_out = self._iterate(handful)
         try:
             for message in handful.messages:
-                # after `retry` in an orderly queue the others wait for it, and come again
+                # after `retry` in an orderly queue the rest waits for that message, and comes again
                 going_on = self.loop.may_go_on(queue) and queue.holds(handful)
                 if self._stopping or not going_on:
                     return
                 handed_out.stop = place = place + 1
                 yield GroupMessage(message, handful, place - 1, judge)
         finally:
-            # also where the caller breaks off: the rest is for its next loop, or for others
+            # also if the caller breaks off: the rest is for its next loop, or for other members
             self._give_back_from(handful, place)
 
     def _make_replies(self) -> Replies:
@@ -90,15 +90,15 @@ class GroupConsumer(GroupMember, GroupControl):
                     out.send("bills", bill_of(message.body))
 
         The inputs are all messages that `poll` or the iteration has returned and that are not
-        acknowledged; the block acknowledges them. On return it is on disk. If the block raises
-        nothing is stored, and its inputs come again. They have their effect once whoever is killed,
-        and if another member has done them meanwhile `out.stored` is False.
+        acknowledged; the block acknowledges them. When it ends, it is on disk. If the block raises,
+        nothing is stored and its inputs come again. They take effect exactly once, whatever process
+        is killed; if another member has done them meanwhile, `out.stored` is False.
 
-        A block takes a round trip and a flush, so large batches of `poll` make it fast. With
-        `ahead` the end of the block does not wait for the disk: that many blocks may be on their
-        way while the next ones are worked on. They are stored in their order; one that is not
-        stored takes those after it back, and its error is raised by whatever is asked next.
-        `out.stored`, `commit` and `close` wait for them. Raises InvalidArgument.
+        A block takes a round trip and a flush, so large batches of `poll` are fastest. With `ahead`
+        the end of the block does not wait for the disk: that many blocks may be in flight while the
+        next ones are worked on. They are stored in order. If one is not stored, those after it are
+        taken back, and the next call raises its error. `out.stored`, `commit` and `close` wait for
+        them. Raises InvalidArgument.
         """
         return BlockOutputs(self._exactly_once(), check_at_least("ahead", ahead, 0))
 
@@ -109,15 +109,15 @@ class GroupConsumer(GroupMember, GroupControl):
     ) -> None:
         """Call `handler(message)` for each message, in `workers` threads, until `stop` is called.
 
-        To return is to acknowledge. An exception sends the message back, with its text as the
-        property RETRY_REASON; so does `message.retry(...)`, after which the handler returns. With
-        `batch` the handler is given up to that many neighbours of a queue at once. An orderly
-        consumer has one handler for a queue at a time; one that fails is called again with the same
-        message, and after the group's maximum that is a dead letter. `orderly` stands for the
+        Returning acknowledges. An exception sends the message back, with its text as the property
+        RETRY_REASON; so does `message.retry(...)`, after which the handler returns. With `batch`
+        the handler is given up to that many consecutive messages of a queue at once. An orderly
+        consumer runs one handler per queue at a time; one that fails is called again with the same
+        message, which becomes a dead letter after the group's maximum. `orderly` replaces the
         consumer's argument of that name, if it has not joined yet. Raises InvalidArgument.
 
-        Ctrl-C and SIGTERM stop it, when it runs in the main thread: handlers end, offsets are
-        committed, and the queues go to the other members. The consumer is closed then.
+        In the main thread, Ctrl-C and SIGTERM stop it: handlers end, offsets are committed, the
+        queues go to the other members, and the consumer is closed.
         """
         check_handler(handler)
         check_at_least("workers", workers, 1)
@@ -135,7 +135,7 @@ class GroupConsumer(GroupMember, GroupControl):
             try:
                 self.close(CLOSE_S if crew.join(CLOSE_S) else 0)
             finally:
-                # a second Ctrl-C leaves at once; what handlers still do is handled again by others
+                # a second Ctrl-C leaves at once; others handle again what handlers still have
                 self.loop.begin_to_leave()
                 self._crew = None
         if crew.error is not None:
@@ -144,11 +144,11 @@ class GroupConsumer(GroupMember, GroupControl):
     # --- by hand ---
 
     def poll(self, timeout: float | None = 1.0, most: int = MAX_POLL) -> Sequence[GroupMessage]:
-        """Up to `most` messages of one queue, waiting up to `timeout` seconds for the first (None:
-        until there is one); empty when there is none, or the consumer was stopped.
+        """Up to `most` messages of one queue. Waits up to `timeout` seconds for the first (None:
+        without limit); empty if there is none, or if the consumer was stopped.
 
-        They are in hand until `commit`, or until each was acknowledged or sent back by itself.
-        Raises what the broker has refused with.
+        They are in hand until `commit`, or until each is acknowledged or sent back by itself.
+        Raises the broker's refusals.
         """
         check_at_least("most", most, 1)
         self._open()
@@ -161,9 +161,9 @@ class GroupConsumer(GroupMember, GroupControl):
         most: int = MAX_POLL,
         columns: Sequence[str] | None = None,
     ) -> pa.RecordBatch:
-        """The messages of one `poll` as rows, in hand as those of `poll` are: see
-        `penstock.client.Consumer.poll_arrow`. `commit` says that they are handled; they cannot be
-        sent back by themselves. If a row cannot be made the messages come again."""
+        """The messages of one `poll` as rows, as in `penstock.client.Consumer.poll_arrow`. They are
+        in hand like those of `poll`: `commit` acknowledges them, but none can be sent back by
+        itself. If a row cannot be made, the messages come again."""
         from penstock.client.arrow.columns import Columns
 
         check_at_least("most", most, 1)
@@ -172,8 +172,8 @@ class GroupConsumer(GroupMember, GroupControl):
         return self._keep_rows(self._next(most, check_timeout(timeout)), made)
 
     def _next(self, most: int, timeout: float | None) -> Handful | None:
-        """The next handful. Blocks on their way may be what it waits for: until they are stored
-        their inputs count as unfinished."""
+        """The next handful. It may have to wait for blocks in flight, because their inputs count as
+        unfinished until they are stored."""
         if self._blocks is not None and self._blocks.is_busy:
             handful = self.next_handful(most, 0)
             if handful is not None:
@@ -182,12 +182,12 @@ class GroupConsumer(GroupMember, GroupControl):
         return self.next_handful(most, timeout)
 
     def commit(self, timeout: float | None = 10.0) -> None:
-        """Everything that `poll` has returned is done, and what was acknowledged is: on return the
-        broker knows, and nobody is given it again.
+        """Commit everything that `poll` has returned or that was acknowledged. On return the broker
+        knows, and nobody is given it again.
 
-        Queues that are no longer this member's are left out: others go on where it was heard last.
-        A broadcasting member writes its file instead. Raises BrokerTimeout, and StoreUnavailable
-        where that file cannot be written.
+        Queues that are no longer this member's are left out: others go on where its last commit
+        was. A broadcasting member writes its file instead. Raises BrokerTimeout, and
+        StoreUnavailable if that file cannot be written.
         """
         seconds = check_timeout(timeout)
         loop = self._open()
@@ -201,11 +201,11 @@ class GroupConsumer(GroupMember, GroupControl):
     # --- the end ---
 
     def close(self, timeout: float | None = CLOSE_S) -> None:
-        """Stop; wait up to `timeout` seconds for handlers that run; commit, hand the queues over.
+        """Stop; wait up to `timeout` seconds for running handlers; commit, hand the queues over.
 
-        What was iterated or polled and never acknowledged goes to the other members. Raises the
-        first error of replies whose futures nobody has asked. In a handler of `run` it is `stop`:
-        `run` does the rest when its handlers have returned.
+        Messages that were iterated or polled and never acknowledged go to the other members. Raises
+        the first error of replies whose futures nobody has asked about. Called in a handler of
+        `run`, it only stops: `run` does the rest when its handlers have returned.
         """
         check_timeout(timeout)
         if self._crew is not None and self._crew.is_this_thread:
@@ -216,7 +216,7 @@ class GroupConsumer(GroupMember, GroupControl):
             return
         blocks, hurries = self._blocks, True
         with ExitStack() as ending:
-            # each whatever becomes of the others, the last one first
+            # each runs even if others raise, the last one first
             ending.callback(self._end_replies)
             if blocks is not None:
                 ending.callback(lambda: blocks.close(hurries))

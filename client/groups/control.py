@@ -1,6 +1,6 @@
-"""What a program says to its member of a group, the same for synchronous and asyncio code.
+"""What a program tells its group member to do, shared by synchronous and asyncio code.
 
-Nothing here waits longer than for the lock, so nothing here differs between the two.
+Nothing here waits for anything but the lock, so the two need no versions of their own.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ class GroupControl:
 
     def __init__(self) -> None:
         self._pace = Pace()
-        # what `poll` has returned and nobody has acknowledged: `commit` does
+        # what `poll` has returned and nobody has acknowledged: `commit` will
         self._polled: list[HandedOut] = []
-        # the last handful of each that iterates
+        # the last handful of each thread or task that iterates
         self._iterated: dict[Holder, HandedOut] = {}
         self._blocks: ExactlyOnce | None = None
-        # Replies or AioReplies, once there was one
+        # Replies or AioReplies, once a reply was sent
         self._replies: Any = None
 
     if TYPE_CHECKING:
@@ -76,15 +76,15 @@ class GroupControl:
             return self._blocks
 
     def _handed_out(self) -> list[HandedOut]:
-        """What was handed out; what nobody has any more as well."""
+        """What was handed out, including what is no longer in hand."""
         return [*self._polled, *self._iterated.values()]
 
     def _holder(self) -> Holder:
-        """Whoever asks for messages now."""
+        """The thread or task that asks for messages now."""
         return ref(threading.current_thread())
 
     def _iterate(self, handful: Handful) -> HandedOut:
-        """It is about to be iterated: `stop` goes on with each message."""
+        """Note a handful that is about to be iterated: `stop` advances with each message."""
         holder = self._holder()
         with self.loop.lock:
             held = self._iterated.items()
@@ -94,20 +94,20 @@ class GroupControl:
 
     @property
     def assignment(self) -> dict[Partition, int]:
-        """The queues that are this member's, (topic, queue), and how far each is done."""
+        """This member's queues as (topic, queue), and how far each is done."""
         with self.loop.lock:
             return self.loop.core.offsets
 
     @property
     def committed(self) -> dict[Partition, int]:
-        """How far the broker has answered that queues are done: nobody is given it again. Empty for
-        a broadcasting member, which tells nobody."""
+        """The offsets that the broker has confirmed, below which nothing is handed out again. Empty
+        for a broadcasting member, which commits to its own file."""
         with self.loop.lock:
             return dict(self.loop.core.membership.committed)
 
     def seek(self, topic: str, queue_id: int, offset: int) -> None:
-        """Go on at another offset of a queue that is this member's. What was returned of it and is
-        not committed does not count any more. Raises InvalidArgument.
+        """Go on at another offset of one of this member's queues. Messages that were returned from
+        it and are not committed no longer count. Raises InvalidArgument.
         """
         check_at_least("offset", offset, 0, MOST_OFFSET)
         with self.loop.lock:
@@ -116,14 +116,14 @@ class GroupControl:
             self.loop.wake()
 
     def pause(self, *queues: Partition) -> None:
-        """Return nothing more of these queues, (topic, queue), until `resume`; of all without any.
+        """Return nothing more from these queues, (topic, queue), until `resume`; none named: all.
 
         They stay this member's. Raises InvalidArgument.
         """
         self._pause(queues, True)
 
     def resume(self, *queues: Partition) -> None:
-        """Go on with paused queues; with all without any."""
+        """Go on with these paused queues; none named: with all."""
         self._pause(queues, False)
 
     def _pause(self, queues: Iterable[Partition], paused: bool) -> None:
@@ -135,8 +135,8 @@ class GroupControl:
             self.loop.wake()
 
     def assign(self, queues: Mapping[str, Iterable[int]] | None) -> None:
-        """Have these queues of these topics, and no others of them, whoever else is a member; None:
-        divide them with the others again. A queue that another member has is waited for.
+        """Take exactly these queues of these topics, whoever else is a member; None: share them
+        with the others again. If another member has a queue, this one waits for it.
         """
         chosen = None
         if queues is not None:
@@ -157,11 +157,11 @@ class GroupControl:
 
     @property
     def _judge(self) -> Judge:
-        # made each time: a consumer that held it would hold itself, and not end when forgotten
+        # made each time: a consumer that kept it would refer to itself, and never be collected
         return Judge(self._tell_of, self._answer)
 
     def _answer(self, request: Request, body: Body, fields: ReplyFields) -> Any:
-        """What `message.reply` does."""
+        """Does what `message.reply` promises."""
         with self.loop.lock:
             if self.loop.ended:
                 self._refuse()
@@ -170,7 +170,7 @@ class GroupControl:
         return self._replies.answer(request, body, fields)
 
     def _tell_of(self, handful: Handful, place: int, back: Back | None) -> None:
-        """A message that was iterated or polled is done, or is to come again."""
+        """Report that a message which was iterated or polled is done, or is to come again."""
         loop, core = self.loop, self.loop.core
         with loop.lock:
             if back is not None and core.options.orderly:
@@ -184,14 +184,14 @@ class GroupControl:
             settle(loop, core, handful.queue)
 
     def _keep(self, handful: Handful) -> Batch:
-        """It is about to be returned by `poll`."""
+        """Note a handful that `poll` is about to return."""
         with self.loop.lock:
             self._polled = [each for each in self._polled if _is_held(each)]
             self._polled.append(HandedOut(handful, handful.stop, self._holder()))
         return Batch(handful, self._judge)
 
     def _keep_rows(self, handful: Handful | None, made: Columns) -> pa.RecordBatch:
-        """It is about to be returned by `poll_arrow`; if its rows cannot be made it comes again."""
+        """Make the rows that `poll_arrow` returns. If that fails, the messages come again."""
         if handful is None:
             return made.together([])
         try:
@@ -205,7 +205,7 @@ class GroupControl:
         return rows
 
     def _give_back_from(self, handful: Handful, place: int) -> None:
-        """What is from this place on was not handled, and is handed out again."""
+        """The messages from this place on were not handled: they are handed out again."""
         loop, queue = self.loop, handful.queue
         with loop.lock:
             if place < handful.stop and queue.holds(handful):
@@ -213,7 +213,7 @@ class GroupControl:
                 settle(loop, loop.core, queue)
 
     def _take_back(self) -> None:
-        """What was returned and never acknowledged is for others."""
+        """Leave to others what was returned and never acknowledged."""
         with self.loop.lock:
             for each in self._handed_out():
                 if _is_held(each):
@@ -221,8 +221,8 @@ class GroupControl:
             self._polled, self._iterated = [], {}
 
     def _begin_commit(self) -> Callable[[], bool]:
-        """What was polled is done; says whether the broker knows by now, or the file of a member
-        that broadcasts has it. The lock is held."""
+        """Commit what was polled. The result says whether the broker, or the file of a member that
+        broadcasts, has it by now. The lock must be held."""
         loop = self.loop
         core = loop.core
         polled, self._polled = self._polled, []
@@ -246,7 +246,7 @@ class GroupControl:
 
 
 def _is_held(handed_out: HandedOut) -> bool:
-    """Whether it is in hand still."""
+    """Whether it is still in hand."""
     return handed_out.handful.queue.holds(handed_out.handful)
 
 
@@ -268,7 +268,7 @@ def _partition(queue: Any) -> Partition:
 
 
 def _assigned(queues: Any) -> dict[str, frozenset[int]]:
-    """What `assign` was told. Raises InvalidArgument."""
+    """The argument of `assign`, checked. Raises InvalidArgument."""
     if not isinstance(queues, Mapping):
         expected = "a mapping from topics to lists of queues, or None"
         raise wrong_type(InvalidArgument, "queues", queues, expected)

@@ -1,12 +1,12 @@
-"""Blocks of a consumer that work exactly once, from ordinary code: `consumer.exactly_once()`.
+"""Exactly-once blocks of a consumer in ordinary code: `consumer.exactly_once()`.
 
     with consumer.exactly_once() as out:
         out.send("bills", bill_of(message.body))
 
-The end of the block stores its outputs and the offsets of its inputs at once, and waits until the
-disk has them. The inputs are what the consumer has handed out since the last block. Where another
-member has done them meanwhile nothing is stored, and the consumer goes on where that one is. This
-file knows what a consumer has handed out by `Source` alone.
+The end of the block stores its outputs and the offsets of its inputs atomically, and waits until
+they are on disk. The inputs are what the consumer has handed out since the last block. If another
+member has done them meanwhile, nothing is stored, and the consumer goes on where that member is.
+This file learns what a consumer has handed out only through `Source`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from penstock.shared.messaging.offsets_record import NONE
 from penstock.shared.messaging.system_topics import OFFSETS_TOPIC
 from penstock.shared.names import check_group
 
-# Told once: whether a block is stored.
+# Called once, with whether a block is stored.
 Tell = Callable[[bool], None]
 
 
@@ -41,27 +41,27 @@ class Source(Protocol):
     """A consumer, as far as blocks need it. `parts` are what a block has read, in its own form."""
 
     def inputs(self) -> Mapping[Queue, Input] | None:
-        """What it has handed out since the last block; None where some of that was taken back.
+        """What it has handed out since the last block; None if some of that was taken back.
 
-        Raises InvalidArgument where what came before that is not done, or others have some of it.
+        Raises InvalidArgument if earlier messages are not done, or others have some of these.
         """
 
     def on_way(self) -> Any:
-        """The block of these inputs is sent: they are no longer those of the next one. What is to
-        be said of them later is said by what this returns."""
+        """The block of these inputs is sent, so they no longer belong to the next one. Returns the
+        `parts` by which they are named from now on."""
 
     def done(self, parts: Any) -> None:
         """The block of these inputs is stored."""
 
     def go_on(self, offsets: Mapping[Queue, int], parts: Sequence[Any]) -> None:
-        """Hand out what is from these offsets on, and nothing else of these queues before."""
+        """Hand out these queues from these offsets on, and nothing else of them before that."""
 
     def back(self) -> None:
-        """Hand out once more what was handed out since the last block."""
+        """Hand out again what was handed out since the last block."""
 
 
 class _Sent:
-    """A block on its way: what it has read, what it moves, and the future of its frame."""
+    """A block in flight: what it has read, what it moves, and the future of its frame."""
 
     __slots__ = ("future", "inputs", "moves", "parts", "tell")
 
@@ -80,11 +80,12 @@ class _Sent:
 class ExactlyOnce:
     """One consumer's blocks, one after the other.
 
-    Blocks that are on their way may be several. Each begins where the one before it ends, and the
-    broker compares: if one is refused, those after it on the same queues are. So what one program
-    believes too early has no effect, and on a refusal all is taken back that was not stored.
+    Several blocks may be in flight. Each begins where the one before it ends, and the broker
+    compares offsets: if it refuses one block, it refuses those after it on the same queues. So it
+    does no harm that a block is believed to be stored too early; on a refusal, everything that was
+    not stored is taken back.
 
-    Whoever waits for the broker holds the lock: a thread may still wait whose caller has given up.
+    A thread that waits for the broker holds the lock, even if its caller has given up meanwhile.
     """
 
     def __init__(self, group: str, source: Source, connect: Callable[[], BlockProducer]) -> None:
@@ -94,18 +95,18 @@ class ExactlyOnce:
         self._connect = connect
         self._lock = threading.RLock()
         self._is_closed = False
-        # the block that has begun and not ended
+        # the block that has begun and has not ended
         self._open: BlockOutputs | None = None
         self._producer: BlockProducer | None = None
         self._values = Values()
         self._on_way: deque[_Sent] = deque()
-        # Inputs were taken back since the last block ended. What the program has in hand may be
-        # some of them, so what it makes of that does not count.
+        # Inputs were taken back since the last block ended. The program may still have some of them
+        # in hand, so its next outputs do not count.
         self._is_void = False
 
     @property
     def is_busy(self) -> bool:
-        """Whether a block is on its way."""
+        """Whether a block is in flight."""
         return bool(self._on_way)
 
     @property
@@ -117,15 +118,15 @@ class ExactlyOnce:
                 )
             if self._producer is None:
                 self._producer = self._connect()
-                if self._is_closed:  # meanwhile, and it was not there to be closed
+                if self._is_closed:  # `close` came meanwhile, and found no producer to close
                     self._producer.close_at_once()
-            # also where it was not answered the last time
+            # each time, because the question may have gone unanswered before
             self._producer.route(OFFSETS_TOPIC)
             return self._producer
 
     def begin(self, block: BlockOutputs) -> None:
-        """A block begins. Raises InvalidArgument while another one is open: whose the inputs are
-        could not be told, so the other one stores nothing either, and all of them come again."""
+        """Begin a block. Raises InvalidArgument while another one is open: nobody could tell to
+        which of them the inputs belong, so the other stores nothing either, and all come again."""
         with self._lock:
             if self._open is not None:
                 self._is_void = True
@@ -137,7 +138,8 @@ class ExactlyOnce:
             self._open = block
 
     def end(self, block: Block, ahead: int, tell: Tell, error: BaseException | None) -> None:
-        """The block that has begun ends, by an error or not: see `store`."""
+        """End the open block: store it as `store` does or, after an error, have its inputs come
+        again."""
         with self._lock:
             self._open = None
             if error is None:
@@ -146,11 +148,12 @@ class ExactlyOnce:
                 self.again()
 
     def store(self, block: Block, ahead: int, tell: Tell) -> None:
-        """Store a block, and go on after it. On return up to `ahead` blocks may be on their way.
+        """Store a block, and go on after it. On return up to `ahead` blocks may be in flight.
 
-        `tell` is called with True once it is stored, with False where its inputs are done by
-        somebody else, or come again. Raises what the broker refuses it with, or one before it. Then
-        the inputs come again, and it is found out whether the block is stored all the same.
+        `tell` is called with True once the block is stored, and with False if somebody else has
+        done its inputs or they come again. Raises the broker's refusal of this block or of an
+        earlier one. Then the inputs come again, and the next block finds out whether this one was
+        stored all the same.
         """
         with self._lock:
             self._store_after(block, ahead, tell)
@@ -164,7 +167,7 @@ class ExactlyOnce:
         try:
             inputs = self._source.inputs()
         except InvalidArgument:
-            # the others that have some of them are told at the end of their block
+            # others that have some of the inputs hear of it at the end of their block
             self.again()
             self._is_void = True
             raise
@@ -189,7 +192,7 @@ class ExactlyOnce:
             else:
                 self._store(block, inputs, parts, tell)
         except BaseException:
-            # what the broker has of those before is known before any of it comes again
+            # find out which of the earlier blocks the broker has before any input comes again
             self._give_up()
             self._is_void = False
             self._values.forget(inputs, self._values.moves(inputs))
@@ -197,19 +200,19 @@ class ExactlyOnce:
             raise
 
     def _send(self, block: Block, inputs: Mapping[Queue, Input], parts: Any, tell: Tell) -> None:
-        """Send a block after others; nobody waits for it here."""
+        """Send a block after others, without waiting for its outcome."""
         producer = self.producer
         for topic in block.topics:
             producer.route(topic)
         moves = self._values.moves(inputs)
         future = producer.send_block(block, self._group, moves)
-        # what the next block goes by: the broker refuses that one too if this is refused
+        # the next block relies on this, but the broker refuses it too if this one is refused
         self._values.stored(inputs)
         self._on_way.append(_Sent(inputs, moves, parts, future, tell))
 
     def _store(self, block: Block, inputs: Mapping[Queue, Input], parts: Any, tell: Tell) -> None:
         if not self.settle():
-            # of queues that were taken back this block has read what does not count any more
+            # this block has read from queues that were taken back, so its inputs do not count
             self._source.go_on(self._places(inputs), [parts])
             self.again()
             tell(False)
@@ -239,8 +242,8 @@ class ExactlyOnce:
             return
 
     def settle(self, most: int = 0) -> bool:
-        """Wait until at most this many blocks are on their way; False where one was refused, and
-        then none is. Raises what the broker has answered otherwise."""
+        """Wait until at most this many blocks are in flight. False if one was refused; then none is
+        in flight. Raises any other error of the broker."""
         with self._lock:
             return self._settle(most)
 
@@ -262,7 +265,7 @@ class ExactlyOnce:
         return True
 
     def _take_back_refused(self) -> None:
-        """One is refused: each of those after it has an outcome of its own."""
+        """A block is refused. Each one after it has an outcome of its own: wait for them all."""
         refused = []
         while self._on_way:
             sent = self._on_way.popleft()
@@ -276,16 +279,16 @@ class ExactlyOnce:
                 self._give_up(refused)
                 raise
             else:
-                # of other queues than the refused one; or its inputs' beginning was reached by
-                # somebody else, and then it was for this block to go on
+                # It was about other queues than the refused block, or another member had moved the
+                # queue to where this block begins.
                 self._values.stored(sent.inputs)
                 self._source.done(sent.parts)
                 sent.tell(True)
         self._go_on(refused)
 
     def _give_up(self, refused: Sequence[_Sent] = ()) -> None:
-        """Of those on their way nobody knows whether they are stored: wait for what can be known,
-        and have their inputs come again. The next block of a queue finds out."""
+        """Nobody knows whether the blocks in flight are stored. Wait for the outcomes that can be
+        known, and have the other inputs come again: the next block of a queue finds out."""
         left = list(refused)
         while self._on_way:
             sent = self._on_way.popleft()
@@ -311,7 +314,7 @@ class ExactlyOnce:
             sent.tell(False)
 
     def _places(self, inputs: Mapping[Queue, Input]) -> dict[Queue, int]:
-        """Where queues go on: at their values, where these are known."""
+        """Where queues go on: at their known offsets, or else where these inputs begin."""
         return {
             name: each.begin if (at := self._values.at(name)) == NONE else at
             for name, each in inputs.items()
@@ -325,8 +328,8 @@ class ExactlyOnce:
             self._is_void = False
 
     def finish(self) -> None:
-        """Nobody will ask any more: wait for all outcomes. Inputs of what is not stored are for
-        others."""
+        """No more blocks will come: wait for all outcomes. The inputs of blocks that are not stored
+        are left to other members."""
         try:
             self.settle()
         except PenstockError as error:
@@ -335,22 +338,22 @@ class ExactlyOnce:
             )
 
     def close(self, at_once: bool = False) -> None:
-        """Every block has its outcome; or, `at_once`, nobody waits for those that have none."""
-        # without the lock: a thread may hold it that waits for the broker
+        """Wait until every block has its outcome; with `at_once`, give up those that have none."""
+        # without the lock, because a thread that waits for the broker may hold it
         self._is_closed, producer = True, self._producer
         if producer is not None:
             producer.close_at_once() if at_once else producer.close()
 
 
 class BlockOutputs:
-    """What a block is given: sends that count with the block, or not at all.
+    """What the program has of a block: its sends are stored with the block, or not at all.
 
-    After the block `stored` says whether they do: False where the inputs were done by another
-    member, or come again. Of a block that is on its way it waits for the outcome.
+    After the block `stored` says which: it is False if another member has done the inputs, or if
+    they come again. For a block that is in flight it waits for the outcome.
     """
 
     def __init__(self, work: ExactlyOnce, ahead: int = 0) -> None:
-        """`ahead` blocks may be on their way when this one ends."""
+        """`ahead` blocks may be in flight when this one ends."""
         self._work, self._ahead = work, ahead
         self._block = work.producer.block()
         self._open = self._ended = False
@@ -358,8 +361,7 @@ class BlockOutputs:
 
     @property
     def stored(self) -> bool:
-        """Whether the block is stored. Raises what the broker has answered, if it is asked here
-        for the first time."""
+        """Whether the block is stored. Raises the broker's error if it becomes known here first."""
         if self._stored is None and not self._open:
             self._work.settle()
         return bool(self._stored)
@@ -369,10 +371,10 @@ class BlockOutputs:
 
     def send(self, topic: str, body: Body, **fields: Unpack[MessageFields]) -> None:
         """Send one message with the block; see `Producer.send` for its fields. All outputs of a
-        block go in one frame, so they are bounded (1 MiB and more, by the broker's largest
-        message).
+        block go in one frame, so their size is bounded (1 MiB or more, depending on the broker's
+        largest message).
 
-        Raises InvalidMessage or InvalidArgument for what can be seen to be wrong here.
+        Raises InvalidMessage or InvalidArgument for errors that can be found before sending.
         """
         if not self._open:
             raise StoreUnavailable(

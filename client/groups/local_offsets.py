@@ -1,4 +1,4 @@
-"""How far a member of a broadcasting group is: RocketMQ's file, in RocketMQ's place.
+"""The offsets of a member of a broadcasting group: RocketMQ's file, in RocketMQ's place.
 
     ~/.rocketmq_offsets/CLIENT_ID/GROUP/offsets.json
 
@@ -27,7 +27,7 @@ Offsets = Mapping[tuple[str, int], int]
 
 
 def offsets_file(client_id: str, group: str) -> Path:
-    """Where RocketMQ's client keeps them. Both names are checked by the caller."""
+    """Where RocketMQ's client keeps the offsets. The caller has checked both names."""
     home = os.environ.get(HOME_VARIABLE) or Path.home() / ".rocketmq_offsets"
     return Path(home) / client_id / group / "offsets.json"
 
@@ -57,18 +57,18 @@ def decode_offsets(raw: bytes) -> dict[tuple[str, int], int]:
 
 
 class LocalOffsets:
-    """The file of one member: read once, written every `SAVE_MS` while something is new."""
+    """The file of one member: read once, and written every `SAVE_MS` if something has changed."""
 
     def __init__(self, file: Path) -> None:
-        """Raises StoreDamaged for a file that is there and cannot be understood, and
-        StoreUnavailable for one that cannot be read."""
+        """Raises StoreDamaged for a file that cannot be parsed, and StoreUnavailable for one that
+        cannot be read."""
         self._file = file
         self._saved = self._load()
         self._saved_ms = 0
 
     @property
     def known(self) -> dict[tuple[str, int], int]:
-        """What the file has."""
+        """The offsets in the file."""
         return self._saved
 
     def _load(self) -> dict[tuple[str, int], int]:
@@ -92,7 +92,7 @@ class LocalOffsets:
         return {}
 
     def save(self, offsets: Offsets, broker_name: str, now_ms: int, force: bool = False) -> None:
-        """Keep how far the member is. Raises StoreUnavailable; then it is tried again later."""
+        """Save the member's offsets. Raises StoreUnavailable; a later call tries again."""
         if not force and now_ms - self._saved_ms < SAVE_MS:
             return
         self._saved_ms = now_ms

@@ -1,6 +1,6 @@
 """What the synchronous and the asyncio group consumer have in common: arguments, joining, taking.
 
-Nothing here waits but `next_handful`, which the asyncio one does not call.
+Only `next_handful` waits for messages, and the asyncio consumer does not call it.
 """
 
 from __future__ import annotations
@@ -42,17 +42,18 @@ _SERVES: tuple[Serves, ...] = ("members", "consumers", "producers")
 class GroupMember:
     """One member of a group.
 
-    `topics` is a topic, a list of them, or a mapping from topic to tags ("TagA || TagB") or to an
-    `Sql` condition; `tags` and `sql` are for all of a list. `start` says where the group begins
-    where it has no offset: "last", "first", or a time. `strategy` divides the queues: "AVG",
-    "AVG_BY_CIRCLE", "CONSISTENT_HASH", or an object of core.groups.strategies; all members of a
-    group have the same one. A `broadcasting` member reads all queues, and keeps its offsets in a
-    file of its own, by its `client_id`. An `orderly` one has one message of a queue in hand.
+    `topics` is a topic, a list of topics, or a mapping from topic to tags ("TagA || TagB") or to an
+    `Sql` condition; `tags` and `sql` apply to all topics of a list. `start` says where the group
+    begins in queues without an offset: "last", "first", or a time. `strategy` divides the queues:
+    "AVG", "AVG_BY_CIRCLE", "CONSISTENT_HASH", or an object of core.groups.strategies; all members
+    of a group must have the same one. A `broadcasting` member reads all queues, and keeps its
+    offsets in a file of its own, named by its `client_id`. An `orderly` member has one message of a
+    queue in hand at a time.
 
-    A member that is silent for `session_timeout_ms` is taken for dead. Of each queue, fetching
-    stops while `max_messages`, `max_bytes` or a span of `max_span` offsets are unfinished.
-    `max_times` is how often a message comes again before it is a dead letter (None: as the group's
-    settings say), and `consume_timeout_ms` after how long in hand it comes again.
+    A member that is silent for `session_timeout_ms` is taken for dead. Fetching from a queue stops
+    while `max_messages`, `max_bytes` or a span of `max_span` offsets are unfinished. `max_times` is
+    how often a message comes again before it is a dead letter, and `consume_timeout_ms` how long it
+    may be in hand before it comes again (None: as the group's settings say).
     """
 
     def __init__(
@@ -97,7 +98,7 @@ class GroupMember:
             consume_timeout_ms,
         )
         where = Where(None, endpoint, store)
-        # what can be seen to be wrong is told before anybody is asked
+        # errors that can be found without the broker are raised before connecting
         self._options = group_options(
             group,
             topics,
@@ -137,8 +138,8 @@ class GroupMember:
         return self._loop
 
     def _open(self) -> MemberLoop:
-        """Join, the first time. May block. Raises ConnectError, StoreUnavailable (closed, too),
-        StoreDamaged."""
+        """Join on the first call. May block. Raises ConnectError, StoreDamaged, and
+        StoreUnavailable, also if the consumer is closed."""
         if os.getpid() != self._pid:
             raise StoreUnavailable(
                 "the consumer belongs to another process",
@@ -151,14 +152,14 @@ class GroupMember:
                     self._refuse()
                 self._loop = self._make_loop()
                 self._loop.start()
-                if self._stopping:  # meanwhile: whoever has said so saw no loop
+                if self._stopping:  # `stop` came meanwhile, and saw no loop to stop
                     self._loop.begin_to_leave()
                 return self._loop
         return self._live()
 
     def _live(self) -> MemberLoop:
-        """The member's thread. Raises StoreUnavailable when it is told to end: what it is asked
-        for from then on would not be done, and nobody would hear of it."""
+        """The member's thread. Raises StoreUnavailable once it is told to end: from then on it
+        would not do what it is asked, and nobody would notice."""
         loop = self.loop
         if loop.closing:
             self._refuse()
@@ -168,7 +169,8 @@ class GroupMember:
         return BlockProducer(**self._producer_arguments()())
 
     def _producer_arguments(self) -> Callable[[], dict[str, Any]]:
-        """Says what a producer of the member's own is told. May block; raises ConnectError."""
+        """Makes the arguments of the member's own producer. The result may block, and raises
+        ConnectError."""
         where = self._where
         waits = {"timeout_ms": self._timeout_ms, "wait_for_broker_ms": self._wait_ms}
         return lambda: {**where.arguments("producers", self._wait_ms), **waits}
@@ -224,7 +226,7 @@ class GroupMember:
         return MemberLoop(core, addresses, longest, self._clock, save)
 
     def _named(self, address: BrokerAddress) -> GroupOptions:
-        """With a client id as RocketMQ's clients make it: ip@pid#time, or ip@DEFAULT."""
+        """The options with a client id in the form of RocketMQ's: ip@pid#time, or ip@DEFAULT."""
         if self._client_id:
             client_id = self._client_id
         else:
@@ -237,7 +239,7 @@ class GroupMember:
         return self._options._replace(member=member)
 
     def _keep_offsets(self, options: GroupOptions, readers: dict[str, AssignedCore]) -> Save:
-        # most groups have their offsets with the broker
+        # imported here: most groups keep their offsets in the broker
         from penstock.client.groups.local_offsets import LocalOffsets, offsets_file
 
         file = offsets_file(options.member.client_id, options.member.group)
@@ -247,7 +249,7 @@ class GroupMember:
                 {queue: offset for (of, queue), offset in kept.known.items() if of == topic}
             )
 
-        clock = self._clock  # not the consumer, which could not end otherwise when it is forgotten
+        clock = self._clock  # a closure over self would keep a forgotten consumer alive
 
         def save(offsets: dict[tuple[str, int], int], broker_name: str, force: bool) -> None:
             kept.save(offsets, broker_name, clock.monotonic_ms(), force)
@@ -255,9 +257,9 @@ class GroupMember:
         return save
 
     def next_handful(self, most: int, timeout: float | None) -> Handful | None:
-        """What is to be handled next, waiting for it; None after the timeout, or when stopped.
+        """Wait for what is to be handled next; None after the timeout, or when stopped.
 
-        Raises what went wrong meanwhile; asked again, it goes on.
+        Raises an error that occurred meanwhile; the next call goes on.
         """
         loop = self.loop
         until = None if timeout is None else time.monotonic() + timeout
@@ -275,8 +277,8 @@ class GroupMember:
                 loop.work.wait(left)
 
     def take_handful(self, most: int) -> Handful | None:
-        """What is there, without waiting; the lock is held. Raises what went wrong meanwhile: of a
-        queue that cannot be read only when the others have nothing."""
+        """What is there, without waiting; the lock must be held. Raises an error that occurred
+        meanwhile, but QueueUnreadable only if the other queues have nothing."""
         loop = self.loop
         error, handful = loop.take_error(), None
         is_open = not (self._stopping or loop.closing)

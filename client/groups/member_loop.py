@@ -1,8 +1,8 @@
 """A group member's sockets and the thread that serves them, whatever its program is doing.
 
-So a handler that takes long, or a program that does not poll, keeps its membership: the thread
-sends heartbeats, fetches ahead, commits, and sends back. Handlers run in other threads, which take
-from the core and report to it under `lock`; `changed` tells them that there may be something.
+So a program with a slow handler, or one that does not poll, stays a member: the thread sends
+heartbeats, fetches ahead, commits, and sends back. Handlers run in other threads, which take from
+the core and report to it under `lock`; `changed` tells them that there may be something.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from penstock.shared.clock import Clock
 from penstock.shared.errors import ConnectError, PenstockError
 from penstock.shared.wire.sockets import PRODUCE_ANSWER_BYTES, dial
 
-# How long a closing member waits for the coordinator to say good-bye.
+# How long a closing member waits until the coordinator confirms that it has left.
 LEAVE_MS = 2000
-# A shorter frame is copied: to keep ZeroMQ's frame alive costs more memory than the copy.
+# A shorter frame is copied: keeping ZeroMQ's frame alive would cost more memory than the copy.
 _LONG_FRAME_BYTES = 64 << 10
-# of a topic that is broadcast: offsets, the broker's name, and whether it is the last time
+# for broadcasting: offsets, the broker's name, and whether they must be written now
 Save = Callable[[dict[tuple[str, int], int], str, bool], None]
 Parts = Sequence[bytes | memoryview]
 
@@ -43,7 +43,7 @@ class Line:
     def __init__(
         self, context: Any, address: BrokerAddress, aim: Aim, longest: int, poller: zmq.Poller
     ) -> None:
-        # its own: one that several lines share sends only one of them on to another run
+        # a copy, because an address shared by several lines would take only one to a new run
         self._address, self._aim = copy(address), aim
         address.give(aim)
         self.socket: zmq.Socket[bytes] = dial(context, address.endpoint, longest)
@@ -54,9 +54,9 @@ class Line:
     def look_after(
         self, now_ms: int, ready: Container[Any], given_up: Callable[[int], None] | None = None
     ) -> bool:
-        """Connect again where that is needed; whether a connection was lost since the last call."""
+        """Connect again if needed. Returns whether a connection was lost since the last call."""
         doubtful = self.lost.is_doubtful or self._aim.away
-        # dialing again takes events too, and tells nobody of them
+        # before dialing again, which consumes events without reporting them
         is_lost = (doubtful or self.lost.events in ready) and self.lost.take(now_ms)
         if self._aim.away:
             self._address.follow(self.socket, self._aim, now_ms)
@@ -67,7 +67,7 @@ class Line:
         return is_lost
 
     def received(self, ready: Container[Any]) -> Iterator[list[bytes | memoryview]]:
-        """The contents of what is there: a copy of a short frame, of a long one a view."""
+        """The messages that are there: short frames are copied, long ones are views."""
         while self.socket in ready:
             try:
                 frames = self.socket.recv_multipart(zmq.NOBLOCK, copy=False)
@@ -76,7 +76,7 @@ class Line:
             yield [part.buffer if len(part) >= _LONG_FRAME_BYTES else part.bytes for part in frames]
 
     def send(self, out: Sequence[tuple[bytes, ...]]) -> bool:
-        """Whether there was a connection for all of it."""
+        """Send all of it. False if there was no connection for the rest."""
         for parts in out:
             try:
                 self.socket.send_multipart(parts, zmq.NOBLOCK)
@@ -90,7 +90,7 @@ class Line:
 
 
 class MemberLoop:
-    """Owns sockets and thread of one member. Whoever uses the core holds `lock`."""
+    """Owns the sockets and the thread of one member. The core may be used only under `lock`."""
 
     def __init__(
         self,
@@ -100,18 +100,18 @@ class MemberLoop:
         clock: Clock,
         save: Save | None = None,
     ) -> None:
-        """`addresses` by whom they serve; `save` keeps the offsets of a topic that is broadcast."""
+        """`addresses` is keyed by what an endpoint serves; `save` keeps offsets of broadcasting."""
         self.core, self._clock, self._save = core, clock, save
         self.lock = threading.RLock()
         self.changed = threading.Condition(self.lock)
-        # of those that wait for messages: one is woken, and wakes the next while there is more
+        # waits for messages: one waiting thread is woken, and wakes the next while there is more
         self.work = threading.Condition(self.lock)
         self.listeners: set[Callable[[], None]] = set()
         self.asleep = self.closing = self.ended = self.is_forked = False
-        # set when nobody has the consumer any more; a finalizer must not wait
+        # set by the consumer's finalizer, which must not wait
         self.abandoned = False
         self.error: BaseException | None = None
-        # how often `keep` was called, and how many of these calls the file has heeded
+        # how many times `keep` was called, and how many of these calls the file covers
         self._keeps_asked = self._keeps_done = 0
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads=1)
         self._waker = Waker()
@@ -126,8 +126,8 @@ class MemberLoop:
         self._readers = [
             (reader, line("consumers", reader.aim, longest)) for reader in core.readers.values()
         ]
-        # what the last poll has found something in. Nothing else is asked: each call into ZeroMQ
-        # gives the interpreter away, and a handler that computes gives it back after 5 ms.
+        # The sockets that the last poll found ready. No others are read: each call into ZeroMQ
+        # releases the interpreter, and a handler that computes returns it only after 5 ms.
         self._ready: set[Any] = set()
         self._thread = threading.Thread(target=self._run, name="penstock-member", daemon=True)
 
@@ -140,9 +140,10 @@ class MemberLoop:
         self._thread.start()
 
     def may_go_on(self, queue: ProcessQueue) -> bool:
-        """Whether messages of a queue that were handed out may be begun: it is the member's still.
+        """Whether work on handed-out messages of a queue may begin, as it is still the member's.
 
-        Needs no lock. A process that was frozen finds it out by its clock, before it has heard.
+        Needs no lock. A process that was frozen learns by its clock that it has lost the queue,
+        before it hears of it.
         """
         return not queue.dropped and not self.core.is_suspended(self._clock.monotonic_ms())
 
@@ -153,28 +154,28 @@ class MemberLoop:
         return self._clock.now_ms()
 
     def wake(self) -> None:
-        """Have the thread take a turn now; `lock` is held."""
+        """Have the thread take a turn now; `lock` must be held."""
         if self.asleep and not self.ended:
             self.asleep = False
             self._waker.wake()
 
     def tell(self) -> None:
-        """Tell all that wait for the core that it has changed; `lock` is held."""
+        """Tell all threads that wait for the core that it has changed; `lock` must be held."""
         self.changed.notify_all()
         self.work.notify_all()
         for each in list(self.listeners):
             each()
 
     def offer(self, now_ms: int) -> None:
-        """Wake one that waits for messages, if there are some; `lock` is held."""
+        """Wake one thread that waits for messages, if there are any; `lock` must be held."""
         if self.core.has_work(now_ms):
             self.work.notify()
             for each in list(self.listeners):
                 each()
 
     def keep(self) -> Callable[[], bool]:
-        """Have the file of a topic that is broadcast written now; says whether it has been, and
-        raises what went wrong. `lock` is held."""
+        """Have the offsets file of a broadcasting member written now. The result says whether it
+        was, and raises the error if that failed. `lock` must be held."""
         self._keeps_asked += 1
         asked = self._keeps_asked
         self.wake()
@@ -187,14 +188,14 @@ class MemberLoop:
         return kept
 
     def take_error(self) -> BaseException | None:
-        """What went wrong since the last call; `lock` is held."""
+        """The error since the last call, if any; `lock` must be held."""
         error, self.error = self.error, None
         return error
 
     # --- the end ---
 
     def drain(self, timeout_s: float | None) -> bool:
-        """Hand out nothing more, and wait until nobody works on anything; whether that is so."""
+        """Hand out nothing more, and wait until no handler works. Returns whether that is so."""
         with self.lock:
             self.core.close()
             self.tell()
@@ -202,13 +203,13 @@ class MemberLoop:
             return self.changed.wait_for(lambda: self.ended or self.core.is_drained, timeout_s)
 
     def stop(self) -> None:
-        """Release everything, say good-bye, end the thread."""
+        """Release everything, leave the group, end the thread."""
         self.begin_to_leave()
         if self._thread.is_alive() and threading.current_thread() is not self._thread:
             self._thread.join()
 
     def begin_to_leave(self) -> None:
-        """As `stop`, and waits for nothing: the thread ends by itself."""
+        """Like `stop`, but without waiting: the thread ends by itself."""
         with self.lock:
             if not self.closing:
                 self.closing = True
@@ -217,15 +218,15 @@ class MemberLoop:
                 self.wake()
 
     def finish(self) -> None:
-        """The process ends: nobody works on anything any more."""
+        """The process ends. There is nothing to do, because no handler works any more."""
 
     def leave(self) -> None:
         self.stop()
 
     def forked(self) -> None:
-        """This is another process, which has no such thread."""
+        """This is the child of a fork, which has no such thread."""
         self.closing = self.ended = self.is_forked = True
-        # another thread may have held the lock just then, and nobody would give it back here
+        # another thread may have held the lock at the fork, and nobody would release it here
         self.lock = threading.RLock()
         self.changed = threading.Condition(self.lock)
         self.work = threading.Condition(self.lock)
@@ -274,8 +275,9 @@ class MemberLoop:
             self._guarded(partial(core.turn, now_ms))
             out = core.membership.outgoing(now_ms), list(core.send_back.outgoing(now_ms))
             pulls = [self._pulls(reader, now_ms) for reader, _ in self._readers]
-            # `stop` tells too, but a signal's handler may do so between a look at the core and the
-            # wait after it, which nobody would end: this thread has the lock when that has begun
+            # `stop` notifies too, but in a signal handler it may do so after the main thread has
+            # looked at the core and before it waits, and the notification would be lost. This
+            # thread can take the lock only once that wait has begun.
             is_end_told = core.closing
             if is_end_told:
                 self.tell()
@@ -313,7 +315,7 @@ class MemberLoop:
 
     def _fetch(self, reader: AssignedCore, now_ms: int) -> None:
         if reader.has_unread:
-            # without the lock: a disk may take its time
+            # without the lock, because a disk may be slow
             records = reader.fetch(now_ms)
             with self.lock:
                 reader.fetched(records)
@@ -334,7 +336,7 @@ class MemberLoop:
         with self.lock:
             offsets, asked = self.core.offsets, self._keeps_asked
         force = force or asked > self._keeps_done
-        # without the lock: a disk may take its time
+        # without the lock, because a disk may be slow
         self._guarded(partial(self._save, offsets, joined.broker_name, force))
         if asked > self._keeps_done:
             with self.lock:
@@ -342,7 +344,7 @@ class MemberLoop:
                 self.changed.notify_all()
 
     def _guarded(self, step: Callable[[], Any]) -> None:
-        """An error is the program's to see; what can be gone on with goes on meanwhile."""
+        """Keep an error for the program to see, and go on with everything else meanwhile."""
         try:
             step()
         except ConnectError as error:

@@ -1,4 +1,4 @@
-"""What a member of a group is given: a message that wants a word back, and several of them."""
+"""What a member of a group is given: a message that is to be acknowledged, and a batch of them."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ _T = TypeVar("_T")
 
 
 class Judge(NamedTuple):
-    """Takes what is said of messages, and answers them: one for many."""
+    """Takes the program's verdicts on messages, and sends replies; many messages share one."""
 
-    # handful, place or -1 for all, None for done
+    # takes a handful, a place (-1: all), and None if it is done
     tell: Callable[[Handful, int, Back | None], None]
-    # what a reply to a request is sent by; in asyncio a coroutine function
+    # sends a reply to a request; in asyncio a coroutine function
     answer: Callable[[Request, Body, ReplyFields], Any]
 
 
 def given_back(place: int, delay: Delay, level: int | None, reason: str) -> Back:
-    """What a program has said of a message. Raises InvalidArgument."""
+    """The program's `retry` of a message, checked. Raises InvalidArgument."""
     if level is not None:
         if delay is not None:
             raise InvalidArgument("both a delay and a level are given", level, "leave one out")
@@ -52,15 +52,15 @@ def given_back(place: int, delay: Delay, level: int | None, reason: str) -> Back
         raise InvalidArgument(
             "a retry cannot wait this long", delay, "from 0 seconds to 40 days: timedelta(days=40)"
         )
-    # rounded up: never early
+    # rounded up, so that it never comes early
     return Back(place, 0, reason, math.ceil(seconds * 1000))
 
 
 class GroupMessage:
     """A message of a group's topic, until it is acknowledged or given back.
 
-    It has the fields of `Message`. `topic` and `reconsume_times` are what the group's program
-    expects: of a retry, the topic that it was sent to first, and how often it has come again.
+    It has the fields of `Message`. For a retry, `topic` and `reconsume_times` are what the group's
+    program expects: the topic that it was first sent to, and how often it has come again.
     """
 
     __slots__ = ("message", "_handful", "_place", "_judge")
@@ -69,32 +69,32 @@ class GroupMessage:
         self.message, self._handful, self._place, self._judge = message, handful, place, judge
 
     def ack(self) -> None:
-        """It is handled. The group's offset moves past it once all before it are."""
+        """The message is handled. The group's offset moves past it once all before it are too."""
         self._judge.tell(self._handful, self._place, None)
 
     def retry(self, delay: Delay = None, *, level: int | None = None, reason: str = "") -> None:
-        """Have it come again: after `delay` seconds, or by a delay `level` of RocketMQ's, else each
-        time later than before. After the group's maximum it becomes a dead letter; -1 as a level
-        makes it one at once. In an orderly queue it comes again before all others, which wait for
-        it: after `delay`, else after the consumer's `suspend_ms`. Raises InvalidArgument.
+        """Have it come again: after `delay` seconds, or by RocketMQ's delay `level`, else later
+        each time. After the group's maximum it becomes a dead letter; level -1 makes it one at
+        once. In an orderly queue it comes again before all others, which wait for it: after
+        `delay`, else after the consumer's `suspend_ms`. Raises InvalidArgument.
         """
         back = given_back(self._place, delay, level, reason)
         self._judge.tell(self._handful, self._place, back)
 
     def reply(self, body: Body, **fields: Unpack[ReplyFields]) -> Any:
-        """Answer it, if it was sent by `request`: a SendFuture, whose result is the reply's
-        Receipt. With an asyncio consumer `await message.reply(...)` gives the Receipt.
+        """Answer a message that was sent by `request`. Returns a SendFuture, whose result is the
+        reply's Receipt. With an asyncio consumer `await message.reply(...)` gives the Receipt.
 
         Takes `tags`, `keys` and `properties`. The consumer's own producer sends it, which connects
-        with the first reply; closing the consumer waits for all. To lose no request, wait for the
-        receipt before you acknowledge it. Raises InvalidMessage for a message that is no request,
-        ConnectError, and what `Producer.send` raises.
+        with the first reply; closing the consumer waits for all replies. To lose no request, wait
+        for the receipt before you acknowledge it. Raises InvalidMessage if the message is not a
+        request, ConnectError, and what `Producer.send` raises.
         """
         return self._judge.answer(self, body, fields)
 
     @property
     def topic(self) -> str:
-        """The topic it was sent to first."""
+        """The topic that it was first sent to."""
         topic = self.message.topic
         if not topic.startswith(RETRY_PREFIX):
             return topic
@@ -160,7 +160,7 @@ class GroupMessage:
         return self.message.properties
 
     def __getattr__(self, name: str) -> Any:
-        # the fields that are seldom wanted
+        # the rarer fields
         if name.startswith("_"):
             raise AttributeError(name)
         return getattr(self.message, name)
@@ -170,9 +170,9 @@ class GroupMessage:
 
 
 class Batch(Sequence[GroupMessage]):
-    """Neighbours of one queue, in order. They become messages one by one, when they are looked at.
+    """Consecutive messages of one queue. Each GroupMessage is made only when it is looked at.
 
-    A handler of batches that returns has handled all but those that it has given back.
+    A handler of batches that returns has handled all except those that it has given back.
     """
 
     __slots__ = ("handful", "_judge")
@@ -182,7 +182,7 @@ class Batch(Sequence[GroupMessage]):
 
     @property
     def records(self) -> list[Message]:
-        """The messages as a plain consumer has them, without a word to say of each."""
+        """The messages as a plain consumer has them, which cannot be acknowledged one by one."""
         return self.handful.messages
 
     def ack(self) -> None:

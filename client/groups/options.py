@@ -1,4 +1,4 @@
-"""From the arguments of a group consumer to what its core needs. Pure but for the clock's time."""
+"""Makes what its core needs from the arguments of a group consumer. Pure: the time is passed."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from penstock.shared.wire.group_messages import (
 )
 
 MIN_SESSION_MS = 1000
-# What a member's settings are at least, where they are given.
+# The least values of a member's settings.
 _LEAST = {
     "max_messages": 1,
     "max_bytes": 1,
@@ -40,12 +40,12 @@ _LEAST = {
     "max_times": 0,
     "consume_timeout_ms": 1,
 }
-# Those that are None where the group's settings count.
+# Those that may be None, and then the group's settings count.
 _OF_GROUP = ("max_times", "consume_timeout_ms")
 
 
 class Sql(NamedTuple):
-    """An SQL92 condition on properties, where a subscription may also be tags."""
+    """An SQL92 condition on properties, for a subscription; a plain str means tags."""
 
     condition: str
 
@@ -55,7 +55,7 @@ GroupStart = str | int | dt.datetime
 
 
 class GroupOptions(NamedTuple):
-    """What a member is asked to be, and which messages of each topic it wants."""
+    """What a member is to be, and which messages of each topic it wants."""
 
     member: MemberOptions
     settings: Settings
@@ -87,7 +87,7 @@ def check_topics(topics: Topics, tags: str, sql: str) -> dict[str, str | Sql]:
 
 
 def parse_group_start(start: GroupStart, now_ms: int) -> tuple[StartRule, int]:
-    """Where queues begin of which the group has no offset: the rule, and for a time the time."""
+    """Where the group begins in queues without an offset: the rule, and its time in ms, if any."""
     if start in ("last", "latest"):
         return "last", 0
     if start in ("first", "earliest"):
@@ -102,7 +102,7 @@ def parse_group_start(start: GroupStart, now_ms: int) -> tuple[StartRule, int]:
 
 
 def check_client_id(client_id: Any) -> str:
-    """The name of a member, "" for one of its own. Raises InvalidArgument."""
+    """A member's client id, checked; "" lets the member make one. Raises InvalidArgument."""
     name = check_text("client_id", client_id)
     if set(name) & set("/\\\0") or name in (".", ".."):
         raise InvalidArgument("the client id cannot be part of a path", shown(name))
@@ -132,14 +132,14 @@ def group_options(
     settings: Settings,
     now_ms: int,
 ) -> GroupOptions:
-    """All of it, checked. Raises InvalidArgument and FilterError."""
+    """All options, checked. Raises InvalidArgument and FilterError."""
     check_group(check_text("group", group))
     for name, least in _LEAST.items():
         if (value := getattr(settings, name)) is not None or name not in _OF_GROUP:
             check_at_least(name, value, least)
     chosen = check_topics(topics, tags, sql)
     if not check_bool("broadcasting", broadcasting):
-        # whatever the program says of it: what is left out there was given back, and is lost
+        # Always all of it, whatever the program says: a retry that a filter left out would be lost.
         chosen[retry_topic(group)] = "*"
     subscriptions, selections = [], {}
     for topic, wanted in chosen.items():

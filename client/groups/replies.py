@@ -15,12 +15,12 @@ from penstock.client.core.sending.encoding import Body
 from penstock.client.core.sending.frames import SendFuture
 from penstock.client.sending.producer import Producer
 
-# what a producer of this member's broker is told; may block
+# makes the arguments of a producer for this member's broker; may block
 Arguments = Callable[[], dict[str, Any]]
 
 
 class Replies:
-    """Of handlers in any threads."""
+    """One member's replies, from handlers in any threads."""
 
     def __init__(self, arguments: Arguments) -> None:
         self._arguments = arguments
@@ -28,13 +28,13 @@ class Replies:
         self._producer: Producer | None = None
 
     def answer(self, request: Request, body: Body, fields: ReplyFields) -> SendFuture:
-        """What `GroupMessage.reply` does."""
+        """Does what `GroupMessage.reply` promises."""
         with self._making:
             if self._producer is None:
                 self._producer = Producer(**self._arguments())
         return self._producer.reply(request, body, **fields)
 
     def close(self) -> None:
-        """Every reply has its outcome. Raises the first error that nobody has asked for."""
+        """Wait until every reply has its outcome. Raises the first error that nobody has seen."""
         if self._producer is not None:
             self._producer.close()

@@ -1,7 +1,7 @@
-"""Puts whole records into the log, from ordinary, synchronous code: what was read is sent again.
+"""Sends records that were read to the log again, whole, from ordinary, synchronous code.
 
-A record keeps its UNIQ_KEY, its times and the host that it was born at, which a Producer's message
-would not. Not for several threads, and not across a fork.
+Unlike a Producer's message, a record keeps its UNIQ_KEY, its times and its born host. Not
+thread-safe, and not to be used across a fork.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from penstock.shared.errors import PenstockError
 from penstock.shared.formats.record import Record
 from penstock.shared.wire.sockets import PRODUCE_ANSWER_BYTES
 
-# Records that have no outcome: enough for full frames.
+# How many records may be without an outcome: enough for full frames.
 AT_ONCE = 500
 
 
 class Resender:
-    """Sends records to a broker. `timeout_ms` is how long it may be silent, or take nothing."""
+    """Sends records to a broker, which may be silent or take nothing for `timeout_ms`."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class Resender:
         self._core = SendBack("resender")
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads=1)
         self._poller = zmq.Poller()
-        # what the last poll has found something in
+        # the sockets that the last poll found ready
         self._ready: set[Any] = set()
         self._line = Line(
             self._context, self._address, self._core.aim, PRODUCE_ANSWER_BYTES, self._poller
@@ -58,9 +58,9 @@ class Resender:
     def send(
         self, records: Iterable[Record], topic: str, queues: int
     ) -> Iterator[tuple[Record, PenstockError | None]]:
-        """Send records for this topic, which is made where there is none; each with its outcome,
-        in any order. What has an outcome without an error is on disk. Raises BrokerTimeout, and
-        what the broker has refused everything with for the whole of the timeout.
+        """Send records for this topic, which is created if needed. Yields each with its outcome, in
+        any order; a record without an error is on disk. Raises BrokerTimeout, or the broker's
+        refusal if it has refused everything for the whole timeout.
         """
         self._core.need_topic(topic, queues)
         heard_ms = moved_ms = self._clock.monotonic_ms()
@@ -85,7 +85,7 @@ class Resender:
                 raise silent(self._address.name, self._timeout_ms)
 
     def _turn(self) -> bool:
-        """Send what is to be sent, and take what comes; whether anything has."""
+        """Send what is to be sent, and take what comes. Returns whether anything came."""
         now_ms = self._clock.monotonic_ms()
         self._line.look_after(now_ms, self._ready)
         if not self._line.send(list(self._core.outgoing(now_ms))):

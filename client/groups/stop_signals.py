@@ -1,8 +1,8 @@
-"""Ctrl-C and SIGTERM end a consumer's work in order: once. The second one is Python's again.
+"""The first Ctrl-C or SIGTERM ends a consumer's work in order. The second is Python's again.
 
-Python calls a handler when its main thread comes to it, and a signal may come just before that
-thread waits, or to another thread: then it is noted, and nothing ends the wait. But what the kernel
-calls writes to a pipe, too, as `signal.set_wakeup_fd` has it. A thread reads that, and tells.
+Python runs a handler only in its main thread. If a signal arrives just before that thread waits, or
+in another thread, Python notes it, but nothing ends the wait. Python's C-level handler also writes
+to the file descriptor of `signal.set_wakeup_fd`. A thread here reads that, and calls `stop`.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ _DEFAULTS: dict[signal.Signals, Any] = {
     signal.SIGINT: signal.default_int_handler,
     signal.SIGTERM: signal.SIG_DFL,
 }
-# Whatever works in the main thread at the moment: coroutines may be several, and an iteration that
-# was broken off ends only after the next one has begun.
+# The `stop` of everything that works in the main thread now. There may be several: coroutines run
+# side by side, and an iteration that was broken off may end only after the next one has begun.
 _stops: list[Callable[[], None]] = []
-# with the handlers that they had
+# signals that are handled here, and the handlers that they had before
 _taken: dict[signal.Signals, Any] = {}
 
 
 @contextmanager
 def stop_signals(stop: Callable[[], None]) -> Iterator[None]:
-    """Within the block both call `stop`, in the main thread and where the program has not said
-    otherwise: its own handlers stay. It is called more than once, and by another thread as well."""
+    """Within the block both signals call `stop`. This holds only in the main thread; handlers that
+    the program has set stay. `stop` may be called more than once, and from another thread."""
     global _listener
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -64,8 +64,8 @@ def _take() -> None:
 
 
 def _is_nobodys(number: signal.Signals, handler: Any) -> bool:
-    """Whether the program has not said what is to happen. It has not by `asyncio.run`, which takes
-    Ctrl-C for itself and cancels the task at once, in the middle of a message."""
+    """Whether the program has set no handler of its own. That of `asyncio.run` does not count: it
+    would cancel the task at once, in the middle of a message."""
     if isinstance(handler, functools.partial):
         runner = getattr(sys.modules.get("asyncio"), "Runner", None)
         method = getattr(handler.func, "__func__", None)
@@ -91,7 +91,8 @@ def _stop_all() -> None:
 class _Listener:
     """The thread that hears of signals, whatever the main thread does.
 
-    An event loop may hear of them itself, and is what the main thread waits in then: it stays so.
+    If an event loop has set a wakeup descriptor, it stays: the loop hears of signals itself, and is
+    what the main thread waits in.
     """
 
     def __init__(self, numbers: frozenset[int]) -> None:
@@ -117,9 +118,9 @@ class _Listener:
         self.forget()
 
     def leave(self) -> None:
-        """Have the kernel's handler write here no longer."""
+        """Have the C-level signal handler no longer write here."""
         chosen = signal.set_wakeup_fd(-1)
-        if chosen != self._told.fileno():  # an event loop that has come later
+        if chosen != self._told.fileno():  # that of an event loop which started later
             signal.set_wakeup_fd(chosen)
 
     def forget(self) -> None:
@@ -131,7 +132,7 @@ _listener: _Listener | None = None
 
 
 def _forked() -> None:
-    """The signals of a fork are its own: they do not end what its parent runs, and they end it."""
+    """Signals to a forked child must end the child, and must not end its parent's work."""
     global _listener
     _stops.clear()
     _give_back()

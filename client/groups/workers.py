@@ -1,7 +1,7 @@
 """Handlers in threads: each takes a handful, calls the handler for each message, and reports.
 
-A handful is as large as keeps a worker busy for a moment, by what messages took before: one where a
-handler takes long, hundreds where it does nothing, so that locks and threads cost little.
+A handful is large enough to keep a worker busy for a moment, judging by earlier messages: one if
+the handler is slow, hundreds if it does next to nothing, so that locks and threads cost little.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from penstock.client.groups.member_loop import MemberLoop
 from penstock.client.groups.message import Batch, GroupMessage, Judge
 from penstock.shared.errors import InvalidArgument, QueueUnreadable
 
-# What a handful is to take, and how large it may be.
+# How long a handful should take, and how large it may be.
 BUSY_S = 0.002
 MAX_HANDFUL = 512
 Handler = Callable[[Any], Any]
@@ -28,7 +28,7 @@ STILL_BUSY = "%r ends, and %d of its handlers have not: what they handle is hand
 
 
 class Pace:
-    """How many messages are taken at once. Several threads may tell it: the last one counts."""
+    """How many messages are taken at once. Any thread may report: the last report counts."""
 
     __slots__ = ("most",)
 
@@ -36,10 +36,10 @@ class Pace:
         self.most = 1
 
     def took(self, seconds: float, count: int) -> None:
-        """That many messages were handled in this time."""
+        """Note that this many messages were handled in this time."""
         if count:
             fitting = int(BUSY_S * count / max(seconds, 1e-9))
-            # it grows step by step, and shrinks at once
+            # it grows in steps, and shrinks at once
             self.most = max(1, min(fitting, 4 * self.most, MAX_HANDFUL))
 
 
@@ -72,7 +72,7 @@ class Workers:
             thread.start()
 
     def join(self, timeout_s: float | None) -> bool:
-        """Whether all have ended."""
+        """Wait for the threads. Returns whether all have ended."""
         until = None if timeout_s is None else time.monotonic() + timeout_s
         for thread in self._threads:
             if thread.ident is None:
@@ -84,7 +84,7 @@ class Workers:
 
     @property
     def is_this_thread(self) -> bool:
-        """Whether a handler asks."""
+        """Whether the calling thread is one of these, and so runs a handler."""
         return threading.current_thread() in self._threads
 
     @property
@@ -99,12 +99,12 @@ class Workers:
                 try:
                     handful = self._source.next_handful(most, None)
                 except QueueUnreadable:
-                    continue  # it is logged, and tried again; the others go on
+                    continue  # it is logged, and that queue is tried again; the others go on
                 if handful is None:
                     return
                 handle(handful)
         except BaseException as error:
-            # what a handler raises is a retry; this is the program's end, or an error of the broker
+            # not a handler's Exception, which is a retry: the program ends, or the broker failed
             loop = self._source.loop
             with loop.lock:
                 self.error = self.error or error
@@ -118,7 +118,7 @@ class Workers:
         began, place = time.perf_counter(), handful.start
         try:
             for message in handful.messages:
-                # each time: the process may have been frozen since the last one
+                # asked for each message, as the process may have been frozen since the last one
                 if not may_go_on(queue):
                     break
                 try:
@@ -132,7 +132,7 @@ class Workers:
                     break
                 place += 1
         finally:
-            # also when a worker ends by SystemExit: what it has begun is not lost
+            # also when SystemExit ends a worker, so that what it has begun is not lost
             self._pace.took(time.perf_counter() - began, place - handful.start)
             report(loop, handful, place, verdicts)
 
@@ -166,8 +166,8 @@ def check_handler(handler: object) -> None:
 
 
 def _check_done(returned: object) -> None:
-    """Raises InvalidArgument where a handler's work has not even begun: nobody awaits it here, and
-    to return is to acknowledge."""
+    """Raises InvalidArgument if a handler returned an awaitable. Nobody awaits it here, so its work
+    has not even begun, although returning acknowledges."""
     if inspect.isawaitable(returned):
         if inspect.iscoroutine(returned):
             returned.close()
@@ -179,8 +179,8 @@ def _check_done(returned: object) -> None:
 
 
 def judge_into(verdicts: dict[int, Back], judge: Judge) -> Judge:
-    """What a handler says of messages while it runs; to return says of the others that they are
-    done. Replies go at once."""
+    """A Judge that collects what a handler gives back while it runs. All other messages are done
+    when the handler returns. Replies are sent at once."""
 
     def tell(handful: Handful, place: int, back: Back | None) -> None:
         if back is not None:
@@ -190,7 +190,7 @@ def judge_into(verdicts: dict[int, Back], judge: Judge) -> Judge:
 
 
 def report(loop: MemberLoop, handful: Handful, place: int, verdicts: dict[int, Back]) -> None:
-    """The messages before `place` were handled, but for those that were given back."""
+    """Report that the messages before `place` were handled, except for those given back."""
     with loop.lock:
         core, now_ms = loop.core, loop.now_ms()
         queue = handful.queue
@@ -208,7 +208,7 @@ def report(loop: MemberLoop, handful: Handful, place: int, verdicts: dict[int, B
 
 
 def settle(loop: MemberLoop, core: MemberCore, queue: Any) -> None:
-    """Something of a queue is finished, or was given back; `lock` is held."""
+    """Messages of a queue were finished or given back: wake whoever waits. `lock` must be held."""
     if loop.asleep and core.wants_turn(queue):
         loop.wake()
     if core.options.orderly or queue.has_returned:
