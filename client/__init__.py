@@ -1,14 +1,14 @@
 """Clients of a broker: Producer, Consumer, GroupConsumer, MessageQuery; for asyncio in `aio`.
 
-May import `shared`. Each is imported when it is asked for. An actor that puts messages into the log
-needs client.core and nothing else, and a broker's start would wait for the rest.
+May import `shared`. Each class is imported when it is asked for: an actor that puts messages into
+the log needs only client.core, and a broker's start would otherwise wait for the rest.
 """
 
 from __future__ import annotations
 
 from importlib import import_module
 
-TYPE_CHECKING = False  # as of typing, whose import takes longer than this one's
+TYPE_CHECKING = False  # stands for typing.TYPE_CHECKING, because typing imports slowly
 if TYPE_CHECKING:
     from penstock.client.connection import Connection
     from penstock.client.core.message import Message
@@ -37,7 +37,7 @@ __all__ = [
     "by_hash",
 ]
 
-# The module of each, in this package.
+# The module of each class, in this package.
 _MODULES = {
     "Batch": "groups.message",
     "BatchMessage": "sending.producer",

@@ -1,4 +1,4 @@
-"""`App`: handlers of topics in one program, by their annotations, over the consumers of groups.
+"""`App`: one program's handlers of topics, called by their annotations, on top of group consumers.
 
     app = penstock.App()
 
@@ -7,9 +7,9 @@
 
     app.run()
 
-It owns the members of its groups, one for each group, and says when they begin and end. What a
-message, an acknowledgement or a retry is stays with GroupConsumer: this file only chooses the
-handler and makes its arguments.
+It owns one member for each of its groups, and decides when they begin and end. Messages,
+acknowledgements and retries stay with GroupConsumer: this file only chooses the handler and makes
+its arguments.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ WORKERS = 20
 
 
 class Handled(NamedTuple):
-    """A call of a handler that has ended: what it has returned, or raised."""
+    """A handler's call that has ended: what it returned or raised."""
 
     group: str
     message: GroupMessage
@@ -55,7 +55,7 @@ class Handled(NamedTuple):
 
 
 class _Group:
-    """What the app has to do in one group."""
+    """The app's handlers and options for one group."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -66,13 +66,13 @@ class _Group:
 
     @property
     def on_loop(self) -> bool:
-        """Whether its member is asyncio's, since a handler is a coroutine function."""
+        """Whether its member runs on the event loop, because a handler is a coroutine function."""
         return any(handler.is_coroutine for handler in self.handlers.values())
 
     @property
     def threads(self) -> int:
-        """How many of the app's threads it may hold at once: one for a member in threads, which
-        starts its workers itself; else one for each handler that runs and is no coroutine."""
+        """How many of the app's threads it may hold at once: one for a member with threads, which
+        starts its workers itself; else one for each running handler that is not a coroutine."""
         if not self.on_loop:
             return 1
         alike = all(handler.is_coroutine for handler in self.handlers.values())
@@ -87,16 +87,16 @@ class App:
         @app.on("orders", group="billing", tags="new")
         async def bill(order: Order, message: GroupMessage) -> None: ...
 
-    Where no broker is named it is the one that `penstock.connect()` finds when the app starts.
+    If no broker is named, it is the one that `penstock.connect()` finds when the app starts.
 
-    A handler takes the object of the body, by the parameter's annotation: a msgspec.Struct, a
+    A handler takes the object in the body, by its parameter's annotation: a msgspec.Struct, a
     dataclass, a pydantic model, dict, bytes or str. A parameter with the annotation GroupMessage,
-    or without one, is the message. To return is to acknowledge, and an exception sends the message
-    back, as in GroupConsumer.run; a body that is no such object is a dead letter at once.
+    or without one, gets the message. Returning acknowledges, and an exception sends the message
+    back, as in GroupConsumer.run; a body that is not such an object is a dead letter at once.
 
     Handlers are functions, which run in threads, or coroutine functions, on one event loop.
-    `lifespan(app)` is a context manager, asynchronous or not, around all of it; what handlers need
-    of it may stand in `app.state`.
+    `lifespan(app)` is a context manager, asynchronous or not, around everything; it may put what
+    handlers need into `app.state`.
     """
 
     def __init__(
@@ -113,9 +113,9 @@ class App:
         self.observers: list[Callable[[Handled], None]] = []
         self._named = target, endpoint, store
         if self._named != (None, None, None):
-            Where(*self._named)  # raises what is wrong with it
+            Where(*self._named)  # raises an error if it is invalid
         self._lifespan = lifespan
-        # of GroupConsumer, for every group; a group's own go over them
+        # options of GroupConsumer for every group; a group's own override them
         self.defaults: dict[str, Any] = options
         self._groups: dict[str, _Group] = {}
         self._members: list[GroupConsumer | AioGroupConsumer] = []
@@ -133,11 +133,11 @@ class App:
         workers: int | None = None,
         **options: Any,
     ) -> Callable[[_Function], _Function]:
-        """Have the function handle messages of a topic, as a member of a group. It stays a function
-        that can be called.
+        """Have the function handle messages of a topic, as a member of a group. It can still be
+        called as a function.
 
-        `workers` is how many handlers of the group run at once, 20 where nobody says it. `workers`
-        and `options`, those of GroupConsumer, are said with one of a group's handlers. Raises
+        `workers` is how many handlers of the group run at once, 20 by default. `workers` and
+        `options`, those of GroupConsumer, are given with one of the group's handlers. Raises
         InvalidArgument.
         """
         if tags and sql:
@@ -174,35 +174,35 @@ class App:
 
     @property
     def broker(self) -> str | None:
-        """The one that it was made for; None where that is found when it runs."""
+        """The broker that it was made for; None if it is found when the app runs."""
         return next((str(each) for each in self._named if each is not None), None)
 
     def run(self) -> None:
-        """Handle messages until `stop`, Ctrl-C or SIGTERM; then handlers that run end first.
+        """Handle messages until `stop`, Ctrl-C or SIGTERM; then running handlers end first.
 
-        Raises ConnectError where there is no broker, and what the broker refuses with.
+        Raises ConnectError if there is no broker, and the broker's refusals.
         """
         with stop_signals(self.stop):
             asyncio.run(self.serve())
 
     def stop(self) -> None:
-        """Have `run` end. From any thread, and from a signal's handler.
+        """Have `run` end. May be called from any thread, and from a signal handler.
 
-        Before the first run it makes that one end at once; after the end of one it does nothing.
+        Before the first run, it makes that run end at once; after a run has ended, it does nothing.
         """
         loop = self._loop
         if self._ended:
             return
         self._stopping = True
         if loop is not None:
-            with suppress(RuntimeError):  # the loop has been closed since: the run is at its end
+            with suppress(RuntimeError):  # the loop was closed since: the run is over
                 loop.call_soon_threadsafe(self._stop_members)
-        if self._ended:  # meanwhile: the next run is not meant
+        if self._ended:  # the run ended meanwhile, and the next one is not meant
             self._stopping = False
 
     def serve(self) -> Coroutine[Any, Any, None]:
-        """What `run` does, in a program that has an event loop of its own; without signals."""
-        # here and not in the coroutine, which a `stop` may overtake
+        """Like `run`, for a program that has its own event loop; without handling signals."""
+        # here and not in the coroutine, because a `stop` may come before that has begun
         self._ended = False
         return self._serve()
 
@@ -216,15 +216,15 @@ class App:
             found = await asyncio.to_thread(where, *self._named)
             async with self._around():
                 tasks = await self._serve_groups(found)
-                # all are asked, or asyncio complains of those whose error nobody has seen
+                # all are asked, or asyncio would complain of errors that nobody has seen
                 errors = [task.exception() for task in tasks]
                 for error in filter(None, errors):
-                    raise error  # in the lifespan, which ends otherwise than after a stop
+                    raise error  # inside the lifespan, which ends differently after an error
         finally:
             self._loop, self._stopping, self._ended = None, False, True
 
     async def _serve_groups(self, found: Where) -> list[asyncio.Task[None]]:
-        # asyncio's own pool has 6 threads on 2 cores, and a member holds one for as long as it runs
+        # asyncio's own pool has only 6 threads on 2 cores, and a member holds one while it runs
         threads = max(1, sum(each.threads for each in self._groups.values()))
         self._threads = ThreadPoolExecutor(threads, "penstock-app")
         tasks = [
@@ -237,7 +237,7 @@ class App:
             self._stop_members()
             try:
                 await asyncio.wait(tasks)
-            finally:  # also when a second cancellation does not wait for the handlers
+            finally:  # also when a second cancellation ends the wait for the handlers
                 self._threads.shutdown(wait=False)
                 self._members.clear()
         return tasks
@@ -255,7 +255,7 @@ class App:
                 yield
 
     async def _serve_group(self, found: Where, group: _Group) -> None:
-        """Be a member of the group: in threads, or where a handler is a coroutine on the loop."""
+        """Be a member of the group: with threads or, if a handler is a coroutine, on the loop."""
         given: dict[str, Any] = {"store": found.store, **self.defaults, **group.options}
         arguments = (found.endpoint, group.name, group.topics)
         workers = group.workers or WORKERS
@@ -269,7 +269,7 @@ class App:
             await self._in_thread(member.run, lambda each: self._handle(group, each), workers)
 
     async def _in_thread(self, function: Callable[..., Any], *arguments: Any) -> None:
-        """asyncio.to_thread, in the app's own threads."""
+        """Like asyncio.to_thread, but in the app's own threads."""
         loop, context = asyncio.get_running_loop(), copy_context()
         await loop.run_in_executor(self._threads, context.run, function, *arguments)
 
@@ -300,8 +300,8 @@ class App:
 
     @contextmanager
     def _telling(self, group: _Group, message: GroupMessage) -> Iterator[list[Any]]:
-        """Observers are told what the block puts into the list, or raises: also where it is the
-        decoder of the body that raises."""
+        """Tell observers what the block puts into the list, or raises, even if it is the decoder of
+        the body that raises."""
         returned: list[Any] = []
         try:
             with handling(message, group.name):

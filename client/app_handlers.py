@@ -1,4 +1,4 @@
-"""What a handler of an App takes: its parameters by their annotations, and their values."""
+"""What an App's handler takes: its parameters, chosen by annotation, and their values."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ class Handler(NamedTuple):
 
     function: Callable[..., Any]
     is_coroutine: bool
-    message: str  # "" where it does not want it
+    message: str  # "" if it does not want the message
     body: str
     kind: Any
 
     def arguments(self, message: GroupMessage) -> dict[str, Any] | None:
-        """What it is called with. None for a body that is no such object: the next time it would
-        be the same, so that is a dead letter."""
+        """What it is called with. None if the body is not such an object: that would be the same
+        next time, so the message becomes a dead letter."""
         given: dict[str, Any] = {self.message: message} if self.message else {}
         if self.body:
             try:
@@ -37,7 +37,7 @@ class Handler(NamedTuple):
 
 
 def handler_of(function: Callable[..., Any]) -> Handler:
-    """Raises InvalidArgument for a function that no message can be given to."""
+    """Raises InvalidArgument if no message can be given to the function."""
     name = getattr(function, "__qualname__", repr(function))
     try:
         parameters = list(inspect.signature(function, eval_str=True).parameters.values())
@@ -66,6 +66,6 @@ def handler_of(function: Callable[..., Any]) -> Handler:
             )
     if not message and not body:
         raise InvalidArgument("a handler takes nothing", name, _FORM)
-    # of an object that is called, its method says it
+    # for a callable object, its __call__ decides
     is_coroutine = any(map(inspect.iscoroutinefunction, (function, type(function).__call__)))
     return Handler(function, is_coroutine, message, body, kind)

@@ -1,6 +1,6 @@
 """One broker and all its clients: found once, by store or by any of its endpoints.
 
-It holds no socket: what it makes are ordinary clients, which it closes when its block ends.
+It holds no socket: it makes ordinary clients, and closes them when its block ends.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ class Connection:
             for message in broker.consumer("orders", follow=False):
                 print(message.body)
 
-    They take the arguments of the classes, and leaving the block closes them, the last one first.
+    The methods take the arguments of the classes. Leaving the block closes the clients, the last
+    one first.
     """
 
     def __init__(
@@ -35,8 +36,8 @@ class Connection:
         endpoint: str | None = None,
         store: Store | None = None,
     ) -> None:
-        """`target` is an endpoint or a store; which of both it is may be said by name. Without
-        any it is the broker that is meant here: see `penstock.connect`.
+        """`target` is an endpoint or a store; the other two arguments say which. Without any, it is
+        the broker that is meant here: see `penstock.connect`.
 
         Raises InvalidArgument.
         """
@@ -53,7 +54,7 @@ class Connection:
         return self._made.enter_context(Consumer(**where, topic=topic, **arguments))
 
     def group(self, group: str, topics: Topics, **arguments: Any) -> GroupConsumer:
-        """A member of a consumer group, which joins with the first message that is asked for.
+        """A member of a consumer group, which joins when the first message is asked for.
 
         For the arguments see GroupConsumer. Raises ConnectError.
         """
@@ -63,7 +64,7 @@ class Connection:
         )
 
     def query(self, **arguments: Any) -> MessageQuery:
-        """For single messages. Raises ConnectError; for the arguments see MessageQuery."""
+        """A query for single messages. Raises ConnectError; for the arguments see MessageQuery."""
         return self._made.enter_context(
             MessageQuery(**self._where.arguments("consumers"), **arguments)
         )
@@ -81,7 +82,7 @@ class Connection:
         return self
 
     def __exit__(self, *raised: Any) -> None:
-        # passed on: a producer whose block has failed does not raise failures of its own as well
+        # passed on, so that after a failed block no producer raises failures of its own as well
         self._made.__exit__(*raised)
 
     def _repr_html_(self) -> str:

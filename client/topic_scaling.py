@@ -1,7 +1,7 @@
 """Gives a topic another number of queues while it is in use, one safe step after the other.
 
-It may be interrupted anywhere. Asked for the same number again, it goes on where it stood; asked
-for the old one, it takes back what was done. shared/messaging/topic_scaling.py has the order.
+It may be interrupted anywhere. Asked for the same number again, it goes on where it was; asked for
+the old number, it undoes what was done. shared/messaging/topic_scaling.py has the order.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from penstock.shared.wire.group_messages import GroupInfo
 from penstock.shared.wire.messages import TopicDescribed
 
 LOOK_S = 0.2
-# A producer asks for its routes every 30 s, and what it has sent by the old one is on its way.
+# A producer asks for its routes every 30 s, and messages sent by the old route are still in flight.
 SETTLE_S = 35.0
 
 
@@ -28,7 +28,7 @@ class Undrained(NamedTuple):
 
     group: str
     queue_id: int
-    offset: int  # -1: none is known
+    offset: int  # -1: unknown
     end: int
 
     def __str__(self) -> str:
@@ -37,7 +37,7 @@ class Undrained(NamedTuple):
 
 
 class TopicScaling:
-    """One topic on its way to `wanted` queues. `report` is told what happens, a line each."""
+    """One topic on its way to `wanted` queues. `report` gets a line for each thing that happens."""
 
     def __init__(
         self,
@@ -50,16 +50,16 @@ class TopicScaling:
         timeout_s: float | None = None,
         report: Callable[[str], None] = lambda line: None,
     ) -> None:
-        """`settle_s` is how long clients may take to know of a change, `timeout_s` how long groups
-        may take to read what is there; None: for ever."""
+        """`settle_s` is how long clients may take to learn of a change, and `timeout_s` how long
+        groups may take to read what is there (None: for ever)."""
         self._producer, self._admin = producer, admin
         self._topic, self._wanted = topic, wanted
         self._settle_s, self._timeout_s = settle_s, timeout_s
         self._report = report
 
     def run(self) -> TopicDescribed:
-        """Do all steps. Raises what the broker refuses with, BrokerTimeout where groups take too
-        long, StoreUnavailable where nobody can know whether all was read."""
+        """Do all steps. Raises the broker's refusals, BrokerTimeout if groups take too long, and
+        StoreUnavailable if nobody can know whether all was read."""
         while True:
             now = self._producer.describe_topic(self._topic)
             step = next_step(_config(now), self._wanted)
@@ -91,7 +91,7 @@ class TopicScaling:
     # --- more queues ---
 
     def _await_owners(self, new: range) -> None:
-        """Wait until every group with members has given the new queues to some, or long enough."""
+        """Wait until members of every group own the new queues, but no longer than `settle_s`."""
         until = time.monotonic() + self._settle_s
         self._report(f"waiting until members of groups have queues {new.start} to {new.stop - 1}")
         while missing := [
@@ -105,9 +105,9 @@ class TopicScaling:
     # --- fewer queues ---
 
     def _take_away(self, going: range) -> None:
-        """Take queues out of reading, once producers know of it and every group is at their ends.
+        """Stop reading queues once producers know of it and every group has reached their ends.
 
-        The broker takes them away only if they have not got a message since that was looked at.
+        The broker removes them only if they have got no message since their ends were looked up.
         """
         self._report(f"waiting {self._settle_s:g} s until producers know")
         time.sleep(self._settle_s)
@@ -140,7 +140,8 @@ class TopicScaling:
         return {queue.queue_id: queue.max_offset for queue in found if queue.queue_id in queues}
 
     def _undrained(self, ends: dict[int, int]) -> list[Undrained]:
-        """Queues that end further on than a group has come. Before anything is taken for read."""
+        """Queues that some group has not read to the end. Raises StoreUnavailable if no group's
+        offsets can tell."""
         readers = self._infos()
         infos = [info for info in readers if not _broadcasts(info)]
         if not infos and any(ends.values()):
@@ -167,12 +168,12 @@ def _config(now: TopicDescribed) -> TopicConfig:
 
 
 def _broadcasts(info: GroupInfo) -> bool:
-    """Whether each member has all messages, and keeps its offsets itself."""
+    """Whether each member gets all messages and keeps its offsets itself."""
     return any(member.model == "broadcasting" for member in info.members)
 
 
 def _owns(info: GroupInfo, topic: str, queues: range) -> bool:
-    """Whether a group has an owner for each of these queues, or nobody who could be one."""
+    """Whether a group has an owner for each of these queues, or no member that could own one."""
     if _broadcasts(info):
         return True
     subscribed = any(

@@ -4,8 +4,8 @@
     with handling(message): ...                  what is sent within belongs to the message's trace
 
 The span of a send ends with the message's outcome, the span of a handler with its block. Without
-OpenTelemetry (the extra [otel]) there are no spans, and the context is handed on as it came. A
-producer that is not traced has none of it: not even a question on each send.
+OpenTelemetry (the extra [otel]) there are no spans, and the context is passed on as it came. For a
+producer that is not traced, none of this costs anything, not even a check on each send.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _Producer = TypeVar("_Producer")
 
 @cache
 def _api() -> Any:
-    """The module opentelemetry.trace; None where it is not installed."""
+    """The module opentelemetry.trace; None if it is not installed."""
     try:
         from opentelemetry import trace as found
     except ModuleNotFoundError:
@@ -40,20 +40,20 @@ def _api() -> Any:
 
 
 def context_of(properties: Mapping[str, str]) -> dict[str, str]:
-    """The trace context among a message's properties; empty where it has none that is valid."""
+    """The trace context among a message's properties; empty if there is no valid one."""
     found = {name: properties[name] for name in (TRACEPARENT, TRACESTATE) if name in properties}
     return found if _FORM.fullmatch(found.get(TRACEPARENT, "")) else {}
 
 
 def trace(producer: _Producer) -> _Producer:
-    """The same producer, synchronous or not, whose `send`, `send_batch` and transactions hand the
-    present trace on. The messages of a batch share a span, as they share an outcome."""
+    """Make the `send`, `send_batch` and transactions of a producer, synchronous or not, pass the
+    present trace on; return it. The messages of a batch share a span, as they share an outcome."""
     traced: Any = producer
     plain_send, plain_batch, plain_half = traced.send, traced.send_batch, traced._send_half
 
     def send(topic: str, body: Any, **fields: Any) -> Any:
         def put(context: dict[str, str]) -> Any:
-            if context:  # else what was given stays as it is, and a plain message the short way
+            if context:  # else the arguments stay as they are, and a plain message on the fast path
                 fields["properties"] = {**context, **(fields.get("properties") or {})}
             return plain_send(topic, body, **fields)
 
@@ -61,7 +61,7 @@ def trace(producer: _Producer) -> _Producer:
 
     def send_batch(topic: str, messages: Any, **fields: Any) -> Any:
         is_batch = isinstance(messages, Iterable) and not isinstance(messages, SINGLE)
-        batch = list(messages) if is_batch else messages  # refused where it is not one
+        batch = list(messages) if is_batch else messages  # what is not a batch is refused later
 
         def put(context: dict[str, str]) -> Any:
             given = [_with(context, each) for each in batch] if is_batch and context else batch
@@ -82,7 +82,7 @@ def _with(context: Mapping[str, str], message: BatchMessage | Body) -> BatchMess
 
 
 def _spanned(topic: str, put: Callable[[dict[str, str]], Any], batch: int = 0) -> Any:
-    """What `put` returns for the context that it is given: a span ends with its outcome."""
+    """What `put` returns, called with the context of a new span that ends with the outcome."""
     span, context = _sending(topic, batch)
     try:
         outcome = put(context)
@@ -111,7 +111,7 @@ async def _awaited(span: Any, outcome: Awaitable[Any]) -> Any:
 
 @contextmanager
 def handling(message: Any, group: str = "") -> Iterator[None]:
-    """Within the block the message is worked on: its trace is the present one."""
+    """Within the block the message is handled, and its trace is the present one."""
     context, api = context_of(message.properties), _api()
     if api is None:
         token = _handed_on.set(context)
@@ -138,8 +138,7 @@ def handling(message: Any, group: str = "") -> Iterator[None]:
 
 
 def _sending(topic: str, batch: int) -> tuple[Any, dict[str, str]]:
-    """A span for what is about to be sent, `batch` messages or, with 0, one, and the context that
-    it takes along."""
+    """A span for a send of `batch` messages (0: a single one), and the context to pass on."""
     api = _api()
     if api is None:
         return None, _handed_on.get() or {}
@@ -157,7 +156,7 @@ def _sending(topic: str, batch: int) -> tuple[Any, dict[str, str]]:
 
 
 def _attributes(topic: str, what: str) -> dict[str, str]:
-    """The names are OpenTelemetry's conventions for messaging."""
+    """Attributes named by OpenTelemetry's conventions for messaging."""
     return {
         "messaging.system": "penstock",
         "messaging.destination.name": topic,
@@ -166,14 +165,14 @@ def _attributes(topic: str, what: str) -> dict[str, str]:
 
 
 def _error_of(future: Any) -> BaseException | None:
-    """How a future has ended; one of asyncio may have been cancelled."""
+    """The error of a future that is done, if any; an asyncio future may have been cancelled."""
     cancelled = getattr(future, "cancelled", None)
     if cancelled is not None and cancelled():
         return None
     seen = getattr(future, "seen", None)
     error: BaseException | None = future.exception()
     if seen is False:
-        future.seen = False  # the span has asked, and not the program: `flush` still raises it
+        future.seen = False  # the span asked, not the program, so `flush` still raises the error
     return error
 
 

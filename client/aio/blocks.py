@@ -1,7 +1,7 @@
 """The asyncio twin of penstock.client.groups.exactly_once: a member's blocks in a coroutine.
 
-What waits for the broker runs in a thread. A task that is cancelled while a block ends waits until
-the block has ended: whether it is stored is known then.
+Calls that wait for the broker run in a thread. A task that is cancelled while a block ends still
+waits for that end, so that it is known whether the block is stored.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class AioBlockOutputs:
 
 
 async def to_its_end(call: Callable[[], _Result]) -> _Result:
-    """A call in a thread, whose end is waited for whoever cancels the task, and how often."""
+    """Run a call in a thread and wait for its end, however often the task is cancelled."""
     ending = asyncio.ensure_future(asyncio.to_thread(call))
     cancelled: asyncio.CancelledError | None = None
     while not ending.done():

@@ -17,7 +17,7 @@ from penstock.shared.wire.introduction import Serves
 
 
 class Connection:
-    """Makes producers, consumers and queries of one broker, which are open already.
+    """Makes producers, consumers and queries of one broker, already open.
 
     async with Connection("./store") as broker:
         producer = await broker.producer()

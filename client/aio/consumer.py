@@ -71,7 +71,7 @@ class Consumer(Link, ConsumerState):
             direct=direct,
             hears_losses=True,
         )
-        # of what has come those that `bodies` has not given
+        # what has come and `bodies` has not returned yet
         self._bodies: Iterator[bytes | Message] = iter(())
         self._aim, self._given_up = self._core.aim, self._core.given_up
 
@@ -92,7 +92,7 @@ class Consumer(Link, ConsumerState):
             self._bodies = iter(batch)
 
     async def poll(self, timeout: float | None) -> list[Message]:
-        """The messages that are there, waiting up to `timeout` seconds for one (None: for ever)."""
+        """The messages that are there. Waits up to `timeout` seconds for one (None: for ever)."""
         return await self._poll(timeout, self._take)
 
     async def poll_arrow(
@@ -121,7 +121,7 @@ class Consumer(Link, ConsumerState):
                 await self._wait(int(wait_ms))
 
     async def _wait(self, wait_ms: int) -> None:
-        """Until an answer comes, or a connection is lost."""
+        """Wait until an answer comes or a connection is lost."""
         if not self._core.is_waiting_long:
             await self._socket.poll(wait_ms)
             return
@@ -139,7 +139,7 @@ class Consumer(Link, ConsumerState):
             answer = await socket.recv_multipart(copy=False)
             self._core.received(unframed(answer), now_ms)
             if self._core.has_unread:
-                # a disk may take its time, and must not hold up everybody else on this event loop
+                # in a thread, as a disk may be slow and must not hold up the event loop
                 self._core.fetched(await asyncio.to_thread(self._core.fetch, now_ms))
         for parts in self._core.outgoing(now_ms):
             try:

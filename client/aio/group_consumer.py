@@ -1,7 +1,7 @@
 """The asyncio twin of penstock.client.groups.consumer.
 
-The same thread talks to the broker: so a coroutine that blocks the event loop does not lose its
-membership. Handlers are coroutines, and run in the event loop.
+The same thread talks to the broker, so a coroutine that blocks the event loop does not cost the
+consumer its membership. Handlers are coroutines, and run in the event loop.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ class GroupConsumer(GroupMember, GroupControl):
     _told: asyncio.Event
     _tell: Callable[[], None]
 
-    # those of a `run`
+    # the tasks of a `run`
     _crew: Collection[asyncio.Task[None]] = ()
-    # a wait for blocks on their way, which goes on where its caller was cancelled
+    # a wait for blocks in flight, which goes on if its caller is cancelled
     _settling: asyncio.Future[bool] | None = None
 
     async def __aenter__(self) -> GroupConsumer:
@@ -59,7 +59,7 @@ class GroupConsumer(GroupMember, GroupControl):
         try:
             loop = await asyncio.to_thread(self._open)
         except BaseException:
-            # cancelled, it has joined by now or does so yet, for nobody
+            # if cancelled, the thread may have joined or still do so, although nobody wants it
             self._stopping = True
             if self._loop is not None:
                 self._loop.begin_to_leave()
@@ -73,7 +73,7 @@ class GroupConsumer(GroupMember, GroupControl):
         return super()._holder() if task is None else ref(task)
 
     async def _settle_blocks(self) -> None:
-        """Wait until no block is on its way. Raises what the broker has answered."""
+        """Wait until no block is in flight. Raises the broker's error."""
         while self._settling is not None or self._blocks is not None and self._blocks.is_busy:
             if self._settling is None:
                 assert self._blocks is not None
@@ -83,7 +83,7 @@ class GroupConsumer(GroupMember, GroupControl):
             try:
                 await asyncio.shield(settling)
             finally:
-                # else it is for the next one to hear
+                # else the next call waits for it
                 if settling.done() and self._settling is settling:
                     self._settling = None
 
@@ -95,7 +95,7 @@ class GroupConsumer(GroupMember, GroupControl):
                 handful = self.take_handful(most)
             if handful is not None:
                 return handful
-            # until they are stored their inputs count as unfinished, and may be waited for
+            # until the blocks are stored, their inputs count as unfinished and may hold others up
             await self._settle_blocks()
         until = None if timeout is None else time.monotonic() + timeout
         while True:
@@ -111,7 +111,7 @@ class GroupConsumer(GroupMember, GroupControl):
             if left is not None and left <= 0:
                 return None
             try:
-                # not wait_for: it forgets a cancellation that comes with a message
+                # not wait_for, which loses a cancellation that comes together with a message
                 async with asyncio.timeout(left):
                     await self._told.wait()
             except TimeoutError:
@@ -147,10 +147,10 @@ class GroupConsumer(GroupMember, GroupControl):
         self, handler: Handler, workers: int = 20, orderly: bool | None = None, batch: int = 1
     ) -> None:
         """Await `handler(message)` for each message, up to `workers` at once, until `stop` is
-        called or the task is cancelled; then handlers that run end first. The consumer is closed
-        by that. An ordinary function is called in the event loop, which it holds up. For the
-        arguments see the synchronous one; `orderly` is said before the block, which joins:
-        GroupConsumer(..., orderly=True)."""
+        called or the task is cancelled. Then running handlers end first, and the consumer is
+        closed. An ordinary function runs in the event loop and holds it up. For the arguments see
+        the synchronous consumer. `orderly` must be given earlier, because entering the block joins
+        the group: GroupConsumer(..., orderly=True)."""
         check_handler(handler)
         check_at_least("workers", workers, 1)
         check_at_least("batch", batch, 1)
@@ -162,7 +162,7 @@ class GroupConsumer(GroupMember, GroupControl):
                 try:
                     handful = await self._next(batch, None)
                 except QueueUnreadable:
-                    continue  # it is logged, and tried again; the others go on
+                    continue  # it is logged, and that queue is tried again; the others go on
                 if handful is None:
                     return
                 await self._handle(handler, handful, batch)
@@ -170,7 +170,7 @@ class GroupConsumer(GroupMember, GroupControl):
         self._crew = crew = [asyncio.create_task(work()) for _ in range(workers)]
         try:
             with stop_signals(self.stop):
-                # the first error ends all: handlers raise none, so it is the broker's
+                # the first error ends all: handlers raise none here, so it is the broker's
                 done, _ = await asyncio.wait(crew, return_when=asyncio.FIRST_EXCEPTION)
             error = next((each.exception() for each in done if each.exception()), None)
         finally:
@@ -181,7 +181,7 @@ class GroupConsumer(GroupMember, GroupControl):
                     log().warning(STILL_BUSY, self.loop, len(busy))
                 await self.close(0 if busy else CLOSE_S)
             finally:
-                # where the task is cancelled once more: others are to have its queues all the same
+                # even if the task is cancelled once more, others must get its queues
                 if self._loop is not None:
                     self._loop.begin_to_leave()
                 self._crew = ()
@@ -203,7 +203,7 @@ class GroupConsumer(GroupMember, GroupControl):
             task = asyncio.current_task()
             if isinstance(error, asyncio.CancelledError) and (task is None or task.cancelling()):
                 raise
-            # else it is the handler's own: something that it waited for was cancelled
+            # otherwise something that the handler awaited was cancelled: its own failure
             log().warning("the handler of %r has failed", handful.messages[0], exc_info=error)
             reason = f"{type(error).__name__}: {error}"
             verdicts.update({at: Back(at, 0, reason) for at in handful.unfinished})
@@ -235,8 +235,8 @@ class GroupConsumer(GroupMember, GroupControl):
         return self._keep_rows(await self._next(most, check_timeout(timeout)), made)
 
     async def commit(self, timeout: float | None = 10.0) -> None:
-        """Everything that `poll` has returned is done, and on return the broker knows it, or the
-        file of a broadcasting member has it.
+        """Commit everything that `poll` has returned. On return the broker knows, or the file of a
+        broadcasting member has it.
 
         Raises BrokerTimeout, StoreUnavailable.
         """
@@ -252,11 +252,11 @@ class GroupConsumer(GroupMember, GroupControl):
                     return
             if until is not None and time.monotonic() > until:
                 raise not_committed(self._options.member.group, timeout)
-            await asyncio.sleep(0.002)  # the answer comes within some ms, by the other thread
+            await asyncio.sleep(0.002)  # the other thread gets the answer within a few ms
 
     async def close(self, timeout: float | None = CLOSE_S) -> None:
-        """Stop; wait up to `timeout` seconds for handlers that run; hand the queues over. In a
-        handler of `run` it is `stop`."""
+        """Stop; wait up to `timeout` seconds for running handlers; hand the queues over. Called in
+        a handler of `run`, it only stops."""
         check_timeout(timeout)
         if asyncio.current_task() in self._crew:
             self.stop()
@@ -266,7 +266,7 @@ class GroupConsumer(GroupMember, GroupControl):
             return
         loop, blocks, hurries = self.loop, self._blocks, True
         async with AsyncExitStack() as ending:
-            # each whatever becomes of the others, the last one first
+            # each runs even if others raise, the last one first
             ending.push_async_callback(self._end_replies)
             if blocks is not None:
                 ending.push_async_callback(to_its_end, lambda: blocks.close(hurries))
@@ -289,8 +289,8 @@ class GroupConsumer(GroupMember, GroupControl):
 
 
 def _teller(events: asyncio.AbstractEventLoop, told: asyncio.Event) -> Callable[[], None]:
-    """What the member's thread calls. It does not have the consumer, which could not end otherwise
-    when it is forgotten."""
+    """What the member's thread calls. It must not refer to the consumer, which could otherwise
+    never be collected when it is forgotten."""
 
     def tell() -> None:
         with suppress(RuntimeError):  # the event loop is closed: nobody waits

@@ -13,7 +13,7 @@ from penstock.client.groups.replies import Arguments
 
 
 class AioReplies:
-    """Of coroutines."""
+    """One member's replies, from coroutines."""
 
     def __init__(self, arguments: Arguments) -> None:
         self._arguments = arguments
@@ -21,7 +21,7 @@ class AioReplies:
         self._producer: Producer | None = None
 
     async def answer(self, request: Request, body: Body, fields: ReplyFields) -> Receipt:
-        """What `GroupMessage.reply` does."""
+        """Does what `GroupMessage.reply` promises."""
         async with self._making:
             if self._producer is None:
                 producer = Producer(**await asyncio.to_thread(self._arguments))
@@ -29,6 +29,6 @@ class AioReplies:
         return await self._producer.reply(request, body, **fields)
 
     async def close(self) -> None:
-        """Every reply has its outcome."""
+        """Wait until every reply has its outcome."""
         if self._producer is not None:
             await self._producer.__aexit__(None, None, None)

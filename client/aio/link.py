@@ -21,7 +21,7 @@ from penstock.shared.wire.sockets import dial
 class Link:
     """A client that connects when its block begins and disconnects when it ends."""
 
-    # of the core that the client drives; the second raises for an answer that is too long
+    # from the core that the client drives; `_given_up` takes an answer that was too long
     _aim: Aim
     _given_up: Callable[[int], None]
 
@@ -49,7 +49,7 @@ class Link:
         return self
 
     def _follow(self, now_ms: int) -> None:
-        """When the broker does not answer, connect to where its store runs by now."""
+        """If the broker does not answer, connect to where its store runs now."""
         if self._aim.away:
             self._address.follow(self._socket, self._aim, now_ms)
             if self._lost.dial_again(self._address.endpoint, now_ms):

@@ -36,7 +36,7 @@ from penstock.shared.loops.forms import NO_ROOM
 from penstock.shared.loops.producer_clock import ProducerClock
 from penstock.shared.notebook import as_table
 
-# drain() waits while more than this is on its way; twice as much is refused.
+# drain() waits while more than this waits for the broker; send() refuses more than twice this.
 MAX_WAITING_BYTES = 64 << 20
 
 
@@ -76,9 +76,9 @@ class Producer(AioTopicCalls, Requesting, Replying[asyncio.Future[Receipt]], Tra
 
     async def __aenter__(self) -> Producer:
         address = self._address
-        # the core's lock, which nobody waits for here: everything runs on the event loop
+        # the core's lock, which is never contended here: everything runs on the event loop
         settled = Settled()
-        # both may look up a name, which would hold up everybody else on this event loop
+        # in threads, as both may look up a name, which would hold up the event loop
         await asyncio.to_thread(address.meet)
         self._core = await asyncio.to_thread(
             self._options.core, address, settled, self._clock.now_ms()
@@ -89,8 +89,8 @@ class Producer(AioTopicCalls, Requesting, Replying[asyncio.Future[Receipt]], Tra
         return self
 
     async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        """What was accepted before an error of the block is sent all the same."""
-        # each whatever becomes of the others: the task may be cancelled at any of them
+        """Messages that were accepted before an error of the block are still sent."""
+        # each step runs even if another fails: the task may be cancelled in any of them
         try:
             await self._loop.close()
         finally:
@@ -124,14 +124,14 @@ class Producer(AioTopicCalls, Requesting, Replying[asyncio.Future[Receipt]], Tra
         """Send one message; await the future for its Receipt.
 
         For the options see the synchronous producer. Raises InvalidMessage or InvalidArgument for
-        what can be seen to be wrong here, and StoreUnavailable when too much is on its way: then
-        `await drain()`.
+        errors that can be found before sending, and StoreUnavailable if too much waits for the
+        broker: then `await drain()`.
         """
         inner = self._send(topic, body, tags, keys, shard, queue, ack, **options)
         return self._future(topic, inner)
 
     def send_oneway(self, topic: str, body: Body, **fields: Unpack[MessageFields]) -> None:
-        """Send one message whose outcome nobody is told. See `penstock.client.Producer`."""
+        """Send one message without an outcome. See `penstock.client.Producer`."""
         self._send(topic, body, ack="written", **fields).seen = True
         self._loop.want()
 
@@ -196,7 +196,7 @@ class Producer(AioTopicCalls, Requesting, Replying[asyncio.Future[Receipt]], Tra
 
     def _settle(self, topic: str, future: asyncio.Future[Receipt], settled: SendFuture) -> None:
         if future.get_loop().is_closed():
-            return  # nobody can wait for it any more
+            return  # nobody can await it any more
         error = settled.exception(0)
         if future.done():
             return  # the caller has cancelled it
@@ -216,7 +216,7 @@ class Producer(AioTopicCalls, Requesting, Replying[asyncio.Future[Receipt]], Tra
             )
 
     async def drain(self) -> None:
-        """Wait until less than 64 MiB are on their way."""
+        """Wait until no more than 64 MiB wait for the broker."""
         while self._core.intake.waiting_bytes > MAX_WAITING_BYTES:
             self._loop.check_usable()
             await self._loop.next_change()
@@ -224,8 +224,8 @@ class Producer(AioTopicCalls, Requesting, Replying[asyncio.Future[Receipt]], Tra
     async def flush(self, timeout: float | None = None) -> None:
         """Wait until every message has its outcome.
 
-        Raises BrokerTimeout after `timeout` seconds, and the first error of the messages that have
-        failed and that nobody has awaited.
+        Raises BrokerTimeout after `timeout` seconds, and the first error of failed messages whose
+        futures nobody has awaited.
         """
         seconds = check_timeout(timeout)
         self._loop.check_usable()
@@ -239,7 +239,7 @@ class Producer(AioTopicCalls, Requesting, Replying[asyncio.Future[Receipt]], Tra
 
     @property
     def max_message_bytes(self) -> int:
-        """How long a body may be, as the broker has said; 0 while it has not been reached."""
+        """The broker's limit of a body; 0 while the broker has not been reached."""
         return 0 if self._started is None else self._core.terms.max_message_bytes
 
     @property

@@ -62,7 +62,7 @@ class MessageQuery(Link):
         return await self._ask(by_unique_key(topic, unique_key))
 
     async def by_id(self, message_id: str) -> Message:
-        """The message that an offsetMsgId names. Raises MessageNotFound where there is none."""
+        """The message that an offsetMsgId names. Raises MessageNotFound if there is none."""
         return (await self._ask(by_id(message_id)))[0]
 
     async def _ask(self, question: Question) -> list[Message]:
@@ -72,7 +72,7 @@ class MessageQuery(Link):
             now_ms = self._clock.monotonic_ms()
             self._follow(now_ms)
             header = self._core.outgoing(now_ms)
-            # A connection takes a moment to be there; until then nothing can be sent, nor answered.
+            # A connection takes a moment to open. Until then nothing can be sent or answered.
             if header is not None and not await self._sent(header):
                 self._core.not_connected()
             elif await socket.poll(REPEAT_MS):
@@ -80,11 +80,11 @@ class MessageQuery(Link):
         return self._core.found
 
     async def _sent(self, header: bytes) -> bool:
-        """Whether it could be sent, waiting as long as for an answer."""
+        """Whether it could be sent; waits as long as for an answer."""
         if not await self._socket.poll(REPEAT_MS, zmq.POLLOUT):
             return False
         try:
             await self._socket.send(header, zmq.NOBLOCK)
-        except zmq.Again:  # the connection is lost in between
+        except zmq.Again:  # the connection was lost in between
             return False
         return True

@@ -1,6 +1,6 @@
-"""The asking side of request and reply for asyncio: what an `aio.Producer` has of it.
+"""The requesting side of request and reply, for an asyncio Producer.
 
-Replies are read as the synchronous requester does (requester.py), by a task that begins with the
+Replies are read as in the synchronous requester (requester.py), but by a task that starts with the
 first request and ends with the producer.
 """
 
@@ -40,7 +40,7 @@ class Requester:
     def __init__(
         self, where: Where, ip: bytes, timeouts: Timeouts, make_topic: Callable[[], Awaitable[None]]
     ) -> None:
-        """`make_topic` makes the reply topic, unless it is there."""
+        """`make_topic` creates the reply topic if it does not exist."""
         self._where, self._timeouts, self._make_topic = where, timeouts, make_topic
         self._client_id = new_client_id(ip)
         self._beginning = asyncio.Lock()
@@ -49,9 +49,10 @@ class Requester:
         self._waiting: dict[str, asyncio.Future[Message]] = {}
 
     async def request(self, send: Send, topic: str, timeout: float) -> Message:
-        """Send what makes a request with these properties; the reply. See `Producer.request`."""
+        """Send a request by `send`, which takes its properties, and wait for the reply. See
+        `Producer.request`."""
         correlation_id = new_correlation_id()
-        # what is to be said when the time is over, by what was waited for
+        # the error to raise when the time is over: it depends on what was being waited for
         late = self._timeouts.question(timeout)
         try:
             async with asyncio.timeout(timeout):
@@ -67,7 +68,7 @@ class Requester:
                 late = self._timeouts.reply(topic, correlation_id, timeout)
                 return await reply
         except BrokerTimeout:
-            raise  # a TimeoutError too: of the broker's silence, and not of this time
+            raise  # a TimeoutError as well, but for the broker's silence and not for this timeout
         except TimeoutError:
             raise late from None
         finally:
@@ -76,7 +77,7 @@ class Requester:
     async def _begin(self) -> None:
         """Read the replies that are stored from now on."""
         await self._make_topic()
-        # by endpoint the broker is asked for the consumers', which may block
+        # by endpoint, this asks the broker for its consumers' endpoint, which may block
         where = await asyncio.to_thread(self._where.arguments, "consumers")
         consumer = Consumer(
             **where,
@@ -96,7 +97,8 @@ class Requester:
         self._task = asyncio.create_task(self._read(consumer), name="penstock-requester")
 
     async def _read(self, consumer: Consumer) -> None:
-        """Until it is cancelled; what fails, fails those who wait, and the next request begins."""
+        """Read replies until cancelled. An error fails all waiting requests, and the next request
+        starts another task."""
         try:
             async for message in consumer:
                 waiting = self._waiting.get(message.properties.get(CORRELATION_ID, ""))
@@ -111,7 +113,7 @@ class Requester:
             await consumer.__aexit__()
 
     async def close(self) -> None:
-        """Tell those that still wait, and end the task."""
+        """Fail the requests that still wait, and end the task."""
         self._closed = True
         for waiting in self._waiting.values():
             if not waiting.done():
@@ -127,7 +129,7 @@ class Requester:
 
 
 class Requesting:
-    """What a producer does for those who want a reply."""
+    """The part of a producer that sends requests."""
 
     _address: BrokerAddress
     _core: ProducerCore
@@ -147,7 +149,7 @@ class Requesting:
         seconds = check_wait(timeout)
         if self._requester is None:
             ip = await asyncio.to_thread(self._address.local_ip)
-            if self._requester is None:  # else another request was here meanwhile
+            if self._requester is None:  # else another request has made it meanwhile
                 timeouts = self._core.timeouts
                 self._requester = Requester(self._where, ip, timeouts, self._make_reply_topic)
 

@@ -1,10 +1,10 @@
-"""The asyncio producer's side of its socket: a task that sends, and what becomes of it at the end.
+"""The asyncio producer's side of its socket: a task that sends, and what happens to it at the end.
 
     opened -> told to close -> closed
        \\-> the event loop ends, and cancels the task -> it sends what was accepted -> closed
        \\-> the event loop ends without a word -> what was accepted is sent by the process's exit
 
-Everything runs on the event loop but the last, for which a SendLoop takes over.
+Everything runs on the event loop except the last case, in which a SendLoop takes over.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ class AioSendLoop:
         self._address, self._timeout_ms = address, timeout_ms
         self._clock = clock
         self._changed = asyncio.Event()
-        # whether something is to be sent, and what the task sleeps on
+        # whether something is to be sent, and the future that the task sleeps on
         self._wanted = False
         self._woken: asyncio.Future[None] | None = None
         self._task: asyncio.Task[None] | None = None
         self._closed = False
-        # once the event loop has told the task to end
+        # set once the event loop has told the task to end
         self._cancelled = False
         self._pid = os.getpid()
 
@@ -57,7 +57,7 @@ class AioSendLoop:
         return f"<asyncio producer of {self._address.name}>"
 
     def start(self) -> None:
-        """Begin, on the event loop that runs."""
+        """Begin, on the running event loop."""
         self._context: Any = zmq.asyncio.Context(io_threads=1)
         self._socket = dial(self._context, self._address.endpoint, PRODUCE_ANSWER_BYTES)
         self._lost = LostConnection(self._socket)
@@ -67,7 +67,7 @@ class AioSendLoop:
         leaving.enter(self)
 
     def check_usable(self) -> None:
-        """Raises StoreUnavailable where nothing can be sent."""
+        """Raises StoreUnavailable if nothing can be sent."""
         if self._closed:
             if self._pid != os.getpid():
                 what, hint = "the producer belongs to another process", "make one after the fork"
@@ -78,13 +78,13 @@ class AioSendLoop:
             raise StoreUnavailable("the producer's task has ended", self._address.name)
 
     def want(self) -> None:
-        """Something is to be sent."""
+        """Wake the task, as something is to be sent."""
         self._wanted = True
         if self._woken is not None and not self._woken.done():
             self._woken.set_result(None)
 
     async def next_change(self) -> None:
-        """Wait until anything has come in, or is given up."""
+        """Wait until anything has come in or was given up."""
         self._changed.clear()
         await self._changed.wait()
 
@@ -96,7 +96,8 @@ class AioSendLoop:
         await asyncio.sleep(0)  # tasks that await an outcome run before the one that waits for all
 
     async def close(self) -> None:
-        """Wait as long as the timeout allows, and disconnect. Cancelled, it waits no longer."""
+        """Wait for outcomes as long as the timeout allows, and disconnect. If cancelled, disconnect
+        at once."""
         if self._closed or self._task is None:
             return
         try:
@@ -117,7 +118,7 @@ class AioSendLoop:
         except asyncio.CancelledError:
             if self._closed:
                 raise
-            # the event loop is about to end, and waits for this: what was accepted is still sent
+            # the event loop is about to end and waits for this task, so accepted messages are sent
             self._cancelled = True
             try:
                 await self._talk()
@@ -126,11 +127,11 @@ class AioSendLoop:
                 self._tell()
             raise
         except BaseException as error:
-            self._close(error)  # nothing would settle what has no outcome
+            self._close(error)  # else nothing would settle the messages without an outcome
             raise
 
     async def _talk(self) -> None:
-        """Until all is settled, once the event loop is about to end."""
+        """Send and receive until cancelled, or until all is settled if the event loop is to end."""
         while self._core.intake.unsettled or not self._cancelled:
             now_ms = self._clock.monotonic_ms()
             if self._core.routes.aim.away:
@@ -153,7 +154,7 @@ class AioSendLoop:
             self._changed.set()
 
     async def _sleep(self, wait_ms: int) -> None:
-        """Until something comes in, something is to be sent, or the time is over."""
+        """Sleep until something comes in, something is to be sent, or the time is over."""
         if self._wanted:
             return
         loop = asyncio.get_running_loop()
@@ -182,7 +183,7 @@ class AioSendLoop:
         self._context.term()
 
     def _end(self, error: BaseException | None = None) -> None:
-        """What has no outcome fails."""
+        """Fail every message without an outcome."""
         leaving.discard(self)
         self._closed = True
         self._core.fail_all(ended(self._address.name, error))
@@ -196,7 +197,7 @@ class AioSendLoop:
         if loop.is_running():
             asyncio.run_coroutine_threadsafe(self.close(), loop).result()
             return
-        # else asyncio warns that the task is pending, though what it had to do is done here
+        # else asyncio would warn that the task is pending, although its work is done here
         self._task._log_destroy_pending = False  # type: ignore[attr-defined]  # asyncio has no public way
         if not self._cancelled and self._core.intake.unsettled:
             sends = SendLoop(
@@ -205,13 +206,13 @@ class AioSendLoop:
             sends.finish_here()
 
     def leave(self) -> None:
-        """Give up what has no outcome, and say what has failed unseen."""
+        """Give up messages without an outcome, and log failures that nobody has seen."""
         self._end()
         self._tell()
         task = self._task
         if task is not None and not task.done() and not task.get_loop().is_running():
-            # nothing will go on with the task: it closes its socket here, while modules can still
-            # be imported, and not when the interpreter takes what is left apart
+            # Nothing will resume the task, so close its coroutine, and with it the socket, here,
+            # while modules can still be imported, and not when the interpreter is torn down.
             coroutine = task.get_coro()
             assert coroutine is not None
             coroutine.close()
@@ -221,7 +222,7 @@ class AioSendLoop:
             lost.log(f"leaving {self!r}")
 
     def forked(self) -> None:
-        """This is another process, in which nothing runs it."""
+        """This is the child of a fork, in which nothing runs the task."""
         self._closed = True
 
 
@@ -233,7 +234,7 @@ class Unawaited:
 
     @property
     def seen(self) -> bool:
-        # asyncio's own mark that nobody has looked; it would log each failure at length
+        # asyncio's own mark that nobody has looked; cleared below, it does not log each failure
         return not self._future._log_traceback
 
     def exception(self, timeout: float | None = None) -> BaseException | None:

@@ -1,4 +1,4 @@
-"""topic_calls.py for asyncio: what a program asks a broker about topics."""
+"""The asyncio twin of penstock.client.sending.topic_calls: requests about topics."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _Answer = TypeVar("_Answer", Routed, TopicList, TopicDescribed)
 
 
 class AioTopicCalls:
-    """The calls of a producer that are about topics. See the synchronous ones."""
+    """A producer's calls about topics. See the synchronous ones."""
 
     _core: ProducerCore
 
@@ -33,7 +33,7 @@ class AioTopicCalls:
         def _loop(self) -> AioSendLoop: ...
 
     async def create_topic(self, topic: str, queues: int, timeout: float = 10) -> int:
-        """Create a topic, or give it more queues; how many it has then."""
+        """Create a topic, or give it more queues. Returns how many it has then."""
         return (await self._ask(create_request(topic, queues), Routed, timeout)).queues
 
     async def topics(self, timeout: float = 10) -> dict[str, int]:
@@ -41,27 +41,27 @@ class AioTopicCalls:
         return (await self.list_topics(timeout)).topics
 
     async def list_topics(self, timeout: float = 10) -> TopicList:
-        """All topics, with their queues to read and permissions where these are not the usual."""
+        """All topics, with read queues and permissions where these are not the defaults."""
         return await self._ask(ListTopics(0), TopicList, timeout)
 
     async def update_topic(
         self, topic: str, *, timeout: float = 10, **changes: Unpack[TopicChanges]
     ) -> TopicDescribed:
-        """Change what is set of a topic; what is set then. See the synchronous producer."""
+        """Change a topic's settings, and return them. See the synchronous producer."""
         return await self._ask(update_request(topic, **changes), TopicDescribed, timeout)
 
     async def delete_topic(
         self, topic: str, *, dry_run: bool = False, timeout: float = 10
     ) -> TopicDescribed:
-        """Delete a topic with all its messages; what was set of it. Raises TopicNotFound."""
+        """Delete a topic with all its messages. Returns its last settings. Raises TopicNotFound."""
         return await self._ask(delete_request(topic, dry_run), TopicDescribed, timeout)
 
     async def describe_topic(self, topic: str, timeout: float = 10) -> TopicDescribed:
-        """What is set of a topic. Raises TopicNotFound."""
+        """A topic's settings. Raises TopicNotFound."""
         return await self._ask(describe_request(topic), TopicDescribed, timeout)
 
     async def _ask(self, request: Request, kind: type[_Answer], timeout: float) -> _Answer:
-        """Ask, and wait for the answer. Raises what the broker has refused with."""
+        """Ask, and wait for the answer. Raises the broker's refusal."""
         seconds = check_timeout(timeout)
         self._loop.check_usable()
         number = self._core.routes.request(request)

@@ -1,11 +1,11 @@
-"""Transactions, as an asyncio Producer has them: see transacting.py for what they promise.
+"""Transactions of an asyncio Producer; client/sending/transacting.py says what they promise.
 
     async with producer.transaction("orders") as transaction:
         await transaction.send(b"...")
         await database.commit()
 
-`on_check` is a coroutine function or an ordinary one, and runs on the event loop. The talk with the
-broker is in a thread of its own, so that a producer stays registered while its event loop is busy.
+`on_check` is a coroutine function or an ordinary one, and runs on the event loop. A thread of its
+own talks to the broker, so that a producer stays registered while its event loop is busy.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Transacting:
         def _future(self, topic: str, inner: SendFuture) -> asyncio.Future[Receipt]: ...
 
     async def _begin_transactions(self) -> None:
-        """Raises what the constructor does, and then everything is closed."""
+        """Raises what the synchronous constructor raises, and then everything is closed."""
         loop = asyncio.get_running_loop()
         on_check = self._on_check
         listener: Callable[[Message], Decision] | None = None
@@ -75,7 +75,7 @@ class Transacting:
         try:
             self._talks = await asyncio.shield(opening)
         except BaseException:
-            # cancelled, the thread may still open it, for nobody
+            # if this was cancelled, the thread may still open a loop that nobody wants: close it
             opening.add_done_callback(_close_opened)
             await self._loop.close()
             raise
@@ -89,15 +89,15 @@ class Transacting:
         return Transaction(self, topic, half_form(in_group(self._talks).group, check_after_s))
 
     def begin(self, topic: str, *, check_after_s: int | None = None) -> Transaction:
-        """The same, to be ended by hand: by `commit` or `rollback`."""
+        """Like `transaction`, but ended by hand, by `commit` or `rollback`."""
         return self.transaction(topic, check_after_s=check_after_s)
 
     async def commit(self, transaction: Transaction) -> list[CommittedMessage]:
-        """Have its messages be seen: see `Transaction.commit`."""
+        """Make its messages visible: see `Transaction.commit`."""
         return await transaction.commit()
 
     async def rollback(self, transaction: Transaction) -> None:
-        """Have its messages never be seen."""
+        """Discard its messages, so that nobody ever sees them."""
         await transaction.rollback()
 
     async def _send_half(
@@ -114,7 +114,7 @@ class Transacting:
         return await self._future(topic, inner)
 
     async def _end(self, open_one: OpenTransaction, outcome: Outcome) -> list[Ended]:
-        """Say how its messages ended, and wait for all answers. Raises the first error."""
+        """Report the outcome of its messages, and wait for all answers. Raises the first error."""
         assert outcome != "unknown"
         talks, loop = in_group(self._talks), asyncio.get_running_loop()
         answers: list[asyncio.Future[Ended | PenstockError]] = []
@@ -137,7 +137,7 @@ def _close_opened(opening: asyncio.Future[TransactionLoop | None]) -> None:
 def _teller(
     loop: asyncio.AbstractEventLoop, answer: asyncio.Future[Ended | PenstockError]
 ) -> Callable[[Ended | PenstockError], None]:
-    """Brings an answer from the thread that talks to whoever awaits it."""
+    """Brings an answer from the thread that talks to the coroutine that awaits it."""
 
     def settle(found: Ended | PenstockError) -> None:
         if not answer.done():  # else it was cancelled
@@ -151,7 +151,7 @@ def _teller(
 
 
 class Transaction:
-    """Messages that are seen when it is committed. See the synchronous one."""
+    """Messages that become visible on commit. See the synchronous one."""
 
     def __init__(self, producer: Transacting, topic: str, form: HalfForm) -> None:
         self._producer, self._open = producer, OpenTransaction(topic, form)
@@ -163,7 +163,7 @@ class Transaction:
         topic: str | None = None,
         **fields: Unpack[MessageFields],
     ) -> Receipt:
-        """Store a half message; the receipt is the half message's. It is on disk on return."""
+        """Store a half message, and return its receipt. It is on disk on return."""
         self._open.check_open()
         topic = self._open.topic if topic is None else topic
         made = whole_message(body, **fields)
@@ -172,15 +172,15 @@ class Transaction:
         return receipt
 
     async def commit(self) -> list[CommittedMessage]:
-        """Have the messages be seen, and say where they are. They are on disk on return.
+        """Make the messages visible, and return where they are. They are on disk on return.
 
-        Raises BrokerTimeout where the broker does not answer: it asks later, by `on_check`; to call
-        this again is safe. Raises TransactionEnded where a check has ended it the other way.
+        Raises BrokerTimeout if the broker does not answer: it asks later, by `on_check`, and
+        calling this again is safe. Raises TransactionEnded if a check has ended it the other way.
         """
         return self._open.committed(await self._producer._end(self._open, "commit"))
 
     async def rollback(self) -> None:
-        """Have the messages never be seen. Raises what `commit` raises."""
+        """Discard the messages, so that nobody ever sees them. Raises what `commit` raises."""
         await self._producer._end(self._open, "rollback")
 
     async def __aenter__(self) -> Transaction:

@@ -1,9 +1,9 @@
-"""What a consumer's poll gives as Arrow columns: made of the bytes that came, all rows at once.
+"""A consumer's poll as Arrow columns, made from the received bytes, all rows at once.
 
     Part -> where its records begin -> Batch -> record_columns() -> RecordBatch
 
-Where some messages are left out (a filter, tombstones, messages past the end) those that stay are
-picked by the rules of `poll`, as messages, and go the same way from there on.
+If some messages are left out (by a filter, as tombstones, or past the end), the others are first
+picked as messages by the rules of `poll`, and then go the same way.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ SCHEMA = pa.schema(
 
 
 def schema_of(columns: Sequence[str] | None) -> pa.Schema:
-    """That of these columns, in this order; None for all. Raises ConfigError."""
+    """The schema of these columns, in this order; None for all. Raises ConfigError."""
     if columns is None:
         return SCHEMA
     if isinstance(columns, str) or not isinstance(columns, Iterable):
         raise wrong_type(ConfigError, "columns", columns, "a list of names of columns")
     names = list(columns)
     if not names:
-        # no row has no column: what was read would be gone unseen
+        # rows without columns would lose what was read, unseen
         raise ConfigError("no column is named", "columns=[]", "leave it out for all of them")
     for name in names:
         if check_text("a name of columns", name, ConfigError) not in SCHEMA.names:
@@ -62,28 +62,28 @@ def schema_of(columns: Sequence[str] | None) -> pa.Schema:
 
 
 class Columns:
-    """Makes the rows of one consumer's poll. `columns` are those that are wanted, None for all."""
+    """Makes the rows of one consumer's poll. `columns` names the wanted columns, None for all."""
 
     def __init__(self, columns: Sequence[str] | None, max_body_bytes: int, topic: str = "") -> None:
-        """`topic` is that of parts; messages name their own."""
+        """`topic` is the topic of parts; messages name their own."""
         self.schema = schema_of(columns)
         self._topic, self._max_body_bytes = topic, max_body_bytes
 
     def taking(self, core: ConsumerCore) -> Callable[[], list[pa.RecordBatch]]:
-        """Takes what has come, as rows."""
+        """A function that takes what has come, as rows."""
         return lambda: core.take_as(self.of_part, self.of_messages)
 
     def of_part(self, part: Part) -> tuple[list[pa.RecordBatch], bool]:
-        """The rows of a part, and whether one may stand for a lost message; then there are none.
+        """The rows of a part, and whether a record may be a tombstone; if so, there are no rows.
 
-        Raises StoreDamaged and UnreadableBody, of which `poll` raises the latter when it is read.
+        Raises StoreDamaged and UnreadableBody. (With `poll`, a message's `body` raises the latter.)
         """
         within = part.start, part.stop
         starts, end, marked = part_starts(
             part.payload, part.place, part.queue_id, within, LOST_MARK
         )
         if end != part.place[1]:
-            part.messages(self._max_body_bytes)  # which says where
+            part.messages(self._max_body_bytes)  # raises an error that says where
         if marked or not len(starts):
             return [], marked
         bounds = np.append(np.frombuffer(starts, np.int64), end)
@@ -99,12 +99,12 @@ class Columns:
         return [self._rows(*place, b"".join(records), bounds)]
 
     def of_queues(self, found: Iterable[Message]) -> list[pa.RecordBatch]:
-        """The same of messages of several queues, in their order."""
+        """Like `of_messages`, for messages of several queues, in their order."""
         runs = groupby(found, lambda message: message.queue_id)
         return [rows for _, run in runs for rows in self.of_messages(list(run))]
 
     def together(self, made: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-        """All rows as one batch, which has none where there are none."""
+        """All rows as one batch, which may be empty."""
         if len(made) == 1:
             return made[0]
         whole = pa.Table.from_batches(made, self.schema).combine_chunks()
@@ -113,7 +113,7 @@ class Columns:
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
     def with_topics(self, rows: pa.RecordBatch, topics: list[str]) -> pa.RecordBatch:
-        """Retries by the topics that they were sent to first."""
+        """Rows of retries, with the topics that they were first sent to."""
         if "topic" not in self.schema.names:
             return rows
         at = self.schema.names.index("topic")
@@ -135,7 +135,7 @@ class Columns:
         except RecordMismatch as misfit:
             start, stop = bounds[misfit.index : misfit.index + 2]
             message = Message(bytes(raw[start:stop]), self._max_body_bytes)
-            _ = message.body  # if that is what is wrong, this is raised as for a message
+            _ = message.body  # if the body is at fault, this raises the same as for a message
             raise StoreDamaged(
                 "a record that the broker has sent is damaged",
                 f"message {offsets[misfit.index]} of {topic}/{queue_id}, "

@@ -1,7 +1,7 @@
-"""Records to Arrow columns, a batch at a time, without a Python loop over records.
+"""Decodes records to Arrow columns, a batch at a time, without a Python loop over records.
 
-Compiled loops check the records, find their fields, and copy bodies and properties; what is left
-for NumPy are columns of numbers. Pure: files and queues are those of `spark.scan`.
+Compiled loops check the records, find their fields, and copy bodies and properties; NumPy makes the
+columns of numbers. Pure: files and queues belong to `spark.scan`.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from penstock.shared.formats.record_layout import SYS_COMPRESSED
 from penstock.shared.loops.active import copy_bodies, record_fields
 from penstock.shared.loops.forms import FIELDS
 
-# what Spark's timestamp can show: the years 1 to 9999
+# the range of Spark's timestamp: the years 1 to 9999
 _FIRST_MS, _LAST_MS = -62_135_596_800_000, 253_402_300_799_999
 
 
 class Batch(NamedTuple):
     """Records, and what their consume queue entries say about them."""
 
-    # of all, or of each
+    # one value for all records, or one for each
     topic: str | pa.StringArray
     queue_id: int | Integers
     queue_offsets: Integers
@@ -36,11 +36,11 @@ class Batch(NamedTuple):
     sizes_bytes: Integers
     raw: bytes | memoryview = b""
     starts: Integers = np.empty(0, np.int64)  # where in `raw` each record begins
-    # what a compressed body expands to at most
+    # the most that a compressed body may expand to
     max_body_bytes: int = MAX_BODY_BYTES
 
     def queue_of(self, index: int) -> tuple[str, int]:
-        """Of one record."""
+        """The topic and queue of one record."""
         topic, queue_id = self.topic, self.queue_id
         return (
             topic if isinstance(topic, str) else topic[index].as_py(),
@@ -48,7 +48,7 @@ class Batch(NamedTuple):
         )
 
     def part(self, which: slice | npt.NDArray[np.bool_]) -> Self:
-        """Those of the records."""
+        """The batch of these records only."""
         topic, queue_id = self.topic, self.queue_id
         if not isinstance(topic, str):
             topic = topic[which] if isinstance(which, slice) else topic.filter(pa.array(which))
@@ -63,7 +63,7 @@ class Batch(NamedTuple):
 
 
 class RecordMismatch(Exception):
-    """A record of the batch is not the one its entry names, or is damaged."""
+    """A record of the batch is not the one that its entry names, or is damaged."""
 
     def __init__(self, index: int) -> None:
         super().__init__(f"record {index} of the batch")
@@ -71,7 +71,7 @@ class RecordMismatch(Exception):
 
 
 class _Fields(NamedTuple):
-    """What `record_fields` says of each record."""
+    """What `record_fields` finds in each record."""
 
     bodies: Integers
     body_sizes: Integers
@@ -84,7 +84,7 @@ class _Fields(NamedTuple):
 
 
 def entry_columns(batch: Batch) -> dict[str, Callable[[], pa.Array]]:
-    """The columns that the consume queue holds: the log is not needed for them."""
+    """The columns that the consume queue holds, for which the log is not needed."""
     count, topic = len(batch.queue_offsets), batch.topic
     return {
         "topic": lambda: pa.repeat(topic, count) if isinstance(topic, str) else topic,
@@ -95,8 +95,8 @@ def entry_columns(batch: Batch) -> dict[str, Callable[[], pa.Array]]:
 
 
 def record_columns(batch: Batch) -> dict[str, Callable[[], pa.Array]]:
-    """All columns, each computed when called. Raises RecordMismatch unless every record is as
-    named, and the body column unless every body has its checksum.
+    """All columns, each computed when called. Raises RecordMismatch unless every record matches its
+    entry. The body column raises it unless every body matches its checksum.
     """
     fields = _located(batch)
     made: list[Properties] = []
@@ -118,7 +118,7 @@ def record_columns(batch: Batch) -> dict[str, Callable[[], pa.Array]]:
 
 
 def _located(batch: Batch) -> _Fields:
-    """Each record checked against its entry, every length before it is used."""
+    """Check each record against its entry, and every length before it is used."""
     topic = batch.topic
     if isinstance(topic, str):
         text: Any = topic.encode()
@@ -143,13 +143,13 @@ def _located(batch: Batch) -> _Fields:
 
 
 def _topic_bounds(topics: pa.StringArray) -> Integers:
-    """Where each begins in their text, and the last one ends."""
+    """Where each topic begins in the shared text, and where the last one ends."""
     bounds = np.frombuffer(topics.buffers()[1], np.int32)[topics.offset :][: len(topics) + 1]
     return bounds.astype(np.int64)
 
 
 def _checked_bodies(batch: Batch, fields: _Fields) -> pa.BinaryArray:
-    """The bodies, each compared with its checksum: a wrong byte must not go unnoticed."""
+    """The bodies, each compared with its checksum, so that no wrong byte goes unnoticed."""
     ends = np.cumsum(fields.body_sizes)
     copied = pa.allocate_buffer(int(ends[-1]) if len(ends) else 0)
     pieces = fields.bodies.data, fields.body_sizes.data
@@ -175,7 +175,7 @@ def _checked_bodies(batch: Batch, fields: _Fields) -> pa.BinaryArray:
 
 
 def _timestamps(times_ms: Integers) -> pa.Array:
-    """Spark timestamps; null for a time that Spark cannot show (senders may write anything)."""
+    """Spark timestamps; null for times outside Spark's range, as senders may write anything."""
     strange = (times_ms < _FIRST_MS) | (times_ms > _LAST_MS)
     times_us = pa.array(np.where(strange, 0, times_ms) * 1000, mask=strange)
     return times_us.view(pa.timestamp("us", tz="UTC"))

@@ -1,4 +1,4 @@
-"""The properties strings of many records as one Arrow map array, and single values of them."""
+"""The properties of many records as one Arrow map array, and single values from them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MAP = pa.map_(pa.string(), pa.string())
 
 
 class Properties(NamedTuple):
-    """A map for each record; its keys and its tags, null where it has none."""
+    """For each record a map, its keys and its tags; null if it has none."""
 
     maps: pa.MapArray
     keys: pa.StringArray
@@ -24,7 +24,7 @@ class Properties(NamedTuple):
 
 
 def property_columns(raw: bytes | memoryview, starts: Integers, sizes: Integers) -> Properties:
-    """Of the strings `raw[start : start + size]`, as `decode_properties` reads each."""
+    """The columns of the strings `raw[start : start + size]`, read as by `decode_properties`."""
     found = cut_properties(raw, starts.data, sizes.data, (KEYS.encode(), TAGS.encode()))
     names, values = _strings(found.key_ends, found.keys), _strings(found.value_ends, found.values)
     firsts = pa.Array.from_buffers(pa.int32(), len(starts) + 1, [None, pa.py_buffer(found.firsts)])
@@ -33,7 +33,7 @@ def property_columns(raw: bytes | memoryview, starts: Integers, sizes: Integers)
 
 
 def _strings(ends: bytes, text: bytes) -> pa.StringArray:
-    # Arrow wants the beginning of the first piece, too
+    # Arrow also wants the beginning of the first piece
     bounds = pa.py_buffer(bytes(4) + ends)
     return pa.StringArray.from_buffers(len(ends) // 4, bounds, pa.py_buffer(text))
 

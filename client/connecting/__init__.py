@@ -1,5 +1,5 @@
-"""Which broker is meant, where it is now, and what becomes of a connection to it.
+"""Which broker is meant, where it is now, and what happens to a connection to it.
 
-May import `core` and `shared`. Nothing here knows what is said over a connection: producers,
-consumers and queries all come this way.
+May import `core` and `shared`. Producers, consumers and queries all use this, so nothing here knows
+what is said over a connection.
 """

@@ -1,9 +1,9 @@
 """One question at a time to one of a broker's endpoints, from ordinary, synchronous code.
 
-    ask -> header -> wait, and ask again where nothing comes -> answer
+    ask -> header -> wait, and ask again if nothing comes -> answer
 
-For operators' questions, which are rare: it has no state but the number of the last question. A
-question that has no answer is sent again with its number, so it must be one that may be repeated.
+This is for operators' questions, which are rare: its only state is the number of the last question.
+An unanswered question is sent again with its number, so it must be safe to repeat.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Question = Callable[[int, str], WireMessage]
 
 
 class Asker:
-    """Asks whoever serves `serves` at a broker. Not for several threads, and not across a fork."""
+    """Asks the broker's endpoint for `serves`. Not thread-safe; not to be used across a fork."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class Asker:
         timeout_ms: int = 30_000,
         clock: Clock | None = None,
     ) -> None:
-        """Raises ConnectError, and InvalidArgument for what is no endpoint or no store."""
+        """Raises ConnectError, and InvalidArgument for an invalid endpoint or store."""
         self._clock = clock or SystemClock()
         self._decode = decode
         self._timeout_ms = timeout_ms
@@ -65,11 +65,11 @@ class Asker:
         self._pid = os.getpid()
 
     def ask(self, question: Question, kind: type[_Answer]) -> _Answer:
-        """The answer. Raises what the broker refuses with, and BrokerTimeout where it is silent."""
+        """The answer. Raises the broker's refusal, and BrokerTimeout if it is silent."""
         return self.ask_for_records(question, kind)[0]
 
     def ask_for_records(self, question: Question, kind: type[_Answer]) -> tuple[_Answer, bytes]:
-        """The same, and the records that the answer came with."""
+        """The answer, and the records that came with it. Raises what `ask` raises."""
         if self._socket.closed or os.getpid() != self._pid:
             raise StoreUnavailable(
                 "this connection was closed, or belongs to another process", None, "make another"

@@ -4,14 +4,14 @@
                the right one, is an error at once
     moved()    later, while it does not answer: whether the store has a new run meanwhile
 
-By store, the run's socket file is used where this user may: its path has the run's id, so no other
-broker can ever listen there, and no port is needed. Otherwise it is TCP, and requests name the
-run. By endpoint, whoever listens there is the broker.
+By store, a client uses the run's socket file if its user may: its path contains the run's id, so no
+other broker can ever listen there, and no port is needed. Otherwise it uses TCP, and its requests
+name the run. By endpoint, whatever broker listens there is the one.
 
-A client that has met its broker waits for it to come back, as long as its timeout allows; a new one
-does not wait, unless it is told to: with `wait_for_broker_ms`. `meet` may block, so the asyncio
-clients call it in a thread. What talks is imported by whoever connects: a program that only names a
-client does not wait for it.
+A client that has met its broker waits for it to come back, as long as its timeout allows. A new
+client does not wait, unless `wait_for_broker_ms` tells it to. `meet` may block, so the asyncio
+clients call it in a thread. The networking modules are imported on connecting, so that a program
+which only names a client does not wait for them.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     # imported late where it runs: most clients never look into a store's files
     from penstock.shared.memory.run_directory import Run
 
-# The pause between two tries to find a broker, and between two looks for a new run.
+# The pause between two attempts to find a broker, or to see a new run.
 AGAIN_MS = 100
 _LOOPBACK = bytes((127, 0, 0, 1))
 Store = str | os.PathLike[str]
@@ -48,7 +48,7 @@ Store = str | os.PathLike[str]
 def wait_for_broker(
     meet: Callable[[], Greeted], may_come: Callable[[ConnectError], bool], wait_ms: int
 ) -> Greeted:
-    """Meet a broker, and for this long try again, where what is raised may change."""
+    """Meet a broker. If the error may pass by itself, try again for `wait_ms`."""
     until = time.monotonic() + wait_ms / 1000
     while True:
         try:
@@ -60,7 +60,7 @@ def wait_for_broker(
 
 
 def starts_listening(error: ConnectError) -> bool:
-    """Whether somebody may be there another time, where nobody was."""
+    """Whether a broker may start to listen where none was, so that trying again makes sense."""
     from penstock.shared.wire.ask_broker import NobodyThere
 
     return isinstance(error, NobodyThere | BrokerTimeout)
@@ -94,14 +94,14 @@ class BrokerAddress:
         self.name = self.endpoint if self._store is None else f"the broker of {self._store}"
 
     def meet(self) -> Greeted:
-        """Find the broker and ask who it is. May block for `timeout_ms`, and while it waits for it.
+        """Find the broker and ask who it is. May block for `timeout_ms`, and for the waiting time.
 
-        Raises ConnectError; WrongStore where another store's broker is.
+        Raises ConnectError, and WrongStore if another store's broker is there.
         """
         return wait_for_broker(self._meet, self._may_come, self._wait_ms)
 
     def local_ip(self) -> bytes:
-        """The address of this machine that its messages name: 4 or 16 bytes."""
+        """The address of this machine that the client's messages name: 4 or 16 bytes."""
         if self._store is not None:
             return _LOOPBACK
         from penstock.client.connecting.local_address import local_address
@@ -113,7 +113,7 @@ class BrokerAddress:
         aim.run, aim.store = self.run_id, "" if self._store is None else str(self._store)
 
     def moved(self, now_ms: int) -> bool:
-        """Whether the store has another run by now; then `endpoint` and `run_id` are that one's."""
+        """Whether the store has a new run by now. If so, `endpoint` and `run_id` are updated."""
         if self._store is None or now_ms - self._looked_ms < AGAIN_MS:
             return False
         self._looked_ms = now_ms
@@ -131,7 +131,7 @@ class BrokerAddress:
         return True
 
     def follow(self, dialed: Any, aim: Aim, now_ms: int) -> None:
-        """The broker is not there: have them go to the store's new run, if it has one.
+        """The broker is away: reconnect the socket to the store's new run, if there is one.
 
         Raises nothing, and does not block.
         """
@@ -139,7 +139,7 @@ class BrokerAddress:
         if self.moved(now_ms):
             import zmq
 
-            # what ZeroMQ has given up it has forgotten, and says ENOENT
+            # ENOENT if ZeroMQ has given the endpoint up, and so has forgotten it
             with suppress(zmq.ZMQError):
                 dialed.disconnect(before)
             dialed.connect(self.endpoint)
@@ -160,12 +160,12 @@ class BrokerAddress:
                 left_ms = max(1, int((until - time.monotonic()) * 1000))
                 return self._judge(ask_broker(self.endpoint, left_ms))
             except BrokerTimeout:
-                # its supervisor lives, so it is an actor that is silent, and it will be replaced
+                # the supervisor lives, so the silent actor will be replaced
                 if time.monotonic() > until:
                     raise
 
     def _may_come(self, error: ConnectError) -> bool:
-        """Whether that may be another thing once a broker has started."""
+        """Whether the error may go away once a broker has started."""
         if starts_listening(error):
             return True
         if self._store is None:
@@ -179,7 +179,7 @@ class BrokerAddress:
         tcp, ipc = (getattr(run.endpoints, each) for each in (name, f"{name}_ipc"))
         if not tcp:
             raise not_served(self.name, self._serves)
-        # the file is away while the broker has as many connections as it takes; TCP waits for room
+        # the file is absent while the broker has all the connections it takes; TCP waits for room
         usable = os.access(ipc.removeprefix("ipc://"), os.R_OK | os.W_OK)
         self.endpoint, self.run_id = ipc if usable else tcp, run.run_id
 
@@ -223,13 +223,13 @@ def check_one(endpoint: object, store: object, both_hint: str = "name one of the
 
 
 def check_store(store: object) -> None:
-    """Raise InvalidArgument for what is no path."""
+    """Raise InvalidArgument if the store is not a path."""
     if not isinstance(store, str | os.PathLike) or not os.fspath(store):
         raise InvalidArgument("this store is no path", repr(store)[:80], 'as in store="./store"')
 
 
 def _path(store: Store) -> Path:
-    """The store as it is now: the working directory may change later."""
+    """The store's absolute path, because the working directory may change later."""
     check_store(store)
     from pathlib import Path
 
@@ -237,13 +237,14 @@ def _path(store: Store) -> Path:
 
 
 def not_served(broker: str, client: Serves) -> ConnectError:
-    """For a client whose endpoint the broker does not have."""
+    """The error for a broker that has no endpoint for this kind of client."""
     return ConnectError(
         f"this broker has no endpoint for {client}", broker, "see its version: penstock version"
     )
 
 
 def as_seen_from(endpoint: str, broker: Greeted) -> Greeted:
-    """With the broker's endpoints as this client reaches them; "" stays what nobody serves."""
+    """The greeting, with the broker's endpoints as this client reaches them; "" stays "", where
+    nothing is served."""
     there = {name: getattr(broker, name) for name in ENDPOINT_OF.values()}
     return replace(broker, **{name: at and at_port(endpoint, at) for name, at in there.items()})

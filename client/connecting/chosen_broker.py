@@ -1,14 +1,14 @@
-"""Which broker is meant where a call or a command names none: one order, for clients and commands.
+"""Which broker is meant if a call or a command names none: one order, for clients and commands.
 
     named          by the call, or by --endpoint or --store
     using          penstock.using(...), a context variable of the program
     environment    PENSTOCK_ENDPOINT, or PENSTOCK_STORE
     context        a saved one: the one that PENSTOCK_CONTEXT names, else that of `context use`
-    directory      ./store, where there is one
+    directory      ./store, if it exists
     alone          the only broker of this user that runs on this machine
-    default        ./store, which is not there: whoever looks for it says so
+    default        ./store, which does not exist: whoever looks for it says so
 
-The first that says anything decides. PENSTOCK_CONTEXT=none leaves out `context` and `alone`.
+The first that applies decides. PENSTOCK_CONTEXT=none leaves out `context` and `alone`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ENDPOINT_VARIABLE, CONTEXT_VARIABLE = "PENSTOCK_ENDPOINT", "PENSTOCK_CONTEXT"
 
 
 class Meant(NamedTuple):
-    """A broker, by one of both, and which word of the order above has decided."""
+    """A broker by endpoint or by store, and which word of the order above has decided."""
 
     endpoint: str | None
     store: Path | None
@@ -40,7 +40,7 @@ _used: ContextVar[Meant | None] = ContextVar("penstock_broker", default=None)
 
 @contextmanager
 def using(endpoint: str | None, store: str | os.PathLike[str] | None) -> Iterator[None]:
-    """Within the block, this broker is meant where none is named; one of both is given."""
+    """Within the block, this broker is meant if none is named. One of the two must be given."""
     path = None if store is None else Path(store).expanduser().absolute()
     token = _used.set(Meant(endpoint, path, "using"))
     try:
@@ -50,13 +50,13 @@ def using(endpoint: str | None, store: str | os.PathLike[str] | None) -> Iterato
 
 
 def meant_broker() -> Meant:
-    """The broker that is meant where none is named. Raises InvalidArgument, ConfigError."""
+    """The broker that is meant if none is named. Raises InvalidArgument, ConfigError."""
     if (used := _used.get()) is not None:
         return used
     # imported here: most programs name their broker, and this reads configurations
     from penstock.shared.config_sources import STORE_VARIABLE, default_store
 
-    # as everywhere, a variable that is set to nothing counts as not set
+    # as everywhere, an empty variable counts as not set
     endpoint, store = (os.environ.get(name) for name in (ENDPOINT_VARIABLE, STORE_VARIABLE))
     if endpoint and store:
         raise InvalidArgument(
@@ -71,7 +71,7 @@ def meant_broker() -> Meant:
     here = Path(default_store())
     if here.is_dir():
         return Meant(None, here, "directory")
-    # only there do brokers run, and only there can one see them
+    # brokers run, and can be found, only on Linux
     if os.environ.get(CONTEXT_VARIABLE) != NONE and sys.platform == "linux":
         from penstock.shared.process.find_broker import running_stores
 
@@ -82,7 +82,7 @@ def meant_broker() -> Meant:
 
 
 def saved_broker() -> Meant | None:
-    """That of the saved context in use; None where none is. Raises InvalidArgument, ConfigError."""
+    """The broker of the saved context in use, or None. Raises InvalidArgument, ConfigError."""
     name = os.environ.get(CONTEXT_VARIABLE)
     if name == NONE:
         return None

@@ -1,7 +1,7 @@
-"""Closing the socket of a client that has no thread, whatever becomes of the client.
+"""Closes the socket of a client that has no thread, whatever happens to the client.
 
-ZeroMQ's context waits for its sockets when it is collected, and in a reference cycle it may be
-collected before them: then it waits for ever. So both are held here until the client is closed,
+When ZeroMQ's context is collected, it waits for its sockets. In a reference cycle it may be
+collected before them, and would wait for ever. So both are held here until the client is closed or
 collected, or its process ends.
 """
 
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 def closer(
     owner: object, name: str, lost: LostConnection, socket: Any, context: Any
 ) -> Callable[[], None]:
-    """A function that closes all three. If the owner forgets, it runs by itself and warns."""
+    """A function that closes all three. If the owner forgets to call it, they are closed with a
+    warning when the owner is collected."""
     left = weakref.finalize(owner, _close_left, name, lost, socket, context, os.getpid())
 
     def close() -> None:
@@ -32,11 +33,11 @@ def closer(
 
 
 def _close(lost: LostConnection, socket: Any, context: Any) -> None:
-    # an event loop that is closed cannot be told
+    # RuntimeError: an event loop that is closed cannot be told
     with suppress(RuntimeError):
         lost.close()
     with suppress(RuntimeError):
-        # linger=0: nobody wants the answer to anything that is still to be sent
+        # linger=0: nobody wants an answer to what is still to be sent
         socket.close(linger=0)
     context.term()
 

@@ -1,9 +1,9 @@
-"""Saved contexts: brokers by name, in a file of this user's.
+"""Saved contexts: brokers by name, in a file of the user's.
 
-    $XDG_CONFIG_HOME/penstock/contexts.json    ~/.config where it is not set; %APPDATA% on Windows
+    $XDG_CONFIG_HOME/penstock/contexts.json    ~/.config if it is not set; %APPDATA% on Windows
 
-The file is this user's alone (0600), and is replaced as a whole, so that a reader never sees half
-of one. It is for every system that a client runs on.
+Only the user can read the file (0600). It is replaced as a whole, so that a reader never sees half
+of one. This works on every system that a client runs on.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ import msgspec
 from penstock.shared.errors import ConfigError, InvalidArgument
 from penstock.shared.next_steps import did_you_mean, quoted
 
-# As a context it means: no saved one, and no search for a broker on this machine.
+# The context of this name means: no saved one, and no search for a broker on this machine.
 NONE = "none"
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 
 
 class Context(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A broker: one of both is named."""
+    """A broker, by endpoint or by store."""
 
     endpoint: str = ""
     store: str = ""
 
 
 class Contexts(msgspec.Struct, forbid_unknown_fields=True):
-    """All of them, and which one is used where nobody names one; "" for none."""
+    """All saved contexts, and the one that is used by default; "" for none."""
 
     current: str = ""
     contexts: dict[str, Context] = {}
 
 
 def contexts_file() -> Path:
-    """Where they are saved."""
+    """The file in which they are saved."""
     home = os.environ.get("APPDATA" if sys.platform == "win32" else "XDG_CONFIG_HOME")
     # not Path.home(): that raises for a user without a home
     return Path(home or os.path.expanduser("~/.config")) / "penstock" / "contexts.json"
@@ -63,7 +63,7 @@ def load_contexts(file: Path) -> Contexts:
 
 
 def save_contexts(file: Path, saved: Contexts) -> None:
-    """Replace the file; durable enough for what can be typed again. Raises OSError."""
+    """Replace the file, without a sync, as it can be typed again. Raises OSError."""
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     growing = file.with_name(f"{file.name}.{os.getpid()}")
     handle = os.open(growing, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
@@ -78,7 +78,7 @@ def save_contexts(file: Path, saved: Contexts) -> None:
 
 
 def check_name(name: str) -> str:
-    """A name that a context can have. Raises InvalidArgument."""
+    """The name, if a context can have it. Raises InvalidArgument."""
     if name == NONE or not _NAME.fullmatch(name):
         raise InvalidArgument(
             "no context can have this name",
@@ -89,7 +89,7 @@ def check_name(name: str) -> str:
 
 
 def find_context(saved: Contexts, name: str) -> Context:
-    """The context of this name. Raises InvalidArgument where there is none."""
+    """The context of this name. Raises InvalidArgument if there is none."""
     found = saved.contexts.get(name)
     if found is None:
         hint = f"{did_you_mean(name, saved.contexts)}. See them: penstock context ls"

@@ -17,7 +17,7 @@ def is_loopback(ip: bytes) -> bool:
 def local_address(endpoint: str) -> bytes:
     """The address that packets to the endpoint leave from: 4 or 16 bytes. Sends nothing.
 
-    Raises InvalidArgument for a text that is not an endpoint, and ConnectError.
+    Raises InvalidArgument if the text is not an endpoint, and ConnectError.
     """
     parts = parse_endpoint(endpoint)
     if parts.path:

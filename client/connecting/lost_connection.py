@@ -1,7 +1,7 @@
-"""Whether ZeroMQ has given a connection up: for what came by it, as an answer that is too long.
+"""Finds out whether ZeroMQ has given a connection up because of its content: a too long answer.
 
-It dials again by itself where a connection is lost, and does not where it was closed for its
-content. Both begin with the same event; dialing again follows at once with another.
+ZeroMQ dials again by itself after a connection is lost, but not after it has closed one for its
+content. Both begin with the same event; if ZeroMQ dials again, another event follows at once.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from typing import Any
 
 import zmq
 
-# Between the two events its thread may lose the processor.
+# ZeroMQ's thread may lose the processor for this long between the two events.
 GRACE_MS = 300
 _EVENTS = zmq.EVENT_DISCONNECTED | zmq.EVENT_CONNECT_RETRIED | zmq.EVENT_CONNECT_DELAYED
 _numbers = count(1)
 
 
 class LostConnection:
-    """Watches a client's socket, sync or asyncio. Not for several threads."""
+    """Watches a client's socket, sync or asyncio. Not thread-safe."""
 
     def __init__(self, dialed: Any) -> None:
         address = f"inproc://lost-connection-{next(_numbers)}"
         dialed.monitor(address, _EVENTS)
-        # readable when something has happened; for whoever waits, so sync or asyncio as `dialed` is
+        # Readable after an event. Callers wait for it, so it is sync or asyncio as `dialed` is.
         self.events: Any = dialed.context.socket(zmq.PAIR)
         self.events.connect(address)
         self._happened: zmq.Socket[bytes] = zmq.Socket.shadow(self.events.underlying)
@@ -33,7 +33,7 @@ class LostConnection:
         self._since_ms = -1
 
     def take(self, now_ms: int) -> bool:
-        """Take what has happened; whether a connection was lost."""
+        """Take the events so far. Returns whether a connection was lost."""
         is_lost = False
         while self._happened.poll(0):
             # 16 bits of event, 32 of value; then an endpoint
@@ -44,11 +44,11 @@ class LostConnection:
 
     @property
     def is_doubtful(self) -> bool:
-        """Whether a connection was lost, and it is not known yet whether ZeroMQ dials again."""
+        """Whether a connection was lost and it is still unknown whether ZeroMQ dials again."""
         return self._since_ms >= 0
 
     def dial_again(self, endpoint: str, now_ms: int) -> bool:
-        """Dial where ZeroMQ has given up; whether it has."""
+        """Dial if ZeroMQ has given up. Returns whether it has."""
         self.take(now_ms)
         if self._since_ms < 0 or now_ms - self._since_ms < GRACE_MS:
             return False
@@ -59,7 +59,7 @@ class LostConnection:
         return True
 
     def close(self) -> None:
-        """Before the socket is closed."""
+        """Stop watching. To be called before the socket is closed."""
         with suppress(zmq.ZMQError):
             self._dialed.disable_monitor()
         self.events.close(linger=0)

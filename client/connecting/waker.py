@@ -1,6 +1,6 @@
-"""What wakes a client's thread out of its poll, from other threads and from signals' handlers.
+"""Wakes a client's thread from its poll, from other threads and from signal handlers.
 
-An eventfd where the system has one, and else a pair of sockets: a poll waits for either.
+Uses an eventfd if the system has one, else a pair of sockets: a poll can wait for either.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Waker:
     close: Callable[[], object]
 
     def __init__(self) -> None:
-        # bound once: a wake is part of a send, and another method between would cost each of them
+        # bound once: sends call `wake`, and a method in between would cost each of them
         if hasattr(os, "eventfd"):
             self.handle = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
             self.wake = partial(os.eventfd_write, self.handle, 1)

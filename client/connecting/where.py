@@ -1,4 +1,4 @@
-"""Which broker a client means, as somebody has written it down: an endpoint, or a store."""
+"""Which broker a client means, as its caller has named it: by an endpoint or by a store."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from penstock.shared.wire.endpoint import parse_endpoint
 from penstock.shared.wire.introduction import ENDPOINT_OF, Greeted, Serves
 
 _SCHEMES = ("tcp:", "ipc:")
-# A directory of such a name can be given as ./NAME, or as store="NAME".
+# A directory with such a name can be given as ./NAME, or as store="NAME".
 _LIKE_ENDPOINT = r"[^/\\]+:[0-9]+|[a-z]+://.*"
 # How long the broker may take to say who it is.
 TIMEOUT_MS = 30_000
 
 
 def where(target: Store | None, endpoint: str | None, store: Store | None) -> Where:
-    """The broker that is named; where none is, the one that is meant here (see chosen_broker).
+    """The broker that is named or, if none is, the one that is meant here (see chosen_broker).
 
     Raises InvalidArgument, ConfigError.
     """
@@ -41,7 +41,7 @@ def where(target: Store | None, endpoint: str | None, store: Store | None) -> Wh
 
 
 class Where:
-    """Which broker a text means: an endpoint begins with tcp: or ipc:, all else is a store."""
+    """Which broker a text means: an endpoint begins with tcp: or ipc:, anything else is a store."""
 
     def __init__(self, target: Store | None, endpoint: str | None, store: Store | None) -> None:
         if target is not None and isinstance(target, str) and target.startswith(_SCHEMES):
@@ -68,8 +68,8 @@ class Where:
         )
 
     def arguments(self, serves: Serves, wait_for_broker_ms: int = 0) -> dict[str, Any]:
-        """What a client of that kind is told. By endpoint, the broker is asked for the others, and
-        waited for.
+        """The arguments of a client of that kind. By endpoint, this waits for the broker and asks
+        it for its other endpoints.
 
         Raises ConnectError.
         """

@@ -1,7 +1,7 @@
-"""A consumer's side of its socket: sends what the core asks, hands it the answers.
+"""A consumer's side of its socket: sends the core's requests, hands it the answers.
 
-Imported when a consumer connects, and ZeroMQ with it: a program that only names the class does not
-wait for either. Not for several threads.
+This and ZeroMQ are imported when a consumer connects, so that a program which only names the class
+waits for neither. Not thread-safe.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from penstock.client.core.message import longest_answer_bytes
 from penstock.shared.clock import Clock
 from penstock.shared.wire.sockets import dial
 
-# A shorter frame is copied: to keep ZeroMQ's frame alive costs more memory than the copy.
+# A shorter frame is copied: keeping ZeroMQ's frame alive would cost more memory than the copy.
 _LONG_FRAME_BYTES = 64 << 10
 
 
 def unframed(parts: list[zmq.Frame]) -> list[bytes | memoryview]:
-    """The contents of frames: a copy of a short one, of a long one a view that keeps it alive."""
+    """The contents of frames: short ones are copied, a long one is a view that keeps it alive."""
     return [part.buffer if len(part) >= _LONG_FRAME_BYTES else part.bytes for part in parts]
 
 
 class ConsumeLink:
-    """Owns the socket of one consumer, and closes it by itself where `owner` forgets."""
+    """Owns the socket of one consumer, and closes it by itself if `owner` forgets to."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class ConsumeLink:
         return self._socket.closed
 
     def wait(self, wait_ms: int) -> None:
-        """Until an answer comes, or a connection is lost."""
+        """Wait until an answer comes or a connection is lost."""
         if not self._core.is_waiting_long:
             self._socket.poll(wait_ms)
             return

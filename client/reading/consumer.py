@@ -1,7 +1,7 @@
 """The consumer: iterates the messages of a topic, from ordinary, synchronous code.
 
-No thread: while the caller looks at one batch, the next is on its way through the socket. Not for
-several threads, and not across a fork.
+It needs no thread: while the caller works on one batch, the next comes through the socket. Not
+thread-safe, and not to be used across a fork.
 """
 
 from __future__ import annotations
@@ -44,19 +44,20 @@ class Consumer(ConsumerState):
     that start before it, as for a Producer.
 
     An iteration gives each queue's messages in order, and mixes the queues. `start` is "earliest",
-    "latest", an offset, a datetime, ISO text or how long ago ("-15m"), or a
-    mapping from queue to offset. With `follow` the iteration waits for new messages for ever;
-    without, it ends after the last message that was there when it began, and raises QueueNotFound
-    where `start` names a queue that the topic has not. `tags` chooses messages by
-    "TagA || TagB", `sql` by an SQL92 condition on their properties; with a `group` the broker
-    writes the latter down in config/consumerFilter.json, as RocketMQ does. Raises FilterError for
-    either. `timeout_ms` is how long the broker may be silent before BrokerTimeout is raised;
-    iterating again then goes on. So it does after QueueUnreadable, which is raised when all other
-    queues have been read: the one that it names stays where it is. Past a queue's end an offset
-    stands for that end. A compressed body expands to `max_body_bytes` at most; an answer that is
-    longer than that, and than 8 MiB, raises ProtocolError. With `direct` a consumer on the broker's
-    machine, and of its user, reads the log's files instead of having the records sent through the
-    socket.
+    "latest", an offset, a datetime, ISO text, how long ago ("-15m"), or a mapping from queue to
+    offset; an offset past a queue's end means that end. With `follow` the iteration waits for new
+    messages for ever. Without, it ends after the last message that was there when it began, and
+    raises QueueNotFound if `start` names a queue that the topic does not have. `tags` chooses
+    messages by "TagA || TagB", `sql` by an SQL92 condition on their properties; either may raise
+    FilterError. With a `group` the broker saves the condition in config/consumerFilter.json, as
+    RocketMQ does.
+
+    `timeout_ms` is how long the broker may be silent before BrokerTimeout is raised; iterating
+    again then goes on. The same holds for QueueUnreadable, which is raised when all other queues
+    have been read: the queue that it names stays where it is. A compressed body may expand to
+    `max_body_bytes`; an answer longer than that and than 8 MiB raises ProtocolError. With `direct`
+    a consumer on the broker's machine that runs as the broker's user reads the log's files, instead
+    of having the records sent through the socket.
     """
 
     def __init__(
@@ -96,7 +97,7 @@ class Consumer(ConsumerState):
         )
         self._address.meet()
         self._address.give(self._core.aim)
-        # of what has come those that `bodies` has not given
+        # what has come and `bodies` has not returned yet
         self._bodies: Iterator[bytes | Message] = iter(())
         self._pid = os.getpid()
         from penstock.client.reading.consume_link import ConsumeLink
@@ -112,8 +113,8 @@ class Consumer(ConsumerState):
             yield from self._rest
 
     def bodies(self) -> Iterator[bytes]:
-        """The bodies alone, in the same order: no object is made for a message whose body stands in
-        its record as it was sent.
+        """The bodies alone, in the same order. No object is made for a message whose body is in its
+        record as it was sent.
 
         A body that cannot be read raises UnreadableBody. After that, or after a `break`, the next
         call goes on with the message after it.
@@ -127,10 +128,10 @@ class Consumer(ConsumerState):
             self._bodies = iter(batch)
 
     def poll(self, timeout: float | None) -> list[Message]:
-        """The messages that are there, waiting up to `timeout` seconds for one (None: for ever).
+        """The messages that are there. Waits up to `timeout` seconds for one (None: for ever).
 
-        Empty after the timeout, or at the end where `follow` is off. Raises BrokerTimeout when the
-        broker is silent, TopicNotFound, QueueNotFound, and QueueUnreadable when the other queues
+        Empty after the timeout, or at the end if `follow` is off. Raises BrokerTimeout if the
+        broker is silent, TopicNotFound, QueueNotFound, and QueueUnreadable once the other queues
         have nothing.
         """
         return self._poll(timeout, self._take)
@@ -140,11 +141,11 @@ class Consumer(ConsumerState):
     ) -> pa.RecordBatch:
         """The messages of one `poll` as rows, without an object for each: topic, queue_id,
         queue_offset, physical_offset, keys, tags, body, born_timestamp, store_timestamp and
-        properties, as data frames have them, or those of `columns`. No row where `poll` is empty.
+        properties, as in data frames, or only `columns`. There are no rows if `poll` is empty.
 
-        All bodies are read: of one that cannot be, UnreadableBody is raised, and the next call
-        begins with the same messages. Raises also MissingDependency without pyarrow, which the
-        extra `penstock[arrow]` brings, ConfigError for an unknown column, and what `poll` raises.
+        All bodies are read. If one cannot be, UnreadableBody is raised, and the next call begins
+        with the same messages. Also raises MissingDependency without pyarrow, which the extra
+        `penstock[arrow]` brings, ConfigError for an unknown column, and what `poll` raises.
         """
         from penstock.client.arrow.columns import Columns
 
@@ -166,7 +167,7 @@ class Consumer(ConsumerState):
         deadline_ms = None if timeout is None else self._clock.monotonic_ms() + timeout * 1000
         while True:
             now_ms = self._clock.monotonic_ms()
-            # first of all the next request leaves: the broker works while the caller looks at these
+            # the next request leaves first, so the broker works while the caller handles a batch
             self._link.exchange(now_ms)
             batch = take()
             if batch or self._core.finished:

@@ -1,6 +1,6 @@
-"""What a consumer tells of itself: the same for the synchronous and the asyncio one.
+"""What a consumer says about itself, shared by the synchronous and the asyncio consumer.
 
-Nothing here waits, so nothing here differs between the two; what does is in each one's own file.
+Nothing here waits, so the two need no versions of their own.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class ConsumerState:
 
     _core: ConsumerCore
     _address: BrokerAddress
-    # of what an iteration has polled that which it has not given: if it breaks off this comes next
+    # what an iteration has polled and not returned yet: if it breaks off, this comes next
     _rest: Iterator[Message] = iter(())
 
     def _take(self) -> list[Message]:
@@ -46,29 +46,29 @@ class ConsumerState:
 
     @property
     def positions(self) -> dict[int, int]:
-        """Queue -> the offset of its next message that no `poll` and no iteration has given."""
+        """Queue -> the offset of the next message that no `poll` or iteration has returned."""
         left = reversed(list(copy(self._rest)))
         return self._core.positions | {each.queue_id: each.queue_offset for each in left}
 
     @property
     def starts(self) -> dict[int, int]:
-        """Queue -> where it was begun; empty until the broker has answered the first time."""
+        """Queue -> where reading it began; empty until the broker's first answer."""
         return self._core.starts
 
     @property
     def is_placed(self) -> bool:
-        """Whether the broker has said where the queues are: what is stored from then on is read,
-        also with start="latest"."""
+        """Whether the broker has said where the queues begin and end. Messages that are stored from
+        then on are read, even with start="latest"."""
         return self._core.described
 
     @property
     def left(self) -> int:
-        """How many offsets are left until the end, in all queues together, without `follow`."""
+        """Without `follow`: how many offsets are left until the end, in all queues together."""
         return self._core.left
 
     @property
     def skipped(self) -> int:
-        """How many offsets were passed over: their messages have expired or are lost."""
+        """How many offsets were passed over because their messages have expired or are lost."""
         return self._core.losses.count
 
     def __repr__(self) -> str:
@@ -80,8 +80,8 @@ class ConsumerState:
         return as_table("Consumer", rows)
 
     def end_at(self, ends: Mapping[int, int] | int) -> None:
-        """Without `follow`: stop before these offsets of queues, or before this one in each queue.
+        """Without `follow`: stop before these offsets by queue, or before this one in each queue.
 
-        An end past what a queue has changes nothing. To be called before the first `poll`.
+        An end past a queue's own changes nothing. To be called before the first `poll`.
         """
         self._core.end_at(ends)

@@ -1,5 +1,5 @@
-"""The message at an offset of a queue, pulled alone: to look at one, or at each because one of them
-is damaged. Where a record ends in an answer with several, the records themselves say.
+"""Pulls the message at one offset alone: to look at just one, or because one among several is
+damaged. In an answer with several records, only the records themselves say where each one ends.
 """
 
 from __future__ import annotations
@@ -8,9 +8,9 @@ from penstock.client.connecting.asker import Asker
 from penstock.shared.errors import QueueUnreadable
 from penstock.shared.wire.messages import Pull, Pulled, QueueSlice, Subscription
 
-# A broker with much to send to others may have no room for this one at once.
+# A broker that has much to send to others may have no room for this one at once.
 WAIT_MS = 1000
-_ANY_NUMBER = (1 << 31) - 1  # of queues: new ones are no reason to answer
+_ANY_NUMBER = (1 << 31) - 1  # known queues: new ones are no reason to answer
 
 
 def pull_one(
@@ -20,10 +20,10 @@ def pull_one(
     offset: int,
     wanted: Subscription | None = None,
 ) -> tuple[QueueSlice, bytes] | None:
-    """What the broker says of an offset, and the record there, or after it, that is `wanted`.
+    """What the broker says of an offset, and the record there, or the next `wanted` one after it.
 
-    The record is as it was read. None where nothing comes yet. Raises what the broker refuses, and
-    QueueUnreadable.
+    The record is as the broker read it, unchecked. None if nothing comes yet. Raises the broker's
+    refusal, and QueueUnreadable.
     """
 
     def question(number: int, run: str) -> Pull:

@@ -1,6 +1,6 @@
 """Finding messages by key or by id, from ordinary, synchronous code.
 
-Not for several threads, and not across a fork.
+Not thread-safe, and not to be used across a fork.
 """
 
 from __future__ import annotations
@@ -84,8 +84,8 @@ class MessageQuery:
     ) -> list[Message]:
         """The newest messages with this key among their keys, or as unique key; oldest first.
 
-        `begin` and `end`, both inclusive, are datetimes or ms since 1970. The broker gives
-        at most max_msgs_num_batch of them, and 8 MiB. Raises InvalidArgument, BrokerTimeout.
+        `begin` and `end`, both inclusive, are datetimes or ms since 1970. The broker returns at
+        most max_msgs_num_batch messages and 8 MiB. Raises InvalidArgument, BrokerTimeout.
         """
         return self.ask(by_key(topic, key, max_num, begin, end))
 
@@ -94,11 +94,11 @@ class MessageQuery:
         return self.ask(by_unique_key(topic, unique_key))
 
     def by_id(self, message_id: str) -> Message:
-        """The message that an offsetMsgId names. Raises MessageNotFound where there is none."""
+        """The message that an offsetMsgId names. Raises MessageNotFound if there is none."""
         return self.ask(by_id(message_id))[0]
 
     def ask(self, question: Question) -> list[Message]:
-        """The messages that answer a question made by `query_core`. Raises what its answer says."""
+        """The messages that answer a question made by `query_core`. Raises the broker's refusal."""
         if self._socket.closed:
             raise StoreUnavailable("the query was closed", None, "make another one")
         if os.getpid() != self._pid:
@@ -115,7 +115,7 @@ class MessageQuery:
                 if self._lost.dial_again(self._address.endpoint, now_ms):
                     self._core.given_up(int(self._socket.maxmsgsize))
             header = self._core.outgoing(now_ms)
-            # A connection takes a moment to be there; until then nothing can be sent, nor answered.
+            # A connection takes a moment to open. Until then nothing can be sent or answered.
             if header is not None and not self._sent(header):
                 self._core.not_connected()
             elif self._socket.poll(REPEAT_MS):
@@ -123,12 +123,12 @@ class MessageQuery:
         return self._core.found
 
     def _sent(self, header: bytes) -> bool:
-        """Whether it could be sent, waiting as long as for an answer."""
+        """Whether it could be sent; waits as long as for an answer."""
         if not self._socket.poll(REPEAT_MS, zmq.POLLOUT):
             return False
         try:
             self._socket.send(header, zmq.NOBLOCK)
-        except zmq.Again:  # the connection is lost in between
+        except zmq.Again:  # the connection was lost in between
             return False
         return True
 

@@ -1,6 +1,6 @@
-"""A producer of blocks that work exactly once, for clients that read as well.
+"""A producer of exactly-once blocks, for clients that also read.
 
-To a user it is no producer: what it sends is decided by exactly_once.py.
+Users do not see it: exactly_once.py decides what it sends.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from penstock.shared.wire.messages import Route, Routed
 
 
 class BlockProducer(Producer):
-    """One consumer's."""
+    """The producer that stores one consumer's blocks."""
 
     def block(self) -> Block:
         """A new block, without outputs."""
         return Block(self._core)
 
     def close_at_once(self) -> None:
-        """Close without waiting: what is on its way fails, though it may be stored."""
+        """Close without waiting: messages in flight fail, although they may be stored."""
         self._disconnect()
 
     @property
@@ -36,16 +36,16 @@ class BlockProducer(Producer):
         return self._core.routes.queue_for(topic, shard, queue)
 
     def queues_of(self, topic: str) -> int:
-        """How many queues a topic has whose route is known."""
+        """How many queues a topic has; its route must be known."""
         return self._core.routes.queues[topic]
 
     def turns(self, topic: str, count: int) -> list[int]:
-        """The queues of the next messages for a topic whose route is known, of those that may go to
-        any."""
+        """The queues of the next messages that may go to any queue of a topic. Its route must be
+        known."""
         return list(islice(self._core.routes.turns[topic], count))
 
     def route(self, topic: str, timeout: float = 10) -> None:
-        """Know how many queues a topic has, which is made where the broker does that on first use.
+        """Learn how many queues a topic has. It is created if the broker does that on first use.
 
         Raises TopicNotFound, BrokerTimeout.
         """
@@ -55,7 +55,7 @@ class BlockProducer(Producer):
     def send_block(
         self, block: Block, group: str, moves: Mapping[str, Mapping[int, tuple[int, int]]]
     ) -> SendFuture:
-        """Send a block's outputs and offsets as one frame. The queues of all topics are known.
+        """Send a block's outputs and offsets as one frame. All topics' queues must be known.
 
         Raises InvalidMessage, QueueNotFound; then nothing is sent.
         """

@@ -2,9 +2,9 @@
 
     threads that are no daemons end -> what was accepted is sent -> what was given up is said
 
-Interpreters call `atexit` once their threads have ended, but not in the processes that
-multiprocessing has forked: those have hooks of their own. `os._exit` and signals that kill leave
-without a word, and nothing can be done about that.
+Interpreters call `atexit` once their threads have ended, but not in processes that multiprocessing
+has forked: those have hooks of their own. `os._exit` and fatal signals call neither, and nothing
+can be done about that.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from typing import Protocol
 
 
 class Open(Protocol):
-    """What is open, and may have messages without an outcome."""
+    """An open producer, which may have messages without an outcome."""
 
     def finish(self) -> None:
-        """Wait until all have one, as long as its timeout allows."""
+        """Wait until all messages have one, as long as the producer's timeout allows."""
 
     def leave(self) -> None:
-        """Close at once, and say what was given up."""
+        """Close at once, and log what was given up."""
 
     def forked(self) -> None:
         """This process is a fork of the one that opened it."""
@@ -36,7 +36,7 @@ _prepared_pid = 0
 
 
 def enter(opened: Open) -> None:
-    """From now on this is looked after when the process ends."""
+    """From now on this is finished and closed when the process ends."""
     global _prepared_pid
     _open.add(opened)
     if _prepared_pid != os.getpid():
@@ -45,7 +45,7 @@ def enter(opened: Open) -> None:
 
 
 def discard(closed: Open) -> None:
-    """It is closed."""
+    """Forget what is closed."""
     _open.discard(closed)
 
 
@@ -60,13 +60,13 @@ def _prepare() -> None:
 
 
 def _leave() -> None:
-    """Close what is open; Ctrl-C ends the waiting."""
+    """Close everything that is open; Ctrl-C ends the waiting."""
     leaving = list(_open)
     try:
         for each in leaving:
             each.finish()
     except (KeyboardInterrupt, SystemExit):
-        pass  # each says what it gives up
+        pass  # each logs what it gives up
     for each in leaving:
         each.leave()
     for each in leaving:
@@ -74,7 +74,7 @@ def _leave() -> None:
 
 
 def _leave_behind_threads() -> None:
-    """A process of multiprocessing ends: its other threads may still be sending."""
+    """A multiprocessing process ends, but its other threads may still be sending."""
     if threading.main_thread().is_alive() and threading.active_count() > 1:
         threading.Thread(target=_wait_and_leave, name="penstock-leaving").start()
     else:
@@ -82,7 +82,7 @@ def _leave_behind_threads() -> None:
 
 
 def _wait_and_leave() -> None:
-    """In a thread, which the process waits for as for all others."""
+    """Runs in a thread, which the process waits for as for all others."""
     own = threading.current_thread(), threading.main_thread()
     for thread in threading.enumerate():
         if not thread.daemon and thread not in own:

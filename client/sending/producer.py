@@ -1,8 +1,7 @@
 """The producer: sends messages to a broker from ordinary, synchronous code.
 
-One thread of its own talks to the socket (send_loop.py); `send` only encodes and queues, so
-messages pack into frames while earlier frames are on their way. Safe to use from several threads;
-not across a fork.
+A thread of its own owns the socket (send_loop.py); `send` only encodes and queues, so messages pack
+into frames while earlier frames are in flight. Thread-safe; not to be used across a fork.
 """
 
 from __future__ import annotations
@@ -44,9 +43,9 @@ if TYPE_CHECKING:
 
 __all__ = ["BatchMessage", "Producer", "Receipt", "SendFuture"]
 
-# send() waits while more than this is on its way: enough to fill the frames in flight, and some to
-# follow. A longer queue makes it slower: the caller then never waits, and its thread keeps the
-# interpreter from the one that talks to the broker.
+# send() waits while more than this is waiting: enough to fill the frames in flight, and some more.
+# A longer queue would be slower: the caller would never wait, and its thread would keep the
+# interpreter from the thread that talks to the broker.
 MAX_WAITING_BYTES = (MAX_FULL_IN_FLIGHT + MAX_IN_FLIGHT) * FRAME_BYTES
 
 
@@ -56,16 +55,16 @@ class Producer(TopicCalls, Requesting, Replying[SendFuture], Transacting):
         with Producer(store="./store") as producer:
             receipt = producer.send("orders", b"...", tags="new", keys="k1").result(timeout=10)
 
-    The broker is the one that runs on `store`, or whoever listens at `endpoint`: exactly one of
-    both is named. Raises ConnectError where it is not there, is no broker, or is another store's; a
-    program that starts before its broker says with `wait_for_broker_ms` how long it tries. A broker
-    that goes away later is waited for; by store it is found again on any port.
+    The broker is the one that runs on `store`, or the one that listens at `endpoint`: name exactly
+    one. Raises ConnectError if it is not there, is no broker, or is another store's. A program that
+    starts before its broker sets `wait_for_broker_ms`, the time for which to try. If the broker
+    goes away later, the producer waits for it; by store it finds it again on any port.
 
     `timeout_ms` bounds how long a message may stay without an outcome, and how long `send` waits
-    for room. `ack` is "durable" (on disk), "written" (survives every process, not a power failure)
-    or "", the broker's default. Bodies of `compress_over_bytes` or more are compressed where
-    `compression` is "zlib", "lz4" or "zstd"; RocketMQ's clients read them all. A broker that is
-    busy is asked again, in order, as long as `timeout_ms` allows; then that is BrokerBusy. With
+    for room. `ack` is "durable" (on disk), "written" (survives every process, but not a power
+    failure) or "", the broker's default. Bodies of `compress_over_bytes` or more are compressed if
+    `compression` is "zlib", "lz4" or "zstd"; RocketMQ's clients read them all. A busy broker is
+    asked again, in order, as long as `timeout_ms` allows; after that the error is BrokerBusy. With
     `ring` a producer that sends much to a broker on this machine does so through shared memory.
     With `send_latency_fault_enable` queues that were refused or slow rest for a while. With a
     `group` it has transactions: see Transacting.
@@ -103,9 +102,9 @@ class Producer(TopicCalls, Requesting, Replying[SendFuture], Transacting):
         self._core = options.core(address, self._settled, self._clock.now_ms())
         self._intake = intake = self._core.intake
         plain = PlainSender(intake, self._lock, self._now_ms, MAX_WAITING_BYTES)
-        # looked up once: each send would make another bound method
+        # looked up once, as each lookup would make another bound method
         self._try_send = plain.try_send
-        # ZeroMQ comes with it, and is not waited for by a program that only names this class
+        # imported here with ZeroMQ, so that a program which only names this class waits for neither
         from penstock.client.sending.send_loop import SendLoop
 
         self._loop = SendLoop(self._core, self._settled, address, timeout_ms, self._clock)
@@ -127,17 +126,18 @@ class Producer(TopicCalls, Requesting, Replying[SendFuture], Transacting):
         """Send one message; the future has its Receipt, or its error.
 
         The queue is `queue`, or follows from `shard` (messages with one sharding key stay in
-        order), or is what `selector` returns of the topic's queues, or is the next one in turn; of
-        many queues few have their turn in one frame.
+        order), or is the one of the topic's queues that `selector` returns, or is the next one in
+        turn; if there are many queues, only a few have their turn in one frame.
 
         Options are `selector`, `properties` (a mapping of texts), `flag` (32 bits), and `wait`:
         with wait=False the message is acknowledged before it is on disk (RocketMQ's property WAIT).
         It is delivered later with `delay` (seconds, or a timedelta), `deliver_at` (a datetime, or
-        ms since 1970), both up to 40 days from now, or `delay_level` (1 to 18, RocketMQ's); a time
-        that has passed is now. Never early. Until then the receipt's `recall_handle` takes it back.
+        ms since 1970), both up to 40 days from now, or `delay_level` (1 to 18, RocketMQ's). It is
+        never delivered early, and at once if the time has passed. Until it is due, the receipt's
+        `recall_handle` takes it back.
 
-        Raises InvalidMessage or InvalidArgument for what can be seen to be wrong here, and
-        StoreUnavailable when there is no room for `timeout_ms`.
+        Raises InvalidMessage or InvalidArgument for errors that can be found before sending, and
+        StoreUnavailable if there is no room for `timeout_ms`.
         """
         future: SendFuture | None = None
         if not options:
@@ -157,13 +157,13 @@ class Producer(TopicCalls, Requesting, Replying[SendFuture], Transacting):
         ack: str,
         **options: Unpack[SendOptions],
     ) -> SendFuture:
-        """Any message, at any time: what `_try_send` leaves."""
+        """Send any message at any time; `_try_send` takes only the simple cases."""
         self._loop.check_usable()
         core = self._core
         future: SendFuture | None = None
         with self._lock:
             self._wait_for_room()
-            # by another thread while this one waited: nobody would answer
+            # another thread may have closed the producer while this one waited
             self._loop.check_usable()
             now = self._now_ms()
             if not options:
@@ -177,22 +177,23 @@ class Producer(TopicCalls, Requesting, Replying[SendFuture], Transacting):
         return future
 
     def send_oneway(self, topic: str, body: Body, **fields: Unpack[MessageFields]) -> None:
-        """Send one message whose outcome nobody is told: no future, and no failure is raised.
+        """Send one message without an outcome: there is no future, and no failure is raised.
 
-        It takes its place among the others like any message, and is not waited for to be on disk. A
-        frame is repeated for all its messages, so it is stored unless the broker refuses it, is not
-        there for `timeout_ms`, or loses power at once. Takes what `send` takes of a message, and
-        raises what it raises.
+        It keeps its place among the others like any message, but nobody waits until it is on disk.
+        Its frame is repeated like any other, so the message is stored unless the broker refuses it,
+        is away for `timeout_ms`, or loses power at once. Takes `send`'s fields of a message, and
+        raises what `send` raises.
         """
         future = self.send(topic, body, ack="written", **fields)
-        # `flush` and `close` raise, and leaving logs, what nobody has asked for: this one is not
+        # so that `flush` and `close` do not raise its failure, and leaving does not log it
         future.seen = True
 
     def recall(self, handle: str | Receipt, *, ack: str = "") -> SendFuture:
         """Take back a message that was sent with `delay` or `deliver_at`, by its receipt or the
-        handle in it: once the future has a receipt it will not be delivered.
+        handle in it: once the future has a receipt, it will not be delivered.
 
-        Raises InvalidArgument for what is no handle, and, like the broker, when its time has come.
+        Raises InvalidArgument if this is not a handle, or if the message is due already. The future
+        raises the latter too, if the broker finds it.
         """
         self._loop.check_usable()
         with self._lock:
@@ -215,10 +216,10 @@ class Producer(TopicCalls, Requesting, Replying[SendFuture], Transacting):
     ) -> SendFuture:
         """Send messages that are stored together: in one queue, at offsets without a gap.
 
-        The future has one Receipt for all. A crash of the broker leaves all of them or none; a
-        power failure before the acknowledgement may leave the first ones, and then this producer
-        stores the others after them. For the rest see `send`; no body is compressed, and the
-        bodies together are no larger than one message may be.
+        The future has one Receipt for all. A crash of the broker leaves all of them or none. A
+        power failure before the acknowledgement may leave the first ones; this producer then stores
+        the others after them. For the rest see `send`; no body is compressed, and all bodies
+        together may be no larger than one message.
         """
         self._loop.check_usable()
         ack = check_ack(ack, wait)
@@ -242,9 +243,9 @@ class Producer(TopicCalls, Requesting, Replying[SendFuture], Transacting):
     def flush(self, timeout: float | None = None) -> None:
         """Wait until every message has its outcome.
 
-        Raises BrokerTimeout after `timeout` seconds, and the first error of the messages that have
-        failed and whose futures nobody has asked, so that no failure stays unseen; a note of it
-        says how many there are, and of which topics.
+        Raises BrokerTimeout after `timeout` seconds. So that no failure stays unseen, it also
+        raises the first error of failed messages whose futures nobody has asked; a note on it says
+        how many there are, and of which topics.
         """
         seconds = check_timeout(timeout)
         self._loop.check_usable()
@@ -257,13 +258,13 @@ class Producer(TopicCalls, Requesting, Replying[SendFuture], Transacting):
 
     @property
     def max_message_bytes(self) -> int:
-        """How long a body may be, as the broker has said; 0 while it has not been reached."""
+        """The broker's limit of a body; 0 while the broker has not been reached."""
         return self._core.terms.max_message_bytes
 
     def close(self) -> None:
         """Wait for all outcomes, then disconnect. Raises what `flush` raises.
 
-        Ctrl-C ends the waiting; what has no outcome then is given up, and that is logged.
+        Ctrl-C ends the waiting. Messages without an outcome are then given up, which is logged.
         """
         if self._loop.closing:
             return
@@ -282,7 +283,7 @@ class Producer(TopicCalls, Requesting, Replying[SendFuture], Transacting):
             raise lost.exception()
 
     def _disconnect(self) -> None:
-        """Close at once: what has no outcome is given up."""
+        """Close at once: messages without an outcome are given up."""
         self._end_requests()
         self._end_transactions()
         self._loop.leave()
@@ -298,7 +299,7 @@ class Producer(TopicCalls, Requesting, Replying[SendFuture], Transacting):
         if error is None:
             self.close()
         elif not self._loop.closing:
-            # the block's own error is the one to raise; but what was accepted before it is sent
+            # raise the block's own error, but still send what was accepted before it
             try:
                 self._loop.finish()
             except KeyboardInterrupt:
@@ -312,7 +313,7 @@ class Producer(TopicCalls, Requesting, Replying[SendFuture], Transacting):
     def __del__(self) -> None:
         loop: SendLoop | None = self.__dict__.get("_loop")
         if loop is not None and not loop.closing:
-            loop.orphaned = True  # it sends what it has, and ends; a finalizer must not wait
+            loop.orphaned = True  # the loop sends what it has and ends; a finalizer must not wait
             warnings.warn(f"unclosed {loop!r}", ResourceWarning, stacklevel=1, source=self)
 
     def _state(self) -> str:

@@ -1,4 +1,4 @@
-"""What a producer is told when it is made, checked; and the core that follows from it."""
+"""The checked arguments of a producer, and the core that is made from them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from penstock.shared.formats.message_id import key_origin
 
 
 class ProducerOptions(NamedTuple):
-    """The arguments of both producers that say how it sends."""
+    """The arguments of both producers about how they send."""
 
     timeout_ms: int
     ack: str
@@ -47,7 +47,7 @@ class ProducerOptions(NamedTuple):
         )
 
     def core(self, address: BrokerAddress, settled: Condition, now_ms: int) -> ProducerCore:
-        """For a broker that was met; may look up a name. `settled` is the core's lock."""
+        """The core for a broker that was met. May look up a name. `settled` is the core's lock."""
         from penstock.client.connecting.local_address import is_loopback
 
         ip = address.local_ip()

@@ -15,7 +15,7 @@ _Outcome = TypeVar("_Outcome")
 
 
 class Replying(Generic[_Outcome]):
-    """What a producer does for those who have made requests."""
+    """The part of a producer that answers requests."""
 
     if TYPE_CHECKING:
         # the producer's
@@ -24,11 +24,11 @@ class Replying(Generic[_Outcome]):
     def reply(
         self, request: Request, body: Body, *, ack: str = "", **fields: Unpack[ReplyFields]
     ) -> _Outcome:
-        """Answer a message that was sent by `request`, whichever consumer gave it; the future has
-        the reply's Receipt.
+        """Answer a message that was sent by `request`, from any consumer. The future has the
+        reply's Receipt.
 
         Takes `tags`, `keys` and `properties`. The reply is stored whether or not the requester is
-        still there. Raises InvalidMessage for a message that is no request, and what `send` raises.
+        still there. Raises InvalidMessage if the message is not a request, and what `send` raises.
         """
         topic, own = reply_to(request.properties)
         fields["properties"] = merged(fields.get("properties"), own)

@@ -1,9 +1,9 @@
-"""The requests of one synchronous producer that wait for replies, and how those are read.
+"""The requests of one synchronous producer that wait for replies, and how the replies are read.
 
-A requester reads the reply topic from where it ended when the requester began, with a filter on its
-own id that the broker applies: a pull waits there until a reply has come. There is no thread. Of
-the callers that wait one reads, for all; when it has its own reply, the next one does. While nobody
-waits nobody reads.
+A requester reads the reply topic from where it ended when the requester began. The broker filters
+by the requester's id, so a pull waits there until a reply has come. There is no thread: one of the
+waiting callers reads for all, and when it has its own reply, the next one goes on. While nobody
+waits, nobody reads.
 """
 
 from __future__ import annotations
@@ -28,26 +28,26 @@ from penstock.shared.messaging.request_reply import (
     request_properties,
 )
 
-# After a pause this long replies to others are not looked through: it begins at the end again.
+# After a pause this long reading begins at the end again, to skip what others were sent meanwhile.
 IDLE_S = 5.0
-# How long the first request waits at a time for where the reply topic ends.
+# How long one poll of the first request waits for where the reply topic ends.
 LOOK_S = 0.01
 
 
 class Requester:
-    """The requests of one producer that wait for replies, and the consumer that reads those."""
+    """The requests of one producer that wait for replies, and the consumer that reads them."""
 
     def __init__(
         self, where: Where, ip: bytes, timeouts: Timeouts, make_topic: Callable[[float], None]
     ) -> None:
-        """`make_topic` makes the reply topic within that many seconds, unless it is there."""
+        """`make_topic` creates the reply topic, if it does not exist, within that many seconds."""
         self._where, self._timeouts, self._make_topic = where, timeouts, make_topic
         self._client_id = new_client_id(ip)
         self._consumer: Consumer | None = None
         self._looked_s = 0.0
-        # correlation id -> the reply, once it is there
+        # correlation id -> the reply, once it has come
         self._waiting: dict[str, Message | None] = {}
-        # whether one of the callers opens the consumer for all, or reads for all
+        # whether a caller is opening the consumer, or reading, for all
         self._is_opened = self._is_read = False
         self._closed = False
         self._changed = threading.Condition()
@@ -55,13 +55,14 @@ class Requester:
     def request(
         self, send: Callable[[dict[str, str]], SendFuture], topic: str, timeout: float
     ) -> Message:
-        """Send what makes a request with these properties; the reply. See `Producer.request`."""
+        """Send a request by `send`, which takes its properties, and wait for the reply. See
+        `Producer.request`."""
         until_s = time.monotonic() + timeout
         correlation_id = self._begin(timeout, until_s)
         try:
             own = request_properties(correlation_id, self._client_id, int(timeout * 1000))
-            # whoever answers it can read it only once it is acknowledged, or just before: nothing
-            # is lost by waiting for that first, and a failure is known at once
+            # Nobody can read, and so answer, the request much before it is acknowledged. So waiting
+            # for that first costs nothing, and a failure is known at once.
             sent = send(own)
             try:
                 sent.result(max(0.0, until_s - time.monotonic()))
@@ -97,7 +98,7 @@ class Requester:
             raise StoreUnavailable("the producer is closed", self._timeouts.endpoint)
 
     def _open(self, timeout: float, until_s: float) -> None:
-        """Have a consumer, for all; the lock is theirs meanwhile."""
+        """Open the consumer for all callers, without the lock meanwhile."""
         self._is_opened = True
         consumer: Consumer | None = None
         self._changed.release()
@@ -114,10 +115,10 @@ class Requester:
 
     def _placed(self, timeout: float, until_s: float) -> Consumer:
         """A consumer of the replies that are stored from now on."""
-        # to the ms, as an error says it
+        # rounded to ms, because an error shows it
         self._make_topic(max(0.0, round(until_s - time.monotonic(), 3)))
         where = self._where.arguments("consumers")
-        # the consumer will wait as long as the producer does; who asks now may have less time
+        # met here first: the consumer waits as long as the producer, this caller may have less time
         left_ms = max(1, int((until_s - time.monotonic()) * 1000))
         BrokerAddress("consumers", where.get("endpoint"), where.get("store"), left_ms, 0).meet()
         consumer = Consumer(
@@ -152,7 +153,7 @@ class Requester:
             return reply
 
     def _read(self, timeout: float) -> None:
-        """Take replies, for all who wait; the lock is theirs meanwhile."""
+        """Take replies for all waiting callers, without the lock meanwhile."""
         assert self._consumer is not None
         self._is_read = True
         found: list[Message] = []
@@ -172,7 +173,7 @@ class Requester:
             self._changed.notify_all()
 
     def close(self) -> None:
-        """A caller that still waits is told: at once, or when its poll ends if it reads for all."""
+        """Fail the callers that still wait: at once, or the one that reads when its poll ends."""
         with self._changed:
             self._closed = True
             if self._consumer is not None and not self._is_read:

@@ -1,4 +1,4 @@
-"""The asking side of request and reply, as a synchronous Producer has it (see requester.py)."""
+"""The requesting side of request and reply, for a synchronous Producer (see requester.py)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Requesting:
-    """What a producer does for those who want a reply."""
+    """The part of a producer that sends requests."""
 
     _address: BrokerAddress
     _core: ProducerCore
@@ -38,11 +38,11 @@ class Requesting:
     def request(
         self, topic: str, body: Body, *, timeout: float = 3.0, **fields: Unpack[MessageFields]
     ) -> Message:
-        """Send a message and wait for its reply, which whoever consumes it sends by `reply`.
+        """Send a message and wait for its reply, which its consumer sends by `reply`.
 
-        Raises BrokerTimeout after `timeout` seconds: the request may be answered all the same, and
-        nobody sees it then. Takes what `send` takes of a message, and raises what `send` and its
-        future raise. Threads may wait for many replies at once.
+        Raises BrokerTimeout after `timeout` seconds; a reply that comes later is dropped. Takes
+        `send`'s fields of a message, and raises what `send` and its future raise. Threads may wait
+        for many replies at once.
         """
         seconds = check_wait(timeout)
         with self._lock:

@@ -1,8 +1,8 @@
-"""A producer's side of its socket: sends what the core wants to send, hands it the answers.
+"""A producer's side of its socket: sends the core's requests, hands it the answers.
 
-Runs in a thread of its own or, when the process ends and none can be started, in the caller's. Owns
-socket and context, which no other thread touches. The producer may be dropped before its messages
-have outcomes: then the loop goes on until they have, and says which have failed.
+Runs in a thread of its own or, when the process ends and no thread can be started, in the caller's.
+Owns the socket and the context, which no other thread touches. If the producer is dropped before
+its messages have outcomes, the loop goes on until they have, and logs those that failed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ GRACE_S = 1.0
 
 
 class SendLoop:
-    """Owns socket and thread of one producer. Any thread that uses the core holds `settled`."""
+    """Owns the socket and the thread of one producer. The core may be used only under `settled`."""
 
     def __init__(
         self,
@@ -43,9 +43,9 @@ class SendLoop:
         self._timeout_s = timeout_ms / 1000 + GRACE_S
         self._clock = clock
         self.is_forked = False
-        # whether the thread waits, and has to be woken for what is new
+        # whether the thread waits, and must be woken when there is something new
         self.asleep = False
-        # set when nobody has the producer any more
+        # set by the finalizer of the producer
         self.orphaned = False
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads=1)
         self._socket: zmq.Socket[bytes] = dial(
@@ -63,11 +63,11 @@ class SendLoop:
 
     @property
     def closing(self) -> bool:
-        """Whether no message is taken any more."""
+        """Whether messages are no longer accepted."""
         return self.core.intake.closed
 
     def check_usable(self) -> None:
-        """Raises StoreUnavailable where no message is taken any more."""
+        """Raises StoreUnavailable if messages are no longer accepted."""
         if self.closing:
             self.refuse_use()
 
@@ -90,7 +90,7 @@ class SendLoop:
         self._settled.brought_by = self._thread.ident
 
     def wake(self) -> None:
-        """Have the thread look what is to be sent; once for each time that it sleeps."""
+        """Have the thread look for what is to be sent; once for each time that it sleeps."""
         self.asleep = False
         self._waker.wake()
 
@@ -100,7 +100,7 @@ class SendLoop:
             self._settled.wait_for(lambda: not self.core.intake.unsettled, self._timeout_s)
 
     def finish_here(self) -> None:
-        """The same where there is no thread, and then end."""
+        """Like `finish`, but without a thread, and then end."""
         until_ms = self._clock.monotonic_ms() + self._timeout_s * 1000
         try:
             while self.core.intake.unsettled and self._clock.monotonic_ms() < until_ms:
@@ -109,7 +109,7 @@ class SendLoop:
             self._end()
 
     def stop(self) -> None:
-        """End at once: what has no outcome fails."""
+        """End at once: messages without an outcome fail."""
         with self._settled:
             if not self.closing:
                 self.core.intake.closed = True
@@ -118,18 +118,18 @@ class SendLoop:
             self._thread.join()
 
     def take_lost(self) -> Lost | None:
-        """What has failed, and nobody has asked for."""
+        """The failures that nobody has asked about."""
         with self._settled:
             return self.core.failures.take()
 
     def leave(self) -> None:
-        """Stop, and say what has failed unseen."""
+        """Stop, and log failures that nobody has seen."""
         self.stop()
         if lost := self.take_lost():
             lost.log(f"{self!r} was not closed" if self.orphaned else f"leaving {self!r}")
 
     def forked(self) -> None:
-        """This is another process, which has no such thread."""
+        """This is the child of a fork, which has no such thread."""
         self.core.intake.closed = self.is_forked = True
 
     # --- the thread ---
@@ -156,7 +156,7 @@ class SendLoop:
             leaving = list(self.core.leaving(now_ms))
             wait_ms = self.core.wait_ms(now_ms)
             self.asleep = True
-        # without the lock: nobody who sends waits while records are made
+        # without the lock, so that callers need not wait while records are made
         out = list(self.core.packed(leaving))
         if not self._send_out(out):
             wait_ms = self._connect_soon()
@@ -170,7 +170,7 @@ class SendLoop:
         self._take_answers()
 
     def _send_out(self, out: list[tuple[bytes | memoryview, ...]]) -> bool:
-        """Whether there was a connection for all of it."""
+        """Send all of it. False if there was no connection for the rest."""
         for parts in out:
             try:
                 self._socket.send_multipart(parts, zmq.NOBLOCK)
@@ -179,7 +179,7 @@ class SendLoop:
         return True
 
     def _connect_soon(self) -> int:
-        """There is no connection: how long to wait before the next try."""
+        """There is no connection. Returns how many ms to wait before the next try."""
         now_ms = self._clock.monotonic_ms()
         with self._settled:
             self.core.not_connected(now_ms)
@@ -201,13 +201,13 @@ class SendLoop:
             self._settled.notify_all()
 
     def _end(self, error: BaseException | None = None) -> None:
-        """Let go of everything; what has no outcome fails."""
+        """Release everything; messages without an outcome fail."""
         leaving.discard(self)
         with self._settled:
             self.core.intake.closed = True
             self.core.fail_all(ended(self._name, error))
             self._settled.notify_all()
-            # under the lock, as is the write of a thread that finds the loop asleep
+            # under the lock, under which other threads write to it when they find the loop asleep
             self._waker.close()
         self._lost.close()
         self._socket.close()
@@ -215,7 +215,7 @@ class SendLoop:
 
 
 def ended(endpoint: str, error: BaseException | None) -> StoreUnavailable:
-    """What a message without an outcome is told when its producer ends: closed, or by an error."""
+    """The error of a message without an outcome when its producer is closed or fails."""
     if error is None:
         what, value = "the producer was closed before the message had an outcome", endpoint
     else:

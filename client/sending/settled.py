@@ -1,7 +1,7 @@
 """What the callers of a producer wait on: for outcomes, for room, for answers.
 
-The thread that brings all of it calls callbacks too, and one of those that waited would wait for
-itself for ever. So it is told.
+The thread that brings these also runs callbacks. A callback that waited would wait for its own
+thread for ever, so it gets an error instead.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from penstock.shared.errors import InvalidArgument
 
 
 class Settled(threading.Condition):
-    """The core's lock, and the word that something has an outcome."""
+    """The core's lock, and the notification that something has an outcome."""
 
     def __init__(self, lock: Any = None) -> None:
         super().__init__(lock)
-        # the thread's number; None where everything runs on an event loop
+        # the ident of that thread; None if everything runs on an event loop
         self.brought_by: int | None = None
 
     def check_may_wait(self) -> None:

@@ -1,7 +1,7 @@
-"""What a program asks a broker about topics: create, list, describe, update, delete.
+"""A producer's requests about topics: create, list, describe, update, delete.
 
-A part of the producer, whose connection it asks by. aio_topic_calls.py is the same for asyncio:
-what is asked is in core/topic_requests.py, so the two differ in how they wait.
+They use the producer's connection. client/aio/topic_calls.py is the same for asyncio: the requests
+are made in core/topic_requests.py, so the two differ only in how they wait.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ _Answer = TypeVar("_Answer", Routed, TopicList, TopicDescribed)
 
 
 class TopicCalls:
-    """The calls of a producer that are about topics."""
+    """A producer's calls about topics."""
 
     _core: ProducerCore
     _loop: SendLoop
     _settled: Settled
 
     def create_topic(self, topic: str, queues: int, timeout: float = 10) -> int:
-        """Create a topic, or give it more queues; how many it has then."""
+        """Create a topic, or give it more queues. Returns how many it has then."""
         return self._ask(create_request(topic, queues), Routed, timeout).queues
 
     def topics(self, timeout: float = 10) -> dict[str, int]:
@@ -44,34 +44,34 @@ class TopicCalls:
         return self.list_topics(timeout).topics
 
     def list_topics(self, timeout: float = 10) -> TopicList:
-        """All topics, with their queues to read and permissions where these are not the usual."""
+        """All topics, with read queues and permissions where these are not the defaults."""
         return self._ask(ListTopics(0), TopicList, timeout)
 
     def update_topic(
         self, topic: str, *, timeout: float = 10, **changes: Unpack[TopicChanges]
     ) -> TopicDescribed:
-        """Change what is set of a topic; what is set then.
+        """Change a topic's settings, and return them.
 
-        Of `read_queues`, `write_queues`, `perm`, `order` and `attributes` what is left out, or
-        None, stays. `perm` is RocketMQ's: 4 to read, 2 to write, 6 both. `attributes` are
-        "+key": value, or "-key": "". To give a topic other numbers of queues while it is in use,
-        see `penstock topics update --queues`, which does it in the safe order. With `ends`, queue
-        -> offset, queues go only if they end there. With `dry_run` nothing changes.
+        Of `read_queues`, `write_queues`, `perm`, `order` and `attributes`, those that are left out
+        or None stay. `perm` is RocketMQ's: 4 to read, 2 to write, 6 both. `attributes` are
+        "+key": value, or "-key": "". To change the number of queues while the topic is in use, see
+        `penstock topics update --queues`, which does it in the safe order. With `ends`, queue ->
+        offset, queues are removed only if they end there. With `dry_run` nothing changes.
         """
         return self._ask(update_request(topic, **changes), TopicDescribed, timeout)
 
     def delete_topic(
         self, topic: str, *, dry_run: bool = False, timeout: float = 10
     ) -> TopicDescribed:
-        """Delete a topic with all its messages; what was set of it. Raises TopicNotFound."""
+        """Delete a topic with all its messages. Returns its last settings. Raises TopicNotFound."""
         return self._ask(delete_request(topic, dry_run), TopicDescribed, timeout)
 
     def describe_topic(self, topic: str, timeout: float = 10) -> TopicDescribed:
-        """What is set of a topic. Raises TopicNotFound."""
+        """A topic's settings. Raises TopicNotFound."""
         return self._ask(describe_request(topic), TopicDescribed, timeout)
 
     def _ask(self, request: Request, kind: type[_Answer], timeout: float) -> _Answer:
-        """Ask, and wait for the answer. Raises what the broker has refused with."""
+        """Ask, and wait for the answer. Raises the broker's refusal."""
         seconds = check_timeout(timeout)
         self._loop.check_usable()
         found: list[Answer] = []

@@ -1,14 +1,13 @@
-"""Transactions, as a synchronous Producer has them: messages that count only when a local
-transaction did.
+"""Transactions of a synchronous Producer: messages that count only if a local transaction did.
 
     with producer.transaction("orders") as transaction:
         transaction.send(b"...")      stored as half messages, which no consumer sees
         database.commit()             the local transaction
                                       the end of the block commits; an exception rolls back
 
-A process that dies between its local commit and the end of the block has said nothing. Then the
-broker asks a living producer of the group, whose `on_check` looks what the local transaction came
-to. So the local commit stands before the word, and never the other way round.
+If a process dies between its local commit and the end of the block, the broker does not know the
+outcome. It asks a living producer of the group, whose `on_check` looks up how the local transaction
+ended. So the local commit always comes before its report, and never the other way round.
 """
 
 from __future__ import annotations
@@ -39,10 +38,10 @@ if TYPE_CHECKING:
 class Transacting:
     """Transactions of a producer that was made with a `group`.
 
-    `group` names the producers that can tell of each other's transactions. `on_check` is called in
-    a thread of its own with a half message, and returns "commit", "rollback" or "unknown"; what it
-    raises is logged, and as good as "unknown": then the broker asks again. A producer without it is
-    not asked.
+    `group` names the producers that can answer for each other's transactions. `on_check` is called
+    in a thread of its own with a half message, and returns "commit", "rollback" or "unknown". An
+    exception from it is logged and counts as "unknown", after which the broker asks again. A
+    producer without `on_check` is not asked.
     """
 
     _clock: Clock
@@ -60,7 +59,7 @@ class Transacting:
         _wait_for_room: Callable[[], None]
 
     def _begin_transactions(self, group: str | None, on_check: Listener | None) -> None:
-        """Raises what the constructor does, and then everything is closed."""
+        """Raises what the constructor raises, and then everything is closed."""
         self._talks = None
         try:
             self._talks = open_loop(self._where, group, on_check, self._timeout_ms, self._clock)
@@ -75,7 +74,7 @@ class Transacting:
     def transaction(self, topic: str, *, check_after_s: int | None = None) -> Transaction:
         """A transaction, for a `with` block: its end commits, an exception rolls back.
 
-        The broker does not ask for it before `check_after_s` seconds: give it where the local
+        The broker does not ask about it before `check_after_s` seconds: set this if the local
         transaction takes longer than the broker's transaction_time_out_ms (6 s). Raises
         InvalidArgument.
         """
@@ -86,15 +85,15 @@ class Transacting:
         return Transaction(self, OpenTransaction(topic, form))
 
     def begin(self, topic: str, *, check_after_s: int | None = None) -> Transaction:
-        """The same, to be ended by hand: by `commit` or `rollback`."""
+        """Like `transaction`, but ended by hand, by `commit` or `rollback`."""
         return self.transaction(topic, check_after_s=check_after_s)
 
     def commit(self, transaction: Transaction) -> list[CommittedMessage]:
-        """Have its messages be seen: see `Transaction.commit`."""
+        """Make its messages visible: see `Transaction.commit`."""
         return transaction.commit()
 
     def rollback(self, transaction: Transaction) -> None:
-        """Have its messages never be seen: see `Transaction.rollback`."""
+        """Discard its messages: see `Transaction.rollback`."""
         transaction.rollback()
 
     def _send_half(
@@ -109,7 +108,7 @@ class Transacting:
         with self._lock:
             self._wait_for_room()
             self._loop.check_usable()
-            # on disk before the local transaction: it must be there to be asked for
+            # on disk before the local transaction, so that the broker can ask about it later
             future = self._core.send(
                 topic, message, shard, queue, "durable", True, self._now_ms(), form
             )
@@ -118,9 +117,9 @@ class Transacting:
 
 
 class Transaction:
-    """Messages that are seen when it is committed. Use it in a `with` block, or end it by hand.
+    """Messages that become visible on commit. Use it in a `with` block, or end it by hand.
 
-    Each message ends by itself: what cannot be told of one is asked for that one.
+    Each message ends by itself: if the outcome of one cannot be reported, the broker asks about it.
     """
 
     def __init__(self, producer: Transacting, opened: OpenTransaction) -> None:
@@ -133,10 +132,10 @@ class Transaction:
         topic: str | None = None,
         **fields: Unpack[MessageFields],
     ) -> Receipt:
-        """Store a half message; the receipt is the half message's. It is on disk on return.
+        """Store a half message, and return its receipt. It is on disk on return.
 
-        `topic` is another one than the transaction's; for the rest see `Producer.send`. Raises what
-        that and its future raise, and InvalidArgument where the transaction has ended.
+        `topic` replaces the transaction's; for the rest see `Producer.send`. Raises what that and
+        its future raise, and InvalidArgument if the transaction has ended.
         """
         self._open.check_open()
         topic = self._open.topic if topic is None else topic
@@ -146,16 +145,16 @@ class Transaction:
         return receipt
 
     def commit(self) -> list[CommittedMessage]:
-        """Have the messages be seen, and say where they are. They are on disk on return.
+        """Make the messages visible, and return where they are. They are on disk on return.
 
-        Raises BrokerTimeout where the broker does not answer: it asks later, by `on_check`; to call
-        this again is safe. Raises TransactionEnded where a check has ended it the other way.
+        Raises BrokerTimeout if the broker does not answer: it asks later, by `on_check`, and
+        calling this again is safe. Raises TransactionEnded if a check has ended it the other way.
         """
         halves = self._open.halves("commit")
         return self._open.committed(in_group(self._producer._talks).end(halves, "commit"))
 
     def rollback(self) -> None:
-        """Have the messages never be seen. Raises what `commit` raises."""
+        """Discard the messages, so that nobody ever sees them. Raises what `commit` raises."""
         in_group(self._producer._talks).end(self._open.halves("rollback"), "rollback")
 
     def __enter__(self) -> Transaction:
@@ -176,8 +175,8 @@ class Transaction:
 def open_loop(
     where: Where, group: str | None, on_check: Listener | None, timeout_ms: int, clock: Clock
 ) -> TransactionLoop | None:
-    """What a producer of a `group` talks by; None for one without. Raises InvalidArgument,
-    ConnectError."""
+    """The connection of a `group`'s producer to the transactions endpoint; None without a group.
+    Raises InvalidArgument, ConnectError."""
     if group is None:
         if on_check is not None:
             raise InvalidArgument(

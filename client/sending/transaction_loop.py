@@ -1,8 +1,8 @@
 """A producer's side of the transaction endpoint: a thread that talks, and one that asks on_check.
 
-The threads are the same for the synchronous and the asyncio producer. The one that talks owns
-socket and context, which no other thread touches; it keeps the producer registered while a listener
-works.
+The threads are the same for the synchronous and the asyncio producer. The one that talks owns the
+socket and the context, which no other thread touches. It keeps the producer registered while a
+listener works.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ class TransactionLoop:
     def __init__(
         self, core: TransactionCore, address: BrokerAddress, listener: Listener | None, clock: Clock
     ) -> None:
-        """`address` has met its broker."""
+        """`address` must have met its broker."""
         self._core, self._address, self._listener = core, address, listener
         self._clock, self._pid = clock, os.getpid()
         self._changed = threading.Condition()
         self._closing = False
-        # who is told of an answer, by its number
+        # request number -> the function that gets its answer
         self._told: dict[int, Told] = {}
         self.group = core.group
         address.give(core.aim)
@@ -64,11 +64,11 @@ class TransactionLoop:
             thread.start()
 
     def end(self, halves: list[HalfMessage], outcome: Literal["commit", "rollback"]) -> list[Ended]:
-        """Say how these ended, and wait for all answers.
+        """Report how these ended, and wait for all answers.
 
-        Raises the first error of them, when all have one outcome or another.
+        Raises their first error, once all have an answer.
         """
-        self._check_usable()  # before the lock: in a fork nobody may ever give it back
+        self._check_usable()  # before taking the lock, which may never be released in a fork
         with self._changed:
             self._check_usable()
             now_ms = self._clock.monotonic_ms()
@@ -99,8 +99,8 @@ class TransactionLoop:
         return ended
 
     def tell(self, half: HalfMessage, outcome: Literal["commit", "rollback"], told: Told) -> None:
-        """Say how this one ended. `told` gets the answer, in the thread that talks, once; a closed
-        loop's is StoreUnavailable."""
+        """Report how this one ended. `told` gets the answer once, in the thread that talks; if the
+        loop is closed, the answer is StoreUnavailable."""
         with self._changed:
             self._check_usable()
             number = self._core.end(half, outcome, self._clock.monotonic_ms())
@@ -108,7 +108,7 @@ class TransactionLoop:
             self._waker.wake()
 
     def close(self) -> None:
-        """Disconnect. A listener that is at work is not waited for: the broker asks again."""
+        """Disconnect, without waiting for a listener at work: the broker asks again."""
         if self._pid != os.getpid():
             return
         with self._changed:
@@ -200,7 +200,7 @@ class TransactionLoop:
                 self._waker.wake()
 
     def _next_question(self) -> tuple[HalfMessage, Message] | None:
-        """Waits for one; None when the producer is closed."""
+        """Wait for a question; None when the producer is closed."""
         with self._changed:
             while not self._closing:
                 if (question := self._core.question()) is not None:
@@ -209,11 +209,11 @@ class TransactionLoop:
         return None
 
     def _decide(self, message: Message) -> Decision:
-        """What the listener says. What it raises is logged, and says as little as "unknown"."""
+        """The listener's answer. Its exception is logged, and counts as "unknown"."""
         assert self._listener is not None
         try:
             return check_decision(self._listener(message))
-        except BaseException:  # also SystemExit: nobody would ask the listener any more
+        except BaseException:  # also SystemExit, which would end the thread that asks the listener
             log().exception("on_check failed for message %s; the broker asks again", message)
             return "unknown"
 
