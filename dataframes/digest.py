@@ -1,8 +1,7 @@
-"""A checksum of bodies that is the same however a file has them, and wherever they come from.
+"""A checksum of bodies that does not depend on the form of a file or on where they come from.
 
-It depends on the order in each queue and not on that of the queues, which lie between each other
-in one store in another way than in the next. A file without the column of topics, or of queues,
-counts as if there were one.
+It depends on the order within each queue, but not on how the queues interleave, which differs from
+store to store. A file without a column of topics, or of queues, counts as if it had only one.
 
     queue 0 of topic a: SHA-256 of all lengths, SHA-256 of all bytes --+
     queue 1 of topic a: the same                                     --+--> SHA-256
@@ -24,14 +23,14 @@ _Place = tuple[str | None, int | None]
 
 
 class Digest:
-    """Of each queue the SHA-256 of the bodies' lengths (8 bytes each, big endian) and that of their
-    bytes, so that no body is touched by itself; over these SHA-256, by topic and queue."""
+    """For each queue a SHA-256 of the bodies' lengths (8 bytes each, big endian) and one of their
+    bytes, so that no body is touched by itself; and a SHA-256 over these, by topic and queue."""
 
     def __init__(self) -> None:
         self._queues: dict[_Place, tuple[Any, Any]] = {}
 
     def add(self, rows: pa.RecordBatch) -> None:
-        """Which have a column `body`."""
+        """Add rows, which must have a column `body`."""
         for place, bodies in _by_queue(rows):
             if place not in self._queues:
                 self._queues[place] = hashlib.sha256(), hashlib.sha256()
@@ -44,7 +43,7 @@ class Digest:
 
     def hexdigest(self) -> str:
         whole = hashlib.sha256()
-        # what is null comes first
+        # nulls come first
         in_order = sorted(self._queues, key=lambda place: [(x is not None, x) for x in place])
         for place in in_order:
             for part in self._queues[place]:

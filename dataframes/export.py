@@ -1,10 +1,10 @@
 """Writes rows to a file: Parquet, Arrow's IPC, JSON lines, CSV.
 
-The file appears under its name when it is whole, so a crash leaves nothing that looks like one.
-Rows are read, counted and written by a thread each, which spend their time outside of Python's
-lock. Bodies are counted into a checksum that does not depend on the file's form, so that an export
-and an import of it can be compared. What is written leaves the page cache, where it would take the
-place of what is to be read; and pages that were just given back are cheaper than fresh ones.
+The file gets its name only when it is whole, so a crash leaves nothing that looks like one. One
+thread reads the rows, one digests them and one writes; all spend their time outside of Python's
+lock. The checksum of the bodies does not depend on the file's form, so that an export and its
+import can be compared. Written pages are dropped from the page cache, where they would displace
+what is still to be read; besides, pages that were just freed are cheaper than fresh ones.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from penstock.shared.errors import ConfigError
 from penstock.shared.files.durable import sync_directory
 from penstock.shared.next_steps import quoted
 
-# What is encoded together: a row group of less has more of the file's table than it is worth.
+# The size of a row group: a smaller one is not worth its entry in the file's footer.
 ROW_GROUP_BYTES = 32 << 20
-# Batches, each of a few MiB, that were read and are not counted yet, and those that are counted and
-# not written yet: while a row group is encoded the next one comes together.
+# How many batches, each of a few MiB, may wait to be digested, and how many to be written: while a
+# row group is encoded, the next one is collected.
 _TO_COUNT, _TO_WRITE = 2, 6
 # How much of the file is written out at a time, so that the disk is busy meanwhile
 _WRITE_OUT_BYTES = 8 << 20
-# No dictionary where few values come twice, and no least and greatest of what nobody compares
+# No dictionaries where values rarely repeat, and no minimum and maximum where nobody compares
 _DICTIONARIES = ("topic", "queue_id", "tags")
 _NO_STATISTICS = ("body", "properties")
 
@@ -61,10 +61,10 @@ def write_file(
     *,
     checksum: bool = True,
 ) -> Exported:
-    """Write all batches; durable on return. `progress` is told the rows that are written.
+    """Write all batches; durable on return. `progress` gets the number of rows written so far.
 
-    Raises ConfigError where the file is there already or its directory is not, OSError, and what
-    the batches raise.
+    Raises ConfigError if the file exists or its directory does not, OSError, and what the batches
+    raise.
     """
     if path.exists():
         raise ConfigError("there is a file of this name", path, "remove it, or name another")
@@ -76,7 +76,7 @@ def write_file(
     digest = Digest() if checksum and "body" in schema.names else None
     rows = written_out = 0
     try:
-        # Arrow's own file: what is written to one of Python's is copied first
+        # Arrow's own file, because writing to a Python file copies everything first
         with open(staging, "xb") as file, pa.OSFile(str(staging), "wb") as target:
             with FORMS[form](target, schema) as sink:
                 if digest:
@@ -98,11 +98,11 @@ def write_file(
 
 
 def _write_out(handle: int, start: int, end: int) -> int:
-    """Have the kernel write out what is new since `start`, and take what is on disk from the page
-    cache. From where on it is new the next time."""
+    """Have the kernel write out what is new since `start`, and drop what is on disk from the page
+    cache. Returns the next `start`."""
     if end - start < _WRITE_OUT_BYTES:
         return start
-    # pages on their way to the disk stay, so these are named again
+    # pages that are still being written stay cached, so earlier ones are named again
     again = max(0, start - 4 * _WRITE_OUT_BYTES)
     os.posix_fadvise(handle, again, end - again, os.POSIX_FADV_DONTNEED)
     return end
@@ -113,8 +113,8 @@ def _ahead(
     most: int,
     seen: Callable[[pa.RecordBatch], None] | None = None,
 ) -> Generator[pa.RecordBatch]:
-    """The same batches, made by a thread of its own that is ahead by `most` of them and shows
-    them to `seen`. Raises what either raises."""
+    """The same batches, made by a thread that runs up to `most` of them ahead and shows each to
+    `seen`. Raises what either raises."""
     made: queue.Queue[pa.RecordBatch | BaseException | None] = queue.Queue(most)
     over = threading.Event()
 
@@ -126,7 +126,7 @@ def _ahead(
                 made.put(batch)
                 if over.is_set():
                     break
-            # in the thread that has read, and now: they may be made by another thread
+            # closed here and now, by the thread that has read it: another thread may feed it
             if isinstance(batches, Generator):
                 batches.close()
             made.put(None)
@@ -144,7 +144,7 @@ def _ahead(
         over.set()
         while thread.is_alive():
             try:
-                made.get(timeout=0.1)  # it may wait for room
+                made.get(timeout=0.1)  # the thread may be waiting for room
             except queue.Empty:
                 thread.join(0)
 
@@ -192,7 +192,7 @@ def _arrow(file: Any, schema: pa.Schema) -> Iterator[_Sink]:
 
 @contextmanager
 def _csv(file: Any, schema: pa.Schema) -> Iterator[_Sink]:
-    """Bodies in base64, since they may be any bytes; properties as JSON."""
+    """Bodies in base64, because they may be any bytes; properties as JSON."""
     flat = pa.schema([(each.name, _flat_type(each.type)) for each in schema])
     with pa.csv.CSVWriter(file, flat) as writer:
 
@@ -206,7 +206,7 @@ def _csv(file: Any, schema: pa.Schema) -> Iterator[_Sink]:
 
 @contextmanager
 def _jsonl(file: Any, schema: pa.Schema) -> Iterator[_Sink]:
-    """An object a row, with the body as `penstock consume -o json` has it."""
+    """One object per row, with the body as `penstock consume -o json` prints it."""
 
     class Lines:
         def write_batch(self, batch: pa.RecordBatch) -> None:
@@ -221,7 +221,7 @@ def _jsonl(file: Any, schema: pa.Schema) -> Iterator[_Sink]:
 
 
 def _shown_body(body: bytes) -> dict[str, str | None]:
-    """`body` where it is text, and always `body_base64`."""
+    """`body`, which is null unless it is text, and always `body_base64`."""
     try:
         text: str | None = body.decode()
     except UnicodeDecodeError:

@@ -1,8 +1,8 @@
 """Sends what an export has written, or any file with such columns, through a producer.
 
-Each message goes to its topic and queue, or where its sharding key leads, in the order of the file;
-so the order in a queue is the old one. What the broker gives itself is new: offsets, store time,
-unique key. The column `body` is all that is needed.
+Each message goes to its topic and queue, or where its sharding key leads, in the order of the file,
+so that the order within a queue is kept. Offsets, store times and unique keys are new. Only the
+column `body` is required.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from penstock.dataframes.reading import read_file
 from penstock.shared.errors import ConfigError
 from penstock.shared.formats.properties import KEYS, RESERVED, SHARDING_KEY, TAGS
 
-# Sends whose outcome is not looked at yet.
+# How many sends may be without a checked outcome.
 _IN_FLIGHT = 4096
 
 
@@ -38,11 +38,11 @@ def import_file(
     topic: str = "",
     progress: Callable[[int, int], None] = lambda rows, of: None,
 ) -> Imported:
-    """Send every row, to `topic` instead of its own where that is named; all are acknowledged on
-    return. Topics that lack a queue get it first. `progress` is told the rows sent and of how many.
+    """Send every row, to `topic` if one is given, else to its own. All are acknowledged on return.
+    Topics that lack a queue get it first. `progress` gets the rows sent, and how many there are.
 
-    The file is read twice, so that nothing is sent of one with a row that cannot be. After another
-    error or a crash some are stored: a second import sends all of them again. Raises ConfigError,
+    The file is read twice, so that nothing is sent if one row cannot be. After any other error, or
+    a crash, some rows are stored, and a second import sends all of them again. Raises ConfigError,
     and what a send raises.
     """
     of, queues_needed = _look_through(path, form, topic)
@@ -74,14 +74,14 @@ def _send(producer: Producer, topic: str, row: dict[str, Any]) -> SendFuture:
         tags=properties.get(TAGS),
         keys=properties[KEYS].split(" ") if KEYS in properties else None,
         shard=shard,
-        # a sharding key chooses the queue itself: what comes later with that key goes there, too
+        # a sharding key chooses the queue, so that later messages with that key go there too
         queue=None if shard is not None else row["queue_id"],
         properties={name: text for name, text in properties.items() if name not in RESERVED},
     )
 
 
 def _look_through(path: Path, form: str, topic: str) -> tuple[int, dict[str, int]]:
-    """How many rows there are, and how many queues each topic must have, so that all have theirs.
+    """How many rows there are, and how many queues each topic needs for them.
 
     Raises ConfigError for a row that cannot be sent.
     """
@@ -101,7 +101,7 @@ def _look_through(path: Path, form: str, topic: str) -> tuple[int, dict[str, int
 
 
 def _places(batch: pa.RecordBatch) -> list[dict[str, Any]]:
-    """Each pair of topic and queue once."""
+    """Each distinct pair of topic and queue."""
     table = pa.Table.from_batches([batch]).group_by(["topic", "queue_id"]).aggregate([])
     found: list[dict[str, Any]] = table.to_pylist()
     return found

@@ -1,7 +1,7 @@
 """Reads the rows of a file for an import: Parquet, Arrow's IPC, JSON lines, CSV.
 
-Whoever wrote the file, and with whatever types, each column comes out with one type, or the error
-names the file and the row. It must not know what becomes of the rows.
+Whatever wrote the file, and with whatever types, each column comes out with one type, or an error
+names the file and the row. It must not know what happens to the rows.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ SCHEMA = pa.schema(
     ]
 )
 _ROWS_AT_ONCE = 4096
-# Bodies are large or many, and never both: what is read ahead of the sends stays small.
+# A batch has few large bodies or many small ones, so that little is read ahead of the sends.
 _BYTES_AT_ONCE = 16 << 20
 _NEXT = "mend it, or say with --to what form the file has"
 _Raw = TypeVar("_Raw")
 
 
 class _Line(msgspec.Struct):
-    """A row of JSON lines, as `store export` and `consume -o json` write it, or shorter."""
+    """A row of JSON lines, as `store export` and `consume -o json` write it, or less of it."""
 
     topic: str | None = None
     queue_id: Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)] | None = None
@@ -57,7 +57,7 @@ class _Line(msgspec.Struct):
 
 
 def read_file(path: Path, form: str) -> Iterator[pa.RecordBatch]:
-    """All rows, as SCHEMA has them; a column that the file lacks is null, except `body`.
+    """All rows in SCHEMA. A column that the file lacks is null, except `body`, which is required.
 
     Raises ConfigError.
     """
@@ -77,7 +77,7 @@ def _no_body(path: Path) -> ConfigError:
 
 
 def _as_sent(path: Path, batch: pa.RecordBatch) -> pa.RecordBatch:
-    """With the columns of SCHEMA and no others. Raises ArrowException for other values."""
+    """The batch with exactly the columns of SCHEMA. Raises ArrowException for other values."""
     if "body" not in batch.schema.names:
         raise _no_body(path)
     columns = []
@@ -120,8 +120,8 @@ def _jsonl(path: Path) -> Iterator[pa.RecordBatch]:
 
 
 def _csv(path: Path) -> Iterator[pa.RecordBatch]:
-    """The first row has the names. Bodies are base64 and properties JSON, as an export has them."""
-    usual = csv.field_size_limit(sys.maxsize)  # of 128 KiB, which a body may exceed
+    """The first row has the names. Bodies are base64 and properties JSON, as in an export."""
+    usual = csv.field_size_limit(sys.maxsize)  # the default is 128 KiB, which a body may exceed
     try:
         with open(path, encoding="utf-8-sig", newline="") as file:
             rows = enumerate(csv.reader(file, strict=True), 1)
@@ -151,7 +151,7 @@ def _of_csv(names: list[str], row: list[str]) -> Row:
 def _batched(
     path: Path, numbered: Iterable[tuple[int, _Raw]], parse: Callable[[_Raw], Row]
 ) -> Iterator[pa.RecordBatch]:
-    """Rows as batches that are neither long nor large. Raises ConfigError with the row's number."""
+    """Rows in batches of bounded rows and bytes. Raises ConfigError with the row's number."""
     held: list[Row] = []
     held_bytes = 0
     for number, raw in numbered:

@@ -1,7 +1,7 @@
-"""`Store`: what topics hold, as Arrow, and through it as pandas, Polars or DuckDB.
+"""`Store`: the messages of topics as Arrow, and through it in pandas, Polars or DuckDB.
 
-It owns nothing: each reading opens the store or asks the broker, and closes that again. Which rows
-there are is decided when it is asked for them, as with a query of Spark.
+It keeps nothing open: each read opens the store or connects to the broker, and closes it again. The
+set of rows is fixed when it is asked for, as in a Spark query.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Range = QueueRange | LogRange
 
 
 class Selection(NamedTuple):
-    """What will be read: fixed, so that progress can be told."""
+    """What will be read. It is fixed, so that progress can be reported."""
 
     options: Options
     ranges: Sequence[Range]
@@ -44,7 +44,7 @@ class Selection(NamedTuple):
 
     @property
     def rows(self) -> int:
-        """How many there are at most; -1 where that is known only when the log has been read."""
+        """The most rows that there can be; -1 if only reading the log can tell."""
         if any(isinstance(each, LogRange) for each in self.ranges):
             return -1
         return sum(each.stop - each.start for each in self.ranges if isinstance(each, QueueRange))
@@ -57,12 +57,12 @@ class Store:
         store.to_arrow("orders", columns=["queue_id", "body"], start="-1h").to_pandas()
 
     `start` and `end` are "earliest", "latest", "group:NAME", offsets as JSON by topic and queue, or
-    a time of storing: ms since 1970, ISO text, or -15m. `tags` is TagA || TagB, `sql` an SQL92
-    condition on the properties.
+    a store time: ms since 1970, ISO text, or -15m. `tags` is TagA || TagB, `sql` an SQL92 condition
+    on the properties.
     """
 
     def __init__(self, source: str | os.PathLike[str]) -> None:
-        """`source` begins with tcp: or ipc: where it is an endpoint."""
+        """`source` begins with tcp: or ipc: if it is an endpoint."""
         self.source = os.fspath(source)
 
     def select(
@@ -74,7 +74,7 @@ class Store:
         tags: str = "",
         sql: str = "",
     ) -> Selection:
-        """Decide what is read: of these topics, or of all but the broker's own.
+        """Decide what is read: from these topics or, if none is named, all but the broker's own.
 
         Raises InvalidArgument, ConfigError, TopicNotFound, FilterError, GroupNotFound and
         ConnectError.
@@ -108,7 +108,7 @@ class Store:
         tags: str = "",
         sql: str = "",
     ) -> pa.Table:
-        """All of it as a table. Arguments and errors are those of `select`; StoreDamaged."""
+        """All rows as a table. Arguments and errors are those of `select`, and StoreDamaged."""
         selection = self.select(*topics, columns=columns, start=start, end=end, tags=tags, sql=sql)
         return pa.Table.from_batches(batches(selection), selection.schema)
 
@@ -121,13 +121,13 @@ class Store:
         tags: str = "",
         sql: str = "",
     ) -> pa.RecordBatchReader:
-        """The same a batch at a time, for what is larger than memory: DuckDB queries it as it is,
-        and `polars.from_arrow`, pandas and Arrow's writers take it."""
+        """All rows, a batch at a time, for more than fits into memory. DuckDB queries it directly;
+        `polars.from_arrow`, pandas and Arrow's writers take it."""
         selection = self.select(*topics, columns=columns, start=start, end=end, tags=tags, sql=sql)
         return pa.RecordBatchReader.from_batches(selection.schema, batches(selection))
 
     def _repr_html_(self) -> str:
-        """Its topics and how many messages each may have; what cannot be read is said instead."""
+        """Its topics and the most messages that each may have, or the error if reading fails."""
         try:
             ranges = self.select().ranges
         except (OSError, PenstockError) as error:
@@ -143,7 +143,7 @@ class Store:
 
 
 def batches(selection: Selection) -> Iterator[pa.RecordBatch]:
-    """The rows, queue after queue, a few MiB at a time. Raises StoreDamaged, OffsetOutOfRange."""
+    """The rows, queue by queue, a few MiB at a time. Raises StoreDamaged, OffsetOutOfRange."""
     for arrays in _arrays(selection):
         yield pa.RecordBatch.from_arrays(arrays, schema=selection.schema)
 
@@ -164,8 +164,8 @@ def _arrays(selection: Selection) -> Iterator[list[pa.Array]]:
 
 
 def in_log_order(selection: Selection) -> Iterator[pa.RecordBatch]:
-    """The same rows, of a store in the order in which they were stored: the log is read once,
-    however many queues there are. For what is larger than memory. Raises the same."""
+    """The same rows; from a store they come in the order of storing, so that the log is read only
+    once, however many queues there are. For more than fits into memory. Raises the same."""
     options, ranges = selection.options, selection.ranges
     pieces = [each for each in ranges if isinstance(each, QueueRange)]
     if options.endpoint or len(pieces) < max(2, len(ranges)):
@@ -183,5 +183,5 @@ def _bound(name: str, text: str, now_ms: int) -> dict[str, str]:
     """
     if text in ("earliest", "latest") or text.startswith(("{", "group:")):
         return {f"{name}ingOffsets": text}
-    parse_time(name, text, now_ms)  # an error names what the caller wrote, and not the option
+    parse_time(name, text, now_ms)  # so that an error names the caller's argument, not the option
     return {f"{name}ingTimestamp": text}

@@ -1,11 +1,11 @@
-"""A broker inside a program: its actors are child processes, and its files are any store's.
+"""A broker inside a program: its actors are child processes, and its files are those of any store.
 
-May import `supervisor`, `client` and `shared`. Nothing that a broker does: it is the one that
-`penstock up` starts.
+May import `supervisor`, `client` and `shared`. Nothing of a broker's own work is here: the broker
+is the same that `penstock up` starts.
 
-`Broker` is all that a program needs. Below it one process per program, the launcher, has the
-broker's code imported already and forks a supervisor for each broker, so that every start after the
-first one is short. A broker ends with its program, in order, however that ends.
+`Broker` is all that a program needs. Below it there is one process per program, the launcher. It
+has the broker's code imported already and forks a supervisor for each broker, so that every start
+after the first is short. A broker ends with its program, in order, however the program ends.
 """
 
 from penstock.embedded.broker import Broker

@@ -1,8 +1,7 @@
 """`Broker`: a broker that belongs to a program.
 
-It owns the channel whose end stops the broker, and the clients made with it. It must not touch the
-store's files: they are the broker's, and what is read of them is read by the functions of every
-`penstock status`.
+It owns the channel, whose end stops the broker, and the clients made with it. It must not touch the
+store's files, which are the broker's; `status` reads them by the functions of `penstock status`.
 """
 
 from __future__ import annotations
@@ -29,9 +28,9 @@ from penstock.shared.config_sources import STORE_KEY
 from penstock.shared.errors import BrokerTimeout, InvalidArgument, StoreUnavailable
 from penstock.shared.process.broker_status import read_status
 
-# A program has no use for fixed ports: its clients find the broker by its store. And it speaks
-# Penstock's own protocol, and has nobody who looks: gateway and monitor are two processes less
-# unless it asks for them.
+# A program needs no fixed ports, because its clients find the broker by its store. It speaks
+# Penstock's own protocol and nobody watches it, so gateway and monitor, two processes, run only if
+# it asks for them.
 DEFAULTS: dict[str, str | int | bool] = {
     **{
         f"{name}_port": 0
@@ -43,11 +42,11 @@ DEFAULTS: dict[str, str | int | bool] = {
     "gateway_enable": False,
     "monitor_enable": False,
 }
-# A start recovers the log, which takes its time; the others are bounded by the supervisor's own.
+# A start recovers the log, which may take long; all other steps have the supervisor's own limits.
 START_TIMEOUT_S = 600
 STOP_TIMEOUT_S = 120
 _ANSWER_BYTES = 1 << 16
-# Shared memory rings no bell for those who only look.
+# How often status is polled: shared memory does not notify those who only read it.
 _LOOK_AGAIN_S = 0.005
 
 
@@ -60,9 +59,9 @@ class Broker(Connection):
         with penstock.open("./store") as broker:
             broker.producer().send("orders", b"...")
 
-    It is a Connection too: it makes producers, consumers, groups and queries, and closes them
-    before it stops. Other programs reach it as they reach any broker: by its store, or at
-    `endpoints`. It stops when its block ends, and when its program does, however that ends.
+    It is also a Connection: it makes producers, consumers, groups and queries, and closes them
+    before it stops. Other programs reach it like any broker: by its store, or at `endpoints`. It
+    stops when its block ends, or when its program ends, however that happens.
     """
 
     def __init__(
@@ -75,11 +74,11 @@ class Broker(Connection):
     ) -> None:
         """Start it, and wait until it serves.
 
-        `store` is made if it is new; without one it is temporary, and goes when the broker stops.
-        `settings` are keys of `penstock config show`; {"gateway_enable": True} serves clients of
-        RocketMQ too, at `endpoints["name_server"]`. What the broker says goes to `log`, a path or
-        an open file, else to standard error. `environment` is heeded as by `penstock up`; none by
-        default, so that a program does not depend on where it runs.
+        `store` is created if it is new; without one it is temporary, and removed when the broker
+        stops. `settings` are keys of `penstock config show`; {"gateway_enable": True} also serves
+        RocketMQ's clients, at `endpoints["name_server"]`. The broker logs to `log`, a path or an
+        open file, or else to standard error. `environment` has the same effect as for
+        `penstock up`; it is empty by default, so that a program does not depend on where it runs.
 
         Raises ConfigError, StoreLocked, StoreDamaged, StoreUnavailable: whatever `penstock up`
         would print.
@@ -100,13 +99,13 @@ class Broker(Connection):
                 undo.callback(shutil.rmtree, temporary)
             with _log_file(log) as handle:
                 self._channel = launch(request, handle)
-            undo.pop_all()  # from here on it is the launcher that removes
+            undo.pop_all()  # from here on the launcher removes the temporary store
         answer = self._answer()
         self.pid, self.endpoints = answer.pid, answer.endpoints
         self.damaged = answer.damaged
 
     def _answer(self) -> Ready:
-        """What the broker says of its start. Raises what kept it from starting."""
+        """The broker's answer about its start. Raises the error that kept it from starting."""
         self._channel.settimeout(START_TIMEOUT_S)
         try:
             data = self._channel.recv(_ANSWER_BYTES)
@@ -133,7 +132,7 @@ class Broker(Connection):
 
     @property
     def running(self) -> bool:
-        """Whether the broker's processes are there."""
+        """Whether the broker's processes exist."""
         if self._channel.fileno() < 0:
             return False
         self._channel.setblocking(False)
@@ -147,17 +146,17 @@ class Broker(Connection):
         return read_status(self.store)
 
     def kill(self) -> None:
-        """End all its processes at once, as a crash does; a new Broker on the store recovers."""
+        """End all its processes at once, like a crash. A new Broker on the store recovers."""
         if self.running:
-            with suppress(ProcessLookupError):  # it has just ended by itself
+            with suppress(ProcessLookupError):  # it may have just ended by itself
                 os.kill(self.pid, signal.SIGKILL)
         self._await_gone()
 
     def kill_actor(self, name: str, timeout: float = 60) -> None:
-        """End one actor at once, as a crash does, and wait until its successor works.
+        """End one actor at once, like a crash, and wait until its successor works.
 
-        With a `timeout` of 0 seconds it does not wait. Raises InvalidArgument where there is no
-        such actor, BrokerTimeout where it is not there, or no successor in time.
+        With a `timeout` of 0 seconds it does not wait. Raises InvalidArgument if there is no such
+        actor, and BrokerTimeout if the actor is not running or has no successor in time.
         """
         killed = self._actor(name)
         if not killed["pid"]:
@@ -175,16 +174,16 @@ class Broker(Connection):
             time.sleep(_LOOK_AGAIN_S)
 
     def _actor(self, name: str) -> dict[str, Any]:
-        """What `status` says of one."""
+        """What `status` says of one actor."""
         actors: dict[str, dict[str, Any]] = {each["name"]: each for each in self.status()["actors"]}
         if name not in actors:
             raise InvalidArgument("there is no such actor", name, f"one of {', '.join(actors)}")
         return actors[name]
 
     def close(self) -> None:
-        """Close the clients that were made here, then stop the broker, and wait for its end.
+        """Close the clients that were made here, then stop the broker and wait for its end.
 
-        Raises BrokerTimeout where it does not come to an end.
+        Raises BrokerTimeout if it does not end.
         """
         try:
             super().close()
@@ -207,23 +206,23 @@ class Broker(Connection):
         self._await_gone()
 
     def _await_gone(self) -> None:
-        """Until nothing of it is left: its end of the channel is closed last of all."""
+        """Wait until nothing of the broker is left: its end of the channel is closed last."""
         if self._channel.fileno() < 0:
             return
         self._channel.settimeout(STOP_TIMEOUT_S)
         try:
-            self._channel.shutdown(socket.SHUT_WR)  # one that still starts is told, too
+            self._channel.shutdown(socket.SHUT_WR)  # also stops a broker that is still starting
             while self._channel.recv(_ANSWER_BYTES):
-                pass  # what it had said before
+                pass  # an earlier answer
         except TimeoutError:
             raise BrokerTimeout(
                 "the broker did not stop", f"{self.store}: {STOP_TIMEOUT_S} s", "see its log"
             ) from None
         except ConnectionResetError:
-            pass  # gone before it has read all
+            pass  # it ended before it had read everything
         finally:
             self._channel.close()
-        remove_temporary(self._request)  # else the launcher has, unless it was killed
+        remove_temporary(self._request)  # in case the launcher, which does this, was killed
 
     def __repr__(self) -> str:
         return f"<penstock broker on {self.store}{'' if self.running else ', stopped'}>"
@@ -231,7 +230,7 @@ class Broker(Connection):
 
 @contextmanager
 def _log_file(log: str | os.PathLike[str] | IO[Any] | None) -> Iterator[int]:
-    """The descriptor of where the broker's lines go: a file, or this program's standard error."""
+    """The descriptor that the broker logs to: a file, or this program's standard error."""
     if isinstance(log, str | os.PathLike):
         handle = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         try:

@@ -1,11 +1,11 @@
-"""The launcher: a process of a program that forks a supervisor for each broker it is asked for.
+"""The launcher: a program's helper process, which forks a supervisor for each requested broker.
 
-It owns the brokers' processes: it is their parent, sees each of them end, and then removes what a
-temporary one leaves, even if that was killed. It has everything imported that a broker needs, and
-never a thread, so that it can be forked at any time. When its program is gone it waits for the
-brokers, which stop by themselves, and ends.
+It owns the brokers' processes: it is their parent, sees each of them end, and then removes what is
+left of a temporary store, even if the broker was killed. It has imported everything that a broker
+needs, and never has a thread, so that it can fork at any time. When its program is gone, it waits
+for the brokers, which stop by themselves, and ends.
 
-It must not know what a broker does: that is the supervisor's. It runs as a program of its own
+It must not know what a broker does, which is the supervisor's business. It is a program of its own
 (`python -m penstock.embedded.launcher FD`), because a program with threads cannot be forked safely.
 """
 
@@ -33,7 +33,7 @@ from penstock.shared.process.log_line import log_line
 from penstock.shared.store.geometry import settled_sizes
 from penstock.supervisor import Supervisor
 
-# The most that a request takes: an environment is the largest part of it.
+# The largest request; most of it is an environment.
 REQUEST_BYTES = 1 << 20
 
 
@@ -46,7 +46,7 @@ _decoder: msgspec.json.Decoder[Launch] = msgspec.json.Decoder(Launch)
 
 
 class Launcher:
-    """Serves one program at the other end of `program`."""
+    """Serves the program at the other end of `program`."""
 
     def __init__(self, program: socket.socket) -> None:
         self._program = program
@@ -56,10 +56,10 @@ class Launcher:
             end.setblocking(False)
 
     def serve(self) -> None:
-        """Until the program is gone, and after it every broker."""
+        """Serve until the program is gone and every broker has ended."""
         signal.set_wakeup_fd(self._waker.fileno(), warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda number, frame: None)
-        # not select, which takes no descriptor from 1024 on: this one has the program's number
+        # not select, which takes no descriptors above 1023: the inherited one may be higher
         sources = select.poll()
         for each in (self._program, self._woken):
             sources.register(each, select.POLLIN)
@@ -74,12 +74,12 @@ class Launcher:
                 is_wanted = False
 
     def _take_request(self) -> bool:
-        """Start a broker; False when there is nobody any more who could want one."""
+        """Start a broker. False if the program, which could want one, is gone."""
         data, files, _, _ = socket.recv_fds(self._program, REQUEST_BYTES, 2)
         if not data:
             return False
         launch = _decoder.decode(data)
-        if len(files) < 2:  # no descriptor is left: the program sees its channel's end
+        if len(files) < 2:  # descriptors have run out: the program sees its channel's end
             for each in files:
                 os.close(each)
             remove_temporary(launch)
@@ -100,7 +100,7 @@ class Launcher:
         return True
 
     def _become(self, launch: Launch, channel: socket.socket, log: int) -> NoReturn:
-        """In the fork: be the broker."""
+        """Be the broker, in the forked child."""
         code = 1
         try:
             signal.set_wakeup_fd(-1)
@@ -114,30 +114,30 @@ class Launcher:
             os.close(log)
             code = run_broker(launch, channel)
         except BaseException:
-            traceback.print_exc()  # into the broker's log: _exit would not say it
+            traceback.print_exc()  # into the broker's log, as _exit prints nothing
         finally:
             os._exit(code)
 
     def _reap(self) -> None:
-        """See to the brokers that have ended: whatever is left of a temporary one goes."""
+        """Clean up after brokers that have ended, and remove temporary stores."""
         for pid in list(self._children):
             if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
                 continue
             child = self._children.pop(pid)
             remove_temporary(child.launch)
             child.channel.close()  # the program waits for this
-            # not sooner: until then it may send signals to this pid
+            # not sooner, because until then the program may still send signals to this pid
             os.waitpid(pid, 0)
 
 
 def run_broker(launch: Launch, channel: socket.socket) -> int:
-    """Be a broker as `penstock up` is, until the program closes its end; the exit code."""
+    """Be a broker, as `penstock up` is, until the program closes its end. Returns the exit code."""
 
     def report(line: str, /, **about: Any) -> None:
         log_line(SystemClock().now_ms(), "supervisor", line, **about)
 
     def look() -> None:
-        """The program is gone, or has closed its end: then stop as one asks any broker to."""
+        """Stop, in the usual way, if the program is gone or has closed its end."""
         with suppress(BlockingIOError):
             if not channel.recv(1):
                 os.kill(os.getpid(), signal.SIGTERM)
@@ -155,13 +155,13 @@ def run_broker(launch: Launch, channel: socket.socket) -> int:
             run = supervisor.store.run
             damaged = bool(supervisor.store.recovered.quarantined)
             ready = Ready(os.getpid(), msgspec.structs.asdict(run.endpoints), damaged)
-            with suppress(BrokenPipeError):  # the program has gone: `look` sees it, too
+            with suppress(BrokenPipeError):  # if the program is gone, `look` notices it too
                 channel.send(msgspec.json.encode(ready))
             supervisor.run(look)
     except PenstockError as error:
         report(str(error))
         supervisor.kill()
-        with suppress(OSError):  # it may have gone
+        with suppress(OSError):  # the program may be gone
             channel.send(msgspec.json.encode(failure(error)))
         return error.exit_code
     return 0 if supervisor.stop() else 1

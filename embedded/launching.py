@@ -1,7 +1,7 @@
 """The program's side of its launcher: started with the first broker, shared by all others.
 
-It owns the launcher's process and the socket to it, one for each program. A program that was forked
-has none of its parent's: it starts its own, and its copies of the sockets are closed, so that the
+It owns the launcher's process and the socket to it, one for each program. A forked child does not
+use its parent's: it starts its own launcher, and closes its copies of the sockets, so that the
 parent's brokers end with the parent.
 """
 
@@ -40,16 +40,16 @@ class Launching:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,  # a broker has its own log
                 env={**os.environ, "PYTHONPATH": path},
-                # Ctrl-C is for the program: its brokers stop when it lets go of them
+                # Ctrl-C is for the program: its brokers stop when it closes their channels
                 start_new_session=True,
             )
 
 
 def launch(request: Launch, log: int) -> socket.socket:
-    """Have a broker started; this program's end of its channel. `log` is where it tells what it
-    does: a descriptor, which stays the caller's.
+    """Have a broker started. Returns this program's end of its channel. `log` is the descriptor
+    that the broker logs to; it stays the caller's.
 
-    Raises StoreUnavailable where no process can be started.
+    Raises StoreUnavailable if no process can be started.
     """
     mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:
@@ -78,12 +78,12 @@ def _ask(request: bytes, files: list[int]) -> None:
 
 
 def _forget_parent() -> None:
-    """In a fork of the program."""
+    """Runs in a forked child of the program."""
     global _launcher, _lock
     _lock = threading.Lock()
     if _launcher is not None:
         _launcher.socket.close()
-        _launcher.process.returncode = 0  # it is the parent's child, and not ours to wait for
+        _launcher.process.returncode = 0  # the parent's child, which cannot be waited for here
         _launcher = None
     for channel in list(_channels):
         channel.close()

@@ -1,8 +1,8 @@
-"""What a program and its launcher tell each other. A codec: no sockets here.
+"""The messages between a program, its launcher and its brokers. A codec, without sockets.
 
 program -> launcher    Launch, with one end of the broker's channel, and a file for its log
 broker  -> program     Ready or Failed, on the channel
-program -> broker      nothing: the end of the channel says that the program needs it no more
+program -> broker      nothing: the end of the channel says that the program no longer needs it
 launcher -> program    nothing: the end of the channel says that nothing of the broker is left
 """
 
@@ -19,7 +19,7 @@ class Launch(msgspec.Struct, frozen=True, tag=True):
 
     flags: dict[str, str | int | bool]  # keys of the configuration
     environment: dict[str, str]
-    temporary: str = ""  # a directory that goes with the broker
+    temporary: str = ""  # a directory that is removed with the broker
 
 
 class Ready(msgspec.Struct, frozen=True, tag=True):
@@ -41,13 +41,13 @@ class Failed(msgspec.Struct, frozen=True, tag=True):
 
 
 def failure(error: PenstockError) -> Failed:
-    """What tells the program of an error."""
+    """The message that reports an error to the program."""
     value = "" if error.value is None else str(error.value)
     return Failed(type(error).__name__, error.what, value, error.hint, error.status)
 
 
 def as_error(failed: Failed) -> PenstockError:
-    """The error again; of a class that users do not know, the base of all."""
+    """The error as an exception; a class that users do not know becomes PenstockError."""
     kind = getattr(errors, failed.error, PenstockError)
     found: PenstockError = kind(failed.what, failed.value or None, failed.hint, failed.status)
     return found

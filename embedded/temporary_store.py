@@ -1,4 +1,4 @@
-"""The end of a temporary store: the launcher sees to it, and the program where that was killed."""
+"""Removes a temporary store: called by the launcher, or by the program if that was killed."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from penstock.shared.layout import StorePaths
 from penstock.shared.memory.run_directory import read_run, remove_run_directory
 from penstock.shared.process.log_line import log_line
 
-# How often it is tried to be removed.
+# How many times removal is tried.
 REMOVALS = 200
 
 
 def remove_temporary(launch: Launch) -> None:
-    """Remove a store that nobody is to see again, and the memory of a run that was killed on it;
-    nothing of a store that stays.
+    """Remove a temporary store and the shared memory of a run that was killed on it. Any other
+    store is left alone.
 
-    The actors of that run may still be dying; what they have open goes with them.
+    The run's actors may still be dying; files that they have open vanish with them.
     """
     if not launch.temporary:
         return
     run = read_run(StorePaths(Path(str(launch.flags[STORE_KEY]))))
     if run is not None:
         remove_run_directory(run)
-    # a file that a dying actor has just made is met by the next try
+    # the next try finds a file that a dying actor has just created
     for _ in range(REMOVALS):
         shutil.rmtree(launch.temporary, ignore_errors=True)
         if not os.path.lexists(launch.temporary):

@@ -1,12 +1,12 @@
-"""What the tests of an application need: a real broker, quickly, of which nothing is left.
+"""What the tests of an application need: a real broker that starts quickly and leaves nothing.
 
-`plugin` is a plugin of pytest, found by itself where Penstock is installed; `Broker` serves other
-test frameworks. May import `embedded` and `client`; nothing of the product imports it.
+`plugin` is a pytest plugin, found automatically where Penstock is installed; `Broker` serves other
+test frameworks. May import `embedded` and `client`; nothing in the product imports it.
 """
 
 from __future__ import annotations
 
-TYPE_CHECKING = False  # as of typing, whose import takes longer than this one's
+TYPE_CHECKING = False  # stands for typing.TYPE_CHECKING, because typing imports slowly
 if TYPE_CHECKING:
     from penstock.embedded import Broker
     from penstock.testing.app_client import AppClient
@@ -16,7 +16,7 @@ __all__ = ["SMALL_FILES", "AppClient", "Broker"]
 
 
 def __getattr__(name: str) -> object:
-    # pytest imports the plugin at each run, and nothing else may come with it
+    # pytest imports the plugin in every run, so nothing else may be imported with it
     if name == "Broker":
         from penstock.embedded import Broker
 

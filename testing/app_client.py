@@ -26,14 +26,15 @@ class AppClient:
             (handled,) = client.send("orders", Order(2))
             assert handled.value == "billed"
 
-    The broker is a real one on a temporary store, or the given one, as the fixture `penstock`. What
-    the handlers do is what they do in production: retries, order and dead letters too.
+    The broker is a real one on a temporary store, or the given one, such as the fixture `penstock`.
+    Handlers run as in production, with retries, order and dead letters.
     """
 
     def __init__(self, app: App, broker: Broker | None = None, timeout: float = 30) -> None:
         """`timeout` is how many seconds a message may take until it is handled.
 
-        Raises InvalidArgument for an app that names its broker: the test would take its messages.
+        Raises InvalidArgument for an app that names its broker, as the test would take that
+        broker's messages.
         """
         if app.broker is not None:
             raise InvalidArgument("the app names its broker", app.broker, "make it with App()")
@@ -51,7 +52,7 @@ class AppClient:
             undo.enter_context(penstock.using(store=broker.store))
             self._app.observers.append(self._observe)
             undo.callback(self._app.observers.remove, self._observe)
-            # what is sent before a group has joined is for it, too
+            # so that a group also gets what is sent before it has joined
             options = self._app.defaults
             undo.callback(options.update, dict(options))
             undo.callback(options.clear)
@@ -65,7 +66,7 @@ class AppClient:
         return self
 
     def _stop(self) -> None:
-        """One that has ended by itself is not told: its next run would end at once."""
+        """Stop the app. If it has ended by itself, this would end its next run at once instead."""
         if not self._running.done():
             self._app.stop()
 
@@ -90,7 +91,7 @@ class AppClient:
                 if found.keys() == set(groups):
                     break
                 if self._running.done():
-                    self._running.result()  # raises why
+                    self._running.result()  # raises the app's error, if any
                 if not self._changed.wait(max(0.0, until - time.monotonic())):
                     left = ", ".join(sorted(set(groups) - found.keys()))
                     raise BrokerTimeout(

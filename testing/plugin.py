@@ -6,15 +6,15 @@
 
     penstock            the broker: penstock.testing.Broker
     penstock_settings   override it to have other settings: a dictionary of configuration keys
-    topic               the name of a topic of it with four queues
-    producer, consumer  of that broker, and the consumer of that topic from its beginning
+    topic               the name of a topic of that broker, with four queues
+    producer, consumer  of that broker; the consumer reads that topic from its beginning
     kill_actor          kills an actor by name, and returns when its successor works
 
-Each test has its own broker, under xdist too; the processes that start them are one per worker. A
-broker ends with its test, or with pytest if that is killed, and its files and memory go. Of a test
-that fails, the report has what its broker said.
+Each test has its own broker, under xdist too; each worker has one process that starts them. A
+broker ends with its test, or with pytest if that is killed, and its files and memory are removed.
+The report of a failed test contains its broker's log.
 
-Nothing of Penstock is imported before a test asks for a fixture: pytest loads plugins at each run.
+Nothing of Penstock is imported before a test asks for a fixture: pytest loads plugins in every run.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def penstock_settings() -> dict[str, str | int | bool]:
 def penstock(
     request: pytest.FixtureRequest, penstock_settings: dict[str, str | int | bool]
 ) -> Iterator[Broker]:
-    """A broker on a store of this test's own; what calls `penstock.connect()` means this one."""
+    """A broker on a store of this test's own; `penstock.connect()` finds this one."""
     from penstock import using
     from penstock.testing import SMALL_FILES, Broker
 
@@ -77,7 +77,7 @@ def consumer(penstock: Broker, topic: str) -> Consumer:
 
 @pytest.fixture
 def kill_actor(penstock: Broker) -> Callable[[str], None]:
-    """Kill an actor, as a crash does, and wait until its successor works."""
+    """Kill an actor, like a crash, and wait until its successor works."""
     return penstock.kill_actor
 
 
@@ -85,7 +85,7 @@ def kill_actor(penstock: Broker) -> Callable[[str], None]:
 def pytest_runtest_makereport(
     item: pytest.Item,
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Give a failed test what its broker said."""
+    """Add the broker's log to the report of a failed test."""
     report = yield
     log = item.stash.get(_LOG, None)
     if report.failed and log is not None and not log.closed:

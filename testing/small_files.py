@@ -1,6 +1,6 @@
-"""Settings of a store that is made for one test: what is allocated ahead is small.
+"""Settings of a store that is made for one test: little is allocated ahead.
 
-Messages are as durable as ever.
+Messages are as durable as with the defaults.
 """
 
 from __future__ import annotations
