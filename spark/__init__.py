@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def register(spark: SparkSession) -> None:
-    """Make the format known. Spark finds it by itself where `pyspark_penstock` is importable."""
+    """Make the format known. Spark finds it by itself if `pyspark_penstock` is importable."""
     if importlib.util.find_spec("pyspark_penstock") is None:
         from penstock.spark.source import PenstockSource
 

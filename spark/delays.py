@@ -2,12 +2,13 @@
 
     topic flights -> day windows, by event time -> Parquet -> those that were late -> topic delays
 
-`python -m penstock.spark.delays STORE PLACE` runs both queries, once a second, until PLACE/ended is
-there; then what is left, and writes PLACE/result.json. It may be killed at any moment and begun
-again: each query goes on from its checkpoint, and both sinks take each batch once.
+`python -m penstock.spark.delays STORE PLACE` triggers both queries once a second until PLACE/ended
+exists. Then it processes what is left, and writes PLACE/result.json. It may be killed and restarted
+at any moment: each query goes on from its checkpoint, and both sinks take each batch once.
 
-A window is written when the watermark has passed it. Flights arrive within a day of their order; a
-message of the topic CLOCK says that they have come up to its time, and so ends the last windows.
+A window is written when the watermark has passed it. Flights are out of order by a day at most. A
+message of the topic CLOCK says that all flights up to its time have come, and so ends the last
+windows.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ _DAYS = "day string, carrier string, flights long, departures long, delay_minute
 
 
 class Result(msgspec.Struct, frozen=True):
-    """What Spark has found: the batch report over the store, and what the stream has written."""
+    """Spark's results: the batch report over the store, and what the stream has written."""
 
     carriers: list[CarrierRow]
     days: list[DayRow]
@@ -45,7 +46,7 @@ class Result(msgspec.Struct, frozen=True):
 
 
 def day_windows(messages: DataFrame) -> DataFrame:
-    """Flights, departures and minutes of delay of each carrier and day in UTC."""
+    """Flights, departures and minutes of delay for each carrier and UTC day."""
     from pyspark.sql import functions as f
 
     body = f.from_json(
@@ -70,14 +71,14 @@ def day_windows(messages: DataFrame) -> DataFrame:
 
 
 class Queries:
-    """Both, on a store and a directory of their own."""
+    """Both queries, on a store and a directory of their own."""
 
     def __init__(self, spark: SparkSession, store: str, place: Path) -> None:
         self._spark, self._store, self._place = spark, store, place
         self.days = place / "days"
 
     def start(self, **trigger: str | bool) -> list[StreamingQuery]:
-        """Start them; in this order, as the second needs the log of files that the first makes."""
+        """Start them, in this order: the second needs the log of files that the first creates."""
         return [self.aggregate(**trigger), self.alert(**trigger)]
 
     def aggregate(self, **trigger: str | bool) -> StreamingQuery:
@@ -106,18 +107,18 @@ class Queries:
         return writer.trigger(**trigger).start()  # type: ignore[arg-type]  # one of its names
 
     def finish(self) -> None:
-        """Run what is left, one after the other: the second reads what the first writes."""
+        """Process what is left, one after the other: the second reads what the first writes."""
         for start in (self.aggregate, self.alert):
             start(availableNow=True).awaitTermination()
 
 
 def checkpoint(place: Path) -> Path:
-    """Of the query that aggregates."""
+    """The checkpoint of the aggregating query."""
     return place / "days-checkpoint"
 
 
 def batches(place: Path) -> int:
-    """How many batches that query has ended, in all its lives."""
+    """How many batches that query has finished, over all restarts."""
     commits = checkpoint(place) / "commits"
     return sum(each.name.isdigit() for each in commits.iterdir()) if commits.is_dir() else 0
 

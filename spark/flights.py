@@ -1,7 +1,7 @@
 """A report over stored flights, computed by Spark, and the same figures from the CSV rows.
 
-A message's body is a row of the CSV as a JSON object, its tag the carrier. The two computations
-share no code but the row type, so that one can check the other.
+A message's body is a row of the CSV as a JSON object, and its tag is the carrier. The two
+computations share only the row type, so that one can check the other.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ BODY_SCHEMA = "dep_time int, dep_delay int, arr_delay int"
 TOLERANCE = 1e-9
 
 
-# a day of a carrier with at least that many departures, which were at least that late in the mean
+# A carrier's day is late if it has this many departures, and they were this late on average.
 LATE_MINUTES, LEAST_DEPARTURES = 60, 10
 
 
 class CarrierRow(msgspec.Struct, frozen=True):
-    """One carrier's year; carrier "" has the messages without a tag. A mean of nothing is None."""
+    """One carrier's year; carrier "" has messages without a tag. A mean of no values is None."""
 
     carrier: str
     flights: int
@@ -38,7 +38,7 @@ class CarrierRow(msgspec.Struct, frozen=True):
 
 
 class DayRow(msgspec.Struct, frozen=True, order=True):
-    """One carrier's day in UTC, by when its flights were to leave. Delays are whole minutes."""
+    """One carrier's UTC day, by scheduled departure. Delays are whole minutes."""
 
     day: str
     carrier: str
@@ -48,7 +48,7 @@ class DayRow(msgspec.Struct, frozen=True, order=True):
 
     @property
     def is_late(self) -> bool:
-        """Whether the stream tells of it in a message."""
+        """Whether the stream sends a message about it."""
         enough = self.departures >= LEAST_DEPARTURES
         return enough and self.delay_minutes >= LATE_MINUTES * self.departures
 
@@ -66,7 +66,7 @@ def carrier_report(
         .option("columns", "tags,body")
         .load()
     )
-    # a body that is no JSON stops the report; it would look like a cancelled flight
+    # A body that is not JSON stops the report, as it would otherwise look like a cancelled flight.
     flight = f.from_json(f.col("body").cast("string"), BODY_SCHEMA, {"mode": "FAILFAST"})
     rows = (
         messages.select(f.coalesce("tags", f.lit("")).alias("carrier"), flight.alias("flight"))
@@ -101,7 +101,7 @@ def csv_report(rows: Iterable[Mapping[str, Any]]) -> list[CarrierRow]:
 
 
 def csv_days(rows: Iterable[Mapping[str, Any]]) -> list[DayRow]:
-    """What the stream has to say of the same rows, in plain Python, by day and carrier."""
+    """What the stream should write for the same rows, in plain Python, by day and carrier."""
     sums: dict[tuple[str, str], list[int]] = {}
     for row in rows:
         found = sums.setdefault((row["time_hour"][:10], row["carrier"]), [0, 0, 0])
@@ -113,7 +113,7 @@ def csv_days(rows: Iterable[Mapping[str, Any]]) -> list[DayRow]:
 
 
 def same_report(left: Sequence[CarrierRow], right: Sequence[CarrierRow]) -> bool:
-    """Whether both say the same; means may differ by the rounding of one division."""
+    """Whether both are equal; means may differ by the rounding of one division."""
     return len(left) == len(right) and all(map(_same_row, left, right))
 
 

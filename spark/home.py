@@ -1,8 +1,8 @@
-"""A home for a local Spark whose Python workers import the PySpark that is installed.
+"""A home for a local Spark whose Python workers import the installed PySpark.
 
-Spark puts `python/lib/pyspark.zip` of its home first on its workers' path. Python compiles what it
-imports from an archive in each process again; of what is installed it has compiled files. So a
-local Spark is given a home of links without that part.
+Spark puts `python/lib/pyspark.zip` of its home first on its workers' path. Python compiles modules
+from an archive again in each process, whereas installed ones have compiled files. So a local Spark
+gets a home of links without that part.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ _PYTHON = "python"
 
 
 def is_installed(pyspark: Path) -> bool:
-    """Whether each process of this Python finds the package in this folder by itself."""
+    """Whether every process of this Python finds the package in this folder by itself."""
     return str(pyspark.parent) in (sysconfig.get_path("purelib"), sysconfig.get_path("platlib"))
 
 
 def home_of_links(pyspark: Path) -> Path:
-    """The home that the installed package in this folder is, without its archive for workers."""
+    """A Spark home of links to the package in this folder, without its archive for workers."""
     home = cached_folder(f"spark-{hashlib.sha256(str(pyspark).encode()).hexdigest()[:12]}")
     for each in pyspark.iterdir():
         if each.is_dir() and each.name != _PYTHON:
-            with suppress(FileExistsError):  # of an earlier start, or of another one just now
+            with suppress(FileExistsError):  # made by an earlier start, or by another one just now
                 (home / each.name).symlink_to(each)
     return home

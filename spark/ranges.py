@@ -1,4 +1,4 @@
-"""A part of a queue: what plans are made of, and tasks read. Goes from the driver to the tasks."""
+"""A part of a queue: plans consist of these, and tasks read them. Sent from driver to tasks."""
 
 from __future__ import annotations
 

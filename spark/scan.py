@@ -1,8 +1,8 @@
 """Reads a range of a queue: its entries, then the records they name, in batches of bounded size.
 
-Records of one queue lie between those of others in the log. Neighbours with little between them are
-fetched by one read, so a queue that has the log to itself is read in large pieces. It
-yields the columns that were asked for as Arrow arrays, so it runs and is tested without Spark.
+Records of one queue lie between those of others in the log. Records with little between them are
+fetched by one read, so a queue that has the log to itself is read in large pieces. The requested
+columns come as Arrow arrays, so this runs and is tested without Spark.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from penstock.spark.ranges import QueueRange
 from penstock.spark.reading.options import Mode
 from penstock.spark.reading.rows import Explain, How, Rows
 
-BATCH_BYTES = 4 << 20  # of log: what one batch holds in memory, and then once more as columns
+BATCH_BYTES = 4 << 20  # of log; a batch is in memory as records, and once more as columns
 ENTRIES_AT_ONCE = 1 << 16
-# Reading bytes nobody wants is cheaper than another call as long as they are this few
+# Up to this many unwanted bytes are cheaper to read than another call
 WIDEST_GAP_BYTES = 8 << 10
-# What is read at once and is this long is asked of the disk ahead
+# A single read of this size is announced to the disk ahead
 EXPECTED_BYTES = 256 << 10
 _PLAIN = How()
 
@@ -41,7 +41,7 @@ _PLAIN = How()
 def read_range(
     store: StoreDirectory, piece: QueueRange, columns: Sequence[str], how: How = _PLAIN
 ) -> Iterator[list[pa.Array]]:
-    """The columns asked for, batch after batch. Raises StoreDamaged, OffsetOutOfRange."""
+    """The requested columns, batch by batch. Raises StoreDamaged, OffsetOutOfRange."""
     files = FileCache()
     path = store.paths.queue(piece.topic, piece.queue_id)
     queue = QueueFiles(files, path, piece.topic, piece.queue_id, store.log_start)
@@ -55,10 +55,10 @@ def read_range(
 
 
 def held_range(queue: QueueFiles, piece: QueueRange, how: How) -> tuple[int, int]:
-    """From where to where it is read."""
+    """The range that is read."""
     if how.fail_on_data_loss:
         return piece.start, piece.stop
-    # a store that was planned may have lost its oldest files since, or its newest
+    # since the plan, the store may have lost its oldest files, or its newest
     return max(piece.start, queue.first_slot), min(piece.stop, queue.max_offset)
 
 
@@ -77,7 +77,7 @@ def named_by(queue: QueueFiles, start: int, stop: int) -> tuple[Batch, Integers]
 
 
 class Scan:
-    """One task's reading of queues: from what their entries name to rows."""
+    """One task's reading of queues: from queue entries to rows."""
 
     def __init__(
         self,
@@ -87,18 +87,18 @@ class Scan:
         log: StoreDirectory | LogPass | None = None,
         batch_bytes: int = 0,
     ) -> None:
-        """`log` is how the store's is read, `batch_bytes` how much of it for a batch."""
+        """`log` reads the store's log; `batch_bytes` is how much of it a batch covers."""
         self._store = store
         self._log = log or store
         self._batch_bytes = batch_bytes or BATCH_BYTES
         self._queues = queues
         self._rows = rows
         self._how = rows.how
-        # read into again and again: fresh memory costs as much as what is done with it
+        # reused for each batch, because fresh memory costs as much as what is done with it
         self._buffer = bytearray()
 
     def rows_of(self, entries: Batch, codes: Integers) -> Iterator[list[pa.Array]]:
-        """What the entries lead to, a few MiB at a time."""
+        """The rows that the entries lead to, a few MiB at a time."""
         named = self._rows.candidates(entries, codes)
         bad = (named.physical_offsets < 0) | (named.sizes_bytes < SMALLEST_RECORD_BYTES)
         named = yield from self._without(named, bad, self._too_small)
@@ -113,7 +113,7 @@ class Scan:
             yield from self._rows.rows(batch, self._damage)
 
     def _unexpired(self, named: Batch) -> Batch:
-        """Raises OffsetOutOfRange where messages have expired, or leaves them out."""
+        """Raises OffsetOutOfRange if messages have expired, or leaves them out."""
         gone = named.physical_offsets < self._store.log_start
         if not gone.any():
             return named
@@ -122,7 +122,7 @@ class Scan:
         return named.part(~gone)
 
     def _segments_of(self, named: Batch) -> tuple[Integers, npt.NDArray[np.bool_]]:
-        """The index of the segment that holds each record, and which are in none as a whole."""
+        """The index of each record's segment, and which records do not fit into any segment."""
         offsets = named.physical_offsets
         ends = np.array([segment.end for segment in self._store.segments], np.int64)
         bases = [segment.base for segment in self._store.segments]
@@ -137,7 +137,7 @@ class Scan:
             return
         offsets, sizes = named.physical_offsets, named.sizes_bytes
         gaps = offsets[1:] - (offsets + sizes)[:-1]
-        joined = np.zeros(len(offsets), bool)  # to the record before: one read fetches both
+        joined = np.zeros(len(offsets), bool)  # with the record before it: one read fetches both
         joined[1:] = (gaps >= 0) & (gaps <= WIDEST_GAP_BYTES) & (segments[1:] == segments[:-1])
         costs_bytes = sizes.copy()
         costs_bytes[1:] += np.where(joined[1:], gaps, 0)
@@ -152,7 +152,7 @@ class Scan:
             try:
                 raw, starts = self._read_runs(named, runs)
             except OffsetOutOfRange:
-                # its segment was deleted after this task listed the store
+                # a segment was deleted after this task listed the store
                 self._store.refresh()
                 left = self._unexpired(named.part(slice(first, None)))
                 yield from self._fetched(left, self._segments_of(left)[0])
@@ -160,15 +160,15 @@ class Scan:
             yield named.part(slice(first, end))._replace(raw=raw, starts=starts)
 
     def _expect(self, named: Batch, runs: Sequence[int]) -> None:
-        """Have the disk read, while other rows are made, what is worth a call of its own."""
+        """Have the disk read large runs ahead, while other rows are made."""
         places, lengths = _extents(named, runs)
         for index in np.flatnonzero(lengths >= EXPECTED_BYTES).tolist():
             self._log.expect_log(int(places[index]), int(lengths[index]))
 
     def _read_runs(self, named: Batch, runs: Sequence[int]) -> tuple[memoryview, Integers]:
-        """The bytes of neighbouring records, a read for each run of them, and where each begins.
+        """The bytes of these records, one read for each run, and where each record begins.
 
-        They are there until the next call.
+        They are valid until the next call.
         """
         places, lengths = _extents(named, runs)
         filled = np.concatenate(([0], np.cumsum(lengths)))
@@ -185,7 +185,7 @@ class Scan:
     def _without(
         self, named: Batch, bad: npt.NDArray[np.bool_], explain: Explain
     ) -> Generator[list[pa.Array], None, Batch]:
-        """The messages that are not bad; those that are become what the mode says."""
+        """The messages that are not bad; the mode says whether bad ones raise, are rows, or go."""
         if not bad.any():
             return named
         if self._how.mode is Mode.FAILFAST:
@@ -241,7 +241,7 @@ class Scan:
 
 
 def _runs(joined: npt.NDArray[np.bool_], first: int, end: int) -> list[int]:
-    """Where in [first, end) each run of neighbours begins, and the end."""
+    """Where in [first, end) each run of joined records begins, and the end."""
     heads = np.flatnonzero(~joined[first:end]) + first
     return [first, *heads[heads > first].tolist(), end]
 

@@ -25,7 +25,7 @@ from penstock.spark.java import cached_file, find_java, java_home
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# The root level is the one Spark expects of a shell: with another it says so on stderr
+# Spark expects this root level from a shell, and complains about any other on stderr
 _LOGGING = """\
 rootLogger.level = warn
 rootLogger.appenderRef.stderr.ref = stderr
@@ -37,14 +37,14 @@ appender.stderr.layout.pattern = %d{yy/MM/dd HH:mm:ss} %p %c{1}: %m%n%ex
 appender.stderr.filter.threshold.type = ThresholdFilter
 appender.stderr.filter.threshold.level = error
 """
-# A local session lives for seconds: the optimising compiler and a parallel collector cost more
-# than they bring on few cores.
+# A local session lives for seconds: on few cores, the optimising compiler and a parallel collector
+# cost more than they gain.
 _SHORT_LIVED_JVM = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 
-# with what the names of Spark's masters begin
+# prefixes of the names of Spark's masters
 _MASTERS = ("local", "spark", "yarn", "k8s")
 _MASTER_HINT = "a master is written like local[4], spark://HOST:7077, yarn or k8s://HOST:PORT"
-# of a session whose executors are all on this machine
+# settings of a session whose executors are all on this machine
 _ON_LOOPBACK = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
 
 
@@ -55,17 +55,17 @@ def local_session(
     *,
     short_lived: bool = True,
 ) -> SparkSession:
-    """The running session, or a new one on this machine only. `settings` go over the defaults.
+    """The running session, or a new one on this machine only. `settings` override the defaults.
 
-    A JVM that is not `short_lived` compiles what runs often better, which takes it a while.
+    A JVM that is not `short_lived` optimises hot code better, which takes a while.
     """
     local = _ON_LOOPBACK | dict(settings or {})
     return _session(app_name, f"local[{cores}]", local, short_lived=short_lived)
 
 
 def job_session(master: str = "", app_name: str = "penstock") -> SparkSession:
-    """A session for a job: on the cluster at `master`, on the one that spark-submit was told of, or
-    on all cores of this machine. Raises MissingDependency, ConfigError."""
+    """A session for a job: on the cluster at `master`, on that of spark-submit, or on all cores of
+    this machine. Raises MissingDependency, ConfigError."""
     if master and not master.startswith(_MASTERS):
         raise ConfigError("Spark knows no such master", master, _MASTER_HINT)
     if master and not master.startswith("local"):
@@ -80,7 +80,7 @@ def job_session(master: str = "", app_name: str = "penstock") -> SparkSession:
 
 
 def check_spark() -> None:
-    """Raise MissingDependency where PySpark, what its workers need, or a Java for it is missing."""
+    """Raise MissingDependency if PySpark, what its workers need, or a Java for it is missing."""
     for package, name in (("pyspark", "PySpark"), ("pyarrow", "PyArrow")):
         if importlib.util.find_spec(package) is None:
             hint = "pip install 'penstock[spark]'"
@@ -123,7 +123,7 @@ def _session(
 
 
 def _started(start: Callable[[], SparkSession], master: str, java: object) -> SparkSession:
-    """Raises MissingDependency where no JVM comes, ConfigError where Spark refuses in its own."""
+    """Raises MissingDependency if no JVM starts, and ConfigError if Spark fails inside the JVM."""
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkRuntimeError
 
@@ -136,15 +136,15 @@ def _started(start: Callable[[], SparkSession], master: str, java: object) -> Sp
             "its reason is on standard error above; set JAVA_HOME to another Java",
         ) from error
     except Py4JJavaError as error:
-        # asked now: the JVM, which has the words of its error, is about to be ended
+        # read now, because the JVM that holds the error's text is about to be ended
         reason = error.java_exception.toString().partition("\n")[0]
         raise ConfigError("Spark did not start", f"{master}: {reason}", _MASTER_HINT) from None
 
 
 @contextmanager
 def _without_orphans() -> Iterator[None]:
-    """Where a start is interrupted, end the JVM that it has begun. PySpark forgets it then, with
-    the file by which it would be told where it listens; and for want of that it never ends."""
+    """If a start is interrupted, end the JVM that it has launched. PySpark would forget it, and
+    delete the file through which the JVM says where it listens; without that it never ends."""
     before = set(_launchers())
     try:
         yield
@@ -156,7 +156,7 @@ def _without_orphans() -> Iterator[None]:
 
 
 def _launchers() -> Iterator[psutil.Process]:
-    """Children of this process that are Spark, or the script that becomes it."""
+    """Children of this process that are Spark, or the script that turns into it."""
     for child in psutil.Process().children():
         with suppress(psutil.NoSuchProcess):
             if any("spark-submit" in word or "SparkSubmit" in word for word in child.cmdline()):
@@ -169,24 +169,24 @@ def _is_local(master: str) -> bool:
 
 
 def _cores(master: str) -> int:
-    """How many tasks run at once, as far as the master's name tells."""
+    """How many tasks run at once, going by the master's name."""
     found = re.fullmatch(r"local\[(\d+)\]", master)
     return int(found[1]) if found else os.cpu_count() or 1
 
 
 def _launch_environment(home: Path, *, is_local: bool) -> dict[str, str]:
-    """What the started JVM, and through it Spark's Python workers, must find."""
+    """The variables that the JVM, and through it Spark's Python workers, must find."""
     spec = importlib.util.find_spec("pyspark")
     assert spec is not None and spec.submodule_search_locations, "pyspark was found before"
     pyspark = Path(spec.submodule_search_locations[0])
     # workers import the same penstock as this process, installed or not
     packages = str(Path(penstock.__file__).parent.parent)
     inherited, python = os.environ.get("PYTHONPATH"), os.environ.get("PYSPARK_PYTHON")
-    # another Python's workers may have no PySpark but Spark's own
+    # another Python may have no PySpark installed, and then its workers need Spark's own
     is_own = is_local and python in (None, sys.executable) and is_installed(pyspark)
     return {
         "JAVA_HOME": str(home),
-        # spares Spark's start script a Python process that looks for it
+        # so that Spark's start script need not run a Python process to find it
         "SPARK_HOME": os.environ.get("SPARK_HOME")
         or str(home_of_links(pyspark) if is_own else pyspark),
         "SPARK_LAUNCHER_OPTS": _SHORT_LIVED_JVM,
@@ -197,7 +197,7 @@ def _launch_environment(home: Path, *, is_local: bool) -> dict[str, str]:
 
 @contextmanager
 def _environment(values: Mapping[str, str]) -> Iterator[None]:
-    """These variables while Spark starts; afterwards the process has its own again."""
+    """Set these variables while Spark starts, and restore the process's own afterwards."""
     before = {key: os.environ.get(key) for key in values}
     os.environ.update(values)
     try:

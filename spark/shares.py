@@ -1,4 +1,4 @@
-"""A limit shared out among queues, by how much waits in each. Pure."""
+"""Divides a limit among queues in proportion to how much waits in each. Pure."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ K = TypeVar("K")
 
 
 def share(starts: Mapping[K, int], ends: Mapping[K, int], most: int) -> dict[K, int]:
-    """Ends that are `most` past the starts in all, or all of `ends` where those are nearer.
+    """Ends that are `most` past the starts in total, or `ends` themselves if those are nearer.
 
-    Each gets its part, so that no queue waits for a longer one. What rounding leaves goes to those
-    with the most left.
+    Each queue gets its share, so that none waits for a longer one. What rounding leaves over goes
+    to those with the most left.
     """
     waiting = {key: end - starts[key] for key, end in ends.items()}
     total = sum(waiting.values())

@@ -1,9 +1,9 @@
 """The data source "penstock" for PySpark: names, schema, partitions, batches.
 
-Reads a store directory as files, running or stopped. Which messages a frame holds is fixed when its
-first query is planned; load again to see what came later, or read it as a stream. Owns the columns'
-names and types; the work is done in `reading`, which is imported where it is used, because Spark's
-workers import this module to look the source up.
+Reads a store directory as files, whether its broker runs or not, or from a broker. The messages of
+a frame are fixed when its first query is planned; load again to see later ones, or read it as a
+stream. Owns the columns' names and types. The work is done in `reading`, which is imported late,
+because Spark's workers import this module to look the source up.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ COLUMNS: dict[str, DataType] = {
     "store_timestamp": TimestampType(),
     "properties": MapType(StringType(), StringType()),
 }
-# in mode PERMISSIVE what is wrong with a damaged record, and null for all others
+# in mode PERMISSIVE: what is wrong with a damaged record; null for all others
 CORRUPT = "_corrupt_record"
 
 
@@ -108,7 +108,7 @@ class PenstockSource(DataSource):
 
 
 class StoreReader(DataSourceReader):
-    """Plans on the driver's side, reads in the workers."""
+    """Plans on the driver, reads in the workers."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
         self.options = options
@@ -132,12 +132,12 @@ class StoreReader(DataSourceReader):
 
 
 class PushingReader(StoreReader):
-    """The same for a query whose filters the tasks apply.
+    """Like StoreReader, for a query whose filters the tasks apply.
 
-    A class of its own, as Spark refuses a reader that has this method unless
-    spark.sql.python.filterPushdown.enabled is set, and chosen by an option, as a frame must then
-    have one query only: Spark 4.3 keeps the partitions that it planned with filters, and takes them
-    for a later query of the same frame that has none to hand down.
+    It is a class of its own because Spark refuses a reader with this method unless
+    spark.sql.python.filterPushdown.enabled is set. An option chooses it because a frame must then
+    have only one query: Spark 4.3 keeps the partitions that it planned with filters, and reuses
+    them for a later query of the same frame that has no filters to push.
     """
 
     def pushFilters(self, filters: list[Filter]) -> list[Filter]:
@@ -149,8 +149,7 @@ class PushingReader(StoreReader):
 
 
 def check_schema(schema: StructType) -> None:
-    """Raise ConfigError for a column that there is not, that has another type, or that is to have
-    no nulls."""
+    """Raise ConfigError for a column that does not exist, has another type, or forbids nulls."""
     from penstock.shared.errors import ConfigError
 
     for field in schema.fields:
@@ -162,7 +161,8 @@ def check_schema(schema: StructType) -> None:
                 f"{kind} for {wanted.simpleString()}",
                 "cast it after the load",
             )
-        # Java would meet a null where it does not look for one; types differ in that only by now
+        # Java would meet nulls that it does not check for. Past the check above, types can differ
+        # only in whether they allow nulls.
         if not field.nullable or field.dataType != wanted:
             raise ConfigError(
                 f"column {field.name} is to have no nulls, and all columns are nullable",
@@ -172,7 +172,7 @@ def check_schema(schema: StructType) -> None:
 
 
 def type_of(name: str) -> DataType:
-    """Raises ConfigError for a column that there is not."""
+    """Raises ConfigError for a column that does not exist."""
     from penstock.shared.errors import ConfigError
 
     if name == CORRUPT:

@@ -1,4 +1,4 @@
-"""Jobs over whole stores: each cuts a store into parts, has Spark work on them, joins the results.
+"""Jobs over whole stores: each cuts a store into parts, has Spark process them, joins the results.
 
     parts     one Spark task for each part, with progress
     audit     every record, queue entry and index item, checked
@@ -10,7 +10,7 @@
     compact   the last message of each key
     putting   messages that were read, put into a topic
 
-May import `maintenance`, `client`, `shared` and the rest of `spark`, and never the sink: what is
-put into a topic goes through `putting`. What audit and rebuild do with a part is maintenance's: the
-commands without Spark do the same with the whole.
+May import `maintenance`, `client`, `shared` and the rest of `spark`, but never the sink: messages
+are put into a topic through `putting`. Audit and rebuild process a part by maintenance's functions,
+which the commands without Spark apply to the whole store.
 """

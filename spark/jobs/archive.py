@@ -4,9 +4,10 @@
     tasks     a range of queues each -> files in staging
     driver    files to their places -> the run's list, last -> how far, for the store's cleaner
 
-A run that is killed at any step leaves files that no list names; the next one removes them, and
-archives their messages again. Messages that no flush covers yet are left for the next run: a power
-failure could take them back. What an archive holds is `manifest`'s; reading it back is here.
+A run that is killed at any step leaves files that no list names; the next run removes them and
+archives their messages again. Messages that no flush covers yet are left for the next run, because
+a power failure could take them back. `manifest` owns an archive's contents; this file also reads an
+archive back.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ Key = tuple[str, int]
 
 class ArchiveDone(msgspec.Struct, frozen=True):
     """What a run has added. `archived_to` is the log offset below which the archive has all
-    messages, -1 where that is not known: of some topics only, or of a RocketMQ that runs."""
+    messages; -1 if unknown, as with only some topics, or with a RocketMQ that is running."""
 
     archive: str
     run: int
@@ -78,19 +79,19 @@ def archive_store(
 ) -> ArchiveDone:
     """Add to `archive` what the store in `directory` has beyond it; durable on return.
 
-    The store may be running, and nothing but penstock/archived.json is written there. Without
-    `topics` all are archived, and of the broker's own those that are worth keeping. `accept_gaps`
-    goes on where messages have expired before they were archived, `drop_damaged` leaves out records
-    that cannot be read. The archive is a directory that all workers see under this path; without
-    `spark` there are none.
+    The store may be running; only penstock/archived.json is written there. Without `topics` all are
+    archived, and those of the broker's own that are worth keeping. With `accept_gaps` it goes on if
+    messages have expired before they were archived; `drop_damaged` leaves out records that cannot
+    be read. All workers must see the archive's directory under this path. Without `spark` there are
+    no workers.
 
     Raises OffsetOutOfRange for messages that are gone, ConfigError for an archive of other queues
-    and for a store without queues, TopicNotFound, StoreLocked, StoreDamaged, OSError; the archive
-    then has what it had.
+    and for a store without queues, TopicNotFound, StoreLocked, StoreDamaged, OSError; then the
+    archive is unchanged.
     """
     root, place = str(Path(directory).absolute()), Path(archive).absolute()
     paths = StorePaths(root)
-    # before the queues are listed: below it they are complete
+    # read before the queues are listed, so that below it they are complete
     durable = durable_end(paths)
     with StoreView(root) as view, archive_to_write(place) as manifest:
         view.check_queues("an archive")
@@ -99,7 +100,7 @@ def archive_store(
         if not topics:
             queues = [*queues, *view.queues(WORTH_KEEPING.__contains__)]
         ranges, expired = _new_ranges(view.store, queues, durable, manifest, accept_gaps)
-        # not sooner: where a run's list is lost, what it names is not to be lost with it
+        # only after planning: if a run's list is lost, the files that it names must not be lost too
         manifest.clear()
         parts = [part for part in split(ranges, queues, options) if part]
         staging, number = str(manifest.staging), manifest.next_number
@@ -124,11 +125,11 @@ def archive_store(
 
 
 def _is_kept_for(paths: StorePaths, place: Path) -> bool:
-    """Whether what may expire is this archive's word. It is the word of the first one that gave it:
-    by that of a second, say of a trial, the first would find messages gone."""
+    """Whether this archive decides what may expire. The first archive to do so keeps that role: if
+    a second one, say a trial, decided, the first would find messages gone."""
     try:
         known = load_archived(paths)
-    except StoreDamaged:  # nothing expires by it until it is written again
+    except StoreDamaged:  # nothing expires by this file until it is written again
         return True
     return known is None or known.archive == str(place)
 
@@ -136,7 +137,7 @@ def _is_kept_for(paths: StorePaths, place: Path) -> bool:
 def read_archive(spark: SparkSession, archive: Path | str) -> DataFrame:
     """All messages of an archive, each once: the source's columns, and `day`, the date of storing.
 
-    Only files that a run names are read. Raises ConfigError where there is no archive.
+    Only files that a run names are read. Raises ConfigError if there is no archive.
     """
     manifest = Manifest(Path(archive).absolute())
     return frame_of(spark, manifest.root, manifest.files)
@@ -166,7 +167,7 @@ def _new_ranges(
     manifest: Manifest,
     accept_gaps: bool,
 ) -> tuple[list[QueueRange], int]:
-    """What the archive does not have yet, and how many messages of it have expired."""
+    """The ranges that the archive does not have yet, and how many messages expired before that."""
     known = manifest.last_of()
     ranges, expired = [], 0
     for queue in queues:
@@ -175,7 +176,7 @@ def _new_ranges(
         had = known.get((queue.topic, queue.queue_id))
         is_recovering = durable.end is not None and not durable.settled
         if had is not None and is_recovering and queue.max_offset < had.stop:
-            continue  # a start makes the queue's end again, and there is nothing new before
+            continue  # a start rebuilds the queue's end, and nothing new comes before it
         if had is not None:
             _check_same(store, queue, had, manifest.root)
             start = max(start, had.stop)
@@ -193,11 +194,11 @@ def _new_ranges(
 
 
 def _check_same(store: StoreDirectory, queue: Queue, had: ArchivedQueue, root: Path) -> None:
-    """Raise ConfigError for a queue that is another one than the archive's of this name."""
+    """Raise ConfigError if the queue is not the one that the archive has under this name."""
     is_other = queue.max_offset < had.stop
     if had.position >= 0 and queue.min_offset < had.stop <= queue.max_offset:
         position = queue.position(had.stop - 1)
-        # a repair may have put what stands for a lost message to another place
+        # a repair may have put a tombstone for a lost message elsewhere
         is_other = position != had.position and not _is_tombstone_at(store, position)
     if is_other:
         raise ConfigError(
@@ -211,7 +212,7 @@ def _check_same(store: StoreDirectory, queue: Queue, had: ArchivedQueue, root: P
 def _is_tombstone_at(store: StoreDirectory, position: int) -> bool:
     try:
         return is_tombstone(decode_properties(store.record_at(position).properties))
-    except (StoreDamaged, OffsetOutOfRange):  # the entry leads nowhere: it is another queue's
+    except (StoreDamaged, OffsetOutOfRange):  # no record there: it is another queue's entry
         return False
 
 
@@ -250,7 +251,7 @@ def _done(manifest: Manifest, run: Run, expired: int, archived_to: int) -> Archi
 
 
 def holes_in(stretches: Iterable[tuple[int, int]], start: int, stop: int) -> list[tuple[int, int]]:
-    """What of [start, stop) is in no stretch."""
+    """The parts of [start, stop) that no stretch covers."""
     found = []
     for first, end in sorted(stretches):
         if first > start:
@@ -260,8 +261,8 @@ def holes_in(stretches: Iterable[tuple[int, int]], start: int, stop: int) -> lis
 
 
 def _archived_to(durable: Durable, queues: Sequence[Queue]) -> int:
-    """Below this log offset the archive has everything; -1 where nobody knows, as of a RocketMQ
-    that runs and has perhaps not dispatched all, or of a store before its recovery."""
+    """The log offset below which the archive has everything. -1 if unknown, as with a running
+    RocketMQ, which may not have dispatched all, or with a store before its recovery."""
     if not durable.settled:
         return -1
     if durable.end is not None:

@@ -1,9 +1,9 @@
-"""Whether an archive holds what its runs say, and what the store says as far as it still has it.
+"""Checks whether an archive holds what its runs say, and whether it agrees with what a store has.
 
     lists    each queue's stretches in all files -> offsets that are missing, or there twice
-    tasks    some files each -> size, digest, rows, offsets; and each row beside the store's
+    tasks    some files each -> size, digest, rows, offsets; each row compared with the store's
 
-Nothing is written. A store is compared only where one is named.
+Nothing is written. A store is compared only if one is named.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from penstock.spark.scan import read_range
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# Of files in one task, about.
+# The approximate size of the files in one task.
 PART_BYTES = 128 << 20
-# Findings of one task that are listed.
+# The most findings of one task that are listed.
 MOST_FOUND = 1000
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """What is wrong, of which kind, and in which file, or queue as TOPIC/QUEUE."""
+    """A problem: its kind, and in which file it is, or in which queue as TOPIC/QUEUE."""
 
     kind: str
     place: str
@@ -45,9 +45,9 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 class ArchiveReport(msgspec.Struct, frozen=True):
-    """`compared` messages are the same in the store; the others it has no longer, as they have
-    expired or a repair has found them lost, or none was named. `lost` slots the store had no
-    message for, `expired` ones had gone before a run."""
+    """`compared` counts messages that are the same in the store. The others are no longer there,
+    because they expired or a repair found them lost, or no store was named. `lost` counts offsets
+    for which the store had no message, `expired` those that had expired before a run."""
 
     archive: str
     ok: bool
@@ -83,12 +83,12 @@ def verify_archive(
     *,
     progress: Progress | None = None,
 ) -> ArchiveReport:
-    """Check an archive, and compare it with the store in `directory`. Raises ConfigError where
-    there is no archive or store, StoreDamaged for a list that cannot be read."""
+    """Check an archive, and compare it with the store in `directory`. Raises ConfigError if there
+    is no archive or no store, and StoreDamaged if a list cannot be read."""
     manifest = Manifest(Path(archive).absolute())
     store = "" if directory is None else str(Path(directory).absolute())
     if store:
-        StoreDirectory(store).close()  # raises
+        StoreDirectory(store).close()  # raises if there is no store
     tasks = [_Task(str(manifest.root), store, files) for files in _shared_out(manifest.files)]
     costs = [sum(file.size_bytes for file in task.files) for task in tasks]
     encoded = [msgspec.msgpack.encode(task) for task in tasks]
@@ -124,7 +124,8 @@ def _shared_out(files: Sequence[ArchiveFile]) -> Iterator[list[ArchiveFile]]:
 
 
 def _check_lists(manifest: Manifest) -> tuple[_Checked, int, int]:
-    """Whether files and queues of each run fit, and runs each other; lost and expired messages."""
+    """Check the files of each run against its queues, and the runs against each other. Also returns
+    how many messages were lost, and how many had expired."""
     checked, lost, expired = _Checked(), 0, 0
     ends: dict[tuple[str, int], int] = {}
     for run in manifest.runs:
@@ -166,7 +167,7 @@ def _check_part(raw: bytes) -> bytes:
 
 
 def _check_file(path: Path, file: ArchiveFile, checked: _Checked) -> pa.Table | None:
-    """The file's rows, where they are those that its run has written."""
+    """The file's rows, or None if they are not those that its run has written."""
     if not path.exists():
         checked.find("file-missing", str(path), f"{file.rows} messages were in it")
         return None
@@ -183,7 +184,7 @@ def _check_file(path: Path, file: ArchiveFile, checked: _Checked) -> pa.Table | 
 
 
 def _compare(store: StoreDirectory, file: ArchiveFile, table: pa.Table, checked: _Checked) -> None:
-    """Each row beside the message that the store has at its offset, if it has one still."""
+    """Compare each row with the message at its offset in the store, if it is still there."""
     at = 0
     for queue_id, start, stop in file.stretches:
         mine = table.slice(at, stop - start)
@@ -203,7 +204,7 @@ def _compare(store: StoreDirectory, file: ArchiveFile, table: pa.Table, checked:
                 for arrays in read_range(store, piece, SCHEMA.names)
             ]
         except OffsetOutOfRange:
-            continue  # it has expired meanwhile
+            continue  # the messages have expired meanwhile
         except StoreDamaged as error:
             checked.find("store-damaged", place, str(error))
             continue
@@ -217,7 +218,7 @@ def _compare(store: StoreDirectory, file: ArchiveFile, table: pa.Table, checked:
 
 
 def _both_sound(mine: pa.Table, theirs: pa.Table) -> tuple[pa.Table, pa.Table]:
-    """The same without the messages that the store has lost since, where a repair says so."""
+    """Both tables without the messages for which the store has a repair's tombstones by now."""
     if mine.equals(theirs) or mine.num_rows != theirs.num_rows:
         return mine, theirs
     sound = [not is_tombstone(dict(each)) for each in theirs["properties"].to_pylist()]

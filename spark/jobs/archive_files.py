@@ -1,7 +1,7 @@
 """What a task of an archive job does: a range of a store's queues becomes Parquet files.
 
-One file for each topic and day, with the messages in the order of queue and offset, zstd. Its day
-is that of the store time, in UTC. A file grows in staging, under a name that no other attempt at
+A task writes one zstd-compressed file for each topic and day, ordered by queue and offset. The day
+is the UTC date of the store time. A file grows in staging, under a name that no other attempt at
 the same task has, and is durable when the task is done.
 """
 
@@ -28,10 +28,10 @@ from penstock.spark.scan import read_range
 
 # topic and day are in a file's path
 SCHEMA = pa.schema([field for field in ALL_COLUMNS if field.name != "topic"])
-# Of a row group, about, before it is compressed.
+# The approximate size of a row group before compression.
 GROUP_BYTES = 32 << 20
 DAY_US = 86_400_000_000
-# of a time that Spark cannot show; Hive's word for none
+# the day of a time outside Spark's range: Hive's name for a null partition
 NO_DAY = "__HIVE_DEFAULT_PARTITION__"
 
 
@@ -47,7 +47,7 @@ class Task(msgspec.Struct, frozen=True):
 
 
 class Written(msgspec.Struct, frozen=True):
-    """A file that is in staging, and the log offset of the last message of each of its queues."""
+    """A file in staging, and the log offset of the last message of each of its queues."""
 
     staged: str
     file: ArchiveFile
@@ -81,7 +81,7 @@ def archive_part(raw: bytes) -> bytes:
 
 
 def stretches_of(queue_ids: Integers, offsets: Integers) -> list[Stretch]:
-    """Rows as stretches of offsets that follow each other, in their order."""
+    """The rows as stretches of consecutive offsets, in their order."""
     if not len(offsets):
         return []
     breaks = (np.diff(offsets) != 1) | (np.diff(queue_ids) != 0)
@@ -115,7 +115,7 @@ class _File:
             self._write()
 
     def finish(self) -> Written:
-        """The file, whole; not synced."""
+        """Complete the file; it is not synced yet."""
         self._write()
         self._writer.close()
         file = ArchiveFile(
@@ -136,14 +136,14 @@ class _File:
 
 
 def _extend(stretches: list[Stretch], stretch: Stretch) -> None:
-    """Append it, as a part of the last one where it follows that."""
+    """Append it, joined to the last stretch if it continues that."""
     if stretches and stretches[-1][0] == stretch[0] and stretches[-1][2] == stretch[1]:
         stretch = (stretch[0], stretches.pop()[1], stretch[2])
     stretches.append(stretch)
 
 
 def _by_day(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """Rows of one day after the other, as they come; of a clock that was set back some come
+    """The batch in runs of one day each, in order. If the clock was set back, a day may come
     again."""
     times = batch["store_timestamp"]
     days = times.cast(pa.int64()).fill_null(-(1 << 62)).to_numpy() // DAY_US

@@ -1,10 +1,10 @@
-"""Checks all of a store side by side: what `penstock store verify` checks, on many cores.
+"""Checks a whole store in parallel: what `penstock store verify` checks, on many cores.
 
     log, cut where records begin -> a walk for each part      \\
     index files                  -> their chains, file by file >  joined in log order -> a report
     queues, checkpoint, groups   -> on the driver             /
 
-Workers read the store's files, so these have to be under the same path wherever a worker runs.
+Workers read the store's files, which must be under the same path wherever a worker runs.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ FINDING = "kind string, file string, offset bigint, position bigint, detail stri
 
 
 class Audit(NamedTuple):
-    """`findings` has a row for each problem: `offset` is in the file, `position` in the log."""
+    """`findings` has a row for each problem; `offset` is within the file, `position` in the log."""
 
     report: VerifyReport
     findings: DataFrame
@@ -47,8 +47,8 @@ def audit_store(
     part_bytes: int = PART_BYTES,
     progress: Progress | None = None,
 ) -> Audit:
-    """Check the store in `directory`; the arguments are those of `verify_store`, which says what is
-    checked. Writes nothing. Raises ConfigError where there is no store."""
+    """Check the store in `directory`. The arguments are those of `verify_store`, which says what is
+    checked. Writes nothing. Raises ConfigError if there is no store."""
     root = str(Path(directory).absolute())
     with StoreDirectory(root) as store:
         check = Verification(store, checksum, index, delay_levels_ms)

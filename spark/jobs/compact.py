@@ -1,8 +1,7 @@
 """The last message of each key of a topic, put into another topic or store.
 
-The rule: a message's key is its property KEYS as a
-whole, the last one is the last in the log, and a last message with an empty body is a tombstone,
-which takes its key away. A message without a key is left out.
+A message's key is its whole property KEYS, and the last message is the last in the log. If it has
+an empty body, it is a tombstone, which deletes its key. A message without a key is left out.
 
     first pass    keys, places and lengths of bodies -> the last message of each key
     second pass   those messages, whole -> the sink
@@ -29,8 +28,8 @@ if TYPE_CHECKING:
 
 
 class Compacted(msgspec.Struct, frozen=True):
-    """Of `messages` read, `kept` were put; `tombstones` keys had an empty body last, and
-    `without_key` messages had no key."""
+    """Of `messages` that were read, `kept` were put; for `tombstones` keys the last body was empty,
+    and `without_key` messages had no key."""
 
     topic: str
     into: str
@@ -51,11 +50,11 @@ def compact_topic(
     split_bytes: int = 0,
     progress: Progress | None = None,
 ) -> Compacted:
-    """Put the last message of each key of `topic` into the target, whose broker runs.
+    """Put the last message of each key of `topic` into the target, whose broker must be running.
 
-    Of the same messages it is put once, however often this runs, unless under another `write_id`.
-    Raises InvalidArgument for a topic into itself, TopicNotFound, ConnectError, and what the sink
-    raises.
+    For the same input messages it is put only once, however often this runs, unless `write_id`
+    differs. Raises InvalidArgument if source and target are the same topic, TopicNotFound,
+    ConnectError, and what the sink raises.
     """
     from pyspark.sql import functions as sql
 

@@ -6,10 +6,11 @@
     ARCHIVE/_penstock/staging/                                   files of a run under way
 
 A run writes its files into staging, moves them to their places, and names them in its own file,
-which gets its name last. So what no run names is of a run that was killed: the next one removes it
-before it adds anything, and no message is there twice. Readers pass over names with _ in front.
+which gets its name last. So files that no run names were left by a run that was killed. The next
+run removes them before it adds anything, so that no message is there twice. Readers skip names that
+begin with _.
 
-Knows nothing of stores, nor of what is in a message.
+Knows nothing of stores, or of what is in a message.
 """
 
 from __future__ import annotations
@@ -36,13 +37,13 @@ from penstock.shared.next_steps import quoted
 VERSION = 1
 _RUN = re.compile(r"run-(\d{6})\.json")
 
-# queue id, and the offsets [start, stop) of it that follow each other
+# queue id, and consecutive offsets [start, stop) of that queue
 Stretch = tuple[int, int, int]
 
 
 class ArchiveFile(msgspec.Struct, frozen=True):
-    """One Parquet file. `stretches` are its rows, in their order; `digest` is of the file's bytes,
-    BLAKE2b with 16 bytes in hex."""
+    """One Parquet file. `stretches` are its rows, in their order. `digest` is the 16-byte BLAKE2b
+    of the file's bytes, in hex."""
 
     path: str  # from the archive's directory
     topic: str
@@ -54,16 +55,16 @@ class ArchiveFile(msgspec.Struct, frozen=True):
 
 
 def digest_of(path: Path) -> str:
-    """Of the file's bytes."""
+    """The digest of the file's bytes."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
 
 
 class ArchivedQueue(msgspec.Struct, frozen=True):
-    """The offsets [start, stop) that a run has archived of a queue.
+    """The offsets [start, stop) of a queue that a run has archived.
 
-    `holes` are offsets among them whose messages the store has lost; `position` is the log offset
-    of the last message, -1 where that is lost. It tells the queue from another of its name.
+    `holes` are offsets among them whose messages the store has lost. `position` is the log offset
+    of the last message, -1 if that is lost; it tells the queue from another one of the same name.
     """
 
     topic: str
@@ -95,7 +96,7 @@ class Manifest:
     """The runs of an archive, in their order."""
 
     def __init__(self, root: Path) -> None:
-        """Raises ConfigError where there is no archive, StoreDamaged, OSError."""
+        """Raises ConfigError if there is no archive, StoreDamaged, OSError."""
         self.root = root
         self._own = root / "_penstock"
         self.staging = self._own / "staging"
@@ -121,15 +122,16 @@ class Manifest:
         return len(self.runs) + 1
 
     def last_of(self) -> dict[tuple[str, int], ArchivedQueue]:
-        """Each queue, as the last run that has added to it left it."""
+        """Each queue, as the last run that added to it left it."""
         return {(each.topic, each.queue_id): each for run in self.runs for each in run.queues}
 
     def clear(self) -> None:
-        """Remove what a run has left that was killed; what it held is still in the store, or the
-        plan of the next run has failed. Raises StoreDamaged where it was not killed, and its list
-        is lost; OSError."""
+        """Remove what a killed run has left. Its messages are still in the store, else planning
+        this run would have failed. Raises OSError, and StoreDamaged if the files are those of a
+        finished run whose list is lost."""
         left = [*self.root.glob(f"topic=*/day=*/{self.next_number:06d}-*.parquet")]
-        # a run keeps its staging until its list is written, and this until its files are gone
+        # A run keeps its staging until its list is written, and this method until the files left by
+        # a killed run are gone. So files without staging are those of a finished run.
         if left and not self.staging.exists():
             raise StoreDamaged(
                 "the archive has lost the list of its last run",
@@ -145,7 +147,7 @@ class Manifest:
             shutil.rmtree(self.staging)
 
     def place(self, staged: Path, path: str) -> None:
-        """Give a durable file of staging its place. Its name is not durable before `add`."""
+        """Move a durable file from staging to its place. Its name is not durable before `add`."""
         make_directory((self.root / path).parent)
         staged.rename(self.root / path)
         crash_point("archive.moved")
@@ -162,9 +164,9 @@ class Manifest:
 
 
 def file_path(topic: str, day: str, run: int, part: int) -> str:
-    """Where a file of messages belongs, from the archive's directory. Raises ConfigError for a
-    topic whose name is too long for that of a directory."""
-    # as Spark and Hive write what a path cannot have
+    """The place of a file of messages, relative to the archive's directory. Raises ConfigError if
+    the topic's name is too long for a directory's."""
+    # Spark and Hive quote characters that a path cannot have in the same way
     directory = f"topic={quote(topic, safe='|')}"
     if len(directory) > 255:
         raise ConfigError(
@@ -175,7 +177,7 @@ def file_path(topic: str, day: str, run: int, part: int) -> str:
 
 @contextmanager
 def archive_to_write(root: Path) -> Iterator[Manifest]:
-    """An archive that nobody else changes meanwhile; a new one where there is nothing.
+    """An archive that nobody else changes meanwhile; a new one if there is nothing.
 
     Raises StoreLocked, ConfigError, StoreDamaged, OSError.
     """

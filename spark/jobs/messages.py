@@ -1,7 +1,7 @@
-"""A store's messages without their bodies, as a frame: what jobs that count them need of each.
+"""A store's messages without their bodies, as a frame, for jobs that count messages.
 
-The bodies stay with the tasks, which send on how long they are: most of what a store has is bodies,
-and moving them into Java and back would be most of the work.
+The bodies stay in the tasks, which pass on only their lengths: a store is mostly bodies, and moving
+them into Java and back would be most of the work.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ SCHEMA = (
 
 
 class Messages(NamedTuple):
-    """`ranges` are what there was when it was planned, which is what the frame reads; `costs` are
-    the bytes of each of its partitions, about."""
+    """`ranges` are what there was when it was planned, and what the frame reads; `costs` are the
+    approximate bytes of each partition."""
 
     frame: DataFrame
     ranges: list[QueueRange]
@@ -46,9 +46,10 @@ class Messages(NamedTuple):
 def messages_of(
     spark: SparkSession, directory: Path | str, topics: Sequence[str] = (), split_bytes: int = 0
 ) -> Messages:
-    """Those of a store, running or stopped: all topics but the broker's own, or the named ones.
+    """The messages of a store, running or stopped: of all topics but the broker's own, or of those
+    named.
 
-    Raises TopicNotFound, ConfigError where there is no store, or one without queues.
+    Raises TopicNotFound, and ConfigError if there is no store, or one without queues.
     """
     root = str(Path(directory).absolute())
     options = Options(path=root, subscribe=",".join(topics), split_bytes=split_bytes)
@@ -69,7 +70,7 @@ def messages_of(
 
 
 def costs_of(parts: Sequence[Sequence[QueueRange]], queues: Sequence[Queue]) -> list[int]:
-    """The bytes of each part, about."""
+    """The approximate bytes of each part."""
     sized = {(queue.topic, queue.queue_id): queue for queue in queues}
     return [
         sum(sized[p.topic, p.queue_id].estimate_bytes(p.start, p.stop) for p in part)

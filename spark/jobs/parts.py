@@ -1,6 +1,6 @@
-"""One Spark task for each part of a job's work, and how far they are.
+"""One Spark task for each part of a job's work, and their progress.
 
-Parts and results are bytes, so that nothing but the function has to be known where it runs.
+Parts and results are bytes, so that a worker needs to know nothing but the function.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ def run_parts(
 ) -> list[bytes]:
     """The result of each part, in their order. `work` is a function that workers can import.
 
-    `progress` is told (done, total) in the unit of `costs`, about: Spark tells how many tasks are
-    done, and not which. Ctrl-C cancels the tasks. Raises what Spark raises for what `work` raises.
-    Without Spark it is done here, one part after the other.
+    `progress` gets approximate (done, total) in the unit of `costs`: Spark tells how many tasks are
+    done, but not which. Ctrl-C cancels the tasks. Errors of `work` are raised as Spark wraps them.
+    Without Spark the parts are done here, one after the other.
     """
     if not parts:
         return []
@@ -39,20 +39,20 @@ def run_parts(
         return list(_here(work, parts, costs, progress or (lambda done, total: None)))
     with watched(spark, costs, progress):
         if (context := _context(spark)) is not None:
-            # Without SQL, which Java has to get ready for a session's first query.
+            # Not as a query, because Java needs time to prepare SQL for a session's first one.
             return context.parallelize(parts, len(parts)).map(work).collect()
         return _collected(spark, work, parts)
 
 
 def _context(spark: SparkSession) -> SparkContext | None:
-    """None over Spark Connect, which has queries only, and tells nothing of tasks."""
+    """None over Spark Connect, which only has queries, and no information about tasks."""
     return getattr(spark, "sparkContext", None)
 
 
 def _collected(
     spark: SparkSession, work: Callable[[bytes], bytes], parts: Sequence[bytes]
 ) -> list[bytes]:
-    """The same as a query."""
+    """The results, computed by a query."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
@@ -71,9 +71,9 @@ def _collected(
 
 @contextmanager
 def watched(spark: SparkSession, costs: Sequence[int], progress: Progress | None) -> Iterator[None]:
-    """Tell how far what Spark does meanwhile is, one stage after the other: each begins at 0 again,
-    and (0, 0) is told where none runs. The first has a task for each of `costs`. Ctrl-C cancels
-    what runs."""
+    """Report the progress of Spark's work in the block, stage by stage: each begins at 0 again, and
+    (0, 0) is reported while none runs. The first stage has a task for each of `costs`. Ctrl-C
+    cancels what runs."""
     with _cancelled_by_ctrl_c(spark):
         if progress is None:
             yield
@@ -93,7 +93,7 @@ def watched(spark: SparkSession, costs: Sequence[int], progress: Progress | None
 def _cancelled_by_ctrl_c(spark: SparkSession) -> Iterator[None]:
     group = f"penstock-{uuid.uuid4().hex}"
     cancel: Callable[[str], object]
-    # a session's tags are those of its queries alone, and the context's are those of all jobs
+    # a session's tags apply only to its queries, the context's to all jobs
     if (context := _context(spark)) is None:
         add, cancel, remove = spark.addTag, spark.interruptTag, spark.removeTag
     else:
@@ -122,7 +122,7 @@ def _here(
 def _watch(
     spark: SparkSession, costs: Sequence[int], progress: Progress, over: threading.Event
 ) -> None:
-    """Tell how far the last stage is that runs, until all is over."""
+    """Report the progress of the last running stage, until all is over."""
     if (context := _context(spark)) is None:
         return
     tracker = context.statusTracker()
@@ -138,5 +138,5 @@ def _watch(
 
 
 def _done(costs: Sequence[int], done: int, tasks: int) -> int:
-    """How much of the costs a stage has done: Spark tells how many tasks, and not which."""
+    """How much of the costs a stage has done: Spark tells how many tasks, but not which."""
     return sum(costs[:done]) if tasks == len(costs) else sum(costs) * done // tasks

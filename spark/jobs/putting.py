@@ -1,9 +1,9 @@
-"""Messages that were read, put into a topic again through the sink, each queue in its order.
+"""Puts messages that were read into a topic again, through the sink, each queue in its order.
 
-A put is a new message: it has an offset, a store time and a unique key of its own. Body, keys,
-tags, queue and properties stay. When it was first made stays in the property BORN_TIMESTAMP, ms
-since 1970, which a message keeps that has it already. What only the client may set (WAIT, a delay,
-the sharding key, as the queue is named) goes.
+A put makes a new message, with its own offset, store time and unique key. Body, keys, tags, queue
+and properties stay. The property BORN_TIMESTAMP keeps when the message was first born, in ms since
+1970; a message that already has it keeps it. Properties that only the client may set (WAIT, a
+delay, and the sharding key, as the queue is named) are removed.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Target(NamedTuple):
     endpoint: str = ""
 
     def is_of(self, store: Path | str) -> bool:
-        """Whether it is a topic of this store, however that is named. Raises ConnectError."""
+        """Whether it is a topic of this store, whatever path names it. Raises ConnectError."""
         if self.path:
             return Path(self.path).expanduser().resolve() == Path(store).resolve()
         paths = StorePaths(store)
@@ -47,7 +47,8 @@ class Target(NamedTuple):
         return ask_broker(self.endpoint, TIMEOUT_MS).run_id == run.run_id
 
     def prepare(self, queues: int) -> None:
-        """Have the topic have as many queues at least. Raises ConnectError, InvalidArgument."""
+        """Make sure that the topic has at least this many queues. Raises ConnectError,
+        InvalidArgument."""
         check_topic(self.topic)
         where = Where(None, self.endpoint or None, self.path or None)
         with Producer(**where.arguments("producers")) as producer:
@@ -55,15 +56,15 @@ class Target(NamedTuple):
 
 
 def put(frame: DataFrame, target: Target, write_id: str) -> int:
-    """Store the messages of a frame with the source's columns, once under this name; how many they
-    are, whether they are stored now or were before.
+    """Store the messages of a frame with the source's columns, once under this name. Returns how
+    many they are, whether stored now or before.
 
-    The topic has their queues. Raises what the sink raises.
+    The topic must have their queues. Raises what the sink raises.
     """
     from pyspark.sql import Observation
     from pyspark.sql import functions as sql
 
-    # a tombstone of a repair stands for a message that is lost
+    # without a repair's tombstones, which stand for lost messages
     frame = frame.where(sql.col("properties")[LOST].isNull())
     properties, born = sql.col("properties"), sql.col("born_timestamp")
     kept = sql.map_filter(properties, lambda name, _: ~name.isin(*_GONE))
@@ -91,6 +92,6 @@ def put(frame: DataFrame, target: Target, write_id: str) -> int:
 
 
 def name_of(job: str, *parts: object) -> str:
-    """A writeId for what is the same whenever it is put."""
+    """A writeId that is the same whenever the same thing is put."""
     digest = hashlib.blake2b(repr(parts).encode(), digest_size=12).hexdigest()
     return f"{job}-{digest}"

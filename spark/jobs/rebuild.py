@@ -1,7 +1,7 @@
-"""Makes consume queues and index again from the log, whose parts Spark's workers walk.
+"""Rebuilds consume queues and index from the log; Spark's workers walk its parts.
 
-Workers read the store and write into its penstock/rebuild/, so it has to be mounted where they are.
-All else is that of `maintenance.rebuild`, and so are the files, byte for byte.
+Workers read the store and write into its penstock/rebuild/, so it must be mounted where they run.
+Everything else is done by `maintenance.rebuild`, and the files are the same, byte for byte.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ def rebuild_on(
     part_bytes: int = PART_BYTES,
     progress: Progress | None = None,
 ) -> Rebuilt:
-    """Rebuild; durable on return. The caller holds the store's lock. For the rest, and what is
-    raised, see `rebuild_store`."""
+    """Rebuild; durable on return. The caller must hold the store's lock. For the rest, and for the
+    errors, see `rebuild_store`."""
     return rebuild_store(
         paths,
         config,

@@ -1,8 +1,8 @@
-"""An archive's messages of a topic, back in a topic: each once, however often the job runs.
+"""Puts an archive's messages of a topic back into a topic, each once, however often the job runs.
 
-A run's files are put in groups, one after the other, under names that say which files they are. So
-a restore that was killed goes on when it is run again, and one of an archive that has grown adds
-what is new.
+A run's files are put in groups, one after the other, under names that identify their files. So a
+restore that was killed goes on when it is run again, and if the archive has grown, it adds what is
+new.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from penstock.spark.jobs.putting import Target, name_of, put
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# Of files that are put at once, at least, where there are as many. Part of the names of puts: with
-# another size a restore that was killed would not know what it has done.
+# The least size of a group of files, if there are as many. Names of puts depend on it: with another
+# size, a restore that was killed would not know what it has done.
 GROUP_BYTES = 256 << 20
 
 
 class Restored(msgspec.Struct, frozen=True):
-    """`messages` are in the topic `into` now; `lost` ones are tombstones of a repair, left out."""
+    """`messages` are now in the topic `into`; `lost` counts a repair's tombstones, left out."""
 
     archive: str
     topic: str
@@ -50,8 +50,8 @@ def restore_topic(
 ) -> Restored:
     """Put an archive's messages of a topic into a topic of a running broker.
 
-    The target topic gets as many queues as the messages have had. Under another `write_id` they are
-    put once more. Raises TopicNotFound, ConfigError, ConnectError, and what the sink raises.
+    The target topic gets as many queues as the messages had. Under another `write_id` they are put
+    once more. Raises TopicNotFound, ConfigError, ConnectError, and what the sink raises.
     """
     manifest = Manifest(Path(archive).absolute())
     groups = [
@@ -80,7 +80,8 @@ def restore_topic(
 
 
 def _groups(files: Sequence[ArchiveFile]) -> Iterator[list[ArchiveFile]]:
-    """Files in their order, never one task's in two groups: its days may take turns."""
+    """The files in groups, in order. One task's files are never split over two groups, because its
+    messages may alternate between days."""
     held: list[ArchiveFile] = []
     for file in files:
         is_next = bool(held) and Path(file.path).name != Path(held[-1].path).name

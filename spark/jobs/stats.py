@@ -1,10 +1,10 @@
-"""What is in a store, in figures: by topic, queue, tag and hour, with gaps and the commonest keys.
+"""Statistics of a store: by topic, queue, tag and hour, with gaps and the commonest keys.
 
     tasks     ranges of queues -> messages without their bodies
-    Spark     one pass for the groups of four tables, one for keys, one for gaps where there are any
+    Spark     one pass for the groups of four tables, one for keys, one for gaps if there are any
 
-Percentiles are Spark's approximate ones. Sizes are of bodies as consumers get them. A latency is
-the store time less the born time: by two clocks, so it may be below 0.
+Percentiles are Spark's approximate ones. Sizes are those of bodies as consumers get them. A latency
+is the store time minus the born time; these come from two clocks, so it may be negative.
 """
 
 from __future__ import annotations
@@ -69,8 +69,8 @@ def store_stats(
     split_bytes: int = 0,
     progress: Progress | None = None,
 ) -> Stats:
-    """The figures of a store, running or stopped; of all topics but the broker's own, or of the
-    named ones. Raises TopicNotFound, ConfigError where there is no store."""
+    """The statistics of a store, running or stopped, for all topics but the broker's own, or for
+    those named. Raises TopicNotFound, and ConfigError if there is no store."""
     found = messages_of(spark, directory, topics, split_bytes)
     frame = found.frame.persist()
     try:
@@ -91,7 +91,7 @@ def store_stats(
 
 
 def write_parquet(stats: Stats, place: Path) -> None:
-    """Each table as a file in the directory `place`, which is made here. Raises OSError."""
+    """Write each table as a file into the directory `place`, which is created. Raises OSError."""
     place.mkdir(parents=True)
     for name, rows in stats.tables.items():
         schema = pa.schema([(column, _TYPES.get(column, pa.int64())) for column in COLUMNS[name]])
@@ -99,7 +99,7 @@ def write_parquet(stats: Stats, place: Path) -> None:
 
 
 def _grouped(frame: DataFrame) -> dict[str, list[Row]]:
-    """The four tables, from one pass: each row of the result says by what it was grouped."""
+    """The four tables, from one pass: each row of the result says what it was grouped by."""
     from pyspark.sql import functions as sql
 
     latency = sql.unix_millis("store_timestamp") - sql.unix_millis("born_timestamp")
@@ -125,7 +125,7 @@ def _grouped(frame: DataFrame) -> dict[str, list[Row]]:
         )
         .collect()
     )
-    # Spark's number of a group has a bit for each name that it is not grouped by, the last lowest
+    # Spark's grouping id has a bit for each name that is not grouped by, with the last name lowest
     table_of = {
         sum(8 >> at for at, name in enumerate(names) if name not in keys): table
         for table, keys in _GROUPS.items()
@@ -134,7 +134,7 @@ def _grouped(frame: DataFrame) -> dict[str, list[Row]]:
     for each in rows:
         row = each.asDict()
         if row["hour"] is not None:
-            # by number, as Spark gives times in whatever zone its driver is in
+            # grouped as a number, because Spark returns times in its driver's time zone
             row["hour"] = datetime.fromtimestamp(row["hour"] * HOUR_MS / 1000, UTC)
         for number, share in enumerate(_SHARES):
             for kind, unit in (("sizes", "bytes"), ("latencies", "latency_ms")):
@@ -154,7 +154,7 @@ def _percentiles(column: Column) -> Column:
 
 
 def _commonest(frame: DataFrame) -> list[Row]:
-    """The keys of each topic that come most often; a message may have several."""
+    """The most frequent keys of each topic; a message may have several keys."""
     from pyspark.sql import Window
     from pyspark.sql import functions as sql
 
@@ -169,7 +169,7 @@ def _commonest(frame: DataFrame) -> list[Row]:
 
 
 def _complete(queues: Sequence[Row], found: Messages) -> None:
-    """How many messages each queue lacks of the offsets that it has."""
+    """Add to each queue how many of its offsets have no message."""
     offered = {(piece.topic, piece.queue_id): piece for piece in found.ranges}
     for row in queues:
         piece = offered[row["topic"], row["queue_id"]]
@@ -177,8 +177,7 @@ def _complete(queues: Sequence[Row], found: Messages) -> None:
 
 
 def _gaps(frame: DataFrame, queues: Sequence[Row], found: Messages) -> list[Row]:
-    """Offsets of a queue without a message, the first of them; only queues that have any are looked
-    at again."""
+    """The first offsets without a message, by queue. Only queues that have any are read again."""
     from pyspark.sql import Window
     from pyspark.sql import functions as sql
 

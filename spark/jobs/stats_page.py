@@ -1,4 +1,4 @@
-"""The figures of a store as one page: HTML, with plots as SVG in it, and nothing from elsewhere.
+"""The statistics of a store as one HTML page with inline SVG plots, which loads nothing else.
 
 Pure: from Stats to text.
 """
@@ -14,7 +14,7 @@ from typing import Any
 from penstock.spark.jobs.stats import COLUMNS, Row, Stats
 
 WIDTH, HEIGHT, LEFT, BOTTOM = 900, 220, 90, 30
-# Of a table, on the page; the Parquet files have all.
+# The most rows of a table on the page; the Parquet files have all.
 MOST_ROWS = 200
 _TITLES = {
     "topics": "Topics",
@@ -64,7 +64,7 @@ def stats_page(stats: Stats) -> str:
 
 
 def _by_hour(rows: Sequence[Row]) -> list[tuple[str, dict[str, int]]]:
-    """All topics together; an hour without messages is left out."""
+    """All topics together; hours without messages are left out."""
     found: dict[datetime, dict[str, int]] = defaultdict(lambda: defaultdict(int))
     for row in rows:
         if row["hour"] is not None:
@@ -76,7 +76,7 @@ def _by_hour(rows: Sequence[Row]) -> list[tuple[str, dict[str, int]]]:
 
 
 def _bars(title: str, values: Sequence[tuple[str, float]]) -> str:
-    """A bar for each value; a bar's title, which a pointer shows, has its name and value."""
+    """A bar for each value; its tooltip has its name and value."""
     if not values:
         return ""
     top = max(value for _, value in values) or 1

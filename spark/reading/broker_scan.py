@@ -1,6 +1,6 @@
-"""Reads ranges of queues from a running broker, as its consumers do: for executors elsewhere.
+"""Reads ranges of queues from a running broker, as a consumer, for executors on other machines.
 
-The records come as they stand in the log, and are decoded by the same code as those of files.
+The records come as they are in the log, and are decoded by the same code as those in files.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from penstock.spark.reading.options import Mode
 from penstock.spark.reading.rows import How, Rows
 
 BATCH_BYTES = 4 << 20
-# After damage, about as many as come together: this many are asked for one by one.
+# After damage, this many messages are pulled one by one, about as many as come in one answer.
 ONE_BY_ONE = 1024
 
 _Rows = Generator[list[pa.Array]]
@@ -37,8 +37,8 @@ _Rows = Generator[list[pa.Array]]
 def read_from_broker(
     endpoint: str, pieces: Sequence[QueueRange], columns: Sequence[str], how: How
 ) -> _Rows:
-    """The columns asked for, batch after batch; each queue's rows in order. Raises ConnectError,
-    BrokerTimeout, OffsetOutOfRange where messages have expired, StoreDamaged as the mode says."""
+    """The requested columns, batch by batch; each queue's rows in order. Raises ConnectError,
+    BrokerTimeout, OffsetOutOfRange if messages have expired, and StoreDamaged as the mode says."""
     rows = Rows(columns, how)
     for together in _at_once(pieces):
         for left in (yield from _read_together(endpoint, together, rows)):
@@ -46,7 +46,7 @@ def read_from_broker(
 
 
 def _at_once(pieces: Sequence[QueueRange]) -> Iterator[list[QueueRange]]:
-    """The pieces as one consumer after another reads them: queues of one topic, each once."""
+    """The pieces in groups that one consumer can read: queues of one topic, each at most once."""
     held: dict[int, QueueRange] = {}
     topic = ""
     for piece in pieces:
@@ -60,7 +60,7 @@ def _at_once(pieces: Sequence[QueueRange]) -> Iterator[list[QueueRange]]:
 
 
 def _read_past_damage(endpoint: str, piece: QueueRange, rows: Rows) -> _Rows:
-    """A queue's rows from where damage was found, there or in a queue that was read with it."""
+    """A queue's rows from where damage stopped it, in this queue or in one read with it."""
     while piece.start < piece.stop:
         left = yield from _read_together(endpoint, [piece], rows)
         if not left:
@@ -73,9 +73,9 @@ def _read_past_damage(endpoint: str, piece: QueueRange, rows: Rows) -> _Rows:
 def _read_together(
     endpoint: str, pieces: Sequence[QueueRange], rows: Rows
 ) -> Generator[list[pa.Array], None, list[QueueRange]]:
-    """Rows up to the ends, or to where damage hides how many records came; what is left then.
+    """Rows up to the ends, or up to damage that hides how many records came. Returns what is left.
 
-    By one consumer: to begin another for each queue takes longer than the few rows of a batch.
+    One consumer reads them all: starting one for each queue takes longer than a batch's few rows.
     """
     how, topic = rows.how, pieces[0].topic
     consumer = Consumer(
@@ -111,7 +111,7 @@ def _read_together(
 
 
 def _read_one_by_one(endpoint: str, piece: QueueRange, rows: Rows) -> _Rows:
-    """The rows of each message alone: where one cannot be read, that is known of this one."""
+    """The rows of messages pulled one by one, so that it is known which one cannot be read."""
     how, offset = rows.how, piece.start
     selection = choose(how.tags, how.sql, "", 0)
     with closing(Asker("consumers", decode_consume_answer, **_arguments(endpoint))) as asker:
@@ -121,7 +121,7 @@ def _read_one_by_one(endpoint: str, piece: QueueRange, rows: Rows) -> _Rows:
             if found is None:
                 continue
             place, record = found
-            if place.next_offset < offset:  # its topic was created again: the queue ends there
+            if place.next_offset < offset:  # the topic was created again, and the queue ends there
                 return
             _check_skipped(place.min_offset - offset, [piece], how)
             among = range(offset, place.next_offset)

@@ -1,4 +1,4 @@
-"""Where a query's queues are, by a running broker; see views."""
+"""A query's queues, as a running broker describes them; see views."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from penstock.spark import ranges
 from penstock.spark.reading.durable import Durable
 from penstock.spark.reading.queues import GroupOffsets, Queue
 
-# A broker does not say how large messages are. Splits and maxBytesPerTrigger count with this.
+# A broker does not say how large messages are, so splits and maxBytesPerTrigger assume this.
 ASSUMED_BYTES = 1 << 10
 
 
 class BrokerView:
-    """A running broker, asked through its endpoints. Any of them is enough: it names the others."""
+    """A running broker. Any one of its endpoints is enough, because it names the others."""
 
     def __init__(self, endpoint: str) -> None:
         self._where = Where(None, endpoint, None)
@@ -60,7 +60,7 @@ class BrokerView:
         self._topics = None
 
     def queues(self, wanted: Callable[[str], bool]) -> list[Queue]:
-        # its own are listed to nobody, and read where they are named, as from a store
+        # the broker never lists its own topics; as in a store, they are read if they are named
         topics = sorted(
             topic
             for topic in {*self._listed(), *NAMED_TOPICS}
@@ -74,8 +74,8 @@ class BrokerView:
         ]
 
     def _listed_queues(self, topics: list[str]) -> Iterator[tuple[str, tuple[QueueRange, ...]]]:
-        """The queues of each topic. In few questions: where much is sent, an answer waits until
-        what was acknowledged before has its place, some milliseconds."""
+        """The queues of each topic, in few questions: on a busy broker an answer takes some ms,
+        because it waits until what was acknowledged before is in its queues."""
         while topics:
             asked = tuple(topics[:MAX_LISTED_TOPICS])
             said = self._asker.ask(partial(_list_queues, asked), QueueList).topics
@@ -83,16 +83,16 @@ class BrokerView:
             topics = topics[len(said) :]
 
     def describe(self, topic: str, at_ms: int = -1) -> Described:
-        """Its queues; with `at_ms` also the first offset stored then or later."""
+        """A topic's queues; with `at_ms` also the first offset stored then or later."""
         return self._asker.ask(lambda number, run: Describe(number, topic, at_ms, run), Described)
 
     def pull_one(self, topic: str, queue_id: int, offset: int) -> bytes:
-        """The record at an offset; of one that is not there nothing."""
+        """The record at an offset; b"" if there is none."""
         found = pull_one(self._asker, topic, queue_id, offset)
         return b"" if found is None else found[1]
 
     def _listed(self) -> dict[str, int]:
-        """The broker's topics; asked for over a connection that a stream keeps."""
+        """The broker's topics, asked for over a connection that a stream keeps."""
         if self._topics is None:
             if self._producer is None:
                 self._producer = Producer(**self._where.arguments("producers"))
@@ -121,13 +121,13 @@ class BrokerView:
     def ranges_by_keys(
         self, planned: Sequence[ranges.QueueRange], keys: Collection[str]
     ) -> list[ranges.QueueRange]:
-        # a broker answers with the messages of a key themselves, and with the newest only
+        # a query to a broker would return the messages of a key, and only the newest
         return list(planned)
 
     def durable(self) -> Durable:
-        # One question, however many topics there are, and none to the writer: a stream comes back
-        # ten times a second. What bounds the queues is the broker's care: it shows consumers what
-        # is flushed, unless it acknowledges before.
+        # A stream asks ten times a second, so this is one question, however many topics there are,
+        # and none to the writer. The broker bounds the queues itself: it shows consumers only what
+        # is flushed, unless it acknowledges earlier.
         if not self._any_topic:
             self._listed()
         if not self._any_topic:
@@ -141,7 +141,7 @@ def _list_queues(topics: tuple[str, ...], number: int, run: str) -> ListQueues:
 
 
 class BrokerQueue:
-    """A queue by what the broker has said of it."""
+    """A queue as the broker has described it."""
 
     def __init__(self, view: BrokerView, topic: str, found: QueueRange) -> None:
         self._view = view
@@ -166,5 +166,5 @@ class BrokerQueue:
 
     def stored_ms(self, offset: int) -> int | None:
         found = self._view.pull_one(self.topic, self.queue_id, offset)
-        # None also where it has expired meanwhile
+        # None also if it has expired meanwhile
         return store_timestamp_ms(found, 0) if len(found) >= SMALLEST_RECORD_BYTES else None

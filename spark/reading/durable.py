@@ -1,9 +1,9 @@
 """How far a store's log is on disk: the position that bounds a stream.
 
-A stream writes down which offsets it has read, and never reads them again. So it may read only what
-no failure can take back: else a power failure cuts the log, other messages get those offsets, and
-the query, whose checkpoint was on disk, passes over them. A record that is written, and even
-acknowledged so, is not that; one below `flushed` is.
+A stream records which offsets it has read, and never reads them again. So it may read only what no
+failure can take back. Otherwise a power failure could cut the log, other messages would get those
+offsets, and the query, whose checkpoint was on disk, would skip them. A record that is only written
+is not safe, even if it was acknowledged as written; one below `flushed` is.
 
     who has the store           bound
     a Penstock that runs, or    `flushed` of its shared memory, and not past `queued`, below which
@@ -26,9 +26,9 @@ from penstock.shared.store.watermark import load_watermark
 
 
 class Durable(NamedTuple):
-    """`end` is a log offset, None where nothing bounds the queues.
+    """`end` is a log offset, or None if nothing bounds the queues.
 
-    While two of these are equal, and `end` is not None, no queue has anything new. `settled` is
+    As long as this stays equal, and `end` is not None, no queue has anything new. `settled` is
     False while a store may be in the middle of a recovery, which makes queues shorter for a moment.
     """
 
@@ -39,16 +39,16 @@ class Durable(NamedTuple):
 
 
 def durable_end(paths: StorePaths) -> Durable:
-    """As it is now. Raises OSError, StoreDamaged."""
+    """The present bound. Raises OSError, StoreDamaged."""
     unclean = paths.abort.exists()
     run = read_run(paths)
-    # a copy of a store has its original's run.json, and that one's memory tells of other files
+    # a copy of a store has the original's run.json, whose shared memory is about other files
     if run is None or original_of(paths, run) is not None:
         return Durable(None, settled=not unclean)
     if survives(run):
         try:
             page = Positions(run.positions)
-        except FileNotFoundError:  # its broker has stopped since
+        except FileNotFoundError:  # the broker has stopped since
             return Durable(None, settled=False)
         try:
             end = min(page["flushed"], page["queued"])

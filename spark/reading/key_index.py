@@ -1,12 +1,12 @@
-"""A filter on `keys` by the store's index: of the planned ranges what has to be read.
+"""Narrows a query that filters on `keys` by the store's index, to the ranges that must be read.
 
     keys = 'k1'           -> the hash of topic#k1, for each topic
     keys = 'k1 k2'        -> that of topic#k1: a record is in the index under each word of its keys
     ranges, index files   -> the candidates, and what no file speaks of
 
-What is left out is known to have other keys. What is left in is not known to have these: other
-texts have the same hash, so tasks apply the filter as ever. What the index does not have is read,
-be it the newest records, those of files that are gone, or all of them.
+What is left out certainly has other keys. What stays in may have other keys too, because hashes
+collide, so tasks still apply the filter. Records that the index does not have are read: the newest
+ones, those of files that are gone, or all of them.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from penstock.shared.store.geometry import index_sizes
 from penstock.spark.ranges import QueueRange
 
 ENTRIES_AT_ONCE = 1 << 18
-# Messages that lie closer to each other are read together. A plan has no more pieces than this, or
-# one of each queue.
+# Messages that are this near to each other are read together. A plan has at most this many pieces,
+# or one for each queue if there are more queues.
 NEAR, MOST_PIECES = 64, 4096
 
 Ints = npt.NDArray[np.int64]
-# Spark has what planners log in its table python_worker_logs, of the level that is set here
+# Spark puts what planners log into its table python_worker_logs, from the level that is set here
 _log = logging.getLogger("penstock.spark")
 _log.setLevel(logging.INFO)
 
@@ -41,9 +41,9 @@ _log.setLevel(logging.INFO)
 def ranges_by_keys(
     store: StoreDirectory, planned: Sequence[QueueRange], keys: Collection[str]
 ) -> list[QueueRange]:
-    """The ranges without messages that have none of these `keys`, each the whole property.
+    """The ranges, without messages whose whole property `keys` is certainly none of these.
 
-    All of them where the index cannot tell.
+    The ranges as they are, if the index cannot tell.
     """
     words = [_a_word(text) for text in keys]
     wanted = [piece for piece in planned if piece.start < piece.stop]
@@ -73,19 +73,19 @@ def ranges_by_keys(
 
 
 def _shown(keys: Collection[str]) -> str:
-    """Some of the keys, for a line of a log."""
+    """Some of the keys, for a log line."""
     few = ", ".join(map(repr, sorted(keys)[:3]))
     return few if len(keys) <= 3 else f"{few}, and {len(keys) - 3} more"
 
 
 def _a_word(text: str) -> str:
-    """One of the keys of a whole property, "" where the index may not have them."""
-    # bytes that are not UTF-8 look like this, and the index may have them by another hash
+    """One of the keys in a whole property; "" if the index may not have them."""
+    # invalid UTF-8 is read as this character, and the index may have the bytes under another hash
     return "" if "\ufffd" in text else next(filter(None, text.split(" ")), "")
 
 
 def _files(store: StoreDirectory, hashes: Ints) -> Iterator[IndexedRecords]:
-    """What each index file has that can be read; of others it is logged why not."""
+    """What each readable index file has; for the others the reason is logged."""
     try:
         geometry = index_sizes(store.paths)
     except (ConfigError, StoreDamaged) as error:
@@ -106,16 +106,16 @@ def _files(store: StoreDirectory, hashes: Ints) -> Iterator[IndexedRecords]:
 
 
 class _Part:
-    """A range of a queue, of which more and more is known."""
+    """A range of a queue, about which the index files tell more and more."""
 
     def __init__(self, store: StoreDirectory, piece: QueueRange) -> None:
         self._queue: QueueFiles = store.queue_at(store.paths.queue(piece.topic, piece.queue_id))
         self._piece = piece
-        # queue offsets [first, stop) of which a file speaks, and those of them to be read
+        # queue offsets [first, stop) that a file covers, and those of them that must be read
         self._known: list[tuple[int, int, Ints]] = []
 
     def take(self, found: IndexedRecords) -> None:
-        """What a file has of this range."""
+        """Take what an index file has about this range."""
         if not len(found.offsets):
             return
         first = max(self._queue.end_before(int(found.offsets[0])), self._piece.start)
@@ -126,7 +126,7 @@ class _Part:
             self._known.append((start, end, start + np.flatnonzero(found.may_match(records))))
 
     def pieces(self, most: int) -> list[QueueRange]:
-        """What is to be read, in order, in not more pieces than that."""
+        """What must be read, in order, in at most this many pieces."""
         found, near = _joined(self._runs(), NEAR), NEAR
         while len(found) > most:
             near *= 4
@@ -138,7 +138,7 @@ class _Part:
         for first, stop, slots in sorted(self._known, key=lambda each: each[:2]):
             if at < first:
                 yield at, first
-            # cut by numpy: there may be millions that no file has
+            # cut by NumPy, because there may be millions of slots
             for run in np.split(slots, np.flatnonzero(np.diff(slots) > NEAR) + 1):
                 if len(run):
                     yield int(run[0]), int(run[-1]) + 1
@@ -148,7 +148,7 @@ class _Part:
 
 
 def _joined(runs: Iterable[tuple[int, int]], near: int) -> list[tuple[int, int]]:
-    """The same runs in order, those as one that are no further from each other than this."""
+    """The runs in order; those that are at most `near` apart are joined."""
     joined: list[tuple[int, int]] = []
     for start, stop in sorted(runs):
         if joined and start - joined[-1][1] <= near:

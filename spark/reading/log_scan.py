@@ -1,7 +1,7 @@
-"""Messages by a walk through the commit log, for a store that has no consume queues.
+"""Finds messages by a walk through the commit log, for a store that has no consume queues.
 
-Owns which of the log's records are messages that a queue would name. The piece before a cut must
-end there, or the cut was inside a record.
+Decides which of the log's records are messages that a queue would name. The piece before a cut must
+end exactly there; otherwise the cut was inside a record.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ BATCH_BYTES = 4 << 20
 
 
 class LogChoice(NamedTuple):
-    """Which messages of the log a query is about; plain values, for they go to the tasks."""
+    """Which messages of the log a query is about, as plain values, because they go to the tasks."""
 
     topics: tuple[str, ...] = ()
     pattern: str = ""
-    queues: frozenset[tuple[str, int]] | None = None  # of `assign`, which may name none
+    queues: frozenset[tuple[str, int]] | None = None  # those of `assign`, perhaps an empty set
     starts: Mapping[str, Mapping[str, int]] = {}
     stops: Mapping[str, Mapping[str, int]] = {}
     start_ms: int = -1
@@ -75,8 +75,8 @@ class LogRange(NamedTuple):
 
 
 def log_choice(options: Options, now_ms: int) -> LogChoice:
-    """Raises ConfigError, for what only queues can say among others."""
-    # a time counts before an offset
+    """The choice that the options make. Raises ConfigError, also for options that need queues."""
+    # a time takes precedence over an offset
     default = Options()
     starting = (default if options.starting_timestamp else options).starting_offsets
     ending = (default if options.ending_timestamp else options).ending_offsets
@@ -132,8 +132,8 @@ def _named(text: str, option: str, whole: str) -> Mapping[str, Mapping[str, int]
 def plan_log(
     store: StoreDirectory, options: Options, now_ms: int, predicates: Sequence[Predicate] = ()
 ) -> list[tuple[LogRange, ...]]:
-    """Pieces of about splitBytes, cut where records begin, but those of other times than are read.
-    Never empty."""
+    """Pieces of about splitBytes, cut where records begin, without those of times that are not
+    read. Never an empty list."""
     choice = log_choice(options, now_ms)
     size = sum(segment.size for segment in store.segments)
     step = options.split_bytes or min(PART_BYTES, max(size // max(options.min_partitions, 1), 1))
@@ -151,7 +151,7 @@ def plan_log(
 
 
 def _stored_ms(store: StoreDirectory, at: int) -> int | None:
-    """When the record that begins there was stored; None where none that is whole does."""
+    """When the record that begins there was stored; None if there is no intact one."""
     try:
         return store.record_at(at).store_timestamp_ms
     except (OffsetOutOfRange, StoreDamaged):
@@ -161,7 +161,7 @@ def _stored_ms(store: StoreDirectory, at: int) -> int | None:
 def read_log(
     store: StoreDirectory, piece: LogRange, columns: Sequence[str], how: How
 ) -> Iterator[list[pa.Array]]:
-    """The columns asked for, batch after batch. Raises StoreDamaged."""
+    """The requested columns, batch by batch. Raises StoreDamaged."""
     rows = Rows(columns, how)
     held: dict[tuple[bytes, int], list[tuple[int, Outline, memoryview]]] = {}
     held_bytes = 0
@@ -183,11 +183,11 @@ def read_log(
 def _records(
     store: StoreDirectory, piece: LogRange, how: How
 ) -> Iterator[tuple[int, memoryview | str]]:
-    """Each record that begins in the piece, and, where it is to be reported, damage as text."""
+    """Each record that begins in the piece, and damage as text if it is to be reported."""
     torn: tuple[int, str] | None = None
     for at, found, size, record, reason in store.scan_log(piece.start):
         if found is Kind.END:
-            # A broker that runs, or has died, leaves half a record at the end. A start cuts it off.
+            # A running broker, or one that died, may leave half a record, which a start cuts off.
             if torn is not None and not store.is_unclean:
                 yield from _damaged(store, *torn, how)
             return

@@ -1,6 +1,6 @@
-"""From options to one offset for each queue: where a query begins, and where it ends.
+"""Resolves options to one offset for each queue: where a query begins, and where it ends.
 
-Owns the forms in which an offset may be written. Which queues there are is passed in.
+Owns the forms in which an offset may be written. The existing queues are passed in.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from penstock.spark.reading.queues import GroupOffsets, Queue
 
 EARLIEST, LATEST = -2, -1  # as numbers in the offsets options
 GROUP = "group:"
-# the last time that can be asked for
+# the latest time that can be asked for
 MOST_MS = (1 << 62) - 1
 
 ByQueue = dict[str, dict[str, int]]
 # the offsets of a group, by its name
 OffsetsOf = Callable[[str], GroupOffsets]
-# whether a queue would be read, but has had no message yet
+# whether a queue would be read but has had no message yet
 IsEmpty = Callable[[str, int], bool]
 
 
 class _End(NamedTuple):
-    """One end of the ranges, as the options say it."""
+    """One end of the ranges, as the options give it."""
 
     option: str
     offsets: str
@@ -66,9 +66,11 @@ def resolve(
     *,
     strict: bool,
 ) -> list[int]:
-    """One offset for each queue, which it has. A time counts before an offset, as with Kafka's.
+    """One offset for each queue, within its range. A time takes precedence over an offset, as in
+    Spark's Kafka source.
 
-    Raises ConfigError, GroupNotFound; OffsetOutOfRange where `strict`, else the nearest one counts.
+    Raises ConfigError, GroupNotFound, and OffsetOutOfRange if `strict`; otherwise the nearest
+    offset counts.
     """
     if end.timestamp:
         at_ms = parse_time(end.option.replace("Offsets", "Timestamp"), end.timestamp, now_ms)
@@ -98,7 +100,7 @@ def resolve(
 def _offsets(
     end: _End, queues: Sequence[Queue], offsets_of: OffsetsOf
 ) -> tuple[list[int], dict[tuple[str, str], int]]:
-    """What is said of each queue, and of others."""
+    """The offset given for each queue, and those given for other queues."""
     text = end.offsets.strip()
     if text.lower() in ("earliest", "latest"):
         return [EARLIEST if text.lower() == "earliest" else LATEST] * len(queues), {}
@@ -114,7 +116,7 @@ def _offsets(
 
 
 def _others(named: ByQueue, queues: Sequence[Queue]) -> dict[tuple[str, str], int]:
-    """What the JSON says of queues that are not among these."""
+    """What the JSON gives for queues that are not among these."""
     known = {(queue.topic, str(queue.queue_id)) for queue in queues}
     return {
         (topic, queue_id): at
@@ -125,7 +127,7 @@ def _others(named: ByQueue, queues: Sequence[Queue]) -> dict[tuple[str, str], in
 
 
 def _check_read(others: Iterable[tuple[str, str]], option: str, is_empty: IsEmpty) -> None:
-    """Raise ConfigError for queues that are not read, and not for those without a message."""
+    """Raise ConfigError for queues that are not read, but not for those without a message."""
     strange = [
         f"{topic}/{queue_id}"
         for topic, queue_id in others
@@ -159,7 +161,7 @@ def _clamped(queue: Queue, offset: int) -> int:
 
 
 def _checked_time(at_ms: int, option: str) -> int:
-    """Raises ConfigError for what a broker would take for something else than a time."""
+    """The time. Raises ConfigError for numbers that a broker would not take for a time."""
     if not 0 <= at_ms <= MOST_MS:
         raise ConfigError(f"{option} has a number that is no time", at_ms, "write ms since 1970")
     return at_ms

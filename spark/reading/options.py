@@ -1,6 +1,6 @@
 """The options of `spark.read.format("penstock")` and of `spark.readStream`, with their defaults.
 
-They are named after those of Spark's Kafka source wherever it has one. Pure: no file is looked at.
+They are named after those of Spark's Kafka source wherever it has the same. Pure: no file is read.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from penstock.shared.names import listed
 from penstock.shared.next_steps import did_you_mean
 
 _DURATION = re.compile(r"([0-9]{1,9})\s*(ms|s|m|h)")
-# What Spark gives beside the options where a table is made: its own properties of the table.
+# Spark's own properties of a table, which it passes with the options when a table is created.
 _OF_A_TABLE = {"owner", "provider"}
 _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000}
 
 
 class Mode(Enum):
-    """What becomes of a record that is damaged, by the names that Spark's own sources have."""
+    """What happens to a damaged record, by the names that Spark's own sources use."""
 
     FAILFAST = "FAILFAST"
     DROPMALFORMED = "DROPMALFORMED"
@@ -31,17 +31,17 @@ class Mode(Enum):
 
 
 class Options(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """What a query reads; Spark compares the names of options without case."""
+    """What a query reads. Spark ignores case in the names of options."""
 
     path: str = ""
     endpoint: str = ""  # instead of a path: a broker's, tcp://HOST:PORT
-    subscribe: str = ""  # topics between commas; all topics without
+    subscribe: str = ""  # topics separated by commas; "": all topics
     subscribe_pattern: str = ""  # a regular expression that matches whole names
     assign: str = ""  # {"topic": [0, 1]}
-    columns: str = ""  # column names between commas; all columns without
+    columns: str = ""  # column names separated by commas; "": all columns
     starting_offsets: str = "earliest"  # latest, group:NAME, {"topic": {"0": 17, "1": -2}}
     ending_offsets: str = "latest"
-    starting_timestamp: str = ""  # of storing: ms since 1970, ISO text, or -15m
+    starting_timestamp: str = ""  # store time: ms since 1970, ISO text, or -15m
     ending_timestamp: str = ""
     starting_offsets_by_timestamp: str = ""  # {"topic": {"0": 1700000000000}}
     ending_offsets_by_timestamp: str = ""
@@ -49,20 +49,20 @@ class Options(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields
     sql: str = ""  # an SQL92 condition on the properties
     mode: Mode = Mode.FAILFAST
     fail_on_data_loss: bool = True
-    push_filters: bool = False  # of a query, to its tasks
+    push_filters: bool = False  # have tasks apply the query's filters
     max_offsets_per_trigger: int = 0
     max_bytes_per_trigger: int = 0
     min_offsets_per_trigger: int = 0
-    max_trigger_delay: str = "15m"  # how long messages wait for others, where fewer are there
+    max_trigger_delay: str = "15m"  # how long messages wait if there are fewer than the minimum
     min_partitions: int = 0
-    max_records_per_partition: int = 0  # 0: no limit but the bytes
-    split_bytes: int = 0  # 0: so that every core gets work
+    max_records_per_partition: int = 0  # 0: only the bytes are limited
+    split_bytes: int = 0  # 0: chosen so that every core gets work
 
 
 def parse_options(given: Mapping[str, str]) -> Options:
-    """Raises ConfigError for a name or value that is not ours, FilterError."""
+    """Raises ConfigError for an unknown name or a wrong value, and FilterError."""
     if {name.lower() for name in given} >= _OF_A_TABLE:
-        # Spark 4.3 would make it, and then plan each query of it without any of its options
+        # Spark 4.3 would create the table, and then plan each query on it without its options
         raise ConfigError(
             "a table of Spark's catalog does not keep the options of this source",
             given.get("path") or given.get("endpoint"),
@@ -129,12 +129,12 @@ def _check(options: Options) -> None:
             f"{options.subscribe_pattern}: {error}",
             'as in .option("subscribePattern", "orders-.*")',
         ) from error
-    # here, so that a wrong filter fails the query before a task has started
+    # checked here, so that a wrong filter fails the query before any task starts
     parse_filter(SQL92 if options.sql else TAG, options.sql or options.tags)
 
 
 def duration_ms(option: str, text: str) -> int:
-    """Of 500ms, 10s, 15m, 1h. Raises ConfigError."""
+    """A duration such as 500ms, 10s, 15m or 1h, in ms. Raises ConfigError."""
     found = _DURATION.fullmatch(text.strip())
     if found is None:
         raise ConfigError(f"{option} is no duration", text, "write it like 500ms, 10s, 15m or 1h")
@@ -142,7 +142,7 @@ def duration_ms(option: str, text: str) -> int:
 
 
 def _names_some(option: str, text: str) -> None:
-    # a list that a program has joined, and that was empty, would mean all otherwise
+    # otherwise an empty list that a program has joined would mean all
     if text and not listed(text):
         raise ConfigError(f"{option} names nothing", repr(text), "leave it out for all there are")
 
@@ -154,6 +154,6 @@ def _at_most_one(options: Options, names: Collection[str]) -> None:
 
 
 def _named(values: Mapping[str, object]) -> str:
-    """Fields with their values, by the names that users know."""
+    """Fields with their values, under the names that users know."""
     wire = dict(zip(Options.__struct_fields__, Options.__struct_encode_fields__, strict=True))
     return ", ".join(f"{wire[name]} {value}" for name, value in values.items())

@@ -1,7 +1,7 @@
 """Conditions on columns, as plain values that a task can apply to Arrow arrays.
 
-Each is applied to the very column that a query would see, by Arrow, whose comparisons and nulls are
-SQL's. Which of Spark's filters become one is in pushed_filters: nothing here needs Spark.
+Arrow, whose comparisons and nulls are SQL's, applies each to the same column that a query would
+see. pushed_filters decides which of Spark's filters become one; nothing here needs Spark.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _SEARCHES = ("starts_with", "ends_with", "match_substring")
 
 
 class Predicate(NamedTuple):
-    """`function(column, value)`, negated or not. A row for which it is null is not taken."""
+    """`function(column, value)`, negated or not. A row for which it is null is left out."""
 
     column: str
     function: str
@@ -24,14 +24,15 @@ class Predicate(NamedTuple):
     negated: bool = False
 
     def mask(self, column: pa.Array) -> pa.BooleanArray:
-        """Which rows fulfil it; no nulls in the answer."""
-        # takes as long to import as all else that a plan needs, which is made by a new process
+        """Which rows fulfil it, without nulls."""
+        # imported late: it takes as long as all else that a plan needs, and each plan is made by a
+        # new process
         import pyarrow.compute as pc
 
         if self.function == "is_valid":
             found = pc.is_valid(column)
         elif self.function == "is_in":
-            # null is in no list, and not outside of any
+            # null is neither in a list nor outside of it
             members = pa.array(self.value, column.type)
             found = pc.if_else(pc.is_valid(column), pc.is_in(column, members), None)
         elif self.function in _SEARCHES:
@@ -42,7 +43,7 @@ class Predicate(NamedTuple):
 
 
 def holds(predicates: Sequence[Predicate], row: Mapping[str, object]) -> bool:
-    """Whether one row fulfils those predicates that are about its columns."""
+    """Whether a row fulfils those predicates that are about its columns."""
     return all(
         bool(each.mask(pa.array([row[each.column]], _ARROW.get(each.column)))[0].as_py())
         for each in predicates
@@ -51,7 +52,7 @@ def holds(predicates: Sequence[Predicate], row: Mapping[str, object]) -> bool:
 
 
 def limits(predicates: Iterable[Predicate], column: str) -> tuple[Any, Any]:
-    """The least and the most that a column can be where all of them are fulfilled; None: any."""
+    """The least and greatest value of a column that can fulfil all predicates; None: no limit."""
     least: list[Any] = []
     most: list[Any] = []
     for each in predicates:
@@ -74,7 +75,7 @@ def offset_range(predicates: Iterable[Predicate], start: int, stop: int) -> tupl
 
 
 def wanted_texts(predicates: Iterable[Predicate], column: str) -> frozenset[str] | None:
-    """What a column has to be one of to fulfil all of them; None where they name no such texts."""
+    """The texts of which a column must be one to fulfil all predicates; None if they name none."""
     found: frozenset[str] | None = None
     for each in predicates:
         if each.column == column and each.function in ("equal", "is_in") and not each.negated:

@@ -1,6 +1,6 @@
-"""Which filters of a query Spark may leave to the source: those that predicates can say.
+"""Which filters of a query Spark may leave to the source: those that predicates can express.
 
-What is accepted here Spark does not look at again; all others are handed back.
+Spark does not apply accepted filters again; all others are handed back.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pyspark.sql import datasource
 
 from penstock.spark.reading.predicates import Predicate
 
-# Column -> what its values are in Python. bool is an int there and no number here.
+# Column -> the Python type of its values. A bool is an int in Python, but not accepted as one.
 _VALUES: dict[str, type] = {
     "topic": str,
     "queue_id": int,
@@ -41,7 +41,7 @@ _SEARCHES = {
 def accept(
     filters: Iterable[datasource.Filter], columns: Iterable[str]
 ) -> tuple[list[Predicate], list[datasource.Filter]]:
-    """What tasks will apply, and what is left to Spark."""
+    """The predicates that tasks will apply, and the filters that are left to Spark."""
     known = _VALUES.keys() & set(columns)
     taken, left = [], []
     for each in filters:
@@ -66,7 +66,7 @@ def _predicate(given: datasource.Filter, known: Iterable[str]) -> Predicate | No
         return Predicate(column, "is_valid", negated=isinstance(given, datasource.IsNull))
     value: Any = getattr(given, "value", None)
     if isinstance(given, datasource.In):
-        # x NOT IN (a, null) is never true: such lists are left to Spark
+        # x NOT IN (a, null) is never true, so lists with nulls are left to Spark
         fits = all(_fits(each, kind) for each in value)
         return Predicate(column, "is_in", tuple(value)) if fits else None
     function = _COMPARISONS.get(type(given)) or (_SEARCHES.get(type(given)) if kind is str else "")
@@ -74,6 +74,6 @@ def _predicate(given: datasource.Filter, known: Iterable[str]) -> Predicate | No
 
 
 def _fits(value: object, kind: type) -> bool:
-    if kind is dt.datetime:  # without a zone it is a timestamp_ntz, and which moment depends
+    if kind is dt.datetime:  # without a zone it is a timestamp_ntz, whose moment is not determined
         return isinstance(value, dt.datetime) and value.tzinfo is not None
     return isinstance(value, kind) and not isinstance(value, bool)

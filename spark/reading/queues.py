@@ -1,7 +1,7 @@
-"""The queues that a query may read, whoever answers for them: here a store directory's own files.
+"""The queues that a query may read: the protocol, and its implementation by a store's own files.
 
-Owns what a queue must tell a plan: its ends, an offset by time, about how large its messages are.
-Reads only, and knows nothing of options.
+Owns what a queue must tell a plan: its ends, an offset by time, the approximate size of messages.
+Only reads, and knows nothing of options.
 """
 
 from __future__ import annotations
@@ -56,20 +56,20 @@ class Queue(Protocol):
     def max_offset(self) -> int: ...
 
     def offset_at(self, time_ms: int) -> int:
-        """The first offset stored at or after a time, else the max offset. As RocketMQ finds it:
-        by bisection, which takes store times for growing."""
+        """The first offset stored at or after a time, else the max offset. Found by bisection as in
+        RocketMQ, which assumes that store times grow."""
         ...
 
     def estimate_bytes(self, start: int, stop: int) -> int:
-        """About the bytes of these messages."""
+        """The approximate size of these messages, in bytes."""
         ...
 
     def end_within(self, start: int, stop: int, max_bytes: int) -> int:
-        """How far messages from `start` on, and none past `stop`, fit into `max_bytes`."""
+        """The end of the messages from `start` on that fit into `max_bytes`; at most `stop`."""
         ...
 
     def durable_offset(self, log_end: int | None) -> int:
-        """How far a stream may read where the log is on disk up to `log_end`; None: to the end."""
+        """How far a stream may read if the log is on disk up to `log_end`; None: to the end."""
         ...
 
     def position(self, offset: int) -> int:
@@ -77,12 +77,12 @@ class Queue(Protocol):
         ...
 
     def stored_ms(self, offset: int) -> int | None:
-        """When a message was stored, by its record; None where nobody tells."""
+        """When a message was stored, by its record, in ms since 1970; None if unknown."""
         ...
 
 
 class StoreQueue:
-    """A queue by its files, and the records they name."""
+    """A queue by its files and the records that they name."""
 
     def __init__(self, store: StoreDirectory, files: QueueFiles) -> None:
         self._store = store
@@ -103,19 +103,19 @@ class StoreQueue:
         return self.min_offset + found
 
     def _stored_from(self, slot: int) -> float:
-        """When the first message from there on was stored of which that can be read."""
+        """When the first message from there on whose store time can be read was stored."""
         times = map(self.stored_ms, range(slot, self.max_offset))
         return next((each for each in times if each is not None), inf)
 
     def stored_ms(self, slot: int) -> int | None:
         position = self._files.log_offset(slot)
         try:
-            # all that is looked at is in the smallest record, which may end its segment
+            # not more, because a smallest record, which has all fields read here, may end a segment
             head = self._store.read_log(position, SMALLEST_RECORD_BYTES)
         except OffsetOutOfRange:
             return None
         magic, *place = _HEAD.unpack_from(head)
-        # other bytes, as of a damaged record, are no time
+        # in a damaged record, other bytes would be taken for a time
         is_named = magic in TOPIC_LENGTH_BYTES and place == [self.queue_id, slot, position]
         return store_timestamp_ms(head, 0) if is_named else None
 
@@ -123,7 +123,7 @@ class StoreQueue:
         return self._files.log_offset(slot)
 
     def estimate_bytes(self, start: int, stop: int) -> int:
-        # from the sizes at both ends: a queue may have very many entries
+        # from samples at both ends, because a queue may have very many entries
         head = self._sizes(start, min(start + SAMPLE_ENTRIES, stop))
         tail = self._sizes(max(stop - SAMPLE_ENTRIES, start), stop)
         return int((head.mean() + tail.mean()) / 2 * (stop - start))
@@ -139,19 +139,19 @@ class StoreQueue:
 
     def _sizes(self, start: int, stop: int) -> npt.NDArray[np.int64]:
         sizes = self._files.entries(start, stop)["size"].astype("i8")
-        sizes[sizes == BLANK_SIZE] = 0  # it stands where a message was lost, and names no record
+        sizes[sizes == BLANK_SIZE] = 0  # such an entry stands for a lost message, and has no record
         return sizes
 
     def durable_offset(self, log_end: int | None) -> int:
         if log_end is None:
             return self.max_offset
-        # those whose records begin before it
+        # the entries whose records begin before `log_end`
         return max(self.min_offset, min(self._files.end_before(log_end), self.max_offset))
 
 
 def store_queues(store: StoreDirectory, wanted: Callable[[str], bool]) -> list[Queue]:
-    """Those of the store's topics that are wanted, by topic and queue id."""
-    # entries of light queues name messages of other topics, which are read there
+    """The queues of wanted topics of the store, by topic and queue id."""
+    # entries of light queues name messages of other topics, which are read from those
     return [
         StoreQueue(store, files)
         for files in store.queues()
@@ -160,7 +160,7 @@ def store_queues(store: StoreDirectory, wanted: Callable[[str], bool]) -> list[Q
 
 
 def group_offsets(store: StoreDirectory, group: str) -> GroupOffsets:
-    """How far a group has come, by config/consumerOffset.json.
+    """A group's offsets in config/consumerOffset.json.
 
     Raises GroupNotFound, StoreDamaged.
     """
@@ -180,7 +180,7 @@ def group_offsets(store: StoreDirectory, group: str) -> GroupOffsets:
 
 
 def known_topics(store: StoreDirectory) -> Callable[[str], int]:
-    """How many queues a topic of config/topics.json has, which may not have had a message yet."""
+    """A function: how many queues a topic has by config/topics.json, even without any message."""
     return load_topics(store.paths.topics).read_queues
 
 

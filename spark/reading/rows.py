@@ -1,9 +1,9 @@
-"""From records that were found to the rows that are wanted: filters, and what becomes of damage.
+"""Makes the wanted rows from the records that were found: filters, and the handling of damage.
 
     Batch -> candidates() -> [the caller adds the records' bytes] -> rows() -> Arrow columns
 
-The same for records that a queue names, that a walk through the log has found, and that a broker
-has sent. Knows nothing of files.
+It is the same for records that a queue names, that a walk through the log has found, or that a
+broker has sent. Knows nothing of files.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Columns = dict[str, Callable[[], pa.Array]]
 
 
 class How(NamedTuple):
-    """How a query looks at records. Goes from the driver to the tasks, so it holds plain values."""
+    """How a query reads records. It goes from the driver to the tasks, so it holds plain values."""
 
     tags: str = ""
     sql: str = ""
@@ -56,8 +56,8 @@ def _filter_of(how: How) -> Filter | None:
 
 
 def needs_records(columns: Collection[str], how: How) -> bool:
-    """Whether rows of these columns cannot be made of queue entries alone."""
-    # who drops or reports damage gets the same rows whichever columns are asked for
+    """Whether rows of these columns cannot be made from queue entries alone."""
+    # a query that drops or reports damage must get the same rows, whatever columns it asks for
     return (
         how.mode is not Mode.FAILFAST
         or _filter_of(how) is not None
@@ -69,8 +69,8 @@ def needs_records(columns: Collection[str], how: How) -> bool:
 def is_by_entries(
     options: Options, columns: Collection[str], predicates: Sequence[Predicate] = ()
 ) -> bool:
-    """Whether a query reads nothing of messages but their queue entries."""
-    # a broker sends records, whatever is wanted of them
+    """Whether a query reads only the queue entries of messages."""
+    # a broker always sends records, whatever part of them is wanted
     return not options.endpoint and not needs_records(columns, how_of(options, predicates))
 
 
@@ -87,27 +87,27 @@ class Rows:
         self.needs_records = needs_records(columns, how)
 
     def candidates(self, named: Batch, codes: npt.NDArray[np.int64] | None = None) -> Batch:
-        """The messages of which it cannot be said, without their records, that nobody wants them.
+        """The messages that cannot be ruled out without looking at their records.
 
-        `codes` are the tags codes of their queue entries, where there are entries.
+        `codes` are the tags codes of their queue entries, if there are entries.
         """
         mask = np.ones(len(named.queue_offsets), np.bool_)
         if self._filter is not None and codes is not None:
             mask &= self._filter.may_match(codes)
         if self._by_code is not None and codes is not None:
-            # there an entry has the time at which its message is due
+            # in that topic, an entry has the time at which its message is due instead of a code
             is_time = np.equal(named.topic, SCHEDULE_TOPIC)
             mask &= self._by_code.may_match(codes) | is_time
         return _kept(named, mask & _fulfilled(self._by_entry, entry_columns(named)))
 
     def of_entries(self, named: Batch) -> list[pa.Array]:
-        """The rows of messages whose records nobody needs."""
+        """The rows of messages, made from their queue entries alone."""
         made = entry_columns(named)
         return [made[name]() for name in self.columns]
 
     def rows(self, batch: Batch, explain: Explain) -> Iterator[list[pa.Array]]:
-        """The rows of records, checked. Raises what `explain` makes of the first damaged one, or
-        passes over it, or gives a row for it, as the mode says; UnreadableBody."""
+        """The rows of records, checked. For a damaged record it raises what `explain` returns,
+        skips it, or makes a row for it, as the mode says. Also raises UnreadableBody."""
         try:
             arrays = self._arrays(batch)
         except (RecordMismatch, UnreadableBody) as misfit:
@@ -117,9 +117,9 @@ class Rows:
                 yield arrays
 
     def reported(self, known: Mapping[str, pa.Array], reason: str) -> Iterator[list[pa.Array]]:
-        """The row of a damaged message: what is known of where it should be, and what is wrong."""
+        """The row of a damaged message: what is known of its place, and what is wrong."""
         for each in self.how.predicates:
-            # Spark does not look again at what it has handed down, and null fulfils only IS NULL
+            # Spark does not apply pushed filters again, and null fulfils only IS NULL
             if each.column in known:
                 fulfilled = each.mask(known[each.column])[0].as_py()
             else:
@@ -130,14 +130,14 @@ class Rows:
         yield [row[name] if name in row else pa.nulls(1) for name in self.columns]
 
     def reported_at(self, alone: Batch, reason: str) -> Iterator[list[pa.Array]]:
-        """The same of a message that a queue entry names."""
+        """Like `reported`, for a message that a queue entry names."""
         known = {name: make() for name, make in entry_columns(alone).items()}
         return self.reported(known, reason)
 
     def reported_by_offset(
         self, topic: str, queue_id: int, offset: int, error: PenstockError
     ) -> Iterator[list[pa.Array]]:
-        """The same of a message of which only its offset is known, where the mode says so."""
+        """Like `reported`, for a message of which only the offset is known; only in PERMISSIVE."""
         if self.how.mode is Mode.PERMISSIVE:
             named = Batch(topic, queue_id, np.array([offset]), *(np.zeros(1, np.int64),) * 2)
             known = {name: make() for name, make in entry_columns(named).items()}
@@ -151,7 +151,7 @@ class Rows:
         if self.how.mode is Mode.FAILFAST:
             raise _error(batch, explain, misfit) from misfit
         if count > 1:
-            # few are damaged, so halving costs little, and needs no second set of rules
+            # few records are damaged, so halving costs little, and needs no second set of rules
             first = np.arange(count) < count // 2
             yield from self.rows(_kept(batch, first), explain)
             yield from self.rows(_kept(batch, ~first), explain)
@@ -159,10 +159,10 @@ class Rows:
             yield from self.reported_at(batch, str(_error(batch, explain, misfit)))
 
     def _arrays(self, batch: Batch) -> list[pa.Array]:
-        """The rows of records that are all sound; none where nobody wants one of them."""
+        """The rows of records that are all intact; [] if none of them is wanted."""
         made = record_columns(batch)
         if self.how.mode is not Mode.FAILFAST:
-            made["body"]()  # its checksum is compared
+            made["body"]()  # compares the checksums
         kept = self._wanted(batch, made)
         if not len(kept.queue_offsets):
             return []
@@ -172,7 +172,7 @@ class Rows:
         return [(made | unharmed)[name]() for name in self.columns]
 
     def _wanted(self, batch: Batch, made: Columns) -> Batch:
-        """Those of sound records that the filters let through."""
+        """The intact records that pass the filters."""
         if self._by_record:
             batch = _kept(batch, _fulfilled(self._by_record, made))
         if self._filter is None:
@@ -191,9 +191,9 @@ def _error(
 
 
 def _by_code(predicates: Sequence[Predicate]) -> TagFilter | None:
-    """What the codes of queue entries say of predicates on tags."""
+    """The filter on the tags codes of queue entries that predicates on tags allow."""
     tags = wanted_texts(predicates, "tags")
-    # RocketMQ and Penstock read what is no UTF-8 as this character, but not as many of them
+    # RocketMQ and Penstock both read invalid UTF-8 as this character, but not as many of them
     if tags is None or any("\ufffd" in tag for tag in tags):
         return None
     return TagFilter(tags)

@@ -1,14 +1,14 @@
 """The streaming source: which messages each micro-batch has, so that each is in exactly one.
 
-Spark writes a batch's end down before it runs it, and reads the same range again after a failure.
-An offset here is, in JSON and with a version,
+Spark records a batch's end before it runs the batch, and reads the same range again after a
+failure. An offset here is the next message of each queue, in JSON and with a version:
 
     {"v": 1, "offsets": {"orders": {"0": 1200, "1": 1187}}}
 
-the next message of each queue. The first batch's end also says where it `began`: Spark does not
-write down where a query begins, and asks again after a failure, when "latest" is somewhere else.
+The first batch's end also says where it `began`: Spark does not record where a query begins, and
+asks again after a failure, when "latest" is somewhere else.
 
-Runs on the driver; what tasks do is `task`'s. What bounds a batch is `durable`'s.
+This runs on the driver; `task` has what tasks do, and `durable` what bounds a batch.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ from penstock.spark.reading.views import StoreView, View, open_view
 from penstock.spark.shares import share
 
 VERSION = 1
-# How long a store that was not stopped in order may have shorter queues than were read: a start
-# makes them again from the log.
+# How long the queues of a store that was not shut down in order may be shorter than what was read:
+# a start rebuilds them from the log.
 RECOVERY_MS = 60_000
 SHORT_LOOK_S = 0.1
-# Spark asks every 10 ms for something new; a broker is asked no more often than this
+# Spark asks for something new every 10 ms; a broker is asked no more often than this
 BROKER_LOOK_MS = 100
 
 Offset = dict[str, Any]
@@ -56,7 +56,7 @@ Lag = tuple[Offsets, int, float | None]
 
 
 class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """One query's view of a store; lives as long as the query runs."""
+    """One query's view of a store; it lives as long as the query runs."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
         """Raises ConfigError for an option that a stream cannot have."""
@@ -65,16 +65,16 @@ class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.schema = schema
         self._view: View | None = None
         self._initial: Offset | None = None
-        self._target: Offsets | None = None  # of Trigger.AvailableNow
+        self._target: Offsets | None = None  # the end of Trigger.AvailableNow
         self._seen: tuple[Durable, Offset] | None = None
-        self._batch_ms = 0  # when the last batch that had messages was planned, by monotonic clock
+        self._batch_ms = 0  # monotonic time at which the last batch with messages was planned
         self._rests_until_ms = 0
         self._short_ms = 0  # since when a queue has been shorter than what was read of it
         self._lag: Lag = {}, 0, 0.0
 
     @plainly
     def initialOffset(self) -> Offset:
-        if self._initial is None:  # Spark asks twice, and "latest" is not the same twice
+        if self._initial is None:  # Spark asks twice, and "latest" may have moved in between
             view = self._look()
             queues, _ = self._queues(view)
             ranges = bounds(view, queues, self.options)
@@ -84,8 +84,8 @@ class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._initial
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        # Spark's limits are one number each, and ours may be several: `latestOffset` takes them
-        # from the options. Any limit but ReadAllAvailable says that they count.
+        # A limit of Spark's is one number, but here there may be several, so `latestOffset` takes
+        # them from the options. Any limit other than ReadAllAvailable says that they apply.
         if self.options.max_offsets_per_trigger:
             return ReadMaxRows(self.options.max_offsets_per_trigger)
         if self.options.max_bytes_per_trigger:
@@ -96,24 +96,24 @@ class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @plainly
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
-        """The end of the next batch; `start` itself where there is nothing for one."""
+        """The end of the next batch; `start` itself if there is nothing for one."""
         if time.monotonic_ns() // 1_000_000 < self._rests_until_ms:
             return start
         view = self._look()
         durable = view.durable()
         if durable.end is not None and self._seen == (durable, start):
             self._rest()
-            return start  # nothing has come since: no queue need be looked at
+            return start  # nothing has come since, so no queue need be looked at
         queues, whole = self._queues(view)
         started = self._started(queues, start, durable)
         while started is None and self._target is not None:
-            # "nothing for a batch" would end the query, each time that it is run
+            # wait here, because "nothing for a batch" would end the query
             time.sleep(SHORT_LOOK_S)
             view = self._look()
             durable = view.durable()
             queues, whole = self._queues(view)
             started = self._started(queues, start, durable)
-            # they were short when it was taken
+            # the queues were too short when the target was set
             self._target = self._ends(queues, durable)
         if started is None:
             return start
@@ -122,7 +122,7 @@ class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             ends = {key: min(end, self._target.get(key, 0)) for key, end in ends.items()}
         ends = {key: max(end, started[key]) for key, end in ends.items()}
         found = self._limited(queues, started, ends, limit)
-        # for the query's progress
+        # shown in the query's progress
         self._lag = self._lag_after(queues, found, whole)
         end = _encoded({**_decoded(start), **found})
         is_same = end["offsets"] == start["offsets"]
@@ -131,12 +131,13 @@ class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         waits = is_same and self._target is None
         if waits:
             self._rest()
-        # with messages that wait for others, or for the disk, time itself may end the wait
+        # remembered only without a lag: messages that wait for others, or for the disk, may become
+        # ready by time alone
         self._seen = (durable, start) if waits and not self._lag[1] else None
         return start if is_same else end
 
     def reportLatestOffset(self) -> Offset:
-        """What there is, and what of it the batch leaves unread, for the query's progress."""
+        """The newest offsets, and how much the batch leaves unread, for the query's progress."""
         newest, messages, seconds = self._lag
         return {**_encoded(newest), "lagMessages": messages, "lagSeconds": seconds}
 
@@ -147,7 +148,7 @@ class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @plainly
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
-        """The same ranges whenever it is asked. Raises OffsetOutOfRange where some have expired."""
+        """The same ranges whenever it is asked. Raises OffsetOutOfRange if some have expired."""
         ended = _decoded(end)
         is_first = "began" in end and start != end  # an end is the next batch's start, too
         began = _decoded({**start, "offsets": end["began"]} if is_first else start)
@@ -162,7 +163,7 @@ class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 self._lose(key, first, "its queue is gone")
                 continue
             queue = queues[key]
-            if stop < first:  # its topic was created again
+            if stop < first:  # the topic was created again
                 first = 0
             if first < queue.min_offset:
                 if key in began:
@@ -181,14 +182,14 @@ class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         )
 
     def stop(self) -> None:
-        """Close what was opened. Spark does not always ask for it, and ends the process then."""
+        """Close what was opened. Spark does not always call this; it then ends the process."""
         if self._view is not None:
             self._view.close()
             self._view = None
 
     def _look(self) -> View:
-        """The view as of now. One for all batches: a connection for each would keep a broker
-        busier than its answers do."""
+        """The view as of now. All batches share one, because connecting for each would cost a
+        broker more than answering does."""
         if self._view is None:
             self._view = open_view(self.options)
         else:
@@ -196,7 +197,7 @@ class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._view
 
     def _rest(self) -> None:
-        """Ask a broker no more for a while. Files cost nobody else anything."""
+        """Ask a broker nothing for a while. Looking at files costs nobody else anything."""
         if self.options.endpoint:
             self._rests_until_ms = time.monotonic_ns() // 1_000_000 + BROKER_LOOK_MS
 
@@ -213,9 +214,9 @@ class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         }
 
     def _started(self, queues: Sequence[Queue], start: Offset, durable: Durable) -> Offsets | None:
-        """Where the next batch begins in each queue. None while queues are being made again.
+        """Where the next batch begins in each queue. None while queues are being rebuilt.
 
-        Raises OffsetOutOfRange where messages are gone that were to be read, or had been.
+        Raises OffsetOutOfRange if messages are gone that were read or were to be read.
         """
         read = _decoded(start)
         there = {(queue.topic, queue.queue_id): queue for queue in queues}
@@ -255,7 +256,7 @@ class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _limited(
         self, queues: Sequence[Queue], started: Offsets, ends: Offsets, limit: ReadLimit
     ) -> Offsets:
-        """The ends of a batch as large as the options and Spark allow."""
+        """The ends of a batch that is as large as the options and Spark allow."""
         waiting = sum(ends[key] - started[key] for key in ends)
         now_ms = time.monotonic_ns() // 1_000_000
         if waiting == 0:
@@ -285,7 +286,7 @@ class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             key: there[key].end_within(started[key], end, budget[key]) if key in budget else end
             for key, end in ends.items()
         }
-        if found == started:  # one message may be larger than the limit, and the query must go on
+        if found == started:  # a single message may exceed the limit, but the query must go on
             key = max(waiting, key=lambda each: waiting[each])
             found[key] = started[key] + 1
         return found
@@ -293,8 +294,8 @@ class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _lag_after(
         self, queues: Sequence[Queue], found: Offsets, there: Mapping[Key, Queue]
     ) -> Lag:
-        """The queues' ends; how many messages come after the batch, and for how long the oldest of
-        them has waited, in seconds; None where nobody tells."""
+        """The queues' ends; how many messages come after the batch; and for how many seconds the
+        oldest of these has waited, None if unknown."""
         newest = {(queue.topic, queue.queue_id): queue.max_offset for queue in queues}
         unread = [key for key in newest if found[key] < newest[key]]
         messages = sum(newest[key] - found[key] for key in unread)
@@ -302,17 +303,17 @@ class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return newest, 0, 0.0
         try:
             times = [there[key].stored_ms(found[key]) for key in unread]
-        except (OffsetOutOfRange, StoreDamaged):  # a lag is no reason to end a query
+        except (OffsetOutOfRange, StoreDamaged):  # an unknown lag must not end the query
             return newest, messages, None
         oldest = min((ms for ms in times if ms is not None), default=None)
         return newest, messages, None if oldest is None else max(time.time() - oldest / 1000, 0.0)
 
 
 class RefusedStream(DataSourceStreamReader):
-    """One of wrong options, or of a wrong schema: whatever Spark asks is answered with the reason.
+    """A reader for wrong options or a wrong schema: it answers whatever Spark asks with the error.
 
-    Where the making of a reader fails, Spark 4.3 stops the reader that was not made, and its error
-    for that covers this one.
+    If creating a reader fails, Spark 4.3 tries to stop the reader that does not exist, and the
+    error of that hides the real one.
     """
 
     def __init__(self, error: PenstockError) -> None:

@@ -1,6 +1,6 @@
 """A query's partitions, and what a task does with one: reads its ranges, hands batches to Spark.
 
-By the consume queues; where a store has none, by the commit log itself; or from a broker.
+It reads by the consume queues, by the commit log if a store has no queues, or from a broker.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from penstock.spark.reading.rows import How, is_by_entries
 from penstock.spark.reading.views import StoreView, open_view
 from penstock.spark.scan import read_range
 
-# nobody rings for a reader of files
+# the pause between two looks: a reader of files is not notified
 _LOOK_AGAIN_S = 0.1
 
 
 def plan_query(
     options: Options, predicates: Sequence[Predicate], columns: Collection[str]
 ) -> Sequence[tuple[QueueRange | LogRange, ...]]:
-    """The partitions of a query of these columns; never none. Raises what `plan` and `plan_log`
-    raise, ConnectError."""
+    """The partitions of a query of these columns; at least one. Raises ConnectError, and what
+    `plan` and `plan_log` raise."""
     with open_view(options) as view:
         if isinstance(view, StoreView) and view.lacks_queues:
             return plan_log(view.store, options, int(time.time() * 1000), predicates)
@@ -45,10 +45,10 @@ def read_partition(
     how: How,
     patience_ms: int = 0,
 ) -> Iterator[pa.RecordBatch]:
-    """Batches of exactly the schema that Spark expects; its own converter is not involved.
+    """Batches of exactly the schema that Spark expects, so that it need not convert them.
 
-    A queue that is shorter than its range is waited for, up to `patience_ms`: after a crash of the
-    broker a start makes its end again.
+    If a queue is shorter than its range, this waits for it up to `patience_ms`: after a crash of
+    the broker, a start rebuilds the queue's end.
     """
     arrow_schema = to_arrow_schema(schema, timezone="UTC")
     columns = schema.fieldNames()
@@ -87,7 +87,7 @@ def _from_files(
 
 
 def _whole(store: StoreDirectory, piece: QueueRange, patience_ms: int) -> StoreDirectory:
-    """The store, once the queue holds the range, or when the patience is at its end."""
+    """The store, once the queue holds the range, or after `patience_ms`."""
     directory = store.paths.queue(piece.topic, piece.queue_id)
     deadline_ms = time.monotonic() * 1000 + patience_ms
     while patience_ms and time.monotonic() * 1000 < deadline_ms:

@@ -13,17 +13,17 @@ from penstock.spark.reading.options import Options
 
 
 def named_topics(options: Options) -> list[str]:
-    """Those that `subscribe` or `assign` names. Raises ConfigError."""
+    """The topics that `subscribe` or `assign` names. Raises ConfigError."""
     if options.assign:
         return [*parse_assign(options.assign)]
     return listed(options.subscribe)
 
 
 def is_wanted(topic: str, named: Collection[str], pattern: str) -> bool:
-    """Whether a topic is named, or, where none is, matches.
+    """Whether a topic is named or, if none is named, matches the pattern.
 
-    The broker's own topics must be named: what they hold are not messages of users, and a pattern
-    that matches them was meant for others.
+    The broker's own topics must be named: they hold no messages of users, and a pattern that
+    matches them was meant for others.
     """
     if named:
         return topic in named

@@ -1,6 +1,6 @@
-"""Where a query's queues are: in the files of a store, or with a running broker.
+"""Where a query's queues are: in the files of a store, or in a running broker.
 
-Both answer the same questions, so that a plan is one and the same. Used on the driver.
+Both answer the same questions, so that plans are the same. Used on the driver.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from penstock.spark.reading.queues import (
 
 
 class View(Protocol):
-    """What a plan asks. Close it, or use it as a context manager."""
+    """The questions of a plan. Close it, or use it as a context manager."""
 
     def refresh(self) -> None:
-        """Look again: what is answered from now on is no older than this."""
+        """Look again: answers from now on are no older than this call."""
         ...
 
     def queues(self, wanted: Callable[[str], bool]) -> list[Queue]:
-        """Those of topics that are wanted and have had messages, by topic and queue id."""
+        """The queues of wanted topics that have had messages, by topic and queue id."""
         ...
 
     def known_topics(self) -> Callable[[str], int]:
-        """How many queues a topic has, which may not have had a message yet; 0 of none."""
+        """A function: how many queues a topic has, even without any message; 0 if unknown."""
         ...
 
     def group_offsets(self, group: str) -> GroupOffsets: ...
@@ -43,8 +43,8 @@ class View(Protocol):
     def ranges_by_keys(
         self, planned: Sequence[QueueRange], keys: Collection[str]
     ) -> list[QueueRange]:
-        """What is left of the ranges where `keys` has to be one of these texts, as far as the
-        index of keys can be asked."""
+        """What is left of the ranges if `keys` must be one of these texts, as far as there is an
+        index of keys to ask."""
         ...
 
     def durable(self) -> Durable: ...
@@ -54,10 +54,10 @@ class View(Protocol):
 
 
 def open_view(options: Options) -> View:
-    """Raises ConfigError where the path is no store, ConnectError where no broker is."""
+    """Raises ConfigError if the path is not a store, ConnectError if there is no broker."""
     if not options.endpoint:
         return StoreView(options.path)
-    # the clients are not imported where files are read: each plan is made by a new process
+    # imported late: reading files needs no clients, and each plan is made by a new process
     from penstock.spark.reading.broker_view import BrokerView
 
     return BrokerView(options.endpoint)
@@ -83,14 +83,14 @@ class StoreView:
 
     @property
     def lacks_queues(self) -> bool:
-        """Whether there is a log, and no queue of it."""
+        """Whether there is a log but no queue of it."""
         return bool(self.store.segments) and not any(
             self.store.paths.consume_queue.glob("*/[0-9]*")
         )
 
     def check_queues(self, reader: str) -> None:
-        """Raise ConfigError where records have no queue, and no broker is about to make queues.
-        To `reader`, which the error names, such a store would look empty."""
+        """Raise ConfigError if there are records without queues and no broker is about to build
+        them. To `reader`, which the error names, such a store would look empty."""
         if self.lacks_queues and self._stays_without():
             root = self.store.paths.root
             raise ConfigError(
@@ -115,7 +115,7 @@ class StoreView:
     def ranges_by_keys(
         self, planned: Sequence[QueueRange], keys: Collection[str]
     ) -> list[QueueRange]:
-        # not imported for queries that do not need it: each plan is made by a new process
+        # imported late: few queries need it, and each plan is made by a new process
         from penstock.spark.reading.key_index import ranges_by_keys
 
         return ranges_by_keys(self.store, planned, keys)

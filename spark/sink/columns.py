@@ -1,7 +1,7 @@
-"""The columns that the sink takes.
+"""The columns that the sink accepts.
 
-A frame with another column, or one of another type, is refused when it is planned, before any row
-is looked at. Pure.
+A frame with any other column, or with one of another type, is refused when it is planned, before
+any row is looked at. Pure.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ COLUMNS: dict[str, tuple[DataType, ...]] = {
 
 
 def check_columns(schema: StructType, topic: str) -> None:
-    """Raises ConfigError for a frame that cannot be written, with `topic` the option's."""
+    """Raises ConfigError for a frame that cannot be written. `topic` is the option's."""
     for field in schema.fields:
         if field.name not in COLUMNS:
             raise ConfigError(
@@ -69,5 +69,5 @@ def check_columns(schema: StructType, topic: str) -> None:
 
 
 def _loose(kind: DataType) -> str:
-    """The type's name; whether a map or list may have nulls is not in it."""
+    """The type's name, which does not say whether a map or list may have nulls."""
     return kind.simpleString()

@@ -1,4 +1,4 @@
-"""The options of the sink. Spark compares their names without case."""
+"""The options of the sink. Spark ignores case in their names."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from penstock.shared.names import MAX_GROUP_CHARACTERS, check_group, check_topic
 from penstock.shared.next_steps import did_you_mean
 from penstock.shared.wire.introduction import Serves
 
-# what Spark itself is told along with a writer's own options
+# Spark's own options, which it passes along with a writer's
 _SPARKS = frozenset({"checkpointlocation", "queryname"})
 
 
 class SinkOptions(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """Exactly one of `endpoint` and `path` is given."""
+    """The options. Exactly one of `endpoint` and `path` is given."""
 
-    endpoint: str = ""  # of the broker's producers: tcp://HOST:PORT
+    endpoint: str = ""  # the broker's, for producers: tcp://HOST:PORT
     path: str = ""  # the directory of a store whose broker runs on this machine
-    topic: str = ""  # of all rows; without it each row has its own, in the column topic
-    write_id: str = ""  # of a batch: rows are stored once under this name, however often written
-    batch_id: int | None = None  # or once for each of these numbers, which grow
+    topic: str = ""  # for all rows; without it the column topic has each row's own
+    write_id: str = ""  # rows of a batch are stored once under this name, however often written
+    batch_id: int | None = None  # with it, once for each of these numbers, which must grow
     timeout_ms: int = 30_000  # how long a broker may be away
 
     @property
@@ -39,9 +39,9 @@ class SinkOptions(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fi
         return BlockProducer(**self.arguments("producers"))
 
     def arguments(self, serves: Serves) -> dict[str, Any]:
-        """Of a client for it. Each task and each commit has a new one, so it is this one that meets
-        a broker that is being restarted."""
-        # a directory that is not there is a wrong path, and no broker will come
+        """The arguments of a client. It waits for the broker, because each task and each commit
+        makes a new client, which may meet a broker that is being restarted."""
+        # if the directory does not exist, the path is wrong and no broker will come
         wait_ms = self.timeout_ms if not self.path or Path(self.path).is_dir() else 0
         return {
             "timeout_ms": self.timeout_ms,
@@ -51,7 +51,7 @@ class SinkOptions(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fi
 
 
 def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
-    """Raises ConfigError or InvalidArgument for a name or value that cannot be."""
+    """Raises ConfigError or InvalidArgument for an invalid name or value."""
     names = {name.lower(): name for name in SinkOptions.__struct_encode_fields__}
     given = {name: value for name, value in given.items() if name.lower() not in _SPARKS}
     unknown = sorted(name for name in given if name.lower() not in names)
@@ -90,12 +90,13 @@ def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
         check_topic(options.topic)
     if options.write_id:
         _check_name(options.write_id)
-    _ = options.where  # raises for what is no endpoint
+    _ = options.where  # raises if the endpoint is invalid
     return options
 
 
 def _check_name(write_id: str) -> None:
-    """The broker keeps a writer's numbers as a group's. Raises ConfigError."""
+    """Check that the name can be a group's, because the broker keeps a writer's numbers as those of
+    a group. Raises ConfigError."""
     try:
         check_group(group_of(write_id))
     except InvalidArgument as error:

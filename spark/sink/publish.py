@@ -1,13 +1,13 @@
-"""What the driver does with what tasks have staged: it decides on a batch, once, and publishes it.
+"""What the driver does with staged rows: it decides on a batch, once, and publishes it.
 
     few rows    one frame:  the messages, and BATCH moves                     decided and published
     many        one frame:  BATCH moves, MANIFEST and PUBLISHED are there     decided
                 a frame for each block: its messages, and PUBLISHED moves     published, bit by bit
 
 The broker stores such a frame only if the ledger is where the frame says (see ledger.py), whole or
-not at all. So of all attempts at a batch one is decided on, and of that each block is stored once,
-whoever tries how often: a driver that comes later, or one that was thought dead. What is decided
-and not published yet, the next commit of the same writer publishes first.
+not at all. So only one of all attempts at a batch is decided on, and each of its blocks is stored
+once, however many drivers try it, including one that was believed dead. If a batch is decided but
+not fully published, the next commit of the same writer publishes it first.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ from penstock.shared.messaging.system_topics import OFFSETS_TOPIC, STAGING_TOPIC
 from penstock.spark.sink.blocks import BLOCK_RECORDS, StoredBlock, ids_of, stage, stage_bytes
 from penstock.spark.sink.options import SinkOptions
 
-# Of blocks, on their way at once; as many as a task stages.
+# How many blocks are in flight at once, as many as a task stages.
 IN_FLIGHT = 16
-# Of blocks that came inline and go in one frame.
+# The most bytes of inline blocks that are published in one frame.
 ONE_FRAME_BYTES = 512 << 10
 _MANIFESTS, _BLOCKS = 0, 1  # queues of the staging topic
 
 
 class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The blocks of a batch in their order."""
+    """The blocks of a batch, in their order."""
 
     number: int
     # whether the ledger remembers the writer after this batch
@@ -54,7 +54,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Publisher:
-    """One writer's, on the driver. A context manager: it is connected meanwhile."""
+    """Publishes one writer's batches, on the driver. It is connected within its `with` block."""
 
     def __init__(self, options: SinkOptions, writer: str) -> None:
         self._options, self._group = options, group_of(writer)
@@ -70,11 +70,11 @@ class Publisher:
         self._producer.__exit__(kind, error, trace)
 
     def commit(self, number: int, blocks: Sequence[StoredBlock], keep: bool) -> bool:
-        """Publish a batch, unless a batch of this or a higher number was: False then.
+        """Publish a batch. False if one of this or a higher number was published before.
 
-        Batches have numbers from 0 up. Without `keep` it is the writer's only one, and the ledger
-        forgets it. Durable on return. Raises what the broker refuses, ConnectError, and
-        OffsetOutOfRange where staged rows have expired; then the same commit may be tried again.
+        Batches are numbered from 0 up. Without `keep` it is the writer's only batch, and the ledger
+        forgets the writer. Durable on return. Raises the broker's refusals, ConnectError, and
+        OffsetOutOfRange if staged rows have expired; the same commit may be tried again.
         """
         producer = self._producer
         producer.route(OFFSETS_TOPIC)
@@ -84,7 +84,7 @@ class Publisher:
         if whole is None:
             manifest = Manifest(number, keep, [self._staged(each) for each in blocks])
             place = self._put(manifest)
-        # batch after batch, so it is mostly this; where it is not, the refusal tells
+        # the expected state, as batches mostly follow each other; otherwise the refusal corrects it
         state: State = (number if keep and number else NONE, NONE, NONE)
         while True:
             try:
@@ -107,7 +107,7 @@ class Publisher:
                 return False
 
     def _in_one_frame(self, blocks: Sequence[StoredBlock]) -> Block | None:
-        """All of a batch, where that is so little."""
+        """The whole batch as one block, if it is small enough; else None."""
         records = [decode_records(each) for each in blocks if isinstance(each, bytes)]
         size = sum(len(each.payload) for each in records)
         runs = sum(len(each.runs) for each in records)
@@ -121,17 +121,17 @@ class Publisher:
     # --- publishing what is decided ---
 
     def _publish(self, manifest: Manifest, state: State) -> None:
-        """Publish the blocks that are not, from this state of the ledger on."""
+        """Publish the blocks that are still unpublished, from this state of the ledger on."""
         place = state[1]
         while state[2] < len(manifest.blocks):
             moved = self._publish_from(manifest, state)
-            # somebody else publishes the same: on from where that one is
+            # another driver is publishing the same batch: go on from where it is
             if moved is None or moved[1] != place:
                 return
             state = moved
 
     def _publish_from(self, manifest: Manifest, state: State) -> State | None:
-        """Publish the other blocks; the present state where it is not what it was."""
+        """Publish the remaining blocks. Returns the ledger's state if another driver moved it."""
         batch, place, first = state
         done = (batch if manifest.keep else NONE, NONE, NONE)
         on_their_way: deque[tuple[State, SendFuture]] = deque()
@@ -152,7 +152,7 @@ class Publisher:
         block = self._producer.block()
         if staged.shape == self._producer.encoder.terms.shape:
             block.name(staged)
-        else:  # the broker has been restarted with another one
+        else:  # the broker was restarted with another shape
             block.put(decode_records(self._bytes(staged.ids)))
         return block
 
@@ -167,7 +167,7 @@ class Publisher:
         return block
 
     def _put(self, manifest: Manifest) -> int:
-        """Stage the manifest; the queue offset at which it is."""
+        """Stage the manifest, and return its queue offset."""
         ids = ids_of(stage_bytes(self._producer, msgspec.json.encode(manifest), _BLOCKS))
         root = self._producer.send(
             STAGING_TOPIC, msgspec.json.encode(ids), queue=_MANIFESTS, ack="durable"
@@ -206,7 +206,7 @@ class Publisher:
 
 
 def _outcome(before: State, future: SendFuture) -> State | None:
-    """The present state of the ledger, where it is another one; None: the frame is stored."""
+    """None if the frame is stored, else the present state of the ledger."""
     try:
         future.result()
         crash_point("spark.block_published")

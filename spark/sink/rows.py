@@ -1,7 +1,7 @@
-"""From a batch of Spark's to messages: which queue each is for, its properties, its size.
+"""Makes messages from a batch of Spark's: the queue of each, its properties, its size.
 
-All rows are looked at together, column by column; only what few rows have, a map of properties or a
-delay, is looked at row by row. What is wrong with a row is found here, before any is encoded.
+All rows are processed together, column by column; only what few rows have, a map of properties or a
+delay, is processed row by row. Errors in a row are found here, before any row is encoded.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from penstock.shared.loops.forms import Rows
 Integers = npt.NDArray[np.int64]
 Words = npt.NDArray[np.int32]
 Columns = Mapping[str, pa.Array]
-# looked at row by row: by default each is null
+# processed row by row, as they are null in most rows
 _SELDOM = ("properties", "delay_ms", "deliver_at", "delay_level")
 
 
@@ -53,7 +53,7 @@ class BadRow(Exception):
 
 
 class Targets:
-    """For which topic and queue each row is."""
+    """The topic and queue of each row."""
 
     def __init__(self, count: int) -> None:
         self.names: list[str] = []
@@ -67,14 +67,14 @@ class Targets:
 
 
 class Messages(NamedTuple):
-    """The rows of a batch as messages; `sizes` is the most that each takes as a record."""
+    """The rows of a batch as messages. `sizes` has the most bytes that each takes as a record."""
 
     rows: Rows
     targets: Targets
     sizes: Integers
 
     def by_queue(self, first: int, last: int) -> tuple[Integers, list[tuple[str, int, int]]]:
-        """Some of the rows, those of a queue together; topic, queue and number of each such run."""
+        """The order of some rows grouped by queue, and the topic, queue and count of each group."""
         topics = self.targets.topics[first:last].astype(np.int64)
         targets = topics << 32 | self.targets.queues[first:last]
         order = np.argsort(targets, kind="stable")
@@ -91,14 +91,14 @@ class Messages(NamedTuple):
 def messages_of(
     batch: pa.RecordBatch, topic: str, producer: BlockProducer, now_ms: int
 ) -> Messages:
-    """The messages of a batch that has rows, with `topic` the option's. Raises BadRow, and what
+    """The messages of a batch that has rows. `topic` is the option's. Raises BadRow, and what
     `BlockProducer.route` raises."""
     columns: Columns = dict(zip(batch.schema.names, batch.columns, strict=True))
     encoder = producer.encoder
     targets = Targets(batch.num_rows)
     _choose_topics(targets, columns, topic)
     _choose_queues(targets, columns, producer)
-    # the broker has said by now how long a body may be
+    # by now the broker has stated its limit of a body
     body_ends, bodies = _bodies(columns["body"], producer.max_message_bytes)
     extras = _extras(targets, columns, encoder, now_ms)
     own_ends, own = _properties(columns, extras, encoder)
@@ -170,7 +170,7 @@ def _choose_queues(targets: Targets, columns: Columns, producer: BlockProducer) 
         if (here := mine & is_placed).any():
             for queue in np.unique(placed[here]).tolist():
                 with _told_of(here & (placed == queue)):
-                    producer.queue_for(topic, None, queue)  # raises where there is none
+                    producer.queue_for(topic, None, queue)  # raises if there is no such queue
             targets.queues[here] = placed[here]
         if (here := mine & is_sharded).any():
             targets.queues[here] = codes[places[here]] % producer.queues_of(topic)
@@ -180,7 +180,7 @@ def _choose_queues(targets: Targets, columns: Columns, producer: BlockProducer) 
 
 @contextmanager
 def _told_of(rows: npt.NDArray[np.bool_]) -> Iterator[None]:
-    """What is wrong with the topic or the queue of these rows is told of the first one."""
+    """Raise an error about the topic or the queue of these rows as one of the first row."""
     try:
         yield
     except (InvalidArgument, TopicNotFound, QueueNotFound) as error:
@@ -188,7 +188,7 @@ def _told_of(rows: npt.NDArray[np.bool_]) -> Iterator[None]:
 
 
 def _given(targets: Targets, columns: Columns, *names: str) -> list[npt.NDArray[np.bool_]]:
-    """Of each column, which rows have a value."""
+    """For each column, which rows have a value."""
     nothing = np.zeros(len(targets.topics), np.bool_)
     return [np.asarray(columns[name].is_valid()) if name in columns else nothing for name in names]
 
@@ -196,8 +196,8 @@ def _given(targets: Targets, columns: Columns, *names: str) -> list[npt.NDArray[
 def _extras(
     targets: Targets, columns: Columns, encoder: Encoder, now_ms: int
 ) -> list[bytes] | None:
-    """Of each row the properties that have no column of their own, if any row has some. A row that
-    waits is for the topic in which it does."""
+    """For each row, the properties that have no column of their own; None if no row has any. The
+    target of a delayed row becomes the topic in which it waits."""
     is_given = _given(targets, columns, *_SELDOM)
     if not any(each.any() for each in is_given):
         return None
@@ -207,7 +207,7 @@ def _extras(
     for index in np.flatnonzero(np.logical_or.reduce(is_given)).tolist():
         pairs, delay_ms, deliver_at, level = (each[index] for each in values)
         mapping: Mapping[str, str] | None = None if pairs is None else dict(pairs)
-        # not as a timedelta, which does not hold all that a bigint does
+        # not a timedelta, whose range is smaller than a bigint's
         wait_s = None if delay_ms is None else delay_ms / 1000
         try:
             delay, mapping = wanted_delay(wait_s, deliver_at, level, mapping, now_ms)
@@ -226,8 +226,8 @@ def _extras(
 
 
 def _check_names(properties: Mapping[str, str]) -> None:
-    """Raise InvalidMessage for a name that a producer refuses, too, with the next step in SQL:
-    whoever writes rows that were read has these among their properties."""
+    """Raise InvalidMessage for names that a producer refuses too, but with the next step in SQL:
+    rows that were read have these names among their properties."""
     if reserved := RESERVED.intersection(properties):
         names = ", ".join(f"'{name}'" for name in sorted(RESERVED))
         raise InvalidMessage(
@@ -239,23 +239,23 @@ def _check_names(properties: Mapping[str, str]) -> None:
 
 
 def _values(column: pa.Array) -> list[Any]:
-    """The column's values; of times the ms since 1970.
+    """The column's values; times in ms since 1970.
 
-    A datetime would not hold all of Spark's times, and has to know the session's time zone, to
-    which Java has names that Python does not have.
+    A datetime cannot hold all of Spark's times, and would need the session's time zone, for which
+    Java has names that Python does not have.
     """
     if not pa.types.is_timestamp(column.type):
         values: list[Any] = column.to_pylist()
         return values
     times_us = column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64()).to_pylist()
-    # rounded up: never early
+    # rounded up, so that nothing is delivered early
     return [None if each is None else -(-each // 1000) for each in times_us]
 
 
 def _properties(
     columns: Columns, extras: list[bytes] | None, encoder: Encoder
 ) -> tuple[Words, bytes]:
-    """The properties of each row, and where they end."""
+    """The properties of all rows, and where each row's end."""
     texts = [
         (name, _single(column) if pa.types.is_list(column.type) else column.cast(pa.string()))
         for name, column in (
@@ -283,7 +283,7 @@ def _properties(
 
 
 def _not_a_value(texts: Mapping[str, str | None]) -> InvalidMessage:
-    """What is wrong with texts of which one cannot be a property."""
+    """The error for texts of which one cannot be a property."""
     try:
         properties_of(texts.get(TAGS), texts.get(KEYS), texts.get(SHARDING_KEY), b"")
     except InvalidMessage as error:
@@ -292,7 +292,7 @@ def _not_a_value(texts: Mapping[str, str | None]) -> InvalidMessage:
 
 
 def _pieces(column: pa.Array) -> tuple[Words, Any]:
-    """Where the pieces of a column of texts or bytes without nulls begin and end, and in what."""
+    """The bounds of the pieces of a column of texts or bytes without nulls, and their buffer."""
     column = column.cast(pa.binary())
     _, ends, data = column.buffers()
     words = np.frombuffer(ends, np.int32)[column.offset : column.offset + len(column) + 1]
@@ -300,7 +300,7 @@ def _pieces(column: pa.Array) -> tuple[Words, Any]:
 
 
 def _listed(pieces: list[bytes], count: int) -> tuple[Any, bytes]:
-    """The same of a list that is empty, or has `count`."""
+    """Like `_pieces`, for a list that is empty or has `count` pieces."""
     ends = np.zeros(count + 1, np.int32)
     if pieces:
         ends[1:] = np.cumsum(np.fromiter(map(len, pieces), np.int32, count))

@@ -1,10 +1,10 @@
-"""What a task attempt does with its rows: it makes records of them and stages those in the broker.
+"""What a task attempt does with its rows: it makes records of them and stages them in the broker.
 
     rows -> records -> blocks -> staging topic, on disk -> their ids go to the driver
 
-A staged block is nothing but a message that nobody reads. It counts when the driver names it; what
-an attempt has staged that failed, was killed or came second is never named, and expires with the
-log. So an attempt needs to know nothing of others, nor of the batches before.
+A staged block is just a message that nobody reads. It counts once the driver names it. The blocks
+of an attempt that failed, was killed or came second are never named, and expire with the log. So an
+attempt needs to know nothing of other attempts or of earlier batches.
 """
 
 from __future__ import annotations
@@ -37,28 +37,28 @@ from penstock.spark.sink.rows import BadRow, Messages, messages_of
 
 # A task with no more than this sends its rows with its answer to the driver, and stages nothing.
 INLINE_BYTES = 128 << 10
-# Blocks on their way at once, while the next is made: the disk takes as much as came meanwhile in
-# one flush, and few blocks would wait for each.
+# Blocks in flight at once while the next is made: one flush covers everything that came meanwhile,
+# whereas a few blocks would wait for a flush each.
 STAGING = 16
-# Numbers of keys tell that many messages of one ms apart, and rows are all of one.
+# Key numbers distinguish this many messages of one ms, and all rows of a batch get the same ms.
 KEYS_IN_A_MS = 1 << 16
-# Of a frame, for the record that moves the ledger besides what a block counts itself.
+# Room in a frame for the record that moves the ledger, besides what a block counts itself.
 _LEDGER_BYTES = 1024
-# Of a block, for what it might still hold: records take a little less than was reckoned, and each
-# look for some that fit costs as much as many records.
+# From this size on a block counts as full: records take a little less than estimated, but each look
+# for more that fit costs as much as many records.
 _FULL_BYTES = BLOCK_BYTES * 15 // 16
 
 
 def write_rows(options: SinkOptions, batches: Iterable[pa.RecordBatch]) -> list[StoredBlock]:
-    """Stage the rows, durably; the blocks in the order of the rows.
+    """Stage the rows durably. Returns the blocks, in the order of the rows.
 
-    Raises what `Producer.send` raises for a row that cannot be sent, and names the row.
+    For a row that cannot be sent, raises what `Producer.send` raises, and names the row.
     """
     task: _Task | None = None
     number = 0
     with ExitStack() as stack:
         for batch in _slices(batches):
-            if task is None:  # without rows nobody is talked to
+            if task is None:  # without rows there is no need to connect
                 producer = options.producer()
                 stack.push(producer)
                 task = _Task(producer)
@@ -74,7 +74,7 @@ def write_rows(options: SinkOptions, batches: Iterable[pa.RecordBatch]) -> list[
 
 
 def _slices(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The batches that have rows, in pieces of which each row has a key of its own."""
+    """The batches that have rows, in pieces small enough that each row gets a unique key."""
     for batch in batches:
         for at in range(0, batch.num_rows, KEYS_IN_A_MS):
             yield batch.slice(at, KEYS_IN_A_MS)
@@ -86,13 +86,13 @@ class _Task:
         self._clock = SystemClock()
         # the first queue has the manifests
         self._queue = 1 + _partition() % (OWN_QUEUES[STAGING_TOPIC] - 1)
-        # of the next block; its memory is used again, as new memory costs as much as the records
+        # the next block's memory; reused, as new memory costs as much as making the records
         self._room = bytearray(BLOCK_BYTES)
         self._shape = producer.encoder.terms.shape
         self._runs: list[tuple[str, int, int]] = []
         self._size = self._count = 0
         self._blocks: list[Staged] = []
-        # on their way
+        # blocks in flight
         self._staging: deque[Staging] = deque()
 
     def add(self, batch: pa.RecordBatch, topic: str) -> None:
@@ -123,17 +123,17 @@ class _Task:
             raise BadRow(index, InvalidMessage(f"the message takes more than {limit} bytes", size))
 
     def _take(self, messages: Messages, first: int, last: int, most_bytes: int) -> None:
-        """Make records of some rows, those of a queue together and in their order."""
+        """Make records of some rows, grouped by queue, each queue's in their order."""
         order, runs = messages.by_queue(first, last)
         encoder = self._producer.encoder
-        if self._size and self._shape != encoder.terms.shape:  # another broker by now
+        if self._size and self._shape != encoder.terms.shape:  # the broker was replaced meanwhile
             self._stage()
         if self._size + most_bytes > len(self._room):
             assert not self._size, "a block with other records is not filled beyond its size"
             self._room = bytearray(most_bytes)
         room = memoryview(self._room)[self._size :]
         size, shape = encoder.pack_rows(room, messages.rows, order.data)
-        if self._size and shape != self._shape:  # since the look above: a block is of one shape
+        if self._size and shape != self._shape:  # it changed just now, and a block has one shape
             self._stage()
             self._take(messages, first, last, most_bytes)
             return
@@ -153,7 +153,7 @@ class _Task:
         self._runs, self._size, self._count = [], 0, 0
 
     def finish(self) -> list[StoredBlock]:
-        """The blocks, all of them durable, or so few bytes that they need not be."""
+        """The blocks: all of them durable, or a single inline one, too small to be staged."""
         if not self._staging and self._size <= INLINE_BYTES:
             return [encode_records(self._block())]
         self._stage()

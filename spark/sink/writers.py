@@ -1,7 +1,7 @@
-"""The sink as Spark calls it: `write` in the workers, `commit` and `abort` on the driver's side.
+"""The sink as Spark calls it: `write` in the workers, `commit` and `abort` on the driver.
 
-A batch of a streaming query is known by the query's id, which is in its checkpoint, and its number.
-Spark tells both to tasks alone, so they come back with what these have staged.
+A batch of a streaming query is identified by the query's id, which is in its checkpoint, and by its
+number. Spark tells both only to tasks, so the tasks return them with what they have staged.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Batch(NamedTuple):
 
 
 class Answer(WriterCommitMessage):
-    """What a task attempt has staged, in the order of its rows, and of which batch."""
+    """What a task attempt has staged, in the order of its rows, and for which batch."""
 
     def __init__(self, blocks: list[StoredBlock], batch: Batch | None = None) -> None:
         self.blocks, self.batch = blocks, batch
@@ -82,7 +82,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
     @plainly
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         staged = [each for each in messages if isinstance(each, Answer)]
-        # without rows, too: an attempt that had some may have been decided on, and not published
+        # even without rows: an earlier attempt with rows may be decided on and not yet published
         if staged and staged[0].batch is not None:
             _publish(self._options, staged[0].batch.query, batchId, staged, True)
 
@@ -91,12 +91,12 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
 
 def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> BatchWriter:
-    """Raises ConfigError for options and columns that cannot be, before anything is written."""
+    """Raises ConfigError for invalid options and columns, before anything is written."""
     return BatchWriter(_checked(options, schema, overwrite))
 
 
 def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> StreamWriter:
-    """The same for a streaming query, whose batches have their own names."""
+    """Like `batch_writer`, for a streaming query, whose batches have their own names."""
     checked = _checked(options, schema, overwrite)
     if checked.write_id:
         raise ConfigError(
