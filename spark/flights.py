@@ -84,7 +84,7 @@ def carrier_report(
 
 
 def csv_report(rows: Iterable[Mapping[str, Any]]) -> list[CarrierRow]:
-    """The same figures in plain Python, from the rows that `cli.flights_csv` yields."""
+    """The same figures in plain Python, from the rows that `cli.demo.flights_csv` yields."""
     by_carrier: dict[str, list[Mapping[str, Any]]] = {}
     for row in rows:
         by_carrier.setdefault(row["carrier"], []).append(row)

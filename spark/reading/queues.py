@@ -56,8 +56,8 @@ class Queue(Protocol):
     def max_offset(self) -> int: ...
 
     def offset_at(self, time_ms: int) -> int:
-        """The first offset stored at or after a time, else the max offset. Found by bisection as in
-        RocketMQ, which assumes that store times grow."""
+        """The first offset stored at or after a time, else the max offset. As in RocketMQ, this is
+        a bisection, which assumes that store times grow."""
         ...
 
     def estimate_bytes(self, start: int, stop: int) -> int:
