@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from penstock.chaos.report import Report
 
 EXIT_PROBLEM = 1
-# One bug breaks many promises; a round's first five are enough to find it.
+# How many broken promises of a round are told: one bug breaks many, and a few suffice to find it.
 TOLD = 5
 KINDS = (
     *("kills", "power", "events", "disk", "full", "slow", "cut"),
@@ -26,9 +26,9 @@ KINDS = (
     *("clock", "frozen", "crowd", "memory", "attack", "gateway", "mixed", "exactly"),
     *("transactions", "promises", "members", "delays", "official"),
 )
-# The libraries that come between a broker and its disk or clock are compiled when first used.
+# These interpose a library between a broker and its disk or clock, compiled when first used.
 NEED_A_COMPILER = frozenset(("power", "promises", "disk", "full", "slow", "cut", "clock", "mixed"))
-# RocketMQ's own clients are run by it.
+# This kind runs RocketMQ's own clients.
 NEEDS_JAVA = "official"
 
 
@@ -143,7 +143,7 @@ def chaos(
 
 
 def _possible(kinds: list[str]) -> list[str]:
-    """Those that this machine can do. Raises MissingDependency when it can do none."""
+    """The kinds that this machine can run. Raises MissingDependency if it can run none."""
     from penstock.chaos.clients.official import missing
     from penstock.chaos.interposed.preload import find_compiler
     from penstock.shared.errors import MissingDependency
@@ -209,7 +209,7 @@ def _run(
 
 
 def _tell(report: Report, told: int) -> int:
-    """Say what a round has found as soon as it is over; how many are told now."""
+    """Print what a round has found, as soon as it is over. Returns how many are told by now."""
     found = report.violations[told:]
     for violation in found[:TOLD]:
         click.echo(f"BROKEN: {violation.what}\n  again: {violation.replay}", err=True)

@@ -1,4 +1,4 @@
-"""`penstock cheat`: the commands that are used most, by task, with a topic that there is."""
+"""`penstock cheat`: the most used commands, by task, with a topic that exists."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import click
 from penstock.cli.options.completing import topic_names
 from penstock.cli.printing.output import heading, output_option, print_json
 
-# task -> (command, what for); TOPIC and GROUP stand for names
+# task -> (command, purpose); TOPIC and GROUP stand for names
 CHEATS: dict[str, list[tuple[str, str]]] = {
     "start": [
         ("penstock up --store ./store", "a broker, in the foreground"),
@@ -79,5 +79,5 @@ def cheat(ctx: click.Context, task: str | None, output: str) -> None:
 
 
 def _named(command: str, topic: str) -> str:
-    """As a shell takes it: the name of a topic may have a character of the shell's own."""
+    """The command with names quoted, because a topic's name may have characters of the shell's."""
     return command.replace("TOPIC", shlex.quote(topic)).replace("GROUP", "billing")

@@ -1,4 +1,4 @@
-"""`penstock completion`: what makes a shell complete commands, options, topics and groups."""
+"""`penstock completion`: makes a shell complete commands, options, topics and groups."""
 
 from __future__ import annotations
 

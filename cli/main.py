@@ -1,8 +1,8 @@
 """The `penstock` command: a table of sub-commands, each imported only when it is called.
 
-`penstock --help` is the first thing anybody types, so this module imports click and the error
-classes and nothing else; the table carries the one-line helps. It also decides, for all commands,
-how they end: which exit code an error gets, and that Ctrl-C and a closed pipe end quietly.
+`penstock --help` is the first thing that anybody types, so this module imports only click and the
+error classes; the table has the one-line helps. It also decides how all commands end: which exit
+code an error gets, and that Ctrl-C and a closed pipe end quietly.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "demo": ("penstock.cli.demo.command:demo", "336,776 flights through a broker into Spark."),
 }
 
-# What these do is a broker's, or has its files: they say so elsewhere, before they are imported.
+# These run a broker or read its files. On other systems they say so before they are imported.
 NEED_LINUX = frozenset(
     (
         *("down", "logs", "namesrv", "status", "top", "clean", "config", "recovery", "store"),
@@ -125,7 +125,7 @@ class LazyGroup(Group):
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         from click.shell_completion import CompletionItem
 
-        # click would import every command for its help, while a key is being pressed
+        # click would import every command for its help, while the user waits at a key
         return [
             CompletionItem(name, help=short)
             for name, (_, short) in COMMANDS.items()
@@ -136,7 +136,7 @@ class LazyGroup(Group):
         try:
             return super().invoke(ctx)
         except BrokenPipeError as error:
-            # click would exit with 1, which here says that a problem was found
+            # click would exit with 1, which here means that a problem was found
             raise click.exceptions.Exit(0) from error
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -189,7 +189,7 @@ def main(arguments: list[str] | None = None) -> None:
         say_error(error, as_json=as_json)
         code = error.exit_code
     except BrokenPipeError:
-        # the reader has gone; what is still buffered must not raise again at exit
+        # the reader is gone; what is still buffered must not raise again at exit
         discard_output()
         code = 0
     except KeyboardInterrupt:
@@ -200,7 +200,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _run(arguments: list[str]) -> int:
-    """The exit code of a command that ends; what else ends it is raised as a PenstockError."""
+    """Run a command and return its exit code. An error that ends it is raised as PenstockError."""
     try:
         ended: Any = penstock.main(arguments, prog_name="penstock", standalone_mode=False)
     except OSError as error:
@@ -228,7 +228,7 @@ def _run(arguments: list[str]) -> int:
         return error.exit_code
     except click.ClickException as error:
         raise from_click(error) from None
-    # without standalone mode click returns what ctx.exit() was given, or the command's result
+    # without standalone mode click returns the argument of ctx.exit(), or the command's result
     return ended if isinstance(ended, int) else 0
 
 

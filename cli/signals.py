@@ -1,5 +1,5 @@
-"""SIGTERM and a closed terminal end commands that have processes of their own as Ctrl-C does; and
-whatever ends them, amid a call to Java too, is all that is heard of it."""
+"""SIGTERM and a closed terminal end commands that have processes of their own in the same way as
+Ctrl-C, and nothing else is printed about it, even in the middle of a call to Java."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ _ENDS = (KeyboardInterrupt, SystemExit)
 
 
 def end_in_order(ctx: click.Context) -> None:
-    """From now on these unwind the command, so that it stops its brokers and removes its files."""
+    """From now on these signals unwind the command, so that it stops its brokers and removes its
+    files."""
     for number in ENDING:
         before = signal.getsignal(number)
         if before is not signal.SIG_IGN:
@@ -29,13 +30,13 @@ def end_in_order(ctx: click.Context) -> None:
 
 @contextmanager
 def interrupted_once() -> Iterator[None]:
-    """KeyboardInterrupt is what comes of Ctrl-C, and SystemExit of a signal that ends in order.
+    """Have Ctrl-C raise only KeyboardInterrupt, and a signal of `end_in_order` only SystemExit.
 
-    One that meets a call to Java is logged by py4j with its traceback, and followed by an error of
-    py4j's own: the answer to that call is taken for that to the next one. So is the call that
-    Spark's own handler of the signal makes in the middle of another one. One that meets a finaliser
-    of py4j's is lost, for those cannot raise: it comes again when that is over."""
-    # imported here: commands without Spark do not wait for it
+    If either interrupts a call to Java, py4j would log it with a traceback, and then raise an error
+    of its own, because it takes the answer to that call for the next one's. The same goes for the
+    call that Spark's own signal handler makes in the middle of another. If the signal interrupts a
+    finaliser of py4j's, which cannot raise, it would be lost, so it is sent again afterwards."""
+    # imported here, so that commands without Spark do not wait for it
     import logging
     import threading
 
@@ -43,7 +44,7 @@ def interrupted_once() -> Iterator[None]:
 
     def again(lost: sys.UnraisableHookArgs) -> None:
         if isinstance(lost.exc_value, _ENDS):
-            # by another thread: here and now it would meet the same finaliser
+            # from another thread, because here and now it would hit the same finaliser
             number = _signal_of(lost.exc_value)
             threading.Timer(0.01, os.kill, (os.getpid(), number)).start()
         else:
@@ -57,7 +58,7 @@ def interrupted_once() -> Iterator[None]:
             error = error.__context__
         return "KeyboardInterrupt" not in record.getMessage()
 
-    log = logging.getLogger()  # py4j has one of its own, and logs this to the root
+    log = logging.getLogger()  # py4j has a logger of its own, but logs this to the root
     log.addFilter(is_other)
     sys.unraisablehook = again
     try:
@@ -75,6 +76,6 @@ def interrupted_once() -> Iterator[None]:
 
 
 def _signal_of(error: BaseException) -> int:
-    """By which this came: `end_in_order` ends with 128 and its number, as a shell tells it."""
+    """The signal that caused this error; `end_in_order` exits with 128 + its number."""
     code = getattr(error, "code", None)
     return code - 128 if isinstance(code, int) and code > 128 else signal.SIGINT

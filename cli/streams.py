@@ -1,8 +1,8 @@
-"""Standard input, output and error of this process, made fit before a command runs.
+"""Standard input, output and error of this process, prepared before a command runs.
 
-A descriptor that the caller has closed is filled, so that no file of a store gets its number, and
-what uses it fails with EBADF. Standard output that cannot be written raises OutputFailed in every
-command alike; one whose reader has gone swallows what comes, so that a report still ends with its
+If the caller has closed one of these descriptors, it is filled, so that no file of a store gets its
+number; using it still fails with EBADF. Standard output that cannot be written raises OutputFailed
+in every command. If its reader is gone, output is discarded, so that a report still ends with its
 own exit code, unless the command streams and asks to be stopped. Standard error never fails:
 whoever closed it wants to hear nothing.
 """
@@ -16,9 +16,9 @@ from typing import Any
 
 from penstock.shared.errors import PenstockError
 
-# How often one that waits for what to print asks whether it is still read.
+# How often a command that waits for something to print checks that it is still read.
 READER_LOOK_S = 1.0
-# whether the command ends when its reader has gone; commands that print without end ask for it
+# whether the command ends when its reader is gone; commands that print without end ask for this
 _stops = False
 
 
@@ -40,8 +40,8 @@ class _Output(io.FileIO):
 
     def write(self, data: Any, /) -> int:
         try:
-            while (done := super().write(data)) is None:  # another process made it so
-                # not sooner: `--help` imports next to nothing
+            while (done := super().write(data)) is None:  # another process made it non-blocking
+                # imported late, because `--help` imports next to nothing
                 from penstock.shared.files.readable import wait_until_writable
 
                 wait_until_writable(self.fileno())
@@ -65,8 +65,8 @@ class _ErrorOutput(io.FileIO):
 
 
 def prepare_streams() -> None:
-    """Once, before anything else is opened. Leaves streams alone that a test has replaced."""
-    # opened the wrong way round, so that using one still fails as if it were closed
+    """To be called once, before anything is opened. Leaves streams alone that a test replaced."""
+    # opened in the wrong direction, so that using one still fails as if it were closed
     for number, flags in enumerate((os.O_WRONLY, os.O_RDONLY, os.O_WRONLY)):
         try:
             os.fstat(number)
@@ -81,7 +81,7 @@ def prepare_streams() -> None:
 
 
 def _text(raw: io.FileIO, old: Any, by_line: bool = False) -> io.TextIOWrapper:
-    """As Python makes it, but a character that the encoding lacks is escaped instead of raising."""
+    """A stream as Python makes it, but it escapes characters that the encoding lacks."""
     return io.TextIOWrapper(
         io.BufferedWriter(raw),
         encoding=getattr(old, "encoding", None) or "utf-8",
@@ -91,15 +91,15 @@ def _text(raw: io.FileIO, old: Any, by_line: bool = False) -> io.TextIOWrapper:
 
 
 def stop_when_unread() -> None:
-    """From now on a reader that has gone ends this command, as it ends `yes`."""
+    """From now on the command ends when its reader is gone, like `yes`."""
     global _stops
     _stops = True
 
 
 def check_reader() -> None:
-    """For a command that has nothing to print at the moment, and asks now and then.
+    """Raise BrokenPipeError if the reader is gone.
 
-    Raises BrokenPipeError where the reader has gone: until the next write nobody else would say so.
+    For a command with nothing to print at the moment, which would not notice before its next write.
     """
     from penstock.shared.files.readable import is_abandoned
 
@@ -108,8 +108,9 @@ def check_reader() -> None:
 
 
 def finish_output() -> None:
-    """Write what is still buffered, if anybody reads it: at Python's own end that could fail, and
-    the exit code would be Python's. A signal amid a write leaves it there, written or not."""
+    """Write what is still buffered, if anybody reads it. When Python does that at its own exit, it
+    may fail, and the exit code would be Python's. A signal in the middle of a write leaves the data
+    in the buffer, written or not."""
     try:
         sys.stdout.flush()
     except (BrokenPipeError, OutputFailed):
@@ -117,7 +118,7 @@ def finish_output() -> None:
 
 
 def discard_output() -> None:
-    """What is still buffered, and all that follows, goes nowhere, and raises nothing again."""
+    """Discard what is still buffered and all later output, so that nothing raises again."""
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, sys.stdout.fileno())
     os.close(null)

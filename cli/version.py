@@ -1,4 +1,4 @@
-"""`penstock version`: which Penstock this is, and which form of its hot loops it runs."""
+"""`penstock version`: which version this is, and which form of its hot loops it runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`penstock clean`: has a running broker delete expired segments now, at whatever hour it is.
+"""`penstock clean`: has a running broker delete expired segments now, whatever the hour.
 
 The request is a file in the broker's run directory, which the cleaner removes when it is done. The
 report compares the directory, the cleaner's words and its list of deletions before and after.
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 LOOK_S = 0.02
 HOUR_MS = 3_600_000
-# No answer comes after this long without a heartbeat: the supervisor would have replaced it.
+# After this long without a heartbeat no answer will come: the supervisor would have replaced it.
 SILENCE_S = 30
 
 
@@ -84,10 +84,10 @@ def clean(store: Path | None, trust_clock: bool, output: str) -> None:
 
 
 def request_clean(store: Path, *, trust_clock: bool = False) -> dict[str, Any]:
-    """Ask for a round and wait for its end; the result as `-o json` prints it.
+    """Ask for a round and wait for its end. Returns the result as `-o json` prints it.
 
-    Raises ConnectError when no broker runs, BrokerTimeout when its cleaner does not move, and
-    StoreUnavailable when the log is damaged, of which nothing goes.
+    Raises ConnectError if no broker runs, BrokerTimeout if its cleaner makes no progress, and
+    StoreUnavailable if the log is damaged, because nothing of a damaged log is deleted.
     """
     import os
 
@@ -112,7 +112,7 @@ def request_clean(store: Path, *, trust_clock: bool = False) -> dict[str, Any]:
     _await_round(run, positions, len(names), store)
     after, deletions = positions.all(), [row for row in load_deletions(paths) if row not in known]
     positions.close()
-    # the last segment is still written to, and stays in any case
+    # the last segment is still being written, and always stays
     last = max((int(name) for name in names if int(name) <= after["wrote"]), default=0)
     return {
         "segments": sorted(names - set(os.listdir(paths.commit_log))),
@@ -129,7 +129,7 @@ def request_clean(store: Path, *, trust_clock: bool = False) -> dict[str, Any]:
 
 
 def _await_round(run: Run, positions: Positions, segments: int, store: Path) -> None:
-    """Wait until the cleaner has done what it was asked for. Raises BrokerTimeout."""
+    """Wait until the cleaner has done the round. Raises BrokerTimeout."""
     from penstock.shared.errors import BrokerTimeout
     from penstock.shared.memory.run_directory import running
 

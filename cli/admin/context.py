@@ -1,4 +1,4 @@
-"""`penstock context`: brokers by name, and which one commands and programs use that name none."""
+"""`penstock context`: brokers by name, and the one used by commands and programs that name none."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def context() -> None:
 
 
 def context_names(ctx: click.Context, _: click.Parameter, begun: str) -> list[str]:
-    """For the shell. A file that cannot be read offers nothing."""
+    """Names for the shell to complete; none if the file cannot be read."""
     from penstock.shared.errors import PenstockError
 
     try:
@@ -61,7 +61,7 @@ def add(name: str, endpoint: str | None, store: Path | None, chosen: bool) -> No
     )
     from penstock.client.connecting.where import Where
 
-    Where(None, endpoint, store)  # raises what is wrong with it
+    Where(None, endpoint, store)  # raises an error if it is invalid
     saved = _load()
     at = "" if store is None else str(store.expanduser().absolute())
     saved.contexts[check_name(name)] = Context(endpoint or "", at)

@@ -203,7 +203,7 @@ def export(
 def _letters(
     group: str, start: str, most: int | None, where: dict[str, Any], timeout: float
 ) -> Iterator[Message]:
-    """Dead letters, oldest first. Raises MessageNotFound where the group never had one."""
+    """Dead letters, oldest first. Raises MessageNotFound if the group never had one."""
     from penstock.client.connection import Connection
     from penstock.shared.messaging.system_topics import dlq_topic
     from penstock.shared.names import check_group
@@ -219,7 +219,7 @@ def _letters(
             try:
                 batch = consumer.poll(None)
             except TopicNotFound:
-                # the topic is made by the first one, and not by whoever looks for it
+                # the first dead letter creates the topic, and looking for it does not
                 hint = f"see which groups have some: {_listing(where)}"
                 raise MessageNotFound("the group has no dead letters", group, hint) from None
             if not batch:
@@ -230,14 +230,14 @@ def _letters(
 
 
 def _listing(where: dict[str, Any]) -> str:
-    """The command that lists groups with dead letters, of the same broker."""
+    """The command that lists the same broker's groups with dead letters."""
     store, endpoint = where.get("store"), where.get("endpoint")
     named = ["--store", str(store)] if store else ["--endpoint", str(endpoint)]
     return shlex.join(["penstock", "dlq", "ls", *named])
 
 
 def _send(chosen: list[Message], group: str, where: dict[str, Any], timeout: float) -> int:
-    """Put them into the group's topic of retries; how many are there, the others are told of."""
+    """Put them into the group's retry topic. Returns how many got there, and reports the others."""
     from penstock.client.connecting.where import Where
     from penstock.client.groups.resender import Resender
     from penstock.shared.formats.record import decode_record

@@ -1,4 +1,4 @@
-"""`penstock groups`: consumer groups, their members, how far they are, and setting that."""
+"""`penstock groups`: consumer groups, their members and offsets, and setting offsets."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ def reset(
     with _admin(store, endpoint, timeout) as admin:
         with progress("asking"):
             wanted = admin.targets(topic, target, frozenset(queues) or None)
-            # first without a change: what a repeated question would call "before" is its own work
+            # First a dry run, because a repeated request would report its own result as "before".
             found = admin.reset(group, topic, wanted, dry_run=True)
         if output != "json":
             _print_reset(found)
@@ -211,7 +211,7 @@ def rm(group: str, yes: bool, timeout: float, store: Path | None, endpoint: str 
 
 
 def _agreed(question: str, hint: str) -> bool:
-    """Whether whoever is at the terminal agrees. Raises InvalidArgument where nobody is there."""
+    """Whether the person at the terminal agrees. Raises InvalidArgument if there is nobody."""
     if not sys.stdin.isatty():
         raise InvalidArgument("nobody is at a terminal to be asked", question, hint)
     return click.confirm(f"{question}?", default=False, err=True)
@@ -256,7 +256,7 @@ def _print_reset(found: dict[int, tuple[int, int]]) -> None:
 
 
 def _lag(queue: QueueInfo) -> int:
-    """In messages; -1 where the group has no offset. What has expired is not counted."""
+    """The lag in messages; -1 if the group has no offset. Expired messages do not count."""
     if queue.offset < 0:
         return -1
     return max(0, queue.max_offset - max(queue.offset, queue.min_offset))
@@ -309,7 +309,7 @@ def _counted(number: int, word: str) -> str:
 
 
 def _known(number: int) -> int | None:
-    """For JSON: null is unknown, and never 0."""
+    """For JSON: unknown is null, never 0."""
     return None if number < 0 else number
 
 

@@ -1,4 +1,4 @@
-"""`penstock topics describe`, `update` and `rm`: one topic, what is set of it and in its queues."""
+"""`penstock topics describe`, `update` and `rm`: one topic, its settings and its queues."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _LETTERS = (("r", 4), ("w", 2), ("i", 1))
 
 
 class Permission(click.IntRange):
-    """RocketMQ's number from 0 to 7, or letters: r, w, rw."""
+    """A permission as RocketMQ's number from 0 to 7, or as letters: r, w, rw."""
 
     name = "perm"
 
@@ -45,12 +45,12 @@ class Permission(click.IntRange):
 
 
 def shown_perm(perm: int) -> str:
-    """The permission as letters; - where there is none."""
+    """The permission as letters; "-" if nothing is permitted."""
     return "".join(letter for letter, bit in _LETTERS if perm & bit) or "-"
 
 
 def setting_row(config: TopicDescribed) -> dict[str, Any]:
-    """What is set of a topic, as `-o json` prints it."""
+    """A topic's settings, as `-o json` prints them."""
     return {
         "topic": config.topic,
         "read_queues": config.read_queues,
@@ -72,7 +72,7 @@ def describe_line(config: TopicDescribed) -> str:
 
 @contextlib.contextmanager
 def _asking(store: Path | None, endpoint: str | None, timeout: float, what: str) -> Any:
-    """A producer, and what asks the other endpoints, with a sign of life."""
+    """A producer, and an admin for the broker's other endpoints, under a progress bar."""
     from penstock.client.groups.admin import GroupAdmin
     from penstock.client.sending.producer import Producer
 
@@ -215,7 +215,7 @@ def _changes(
     order: bool | None,
     attributes: tuple[str, ...],
 ) -> dict[str, Any]:
-    """What is given, under the names of `update_topic`."""
+    """The given changes, under the names of `update_topic`."""
     given = {
         "read_queues": read_queues,
         "write_queues": write_queues,

@@ -1,4 +1,4 @@
-"""`penstock topics`: what topics there are, and a new one; one of them: topic_changes.py."""
+"""`penstock topics`: lists topics and creates one; topic_changes.py has the rest."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """The commands of `penstock bench`: a file for each kind of measurement.
 
-May import `options`, `printing`, the ground of the commands, `bench`, and `shared`. Nothing is
-measured here: options are read, `bench` measures, and its report is printed.
+May import `options`, `printing`, the ground of the commands, `bench`, and `shared`. These commands
+only read options and print reports: `bench` measures.
 """

@@ -1,4 +1,4 @@
-"""`penstock bench waits|monitor|export`: what a person waits for every day."""
+"""`penstock bench waits|page|export`: what a person waits for every day."""
 
 from __future__ import annotations
 

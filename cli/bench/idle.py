@@ -1,4 +1,4 @@
-"""`penstock bench idle`: what a broker costs that nobody uses."""
+"""`penstock bench idle`: what an unused broker costs."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 Command = Callable[..., Any]
 _count = partial(click.option, type=COUNT, show_default=True)
-# Options of every kind of measurement; a kind may leave some out or have another default.
+# Options of all kinds of measurement; a kind may leave some out or have other defaults.
 _OPTIONS = {
     "size": click.option(
         "--size",
@@ -63,7 +63,7 @@ _OPTIONS = {
 
 
 def _options(*left_out: str) -> Callable[[Command], Command]:
-    """The options of a kind. What names the broker comes as `where`, the rest in a Shape."""
+    """The options of a kind. Those that name the broker end up in a Where, the rest in a Shape."""
 
     def add(command: Command) -> Command:
         kept: list[Command] = [option for name, option in _OPTIONS.items() if name not in left_out]
@@ -95,7 +95,7 @@ def _measure(
     runs: int = 1,
     **shape: Any,
 ) -> None:
-    """Measure the machine once and the kind `runs` times, and print what was found."""
+    """Measure the machine once and the kind `runs` times, and print the results."""
     import tempfile
 
     from penstock.bench.loads.target import Where
@@ -161,7 +161,7 @@ def _print(results: list[Result]) -> None:
 
 
 def _print_stages(result: Result) -> None:
-    """Where messages that came alone spent their time: medians, in microseconds."""
+    """Where messages that came alone spent their time: medians in microseconds."""
     click.echo(f"\nrun {result.run}, in microseconds:")
     columns = ("stage", "process", "messages", "at p50", "at p99", "its wake", "its work")
     fields = (

@@ -1,9 +1,9 @@
 """`penstock up --daemon`, `penstock down` and `penstock logs`: a broker without a terminal.
 
-For machines without systemd and containers. The broker is the same: a fork of `penstock up` goes on
-in a session of its own, with its lines in a file of the store, and the command ends when that says
-that it serves, in the words that systemd would hear. `down` finds a broker by its store, so it ends
-one in a terminal too.
+For machines that have neither systemd nor containers. The broker is the same: a fork of
+`penstock up` goes on in a session of its own, and logs to a file of the store. The command ends
+when the fork says that it serves, by the protocol that systemd would hear. `down` finds a broker by
+its store, so it also stops one in a terminal.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ from penstock.shared.files.readable import is_readable
 from penstock.shared.layout import StorePaths
 from penstock.shared.next_steps import quoted
 
-# What a log may have before a start puts it aside; one such file is kept.
+# The size from which a start puts the log aside; one such file is kept.
 LOG_BYTES = 16 << 20
-# A file rings no bell for its readers.
+# How often the log is polled: a file does not notify its readers.
 _LOOK_AGAIN_S = 0.1
 _TAIL_BYTES = 64 << 10
 
 
 def go_on_in_background(paths: StorePaths) -> None:
-    """Return in a process of its own, with no terminal and its output in the store's log.
+    """Return in a forked process, without a terminal and with its output in the store's log.
 
-    The caller's process never returns: it ends when that one serves, or has ended, as it did.
+    In the caller's process this never returns: that ends when the fork serves, or ends as it did.
     """
     from penstock.cli.broker.service_manager import SOCKET_KEY
 
     heard = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
-    heard.bind("")  # the kernel finds an abstract address, which leaves no file
+    heard.bind("")  # the kernel chooses an abstract address, which leaves no file
     log = _open_log(paths)
     began_at = os.lseek(log, 0, os.SEEK_END)
     pid = os.fork()
@@ -60,7 +60,7 @@ def go_on_in_background(paths: StorePaths) -> None:
 
 
 def _open_log(paths: StorePaths) -> int:
-    """The log, to append to it; a long one is put aside, unless a broker still writes to it."""
+    """The log, opened to append; a long one is put aside, unless a broker still writes to it."""
     from penstock.shared.process.find_broker import lock_holder
 
     paths.log.parent.mkdir(parents=True, exist_ok=True)
@@ -74,7 +74,7 @@ def _open_log(paths: StorePaths) -> int:
 
 
 def _wait_for(pid: int, heard: socket.socket, log: Path, began_at: int) -> NoReturn:
-    """Until the broker serves or has ended; then say what it said, and end likewise."""
+    """Wait until the broker serves or has ended; then print what it printed, and exit as it did."""
     ended = os.pidfd_open(pid)
     looked = select.poll()
     for handle in (heard.fileno(), ended):
@@ -93,7 +93,7 @@ def _wait_for(pid: int, heard: socket.socket, log: Path, began_at: int) -> NoRet
                 with log.open("rb") as said:
                     said.seek(began_at)
                     sys.stderr.write(said.read().decode(errors="replace"))
-                # without a code it was killed, and has said nothing
+                # a broker that was killed has no exit code, and has printed no reason
                 raise click.exceptions.Exit(os.waitstatus_to_exitcode(status) or 1)
     except KeyboardInterrupt:
         signal.pidfd_send_signal(ended, signal.SIGTERM)
@@ -143,7 +143,7 @@ def _ask_to_stop(paths: StorePaths, timeout_s: float) -> int:
     except ProcessLookupError:
         raise ConnectError("the broker has just ended", f"{paths.root}, pid {pid}") from None
     try:
-        # only this makes sure that the descriptor is the broker's, and not of a later process
+        # only this ensures that the descriptor is the broker's, and not that of a later process
         if find_running(paths.root).supervisor_pid != pid:
             raise ConnectError("another broker has just been started on the store", paths.root)
         signal.pidfd_send_signal(broker, signal.SIGTERM)
@@ -199,7 +199,7 @@ def logs(store: Path | None, lines: int, follow: bool) -> None:
 
 
 def _last_lines(file: BinaryIO, most: int) -> list[bytes]:
-    """Read from the end on, as a log may be large; the file is left at its end."""
+    """Read backwards from the end, because a log may be large. The file is left at its end."""
     end = at = file.seek(0, os.SEEK_END)
     found = b""
     while at and found.count(b"\n") <= most:
@@ -211,10 +211,10 @@ def _last_lines(file: BinaryIO, most: int) -> list[bytes]:
 
 
 def _continued(file: BinaryIO, path: Path) -> BinaryIO:
-    """The file once there is more in it, or the one that a start has put in its place."""
+    """The file once there is more in it, or the one by which a start has replaced it."""
     while True:
         size = os.fstat(file.fileno()).st_size
-        if size < file.tell():  # copied and cut, as by logrotate
+        if size < file.tell():  # copied and truncated, as by logrotate
             file.seek(0)
         if size > file.tell():
             return file

@@ -1,7 +1,7 @@
-"""`penstock debug-bundle`: what somebody needs who is to help, in one file that can be sent.
+"""`penstock debug-bundle`: what a helper needs to know, in one file that can be sent.
 
-No bodies, keys or properties of messages, and no secrets: of the environment only what Penstock
-heeds, and of the configuration nothing whose name says that it is one.
+It has no bodies, keys or properties of messages, and no secrets: from the environment only what
+Penstock uses, and from the configuration nothing whose name says that it is a secret.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def debug_bundle(store: Path | None, file: Path | None, output: str) -> None:
     parts: dict[str, int] = {}
     missing: list[str] = []
     handle = os.open(made, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    os.fchmod(handle, 0o600)  # a file that was there has its own
+    os.fchmod(handle, 0o600)  # an existing file keeps its mode otherwise
     with (
         progress("gathering") as moved,
         open(handle, "wb") as stream,
@@ -129,7 +129,7 @@ def _status(paths: StorePaths) -> bytes:
 
 
 def _config(paths: StorePaths) -> bytes:
-    """Of the broker that runs; without one, what one would have that was started here."""
+    """The running broker's configuration, or else that of a broker that would be started here."""
     from penstock.shared.config_sources import STORE_KEY, load_config
     from penstock.shared.memory.run_settings import settings_of
     from penstock.shared.process.find_broker import find_running
@@ -181,7 +181,7 @@ def _files(paths: StorePaths) -> bytes:
 
 
 def _stacks(paths: StorePaths) -> bytes:
-    """What the kernel says of each actor, and py-spy where it is installed and allowed."""
+    """What the kernel says of each actor, and py-spy's dump if it is installed and allowed."""
     from penstock.shared.process.broker_status import read_status
 
     spy, told = shutil.which("py-spy"), []
@@ -195,12 +195,12 @@ def _stacks(paths: StorePaths) -> bytes:
             try:
                 ran = subprocess.run(dump, capture_output=True, text=True, timeout=_PY_SPY_S)
                 told.append(ran.stdout + ran.stderr)
-            except subprocess.TimeoutExpired as error:  # of this one; the others may have one
+            except subprocess.TimeoutExpired as error:  # only for this actor: go on with the others
                 told.append(f"{error}\n")
         for name in _PROC:
             try:
                 text = Path(f"/proc/{pid}/{name}").read_text(errors="replace")
-            except OSError as error:  # it has just ended, or is another user's to see
+            except OSError as error:  # it has just ended, or only another user may read it
                 text = str(error)
             told.append(f"--- {name}\n{text}\n")
     return "".join(told).encode()

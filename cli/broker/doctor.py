@@ -66,7 +66,7 @@ def _remove_abandoned() -> None:
         try:
             remove_directory(directory)
         except FileNotFoundError:
-            continue  # another one that mends is removing it
+            continue  # another `doctor --fix` is removing it
         click.echo(f"removed {directory}", err=True)
 
 

@@ -114,7 +114,7 @@ def namesrv(
 
 
 def _tls(certificate: Path | None, key: Path | None) -> Tls:
-    """How it speaks TLS. Raises InvalidArgument, ConfigError."""
+    """The TLS settings. Raises InvalidArgument, ConfigError."""
     from penstock.shared.config import Config
     from penstock.shared.errors import InvalidArgument
     from penstock.shared.files.certificates import server_tls

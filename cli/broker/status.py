@@ -1,7 +1,7 @@
 """`penstock status`: what the shared memory of a running broker says. Asks no actor anything.
 
-The table fits a terminal of 80 columns and 24 lines: what one looks at first. How fast the broker
-is comes from two looks at the same words.
+The table fits a terminal of 80 columns and 24 lines, with what matters first. Rates are computed
+from two looks at the same counters.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from penstock.cli.printing.output import (
 )
 from penstock.shared.errors import ConnectError, InvalidArgument
 
-# Between the two looks: long enough that a flusher waiting for a slow disk moves a few times.
+# The time between the two looks, in which a flusher on a slow disk still moves a few times.
 LOOK_S = 0.4
-# Deletions listed with --all; -o json has all that are kept.
+# How many deletions --all lists; -o json has all that are kept.
 SHOWN_DELETIONS = 5
 
 
 class Look(NamedTuple):
-    """What has been counted up to a moment."""
+    """The counters at one moment."""
 
     at_s: float
     wrote: int
@@ -95,7 +95,7 @@ def status(
 
 
 def _check(root: Path, output: str) -> int:
-    """Say whether the broker is healthy; the exit code. Raises ConnectError."""
+    """Print whether the broker is healthy, and return the exit code. Raises ConnectError."""
     wrong = problems_of(root)
     if output == "json":
         print_json({"ok": not wrong, "problems": wrong})
@@ -105,7 +105,7 @@ def _check(root: Path, output: str) -> int:
 
 
 def _pid_of(found: dict[str, Any], who: str) -> int:
-    """Raises InvalidArgument where there is no such actor, ConnectError where it does not run."""
+    """Raises InvalidArgument if there is no such actor, ConnectError if it does not run."""
     pids = {"supervisor": found["supervisor_pid"]}
     pids |= {actor["name"]: actor["pid"] for actor in found["actors"]}
     if who not in pids:
@@ -116,7 +116,7 @@ def _pid_of(found: dict[str, Any], who: str) -> int:
 
 
 def _look(store: Path) -> Look:
-    """Count. What has a place in its queue is a message that consumers can have."""
+    """Read the counters. A message counts once it is in its queue, where consumers can get it."""
     from penstock.shared.memory.positions import Positions
     from penstock.shared.memory.queue_table import QueueTable
     from penstock.shared.process.find_broker import find_running
@@ -137,7 +137,7 @@ def _counted(store: Path) -> dict[str, Any]:
 
 
 def _print_actors(found: dict[str, Any], whole: bool) -> None:
-    """Those that this broker has not, as it is configured, are a part of the whole only."""
+    """Print the actors; those that the configuration switches off only if `whole`."""
     print_table(
         ("actor", "state", "pid", "restarts", "heartbeat ms", "log offset", "behind"),
         [
@@ -188,7 +188,7 @@ def _print(found: dict[str, Any], first: Look, last: Look, whole: bool) -> None:
 
 
 def _stage(actor: str, positions: dict[str, int]) -> tuple[object, ...]:
-    """How far an actor of the pipeline is in the log; nothing for the others."""
+    """How far an actor of the pipeline is in the log; (None, None) for the others."""
     from penstock.shared.memory.positions import STAGES
 
     name = STAGES.get(actor)

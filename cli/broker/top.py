@@ -1,7 +1,7 @@
 """`penstock top`: the monitor's page in a terminal. Asks no actor anything.
 
-It looks with the monitor's eyes at the same shared memory and files: each view is what a route of
-the page answers. So it needs no monitor, and works while actors are frozen.
+It reads the same shared memory and files by the monitor's own functions: each view shows what a
+route of the page answers. So it needs no monitor, and works while actors are frozen.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from penstock.actors.monitor import History, Reading
 
 WIDTH, LINES = 80, 24
-# Between the two looks that rates come from, where there is one frame only.
+# The time between the two looks that rates come from, if only one frame is printed.
 LOOK_S = 0.5
 _HOME, _END_OF_LINE, _BELOW = "\x1b[H", "\x1b[K", "\x1b[J"
 _CHOSEN, _NOT_CHOSEN = "\x1b[7m", "\x1b[27m"
@@ -95,14 +95,14 @@ def top(
             return
         try:
             _live(reading, history, Browsing(begins), every)
-        except KeyboardInterrupt:  # how one ends what shows itself until then
+        except KeyboardInterrupt:  # a normal way to end it
             return
 
 
 def _once(reading: Reading, history: History, place: Place, output: str) -> None:
     if place.view in ("pipeline", "history"):
         _sample(reading, history)
-        time.sleep(LOOK_S)  # rates are of two looks
+        time.sleep(LOOK_S)  # rates need two looks
     _sample(reading, history)
     found = _look(reading, history, place)
     if output == "json":
@@ -110,15 +110,15 @@ def _once(reading: Reading, history: History, place: Place, output: str) -> None
             print_json(row)
         return
     shown = VIEWS[place.view].show(found, dict(place.words))
-    # a page of rows is for `grep`, however many; the first view is a look as people have it
+    # rows are all printed, for `grep`; the first view is as people see it
     height = LINES if place.view == "pipeline" else len(shown.rows) + LINES
     width = WIDTH if place.view == "pipeline" else 1 << 20
     click.echo("\n".join(_frame(_state(reading), shown, width, height)[0]))
 
 
 def _live(reading: Reading, history: History, browsing: Browsing, every: float) -> None:
-    """Frame after frame, as large as the terminal is by then, until q. Raises ConnectError where
-    the broker ends."""
+    """Draw frames, each as large as the terminal is then, until q. Raises ConnectError if the
+    broker ends."""
     from penstock.cli.broker.top_screen import draw, screen
     from penstock.shared.memory.run_directory import running
     from penstock.shared.process.find_broker import find_running
@@ -130,9 +130,9 @@ def _live(reading: Reading, history: History, browsing: Browsing, every: float) 
             now_s = time.monotonic()
             if asked != browsing.place or now_s >= due_s:
                 if not running(reading.run):
-                    find_running(reading.paths.root)  # says what has become of it
+                    find_running(reading.paths.root)  # raises what happened to the broker
                     return
-                reading.release_deleted()  # a segment that is mapped keeps its room on the disk
+                reading.release_deleted()  # a deleted segment takes disk space while it is mapped
                 _sample(reading, history)
                 shown, asked = _shown(reading, history, browsing.place), browsing.place
                 due_s = now_s + every
@@ -151,7 +151,7 @@ def _live(reading: Reading, history: History, browsing: Browsing, every: float) 
                 if pressed is None:
                     return
                 pending.extend(keys_of(pressed))
-            # what follows a key that leads elsewhere is about what is there
+            # keys after one that opens another view wait until that view is shown
             while pending and browsing.place == asked:
                 if not browsing.press(pending.popleft(), fitted, max(1, rows - 8)):
                     return
@@ -166,7 +166,7 @@ def _sample(reading: Reading, history: History) -> None:
 
 
 def _look(reading: Reading, history: History, place: Place) -> Any:
-    """What the page's route of this view answers. Raises PenstockError, OSError."""
+    """The answer of the page's route for this view. Raises PenstockError, OSError."""
     from collections.abc import Generator
 
     from penstock.actors.monitor import at_once, looks
@@ -179,7 +179,7 @@ def _look(reading: Reading, history: History, place: Place) -> Any:
 
 
 def _shown(reading: Reading, history: History, place: Place) -> Shown:
-    """A view, or why there is none now."""
+    """A view, or why it cannot be shown now."""
     from penstock.shared.errors import PenstockError
 
     if place.view == "message" and not place.words:
@@ -194,7 +194,7 @@ def _shown(reading: Reading, history: History, place: Place) -> Shown:
 
 
 def _state(reading: Reading) -> list[str]:
-    """Which broker this is, and whether it is well."""
+    """Which broker this is, and whether it is healthy."""
     from penstock.actors.monitor import problems
 
     wrong = "; ".join(problems(reading, reading.clock.monotonic_ms()))
@@ -210,8 +210,8 @@ def _frame(
     row: int = 0,
     bar: str | None = None,
 ) -> tuple[list[str], int | None]:
-    """At most this many columns and lines, and the line of the chosen row, where a key does
-    anything with it. Without a `bar`, one line less: the cursor is below the last one."""
+    """At most this many columns and lines, and the line of the chosen row if a key does anything
+    with it. Without a `bar` there is one line less, because the cursor is below the last one."""
     lines = [*state[:1], *_folded([*state[1:], *shown.head], width, height // 3), ""]
     table = [str(line.cells[0]) for line in shown.rows]
     if shown.columns:
@@ -220,14 +220,14 @@ def _frame(
         lines.append(layout.head())
         table = [line for cells in rows for line in layout.row(cells_of(cells))] or ["none"]
     room = max(1, height - 1 - len(lines))
-    # of a table the row is in the middle, of a text it is the first line
+    # in a table the chosen row is in the middle, in a text it is the first line
     first = max(0, min(row - room // 2 if shown.columns else row, len(table) - room))
     chosen = None
     if bar is not None and row < len(shown.rows) and any(shown.rows[row][1:]):
         chosen = len(lines) + row - first
     lines += table[first : first + room]
     foot = shown.foot[: max(0, height - 1 - len(lines))]
-    # a heading without a row below it says nothing
+    # a heading without a row below it is useless
     lines += foot if len(foot) > 2 or len(foot) == len(shown.foot) else []
     lines = [line[:width] for line in map(printable, lines[: height - 1])]
     if bar is not None:
@@ -236,14 +236,14 @@ def _frame(
 
 
 def _folded(lines: Sequence[str], width: int, most: int) -> Sequence[str]:
-    """The same lines at this width, where that makes no more than `most` of them."""
+    """The lines folded at this width, unless that makes more than `most` lines."""
     folded = [textwrap.wrap(line, width) if len(line) > width else [line] for line in lines]
     found = [part for parts in folded for part in parts]
     return found if len(found) <= most else lines
 
 
 def _with_key(line: str, columns: int) -> str:
-    """A frame's first line, with how to end it on the right where there is room."""
+    """A frame's first line, with the key that ends it on the right, if there is room."""
     if len(line) + 2 + len(_ENDS) > columns:
         return line
     return f"{line:<{columns - len(_ENDS)}}{_ENDS}"

@@ -1,7 +1,7 @@
-"""Where somebody who looks with `penstock top` is, and what a key does there.
+"""Where the user of `penstock top` is, and what a key does there.
 
-A view is left by a key of another one, or with Esc the way it was entered. What is typed after `/`
-becomes words of the same view, so everything that the page's forms ask can be asked here.
+Another view's key leaves a view, and Esc goes back. What is typed after `/` becomes words of the
+same view, so everything that the page's forms ask can be asked here.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ FORMS = ("json", "text", "hex")
 
 
 class View(NamedTuple):
-    # of the page's route
+    # the name of the page's route
     look: str
     show: Callable[[Any, Any], Shown]
     key: str = ""
-    # what `/` asks for; a form of words where several can be asked
+    # what `/` asks for; a form of words if it can ask for several
     asks: str = ""
     orders: tuple[str, ...] = ()
     more: str = ""
@@ -47,7 +47,7 @@ VIEWS = {
 }
 _BY_KEY = {view.key: name for name, view in VIEWS.items() if view.key}
 
-# What terminals send for keys that are no letters.
+# What terminals send for keys other than letters.
 _SEQUENCES = {
     **{"\x1b[A": "up", "\x1b[B": "down", "\x1b[C": "right", "\x1b[D": "left"},
     **{"\x1bOA": "up", "\x1bOB": "down", "\x1bOC": "right", "\x1bOD": "left"},
@@ -57,7 +57,7 @@ _SINGLE = {"\r": "enter", "\n": "enter", "\x7f": "erase", "\b": "erase", "\x1b":
 
 
 def keys_of(text: str) -> Iterator[str]:
-    """The keys of what came at once; one that is not known is passed over."""
+    """The keys in what came at once; unknown ones are skipped."""
     while text:
         size = next((size for size in (4, 3) if text[:size] in _SEQUENCES), 0)
         if size:
@@ -71,28 +71,28 @@ def keys_of(text: str) -> Iterator[str]:
 
 
 def _kill(pid: int) -> None:
-    """As a crash does: the supervisor replaces it, and its successor goes on where it was."""
-    with suppress(ProcessLookupError):  # it has just ended by itself
+    """Kill it like a crash: the supervisor replaces it, and the successor goes on where it was."""
+    with suppress(ProcessLookupError):  # it may have just ended by itself
         os.kill(pid, signal.SIGKILL)
 
 
 class Browsing:
-    """Where one is, what is chosen there, and what is being typed."""
+    """The present view, what is chosen in it, and what is being typed."""
 
     def __init__(self, place: Place) -> None:
         self.place = place
         self.row = 0
-        # what is typed after `/`; None while nothing is
+        # the text typed after `/`; None while nothing is typed
         self.typed: str | None = None
         self.wrong = ""
-        # an actor that is to be killed, once that is confirmed
+        # an actor to kill once the user confirms
         self.doomed: Row | None = None
         self._came_from: list[tuple[Place, int]] = []
 
     def press(
         self, key: str, shown: Shown, page_lines: int, kill: Callable[[int], None] = _kill
     ) -> bool:
-        """Whether to go on."""
+        """Handle a key. Returns whether to go on."""
         self.wrong = ""
         if self.doomed is not None:
             doomed, self.doomed = self.doomed, None
@@ -172,7 +172,7 @@ class Browsing:
             self.wrong = str(error)
 
     def bar(self, width: int) -> str:
-        """The last line: what is typed, or which keys there are."""
+        """The last line: the typed text, or the available keys."""
         view = VIEWS[self.place.view]
         if self.typed is not None:
             line = f"{view.asks}: {self.typed}_"

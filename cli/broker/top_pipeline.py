@@ -1,5 +1,5 @@
-"""The first view of `penstock top`: what the page has on its first, and from others what somebody
-who looks at a broker has to know."""
+"""The first view of `penstock top`: what the page's first view has, and from the other views what
+one must know when looking at a broker."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from penstock.actors.monitor import History, Reading
 
 _COLUMNS = ("actor", "state", "pid", "restarts", "moved", "log offset", "behind", "late")
-# Each costs a look at its queues.
+# The most groups: each costs a look at its queues.
 GROUPS = 50
 
 
 def look(reading: Reading, history: History) -> dict[str, Any]:
-    """The overview with the groups that have most to do, disk, dead letters and recoveries."""
+    """The overview, with the groups that lag most, disk, dead letters and recoveries."""
     import msgspec
 
     from penstock.actors.monitor import at_once, count_dead_letters, filling, looks

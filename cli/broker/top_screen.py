@@ -1,5 +1,5 @@
-"""A terminal's other screen: keys come without Enter, a new size and Ctrl-Z are seen at once, and
-whatever ends the block leaves the terminal as it was."""
+"""A terminal's alternate screen: keys come without Enter, a new size and Ctrl-Z are seen at once,
+and however the block ends, the terminal is restored."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from contextlib import contextmanager
 from penstock.shared.files.readable import is_readable
 
 _ENTER, _LEAVE = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
-# What comes of a key later than this is another one: Esc is also the beginning of others.
+# Bytes that come later than this belong to another key: Esc alone also begins other keys.
 _SEQUENCE_S = 0.03
 
 
 def draw(text: str) -> None:
-    """Onto the terminal at once: a buffer whose flush Ctrl-C interrupts is written twice."""
+    """Write to the terminal unbuffered: a buffer whose flush Ctrl-C interrupts is written twice."""
     raw = text.encode(sys.stdout.encoding, "replace")
     while raw:
         raw = raw[os.write(sys.stdout.fileno(), raw) :]
 
 
 class Keys:
-    """What is pressed, from a terminal or from nowhere."""
+    """The pressed keys, from a terminal or from nowhere."""
 
     def __init__(self, descriptor: int | None, resized: int) -> None:
         self._descriptor = descriptor
@@ -38,8 +38,8 @@ class Keys:
                 self._waiting.register(each, select.POLLIN)
 
     def wait(self, seconds: float) -> str | None:
-        """What was pressed by then; "" sooner where the terminal has another size; None where
-        there is no terminal any more."""
+        """What was pressed within this time; "" if nothing, or at once if the terminal's size has
+        changed; None if the terminal is gone."""
         ready = dict(self._waiting.poll(max(0, seconds) * 1000))
         if self._resized in ready:
             os.read(self._resized, 4096)
@@ -55,13 +55,13 @@ class Keys:
 
 @contextmanager
 def screen() -> Iterator[Keys]:
-    """While Ctrl-Z holds the command, the terminal is the shell's, as it was."""
+    """Use the alternate screen. While Ctrl-Z stops the command, the shell has its own back."""
     descriptor = sys.stdin.fileno() if sys.stdin is not None and sys.stdin.isatty() else None
     before = None if descriptor is None else termios.tcgetattr(descriptor)
 
     def enter() -> None:
         if descriptor is not None:
-            # first: in the background this stops the command again, with nothing drawn
+            # first, because in the background this stops the command again, before it has drawn
             tty.setcbreak(descriptor)
         draw(_ENTER)
 
@@ -83,7 +83,7 @@ def screen() -> Iterator[Keys]:
     try:
         if suspend is not signal.SIG_IGN:
             signal.signal(signal.SIGTSTP, stop)
-        signal.signal(signal.SIGWINCH, lambda number, frame: None)  # the pipe tells
+        signal.signal(signal.SIGWINCH, lambda number, frame: None)  # the wakeup pipe reports it
         yield Keys(descriptor, resized)
     finally:
         signal.signal(signal.SIGWINCH, resize)

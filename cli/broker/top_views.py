@@ -1,6 +1,6 @@
-"""What `penstock top` shows of each look: the answer of the page's route as lines and rows. Pure.
+"""What `penstock top` shows: the answers of the page's routes as lines and rows. Pure.
 
-None is shown as unknown, and never as 0. A row may lead to another view, as a link of the page.
+None is shown as unknown, and never as 0. A row may lead to another view, like a link of the page.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ _BARS = "▁▂▃▄▅▆▇█"
 
 
 class Place(NamedTuple):
-    """A view, and the words that it asks with, as in an address of the page."""
+    """A view and the words that it asks with, as in an address of the page."""
 
     view: str
     words: tuple[tuple[str, str], ...] = ()
 
     def but(self, **changed: str | None) -> Place:
-        """The same place with other words; None takes one away."""
+        """The same place with some words changed; None removes a word."""
         words = dict(self.words) | changed
         return Place(self.view, tuple((k, v) for k, v in words.items() if v is not None))
 
@@ -31,7 +31,7 @@ class Place(NamedTuple):
 class Row(NamedTuple):
     cells: tuple[object, ...]
     leads_to: Place | None = None
-    # of an actor that runs: K ends it
+    # the pid of a running actor: K kills it
     pid: int = 0
 
 
@@ -51,7 +51,7 @@ def place(view: str, **words: object) -> Place:
 
 
 def wrapped(shown: Shown, width: int) -> Shown:
-    """A text with a row for each line of a terminal; a table as it is."""
+    """A text as one row for each line of the terminal; a table as it is."""
     if shown.columns:
         return shown
     texts = [printable(str(row.cells[0])) for row in shown.rows]
@@ -100,7 +100,7 @@ def _paged(title: str, found: Answer, columns: tuple[str, ...], rows: list[Row])
 
 
 def history(found: list[Answer], words: Answer) -> Shown:
-    """As much as this command has seen, newest first, below lines of all of it."""
+    """Everything that this command has seen, newest first, below lines that summarise it."""
     names = ("messages/s", "bytes/s", "acknowledge p99", "flush p99")
     keys = ("messages_s", "bytes_s", "acknowledge_p99_ms", "flush_p99_ms")
     told: tuple[Callable[[float | None], str], ...] = (count, size, duration, duration)
@@ -123,7 +123,7 @@ def _both(what: str) -> tuple[str, str]:
 
 
 def _line(values: list[float | None], width: int = 40) -> str:
-    """Each step is the highest of its looks, a gap where there was nothing to measure."""
+    """A line of bars: each is the highest of its looks, or a gap if nothing was measured."""
     step = max(1, -(-len(values) // width))
     steps = [
         max((v for v in values[at : at + step] if v is not None), default=None)
@@ -208,7 +208,7 @@ def _listed(title: str, found: list[Answer]) -> Shown:
 
 
 def message(found: Answer, words: Answer) -> Shown:
-    """One as a whole; several, or none, as a list."""
+    """One message in full; several, or none, as a list."""
     rows = found["rows"]
     if len(rows) != 1 or "error" in rows[0]:
         return _listed(f"Messages: {len(rows)} were found", rows)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from penstock.supervisor import Supervisor
 
 _PORTS = ("produce_port", "consume_port", "group_port", "transaction_port")
-# without options of their own
+# ports that have no options of their own
 _OTHER_PORTS = ("gateway_name_server_port", "gateway_port", "monitor_port")
 
 
@@ -107,8 +107,8 @@ def up(
     from penstock.shared.process.log_line import LOG_VARIABLE
 
     if log:
-        os.environ[LOG_VARIABLE] = log  # for all processes of the broker: they inherit it
-    if port:  # some of them may be named all the same
+        os.environ[LOG_VARIABLE] = log  # all processes of the broker inherit it
+    if port:  # individual ports may still be named
         ports = {key: ports[key] or 0 for key in _PORTS}
         settings = (*((key, "0") for key in _OTHER_PORTS), *settings)
     settings = (*_registering(name_servers), *settings)
@@ -124,7 +124,7 @@ def _run(
     daemon: bool,
     output: str,
 ) -> None:
-    gc.disable()  # as for the imports of actors
+    gc.disable()  # imports are faster without it, as in actors
     from penstock.cli.broker.daemon import go_on_in_background
     from penstock.shared.config_sources import STORE_KEY, load_config
     from penstock.shared.layout import StorePaths
@@ -149,7 +149,7 @@ def _run(
 
 
 def _serve(supervisor: Supervisor, config: Config, output: str, daemon: bool) -> None:
-    """Until it is told to stop; then stop it."""
+    """Serve until told to stop; then stop the broker."""
     from penstock.cli.broker.service_manager import ServiceManager
     from penstock.shared.clock import SystemClock
 
@@ -166,7 +166,7 @@ def _serve(supervisor: Supervisor, config: Config, output: str, daemon: bool) ->
 
 
 def _stop(supervisor: Supervisor) -> None:
-    """Stop it, and say what the store is then. Raises Exit where it is not clean."""
+    """Stop the broker, and print the state of the store. Raises Exit if that is not clean."""
     _line("stopping")
     damaged = bool(supervisor.store.recovered.quarantined)
     if supervisor.stop():
@@ -180,7 +180,7 @@ def _stop(supervisor: Supervisor) -> None:
 
 
 def _saved_store() -> Path | None:
-    """The one that commands without --store would look for here, by a saved context."""
+    """The store that commands without --store would use here because of a saved context."""
     from penstock.client.connecting.chosen_broker import saved_broker
 
     saved = saved_broker()
@@ -198,7 +198,7 @@ def _registering(name_servers: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
 
 
 def _given(store: Path | None, ports: dict[str, int | None]) -> dict[str, str | int]:
-    """The keys that have options of their own, where these are given."""
+    """The given settings that have options of their own."""
     from penstock.shared.config_sources import STORE_KEY
 
     values = {STORE_KEY: None if store is None else str(store), **ports}
@@ -208,7 +208,7 @@ def _given(store: Path | None, ports: dict[str, int | None]) -> dict[str, str | 
 def _without_that_port(
     error: PortTaken, file: Path | None, settings: tuple[tuple[str, str], ...], store: Path
 ) -> str:
-    """What to do about a port that is taken: the same command, with any free ports."""
+    """The hint for a port that is taken: the same command, with any free ports."""
     from penstock.shared.process.listeners import GATEWAY_CLIENTS
 
     words = ["penstock", "up"]
@@ -225,8 +225,8 @@ def _without_that_port(
 
 @contextmanager
 def _error_as_line(output: str) -> Iterator[None]:
-    """Where lines are objects, the error that ends the command is one of them, unless it is an
-    object of its own anyway."""
+    """If log lines are JSON objects, print the error that ends the command as one of them, unless
+    -o json prints it as an object anyway."""
     from penstock.shared.process.log_line import writes_objects
 
     try:
@@ -239,7 +239,7 @@ def _error_as_line(output: str) -> Iterator[None]:
 
 
 def _line(line: str, /, **about: Any) -> None:
-    """A line on standard error, with its time."""
+    """Print a line on standard error, with its time."""
     from penstock.shared.clock import SystemClock
     from penstock.shared.process.log_line import log_line
 
@@ -249,7 +249,8 @@ def _line(line: str, /, **about: Any) -> None:
 def _states(
     supervisor: Supervisor, config: Config, manager: ServiceManager, output: str, daemon: bool
 ) -> Callable[[], None]:
-    """What prints a line whenever messages begin to be taken, or to be refused for want of disk."""
+    """A function that prints a line whenever the broker begins to take messages, or to refuse them
+    for lack of disk space."""
     from penstock.shared.clock import SystemClock
     from penstock.shared.process.disk_full import why_full
     from penstock.shared.process.log_line import writes_objects
@@ -264,7 +265,7 @@ def _states(
         if last is None or bool(full) != bool(last):
             line = _state(supervisor, output, full)
             with ExitStack() as stack:
-                if last is not None:  # the reader of the first line may have gone
+                if last is not None:  # the reader of the first line may be gone
                     stack.enter_context(suppress(OSError, OutputFailed))
                 if daemon and writes_objects():  # both streams are the log
                     _line(line)

@@ -1,4 +1,4 @@
-"""A broker's run, open to look at with the monitor's eyes: no monitor and no actor is asked."""
+"""Opens a broker's run for the monitor's own functions, without asking a monitor or any actor."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def watching(store: Path) -> Iterator[tuple[Reading, History]]:
     from penstock.shared.process.find_broker import find_running
 
     run = find_running(store)
-    positions = Positions(run.positions)  # first: it tells when the broker is of another version
+    positions = Positions(run.positions)  # first, as it raises if the broker has another version
     try:
         reading = Reading(settings_of(run, store), run, positions, SystemClock())
         try:
@@ -33,7 +33,7 @@ def watching(store: Path) -> Iterator[tuple[Reading, History]]:
 
 
 def problems_of(store: Path) -> list[str]:
-    """Why the broker is not healthy, as the monitor's /health says it. Raises ConnectError."""
+    """Why the broker is not healthy, in the words of the monitor's /health. Raises ConnectError."""
     from penstock.actors.monitor import problems
 
     with watching(store) as (reading, _):

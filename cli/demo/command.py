@@ -1,7 +1,7 @@
 """`penstock demo`: the main job on real input, from a CSV through the actors into Spark.
 
-Every figure of the last line is counted where it happens, and the line is printed only when all
-agree. The steps themselves are in demo_flights.py and demo_pipeline.py.
+Every figure of the last line is counted where it happens, and the line is printed only if all
+agree. The steps themselves are in flights.py and pipeline.py.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def demo(
 
 
 def _run(store: Path, place: Path, page: Path | None, output: str) -> Path:
-    """Run it and say what came of it; where the page is."""
+    """Run the demo and print its results. Returns where the page is."""
     from penstock.bench.loads.stack import running_stack
     from penstock.cli.demo.flights import create_topics, publish_and_consume
     from penstock.cli.demo.flights_csv import flights_archive, read_flights
@@ -73,7 +73,7 @@ def _run(store: Path, place: Path, page: Path | None, output: str) -> Path:
     from penstock.spark.flights import csv_days, csv_report
     from penstock.spark.java import find_java
 
-    # looked for first: else a missing package is an error after half a minute
+    # looked for first, or a missing package would be an error only after half a minute
     flights_archive()
     find_java()
     with running_stack(store) as stack:
@@ -110,7 +110,7 @@ def _problems(
     expected: Sequence[CarrierRow],
     days: Sequence[DayRow],
 ) -> list[str]:
-    """What is not as the CSV file says, or as it was to go."""
+    """What differs from the CSV file, or did not go as planned."""
     from penstock.spark.flights import same_report
 
     problems = list(outcome.problems)

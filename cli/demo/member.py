@@ -1,7 +1,7 @@
 """A member of the demo's group, a process of its own: `python -m penstock.cli.demo.member STORE`.
 
-It reads flights, and writes what it makes of them exactly once: so what it has written counts, be
-it killed at any moment, and what it has not is done by the other member. Runs until it is killed.
+It reads flights, and writes its results exactly once. So if it is killed at any moment, what it has
+written counts, and the other member does the rest. It runs until it is killed.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from penstock.client.groups.consumer import GroupConsumer
 from penstock.client.groups.message import GroupMessage
 
 GROUP, TOPIC, SEEN = "demo", "flights", "flights-seen"
-# Of a block: it costs a flush, whatever is in it.
+# The inputs of a block, which costs a flush however many it has.
 MOST = 2000
 
 
 class Figures(msgspec.Struct, array_like=True):
-    """Sums over some flights of one carrier, delays in minutes where there are any."""
+    """Sums over some flights of one carrier; delays are in minutes."""
 
     flights: int = 0
     departure_delays: int = 0
@@ -31,7 +31,7 @@ class Figures(msgspec.Struct, array_like=True):
     cancelled: int = 0
 
     def add(self, more: Figures) -> None:
-        """Add what is known of other flights of the carrier."""
+        """Add the sums over other flights of the carrier."""
         self.flights += more.flights
         self.departure_delays += more.departure_delays
         self.departures += more.departures
@@ -41,7 +41,7 @@ class Figures(msgspec.Struct, array_like=True):
 
 
 class Seen(msgspec.Struct, array_like=True):
-    """What a block says: the sums by carrier, and (plane, CRC-32 of the body) of each flight."""
+    """A block's output: the sums by carrier, and (plane, CRC-32 of the body) for each flight."""
 
     figures: dict[str, Figures]
     flights: list[tuple[str | None, int]]
@@ -57,7 +57,7 @@ _flight = msgspec.json.Decoder(_Flight)
 
 
 def seen(messages: Iterable[GroupMessage]) -> Seen:
-    """What is to be said of some flights, in their order."""
+    """The output for some flights, in their order."""
     found = Seen({}, [])
     for message in messages:
         body = message.body

@@ -1,4 +1,4 @@
-"""The page that `penstock demo` leaves: a year of delays as the stream has found them. Pure."""
+"""The page that `penstock demo` writes: a year of delays as the stream has found them. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from penstock.spark.flights import DayRow
 
-# of minutes in the mean, the last one being the rest
+# the colours below these mean delays in minutes; the last is for all above
 _STEPS = ((0, "#d5e8f7"), (15, "#f3efc4"), (30, "#fbd38a"), (60, "#f08a4b"), (10**9, "#b3202a"))
 _LEFT, _TOP, _WIDE, _HIGH = 40, 24, 3, 16
 _PAGE = """<!doctype html>
@@ -62,7 +62,7 @@ def _chart(days: Sequence[DayRow]) -> str:
     carriers = sorted({each.carrier for each in days})
     first = min(dt.date.fromisoformat(each.day) for each in days)
     columns = max((dt.date.fromisoformat(each.day) - first).days for each in days) + 1
-    # one path of each colour: a year of rectangles of their own would be half a megabyte
+    # one path for each colour, because a rectangle for each day would make half a megabyte
     paths: dict[str, list[str]] = {colour: [] for _, colour in _STEPS}
     months: dict[str, int] = {}
     for each in days:

@@ -1,6 +1,6 @@
 """The demo's pipeline: the program of streaming queries, killed half way and started again.
 
-Owns the process and the directory of its checkpoints and files. What the queries do is
+Owns the process and the directory of its checkpoints and files. The queries themselves are in
 `penstock.spark.delays`.
 """
 
@@ -19,14 +19,14 @@ from penstock.client.reading.consumer import Consumer
 from penstock.spark.delays import ALERTS, Result, batches
 from penstock.spark.flights import DayRow
 
-# How long a start of Spark and a batch may take on a machine that does other things.
+# How long a start of Spark and a batch may take on a busy machine.
 PATIENCE_S = 240.0
-# Enough to show that it goes on by itself.
+# How many batches must end before the kill: enough to show that it goes on by itself.
 BATCHES = 2
 
 
 class Pipeline:
-    """The program, and what it has found."""
+    """The program and its results."""
 
     def __init__(self, store: Path, place: Path) -> None:
         self._place = place
@@ -35,8 +35,8 @@ class Pipeline:
         self._program = SparkProgram("penstock.spark.delays", [str(store), str(place)], place)
 
     def kill_half_way(self) -> None:
-        """Kill it once it has ended some batches, and start it again. Raises StoreUnavailable."""
-        # Spark does not start a query again that was killed within its first batch
+        """Kill it after some batches, and start it again. Raises StoreUnavailable."""
+        # not earlier, because Spark cannot restart a query that was killed within its first batch
         alerts = self._place / "alerts-checkpoint" / "commits"
         self._wait(lambda: batches(self._place) >= BATCHES and any(alerts.glob("[0-9]*")))
         pid = self._program.pid
@@ -47,11 +47,11 @@ class Pipeline:
         self._program.start()
 
     def end(self) -> None:
-        """Say that no more flights come."""
+        """Tell it that no more flights come."""
         (self._place / "ended").touch()
 
     def result(self) -> Result:
-        """What it has found, once all is read. Raises StoreUnavailable."""
+        """Its results, once all is read. Raises StoreUnavailable."""
         self._wait(lambda: self._program.has_ended)
         return msgspec.json.decode((self._place / "result.json").read_bytes(), type=Result)
 
@@ -59,13 +59,13 @@ class Pipeline:
         self._program.wait(is_so, PATIENCE_S, "the streaming queries do not go on")
 
     def stop(self) -> None:
-        """kill -9 of all of it."""
+        """Kill all its processes with SIGKILL."""
         self._program.kill()
 
 
 @contextmanager
 def running_pipeline(store: Path, place: Path) -> Iterator[Pipeline]:
-    """Of a store whose broker runs, in a new directory."""
+    """Run the pipeline of a store whose broker runs, in a new directory."""
     pipeline = Pipeline(store, place)
     try:
         yield pipeline
@@ -74,6 +74,6 @@ def running_pipeline(store: Path, place: Path) -> Iterator[Pipeline]:
 
 
 def read_alerts(stack: Stack) -> list[DayRow]:
-    """What the pipeline has written into the topic, by a consumer of the broker."""
+    """What the pipeline has written into the topic, read by a consumer of the broker."""
     with Consumer(stack.consume, ALERTS, follow=False) as consumer:
         return sorted(msgspec.json.decode(each.body, type=DayRow) for each in consumer)

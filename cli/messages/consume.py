@@ -19,7 +19,7 @@ from penstock.shared.errors import UnreadableBody
 if TYPE_CHECKING:
     from penstock.client.reading.consumer import Consumer
 
-# How long one poll waits for the broker to say where queues end; then it is asked again.
+# How long one poll waits for the broker to say where queues end, before it asks again.
 _LOOK_S = 0.05
 
 
@@ -128,13 +128,13 @@ def _check_readable(unreadable: int) -> None:
 
 
 def _offsets(asked: dict[str, Any], end: str) -> dict[int, int] | int:
-    """Where each queue is at `end`: where a consumer would begin that began there."""
+    """Each queue's offset at `end`, which is where a consumer that starts at `end` would begin."""
     from penstock.client.core.start import parse_start
     from penstock.client.reading.consumer import Consumer
     from penstock.shared.clock import SystemClock
 
     at = parse_start(end, SystemClock().now_ms())
-    if at.offset >= 0:  # a queue may end before it, as it may end before a time
+    if at.offset >= 0:  # a queue may end before this offset, as it may before a time
         return at.offset
     with Consumer(**asked, start=end, follow=False) as there:
         while not there.starts:
@@ -143,14 +143,14 @@ def _offsets(asked: dict[str, Any], end: str) -> dict[int, int] | int:
 
 
 def _print_all(consumer: Consumer, most: int | None, follow: bool, show: Print) -> int:
-    """Print messages as they come; how many could not be read."""
+    """Print messages as they come. Returns how many could not be read."""
     unreadable = shown = total = 0
 
     def text(done: int, total: int) -> str:
         of = f" of {total:,}" if total else ""
         return f"{shown:,} messages; {done:,}{of} looked at"
 
-    # messages printed on a screen, or by the reader of a pipe, would get mixed up with the bar
+    # only when printing to a file: on a screen, messages would get mixed up with the bar
     with progress("reading", wanted=is_file(sys.stdout), text=text) as moved:
         while shown != most:
             batch = consumer.poll(READER_LOOK_S if follow else None)

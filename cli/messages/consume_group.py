@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from penstock.client.core.message import Message
     from penstock.client.groups.admin import GroupAdmin
 
-# How long nothing comes before the broker is asked whether all is done.
+# If nothing comes for this long, the broker is asked whether all is done.
 QUIET_S = 0.3
 MOST_AT_ONCE = 1000
 
@@ -31,8 +31,8 @@ def print_as_member(
     sql: str,
     show: Callable[[Message], None],
 ) -> int:
-    """Print and acknowledge until the group has done all of the topic, or until stopped; how many
-    bodies could not be read."""
+    """Print and acknowledge until the group has done the whole topic, or until stopped. Returns how
+    many bodies could not be read."""
     from penstock.client.groups.admin import GroupAdmin
     from penstock.client.groups.consumer import GroupConsumer
 
@@ -59,7 +59,7 @@ def print_as_member(
                     unreadable += 1
                     click.echo(f"{message.message.message_id}: {error}", err=True)
                 shown += 1
-            # what is not written is not handled
+            # flushed before the commit: what is not written is not handled
             sys.stdout.flush()
             if batch:
                 member.commit()
@@ -67,7 +67,7 @@ def print_as_member(
 
 
 def _check_topic(where: dict[str, Any], topic: str) -> None:
-    """Raise where there is no such topic, or it may not be read: a member would wait for it."""
+    """Raise if there is no such topic, or it may not be read: a member would wait for ever."""
     from penstock.client.reading.consumer import Consumer
 
     with Consumer(**where, topic=topic, follow=False) as consumer:

@@ -1,8 +1,8 @@
-"""The lines of an input, as they come: from a file, a pipe or a terminal. Memory stays bounded.
+"""The lines of an input as they come, from a file, a pipe or a terminal. Memory stays bounded.
 
-`idle` is called whenever there is nothing to read at the moment, so that outcomes are looked at
-meanwhile; it says whether more of them are to come. When reading fails, the rest without an end is
-dropped: it may be half a line.
+`idle` is called whenever there is nothing to read at the moment, so that outcomes are handled
+meanwhile; it returns whether more of them are to come. If reading fails, a rest without a line end
+is dropped, because it may be half a line.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ _IDLE_S = 0.05
 
 
 class LineInput:
-    """The lines, without their ends, LF or CR LF; the last may have none."""
+    """The lines without their ends, LF or CR LF; the last line may have no end."""
 
     def __init__(self, descriptor: int, most_bytes: Callable[[], int], idle: Callable[[], bool]):
-        """No line is longer than `most_bytes()`, at any time; a longer one is an InvalidMessage."""
+        """`most_bytes()` is the present limit of a line; a longer one is an InvalidMessage."""
         self._descriptor = descriptor
         self._most_bytes = most_bytes
         self._idle = idle
         self.bytes_read = 0
 
     def lines(self) -> Iterator[bytes]:
-        """Raises OSError when reading fails, InvalidMessage for a line that is too long."""
+        """Raises OSError if reading fails, InvalidMessage if a line is too long."""
         parts: list[bytes] = []
         size = 0
         while chunk := self._read():
@@ -47,7 +47,7 @@ class LineInput:
             yield last
 
     def whole(self) -> Iterator[bytes]:
-        """All of it, as one."""
+        """The whole input as one piece."""
         parts: list[bytes] = []
         while chunk := self._read():
             parts.append(chunk)
@@ -56,7 +56,7 @@ class LineInput:
         yield b"".join(parts)
 
     def _has_ended(self) -> bool:
-        """Whether nothing comes any more, as far as that is known without waiting."""
+        """Whether the input has ended, as far as can be known without waiting."""
         return is_readable(self._descriptor, 0) and not self._read()
 
     def _read(self) -> bytes:

@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from penstock.cli.messages.line_input import LineInput
     from penstock.cli.messages.sending import Sending
 
-# How long a line may be while the broker has not said how long a message may be.
+# The limit of a line until the broker has stated its limit of a message.
 _MOST_BYTES = 64 << 20
 
 
 class Unfinished(PenstockError):
-    """Not every line was stored: the cause, how many were, and how to send the others."""
+    """Not every line was stored. It says why, how many were, and how to send the others."""
 
     def __init__(self, cause: PenstockError, sending: Sending, go_on: str) -> None:
         super().__init__(cause.what, cause.value, cause.hint, cause.status)
@@ -167,7 +167,7 @@ def produce(
 
 
 def _check(topic: str, queue: int | None, shard: str | None) -> None:
-    """Raises InvalidArgument for what no message can be sent with."""
+    """Raises InvalidArgument for options with which no message can be sent."""
     from penstock.shared.names import check_topic
 
     check_topic(topic)
@@ -180,7 +180,7 @@ def _check(topic: str, queue: int | None, shard: str | None) -> None:
 
 
 def _opened(ctx: click.Context, name: str) -> BinaryIO:
-    """The input. Raises InvalidArgument: a message may stand where a file belongs."""
+    """The input. Raises InvalidArgument, with a hint in case a message was given as the file."""
     try:
         opened = click.open_file(name, "rb")
         return cast("BinaryIO", ctx.with_resource(opened))
@@ -194,7 +194,7 @@ def _opened(ctx: click.Context, name: str) -> BinaryIO:
 
 
 def _said(options: dict[str, Any], properties: dict[str, str]) -> dict[str, Any]:
-    """Without what was left out: a message with nothing rare is made in the short way."""
+    """The options without those left out, so that a message with none takes the fast path."""
     options["properties"] = properties or None
     return {name: value for name, value in options.items() if value is not None}
 
@@ -202,7 +202,7 @@ def _said(options: dict[str, Any], properties: dict[str, str]) -> dict[str, Any]
 def _run(
     sending: Sending, lines: Iterator[bytes], given: LineInput, file: BinaryIO, output: str
 ) -> None:
-    """Send, with a bar where it would not be among the receipts, or among what is typed."""
+    """Send, with a bar unless it would get mixed up with receipts or with typed lines."""
     total = os.fstat(file.fileno()).st_size if is_file(file) else 0
 
     def text(done: int, total: int) -> str:
@@ -220,7 +220,7 @@ def _run(
 
 
 def _report(ctx: click.Context, sending: Sending, topic: str, whole: bool) -> None:
-    """Say what was stored. Raises what ended the sending early."""
+    """Print what was stored. Raises the error that ended the sending early."""
     if sending.error is not None:
         if whole:
             raise sending.error
@@ -236,14 +236,14 @@ def _report(ctx: click.Context, sending: Sending, topic: str, whole: bool) -> No
 
 
 def _go_on(ctx: click.Context, line: int) -> str:
-    """The command that sends the lines from this one on, as this one was given."""
+    """A command that sends the lines from this one on, with the options of the present one."""
     name = ctx.params["name"]
     source = "FILE" if name == "-" else shlex.quote(name)
     return f"tail -n +{line} {source} | {shlex.join(_words(ctx))}"
 
 
 def _words(ctx: click.Context) -> list[str]:
-    """This command with its options, as it was given, without the file."""
+    """This command with its options as given, without the file."""
     words = ["penstock", "produce", ctx.params["topic"]]
     for parameter in ctx.command.params:
         name = parameter.name or ""

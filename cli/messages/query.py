@@ -28,7 +28,7 @@ from penstock.shared.errors import InvalidArgument, MessageNotFound
 if TYPE_CHECKING:
     from penstock.client.core.message import Message
 
-# slots and items of the index, where somebody says them
+# slots and items of the index, if given
 _Geometry = tuple[int | None, int | None]
 
 
@@ -42,7 +42,7 @@ def query() -> None:
 
 
 def _options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """What all three have: where to look, how long to wait, and how to print."""
+    """The options of all three commands: where to look, how long to wait, how to print."""
     return timeout_option(broker_options(index_options(rows_option(command))))
 
 
@@ -166,7 +166,7 @@ def _ask(
     timeout: float,
     geometry: _Geometry,
 ) -> tuple[list[Message], list[str]]:
-    """From the broker, or from the files where none runs; and the command that shows all there."""
+    """Ask the broker, or the files if none runs. Also returns a command that shows all there."""
     from penstock.client.reading.query import MessageQuery
     from penstock.shared.errors import NotRunning
     from penstock.shared.layout import StorePaths

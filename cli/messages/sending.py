@@ -3,12 +3,12 @@
     lines -> send -> waiting, in their order -> stored | late | failed
 
 What ends the sending early (a signal, an input that cannot be read, a refused line, a broker that
-does not answer) ends the reading; what is on its way is waited for, and the error that is raised
-then says how many lines are stored and how to send the others. Receipts that cannot be printed are
-dropped: a broken output is no reason to stop sending.
+does not answer) ends the reading. Lines in flight are waited for, and then an error says how many
+lines are stored and how to send the others. Receipts that cannot be printed are dropped: a broken
+output is no reason to stop sending.
 
-The first signal ends the reading. It may come at any moment, so it raises only where this process
-waits and nothing is half done. The second one ends the process at once.
+The first signal ends the reading. It may come at any moment, so it raises only while this process
+waits for input and nothing is half done. A second signal ends the process at once.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ from penstock.shared.errors import FlushTimeout, PenstockError, StoreUnavailable
 if TYPE_CHECKING:
     from penstock.client.core.sending.frames import SendFuture
 
-# Outcomes that may wait to be looked at. The producer bounds their bytes, not their number.
+# How many outcomes may wait to be handled: the producer bounds only their bytes.
 _MOST_WAITING = 100_000
 _ENDED_BY = (signal.SIGINT, *ENDING)
 
 
 class _Ended(Exception):
-    """The reading is over before the input is; raised only while waiting for a line."""
+    """Ends the reading before the input has ended; raised only while waiting for a line."""
 
 
 class Receipts:
-    """Prints receipts, as long as somebody takes them."""
+    """Prints receipts, as long as somebody reads them."""
 
     def __init__(self, wanted: bool) -> None:
         self._wanted = wanted
@@ -59,7 +59,7 @@ class Receipts:
             self._try(sys.stdout.flush)
 
     def end(self) -> None:
-        """Say what became of them. Raises OutputFailed."""
+        """Print whether receipts are missing. Raises OutputFailed."""
         if self.unread:
             click.echo("receipts are missing: their reader has gone", err=True)
         if self.failure is not None:
@@ -79,7 +79,7 @@ class Receipts:
 
 
 class Sending:
-    """One run over an input. All numbers are of lines, the first of which is 1."""
+    """One run over an input. All numbers count lines, from 1 on."""
 
     def __init__(
         self, send: Callable[[bytes], SendFuture], timeout_s: float, receipts: Receipts
@@ -90,26 +90,26 @@ class Sending:
         self._waiting: deque[tuple[int, SendFuture]] = deque()
         self._signal = 0
         self._may_raise = False
-        # given to the producer; known to be stored; stored, but not known to be on disk
+        # how many lines: given to the producer; known to be stored; of those, maybe not on disk
         self.sent = self.stored = self.late = 0
-        # the first line that is not known to be stored, and why; 0 while there is none
+        # the first line that is not known to be stored, and why; 0 if there is none
         self.first_failed = 0
         self.error: PenstockError | None = None
 
     def run(self, lines: Iterator[bytes]) -> None:
-        """Send all of them, or as many as it can; `error` says why it ended early."""
+        """Send all lines, or as many as possible; `error` says why it ended early."""
         with self._signals():
             try:
                 while self.error is None and (body := self._next(lines)) is not None:
                     self._waiting.append((self.sent + 1, self._send(body)))
                     self.sent += 1
                     if self.sent == 1:
-                        # whatever refuses this one would refuse the others too; and after it the
-                        # broker has said how long a line may be
+                        # wait for the first: an error would concern the others too, and after it
+                        # the broker's limit of a line is known
                         self._take()
                     self._settle()
             except _Ended:
-                pass  # a signal, which is told below, or an error that is noted already
+                pass  # a signal, which is reported below, or an error that is noted already
             except PenstockError as error:
                 self._failed(self.sent + 1, error)
             except OSError as error:
@@ -135,7 +135,7 @@ class Sending:
             self._may_raise = False
 
     def idle(self) -> bool:
-        """There is nothing to read at the moment: see to what was sent; whether more is to come."""
+        """Handle outcomes while there is nothing to read. Returns whether more are to come."""
         self._may_raise = False
         self._settle()
         self._receipts.flush()
@@ -145,19 +145,19 @@ class Sending:
         return bool(self._waiting)
 
     def _settle(self) -> None:
-        """Look at the outcomes that are there."""
+        """Handle the outcomes that are there."""
         while self._waiting and (self._waiting[0][1].done() or len(self._waiting) > _MOST_WAITING):
             self._take()
 
     def _take(self) -> None:
-        """The outcome of the oldest, waiting for it."""
+        """Wait for the oldest outcome, and handle it."""
         line, future = self._waiting[0]
         receipt: object = None
         try:
             receipt = future.result(self._timeout_s + 1)
             self.stored += 1
         except FlushTimeout as error:
-            # it is stored, and must not be sent again
+            # the line is stored, and must not be sent again
             receipt = error.receipt
             self.stored += 1
             self.late += 1
@@ -176,7 +176,7 @@ class Sending:
     def _signals(self) -> Iterator[None]:
         before = {number: signal.getsignal(number) for number in _ENDED_BY}
         for number in _ENDED_BY:
-            if before[number] is not signal.SIG_IGN:  # nohup; or in the background
+            if before[number] is not signal.SIG_IGN:  # ignored under nohup, or in the background
                 signal.signal(number, self._on_signal)
         try:
             yield
@@ -186,7 +186,7 @@ class Sending:
 
     def _on_signal(self, number: int, frame: object) -> None:
         if self._signal:
-            # not through sys.stderr: a stream may be what is stuck; and a bar has hidden the cursor
+            # not through sys.stderr, which may be what is stuck; a bar may have hidden the cursor
             shown = "\x1b[?25h" if sys.stderr.isatty() else ""
             unknown = self._waiting[0][0] if self._waiting else self.sent + 1
             _tell(

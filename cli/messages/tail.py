@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from penstock.client.core.message import Message
     from penstock.client.reading.consumer import Consumer
 
-# How long one poll waits for the broker to say where queues end; then it is asked again.
+# How long one poll waits for the broker to say where queues end, before it asks again.
 _LOOK_S = 0.05
 
 
@@ -98,7 +98,7 @@ def tail(
 
 
 def _newest(consumer: Consumer, ends: dict[int, int], most: int) -> list[Message]:
-    """The newest messages of all queues, and what was stored meanwhile, in the log's order."""
+    """The newest messages of all queues, and those stored meanwhile, in the log's order."""
     found: list[Message] = []
     while any(consumer.positions.get(queue, end) < end for queue, end in ends.items()) or (
         not consumer.is_placed
@@ -111,7 +111,7 @@ def _newest(consumer: Consumer, ends: dict[int, int], most: int) -> list[Message
 
 
 def _print(messages: list[Message], show: Print) -> int:
-    """Print them; how many could not be read."""
+    """Print messages. Returns how many could not be read."""
     unreadable = 0
     for message in messages:
         try:

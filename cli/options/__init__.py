@@ -1,5 +1,5 @@
-"""What several commands are told: which broker, which store, values and their ranges, settings.
+"""Options that several commands share: which broker, which store, values and ranges, settings.
 
-May import `printing`, `client`, and `shared`. Nothing here acts: an option is checked before a
+May import `printing`, `client`, and `shared`. Nothing here acts: options are checked before a
 command begins.
 """

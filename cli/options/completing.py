@@ -1,7 +1,7 @@
-"""What a shell is offered for the name of a topic or a group: those that there are right now.
+"""What a shell offers for the name of a topic or a group: those that exist right now.
 
-A broker that is not there, or a store that cannot be read, has nothing to offer: a line that is
-being typed is no place for an error.
+If the broker is away or the store cannot be read, it offers nothing: a line that is being typed is
+no place for an error.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ import click
 
 from penstock.shared.errors import PenstockError
 
-# The shell waits for this between two keys.
+# How long the shell may wait for this between two keys.
 _TIMEOUT_MS = 1000
 
 
 def topic_names(ctx: click.Context, _: click.Parameter, begun: str) -> list[str]:
-    """By the files of the store, running or not, or by the broker at the endpoint."""
+    """The topics in the files of the store, running or not, or of the broker at the endpoint."""
     found: Iterable[str] = ()
     with suppress(PenstockError, OSError):
         named = _named(ctx)
@@ -39,7 +39,7 @@ def topic_names(ctx: click.Context, _: click.Parameter, begun: str) -> list[str]
 
 
 def _names_of(store: Path) -> set[str]:
-    """Topics that have settings, and those that have had a message; of either all that is read."""
+    """Topics that have settings, and those that have had a message, as far as they can be read."""
     from penstock.shared.layout import StorePaths
     from penstock.shared.store.topics import load_topics
 
@@ -52,7 +52,7 @@ def _names_of(store: Path) -> set[str]:
 
 
 def group_names(ctx: click.Context, _: click.Parameter, begun: str) -> list[str]:
-    """By the broker."""
+    """The groups of the broker."""
     found: Iterable[str] = ()
     with suppress(PenstockError, OSError):
         from penstock.client.groups.admin import GroupAdmin
@@ -63,7 +63,7 @@ def group_names(ctx: click.Context, _: click.Parameter, begun: str) -> list[str]
 
 
 def _named(ctx: click.Context) -> dict[str, Any]:
-    """The broker that the line names so far, else the one that is meant."""
+    """The broker that the line names so far, or else the default one."""
     from penstock.client.connecting.chosen_broker import meant_broker
 
     endpoint = ctx.params.get("endpoint")

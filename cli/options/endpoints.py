@@ -1,4 +1,4 @@
-"""Which broker a command talks to: the one named by --endpoint or --store, else the one meant."""
+"""Which broker a command talks to: the one named by --endpoint or --store, else the default one."""
 
 from __future__ import annotations
 
@@ -31,10 +31,11 @@ def broker_options(command: Callable[..., Any]) -> Callable[..., Any]:
 def broker_of(
     store: Path | None, endpoint: str | None, serves: Serves | None = None, wait_s: float = 0
 ) -> dict[str, Any]:
-    """How a client is told its broker: as it is named, else as it is meant (client/chosen_broker).
+    """A client's arguments for the broker that is named, else for the one that is meant
+    (client/connecting/chosen_broker.py).
 
-    An endpoint that is only meant may be any of the broker's: with `serves` it is asked for that of
-    this kind of client, for `wait_s` seconds where it is not there yet. Raises ConnectError.
+    An endpoint that is only meant may be any of the broker's. With `serves` the broker is asked for
+    that of this kind of client, for up to `wait_s` seconds until it is there. Raises ConnectError.
     """
     if endpoint is not None and store is not None:
         from penstock.shared.errors import InvalidArgument
@@ -68,7 +69,7 @@ def _asked(meant: Meant, serves: Serves, wait_s: float) -> dict[str, Any]:
 
 
 def store_of(store: Path | None) -> Path:
-    """The store whose files a command looks at. Raises InvalidArgument where only an endpoint is
+    """The store whose files a command looks at. Raises InvalidArgument if only an endpoint is
     named."""
     if store is not None:
         return store
@@ -94,9 +95,9 @@ def _meant() -> Meant:
 
 
 def served(endpoints: Any) -> dict[str, str]:
-    """The TCP endpoints that somebody serves, by name, of a run's Endpoints or of its JSON.
+    """The TCP endpoints that are served, by name, from a run's Endpoints or its JSON.
 
-    Two are for RocketMQ's clients, and as these write them; the last is for browsers."""
+    Two are for RocketMQ's clients, in their notation; the last is for browsers."""
     from penstock.shared.wire.introduction import ENDPOINT_OF
 
     all_of_them = endpoints if isinstance(endpoints, dict) else structs.asdict(endpoints)

@@ -1,4 +1,4 @@
-"""How many slots and items the index files of a store have, where the store does not say it."""
+"""How many slots and items a store's index files have, for stores that do not say so."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import click
 
 
 def index_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The options --index-slots and --index-items: what is given goes over what the store says."""
+    """The options --index-slots and --index-items, which override what the store says."""
     slots = click.option(
         "--index-slots",
         type=click.IntRange(1, 1 << 28),

@@ -1,4 +1,4 @@
-"""Values of options that several commands take, and their ranges, which are checked first."""
+"""Types of options that several commands share; ranges are checked before a command begins."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ import click
 from penstock.shared.names import MAX_QUEUES_PER_TOPIC
 
 Command = Callable[..., Any]
-# A week: a longer one is a mistake, as a rule ms for seconds.
+# A week: a longer timeout is a mistake, mostly ms given as seconds.
 MAX_TIMEOUT_S = 604_800
-# what a message may be delayed by: 40 days
+# The longest delay of a message: 40 days.
 MAX_DELAY_S = 40 * 86_400
 # Counts travel as 32-bit numbers; see shared/wire/messages.py.
 MAX_COUNT = (1 << 31) - 1
 
 
 class Finite(click.FloatRange):
-    """A number in a range, and neither inf nor nan, which no comparison refuses."""
+    """A number in a range that is neither inf nor nan, which a comparison would not refuse."""
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
@@ -35,7 +35,7 @@ class Finite(click.FloatRange):
 
 
 class Seconds(Finite):
-    """Seconds, or with a unit: 30, 0.5, 500ms, 2m."""
+    """Seconds, or a number with a unit: 30, 0.5, 500ms, 2m."""
 
     name = "seconds"
 
@@ -54,7 +54,7 @@ class Seconds(Finite):
 
 
 class Moment(click.types.IntParamType):
-    """A moment, as ms since 1970: in that form, or as a time with or without a zone."""
+    """A moment in ms since 1970, written so, or as a time with or without a zone."""
 
     name = "time"
 
@@ -64,14 +64,14 @@ class Moment(click.types.IntParamType):
         if value.isdecimal():
             return int(value)
         try:
-            # rounded up, like every time of a delayed message: never early
+            # rounded up, like every time of a delayed message, so that it is never early
             return math.ceil(datetime.fromisoformat(value).timestamp() * 1000)
         except (ValueError, OverflowError):
             self.fail(f"{value!r} is no time such as 2026-12-24T18:00:00+01:00", param, ctx)
 
 
 class Count(click.IntRange):
-    """A whole number from `least` on; the other end is only that of what a message can say."""
+    """A whole number from `least` on; its upper limit is only that of the wire format."""
 
     name = "integer"
 
@@ -83,14 +83,14 @@ class Count(click.IntRange):
 
 
 COUNT = Count(1)
-# no upper limit: a RocketMQ's topic may have more queues than Penstock makes
+# no upper limit, because a topic of RocketMQ may have more queues than Penstock makes
 QUEUE_ID = Count(0)
 QUEUES = click.IntRange(1, MAX_QUEUES_PER_TOPIC)
 PORT = click.IntRange(0, 65_535)
 
 
 def timeout_option(command: Command) -> Command:
-    """How long the broker may be silent: --timeout, the same of every command that asks one."""
+    """The option --timeout, the same for every command that asks a broker."""
     return click.option(
         "--timeout",
         type=Seconds(),
@@ -101,7 +101,7 @@ def timeout_option(command: Command) -> Command:
 
 
 def store_option(command: Command) -> Command:
-    """Which store: --store, for commands that look at one directory."""
+    """The option --store, for commands that look at one directory."""
     return click.option(
         "--store",
         type=click.Path(path_type=Path),
@@ -110,7 +110,7 @@ def store_option(command: Command) -> Command:
 
 
 def processes_option(text: str) -> Callable[[Command], Command]:
-    """How many work side by side: one for each core that this process may use."""
+    """The option --processes: by default one for each core that this process may use."""
     may_use = getattr(os, "sched_getaffinity", None)  # Linux has it
     cores = len(may_use(0)) if may_use else os.cpu_count() or 1
     return click.option(

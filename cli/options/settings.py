@@ -1,4 +1,4 @@
-"""The options by which commands are told a broker's settings, and `penstock config`."""
+"""The options for a broker's settings, and `penstock config`."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""What went wrong, on standard error: one line for people, or one JSON object with -o json.
+"""Errors on standard error: one line for people, or one JSON object with -o json.
 
     error: [STATUS] what: value. hint
     {"error": {"status": ..., "what": ..., "value": ..., "hint": ..., "exit_code": ...}}
 
-click's own errors are put in the same form. A command may add `details` to its error, which JSON
-shows as further fields, and `lines`, which follow in text.
+click's own errors are converted to the same form. A command may add `details` to its error, which
+JSON has as further fields, and `lines`, which follow in text.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from penstock.cli.printing.suggestions import UnknownCommand, near_option
 from penstock.shared.errors import InvalidArgument, PenstockError
 
 EXIT_INTERRUPTED = 130
-# click has no field for these: the value is inside its message
+# click has no field for these: their value is only in its message
 _EXTRA = re.compile(r"Got unexpected extra arguments? \((.*)\)")
 _NO_NUMBER = {
     re.compile(r"is not a valid integer( range)?$"): "is no whole number",
@@ -50,7 +50,7 @@ def wants_json(arguments: Sequence[str]) -> bool:
 
 
 def say_error(error: PenstockError, *, as_json: bool) -> None:
-    """Tell of the error that ends the command."""
+    """Print the error that ends the command."""
     if as_json:
         import json
 
@@ -62,7 +62,7 @@ def say_error(error: PenstockError, *, as_json: bool) -> None:
 
 
 def fields(error: PenstockError) -> dict[str, Any]:
-    """An error as JSON has it."""
+    """An error's fields in JSON."""
     return {
         "status": error.status,
         "what": error.what,
@@ -74,7 +74,7 @@ def fields(error: PenstockError) -> dict[str, Any]:
 
 
 def from_click(error: click.ClickException) -> PenstockError:
-    """click's error in our form: what happened, with what, and the command that explains it."""
+    """click's error in Penstock's form: what happened, with what, and a command to explain it."""
     context = getattr(error, "ctx", None)
     help_command = f"{context.command_path if context else 'penstock'} --help"
     what, value, near = error.format_message().rstrip("."), None, ""
@@ -109,7 +109,7 @@ def from_click(error: click.ClickException) -> PenstockError:
 
 
 def _name(error: click.BadParameter, context: click.Context | None) -> str | None:
-    """How a user writes the parameter that is meant: --max, TOPIC."""
+    """The parameter as a user writes it: --max, TOPIC."""
     if isinstance(error.param, click.Option):
         return max(error.param.opts, key=len)
     if error.param is not None:

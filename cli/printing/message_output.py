@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 Print = Callable[["Message"], None]
 Write = Callable[[bytes], object]
 
-# The table is printed as messages come, so its widths cannot follow from them: these are usual.
+# Usual widths, because the table is printed as messages come and cannot follow from all of them.
 _COLUMNS = {
     **{"queue": 5, "offset": 8, "stored": 24, "tags": 8},
     **{"keys": 8, "message id": 32, "body": 60},
@@ -48,7 +48,7 @@ def message_options(command: Callable[..., Any]) -> Callable[..., Any]:
         "by byte; table, csv: what else there is of each, and its body; json, jsonl: one object "
         "per line.",
     )
-    # without a letter: -f is --follow, as for journalctl and kubectl, and for kcat alone a template
+    # without a letter, because -f is --follow, as in journalctl and kubectl; only kcat differs
     template = click.option(
         "--template",
         help=r"As this template says: %t topic, %p queue, %o offset, %k keys, %s body, %S its "
@@ -64,7 +64,8 @@ def message_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def printer(output: str, template: str | None, path: str | None) -> Print:
-    """How one message is printed. Raises InvalidArgument, and click's for what excludes itself."""
+    """A function that prints one message. Raises InvalidArgument, and click's UsageError for
+    options that exclude each other."""
     if template is not None or path is not None:
         if output not in ("body", "plain"):
             raise click.UsageError(f"--template and --select print bodies: no -o {output}")
@@ -132,7 +133,7 @@ def _write_line(write: Write, body: bytes) -> None:
 
 
 def _show(raw: bytes) -> None:
-    # a terminal can be trusted with ends of lines, and with tabs
+    # line ends and tabs are safe on a terminal
     lines = as_text(raw).split("\n")
     sys.stdout.write("\n".join("\t".join(map(printable, each.split("\t"))) for each in lines))
 

@@ -19,16 +19,16 @@ from penstock.cli.printing.table import Layout, cells_of, lay_out, printable
 
 __all__ = ["printable"]
 
-# where a click context keeps the form in which tables are printed
+# the key under which a click context keeps the form of tables
 _FORM = "penstock.table"
-# and the line of names that was printed last
+# and that of the header line that was printed last
 _HEAD = "penstock.head"
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
 def _form(told: str) -> Callable[[click.Context, click.Parameter, str], str]:
-    """Commands see "json" or "table"; csv and plain are `told` them as one of these two."""
+    """Commands see only "json" or "table": csv and plain are passed to them as `told`."""
 
     def chosen(ctx: click.Context, _: click.Parameter, value: str) -> str:
         if value in ("csv", "plain"):
@@ -50,7 +50,7 @@ def _option(forms: Sequence[str], told: str, about: str) -> Callable[[_Command],
     )
 
 
-# for a command that tells people one thing, and programs an object; of it print_json makes rows
+# for a command that prints a text for people and an object for programs, which csv has as rows
 output_option = _option(
     ("csv", "plain"),
     "json",
@@ -58,7 +58,7 @@ output_option = _option(
     "a row under its names, or as rows of what and value.",
 )
 
-# for commands that list rows; what else they tell people is a `print_text`
+# for commands that list rows; all else that people read is printed by `print_text`
 rows_option = _option(
     ("csv", "plain"),
     "table",
@@ -69,17 +69,17 @@ rows_option = _option(
 # for a command that goes on after its one line
 line_option = _option((), "table", "How to print: a table, or one JSON object per line.")
 
-# A damaged store may have a problem for each record; nobody reads more than the first ones.
+# A damaged store may have a problem for each record, but nobody reads more than the first ones.
 MOST_LISTED = 100
 
 
 def json_line(row: object, encoding: str | None = None) -> str:
-    """One object as JSON, in characters that standard output can show, or that `encoding` has."""
+    """One object as JSON, in characters that standard output, or `encoding`, can represent."""
     import msgspec
 
     try:
         text = msgspec.json.encode(row).decode()
-    except UnicodeEncodeError:  # the name of a file that is not UTF-8
+    except UnicodeEncodeError:  # a file name that is not UTF-8
         text = ""
     shows = encoding or sys.stdout.encoding
     if not text or not (text.isascii() or shows.lower() == "utf-8"):
@@ -90,7 +90,7 @@ def json_line(row: object, encoding: str | None = None) -> str:
 
 
 def print_json(row: object) -> None:
-    """One object on one line; with `output_option` as csv or plain where that is asked for."""
+    """Print an object on one line or, with `output_option`, as csv or plain if asked for."""
     if rows_alone():
         _print_facts(row)
     else:
@@ -98,7 +98,7 @@ def print_json(row: object) -> None:
 
 
 def _print_facts(row: object) -> None:
-    """A row under its names; what has other objects inside as rows of what and value."""
+    """Print a flat object as a row under its names, a nested one as rows of what and value."""
     import msgspec
 
     found: dict[str, Any] = msgspec.to_builtins(row)
@@ -117,19 +117,19 @@ def _print_facts(row: object) -> None:
 
 
 def _leaves(found: Any, path: str) -> Iterator[tuple[str, object]]:
-    """Each plain value and where it is: ("queues.0.topic", "orders")."""
+    """Each plain value and its path: ("queues.0.topic", "orders")."""
     inside = dict(enumerate(found)) if isinstance(found, list) else found
     if isinstance(inside, dict) and inside:
         for name, value in inside.items():
             yield from _leaves(value, f"{path}.{name}" if path else str(name))
     elif isinstance(found, bool):
-        yield path, "true" if found else "false"  # as JSON has it
+        yield path, "true" if found else "false"  # as in JSON
     else:
         yield path, None if isinstance(inside, dict) else found
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Rows under headings; numbers to the right. None shows as nothing."""
+    """Print rows under headings, numbers aligned right. None is shown as nothing."""
     form = table_form()
     if form == "csv":
         print_csv([name or "current" for name in columns])
@@ -144,29 +144,29 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Non
 
 
 def print_row(row: Sequence[object]) -> None:
-    """One more row of csv or plain, whose table has been printed."""
+    """Print one more row of csv or plain, after their table."""
     sys.stdout.write(rows_text([row], table_form(), to_terminal=sys.stdout.isatty()))
 
 
 def print_text(text: str) -> None:
-    """A line beside a table, for people: csv and plain have rows alone."""
+    """Print a line that is only for people: csv and plain have nothing but rows."""
     if not rows_alone():
         click.echo(text)
 
 
 def rows_alone() -> bool:
-    """Whether csv or plain is asked for."""
+    """Whether csv or plain was asked for."""
     return bool(table_form())
 
 
 def table_form() -> str:
-    """csv or plain, where it is asked for; else nothing."""
+    """csv or plain if asked for, else ""."""
     ctx = click.get_current_context(silent=True)
     return "" if ctx is None else ctx.meta.get(_FORM, "")
 
 
 def print_csv(row: Sequence[object]) -> None:
-    """A row as RFC 4180 has it, but with the ends of lines of this system."""
+    """Print a row by RFC 4180, but with this system's line ends."""
     sys.stdout.write(rows_text([row], "csv", to_terminal=sys.stdout.isatty()))
 
 
@@ -177,7 +177,7 @@ def rows_text(rows: Iterable[Sequence[object]], form: str, *, to_terminal: bool)
     import csv
     import io
 
-    # what is shown to a person must not drive the terminal; a program gets what there is
+    # made printable on a terminal, which data must not control; a program gets the raw data
     text = io.StringIO(newline="")
     cells = map(cells_of, rows) if to_terminal else rows
     csv.writer(text, lineterminator="\n").writerows(cells)
@@ -185,7 +185,7 @@ def rows_text(rows: Iterable[Sequence[object]], form: str, *, to_terminal: bool)
 
 
 def heading(text: str) -> str:
-    """Bold on a terminal, unless NO_COLOR is set."""
+    """The text, bold on a terminal unless NO_COLOR is set."""
     plain = "NO_COLOR" in os.environ or not sys.stdout.isatty()
     return text if plain else click.style(text, bold=True)
 
@@ -201,7 +201,7 @@ def print_rows(layout: Layout, rows: Iterable[Sequence[object]]) -> None:
 
 
 def room() -> int | None:
-    """How wide a table may be; in a pipe as wide as it is, for `grep` and `cut`."""
+    """How wide a table may be; None in a pipe, where `grep` and `cut` need whole rows."""
     if not sys.stdout.isatty():
         return None
     import shutil
@@ -210,7 +210,7 @@ def room() -> int | None:
 
 
 def shown_time(timestamp_ms: int) -> str:
-    """Ms since 1970 as a time in UTC; 0 as nothing, and what is no time as the number."""
+    """Ms since 1970 as a time in UTC; 0 as "", and a number out of range as it is."""
     try:
         when = datetime.fromtimestamp(timestamp_ms / 1000, UTC)
     except (OverflowError, ValueError, OSError):
@@ -245,7 +245,7 @@ def few(lines: Iterable[str]) -> Iterator[str]:
 
 
 def is_file(stream: Any) -> bool:
-    """Whether what is written there goes to a file, and to nobody's screen."""
+    """Whether the stream writes to a file, and not to a screen or a pipe."""
     try:
         return stat.S_ISREG(os.fstat(stream.fileno()).st_mode)
     except OSError:
@@ -255,19 +255,18 @@ def is_file(stream: Any) -> bool:
 def progress(
     label: str, *, wanted: bool = True, text: Callable[[int, int], str] | None = None
 ) -> _Bar:
-    """A bar on stderr for a block, once it has taken a moment; call it with (done, total).
+    """A bar on stderr for a block that takes more than a moment; call it with (done, total).
 
-    Silent unless on a terminal. `text` says of the numbers what the bar shows beside itself; it is
-    called when the bar is drawn, some times a second. A total of 0 or less is not known.
+    Silent unless on a terminal. `text` makes from the numbers what the bar shows next to itself; it
+    is called a few times a second, when the bar is drawn. A total of 0 or less means unknown.
     """
     known = text or (lambda done, total: f"{done:,} of {total:,}" if total > 0 else "")
     return _Bar(label, known, wanted and sys.stderr.isatty())
 
 
 def time_left() -> Callable[[int, int], str]:
-    """The `text` of a bar that counts bytes: how many, and about how long the work goes on. A job
-    does several things one after the other, each from 0 on, and what is left is of the one that is
-    done now."""
+    """The `text` of a bar that counts bytes: how many, and about how much time is left. A job does
+    several things one after the other, each from 0 on; the time is that of the present one."""
     began, before = time.monotonic(), 0
 
     def text(done: int, total: int) -> str:
@@ -315,7 +314,7 @@ class _Bar:
             self._thread.join()
 
     def _draw(self) -> None:
-        """Runs in a thread: the work may report nothing for long, and the clock must go on."""
+        """Runs in a thread, so that the clock goes on even if the work reports nothing for long."""
         if self._over.wait(self.DELAY_S):
             return
         from rich.console import Console
@@ -328,7 +327,7 @@ class _Bar:
             TextColumn("{task.fields[said]}"),
             TimeElapsedColumn(),
         )
-        # rich would send what goes to standard output to the console as well
+        # otherwise rich would redirect standard output to the console
         bar = Progress(*columns, console=console, transient=True, redirect_stdout=False)
         with bar:
             said = self._text(*self._now)

@@ -43,7 +43,7 @@ def row(record: Record, *, with_body: bool) -> dict[str, Any]:
         try:
             body = decompress(record.body, record.sys_flag)
         except UnreadableBody as error:
-            fields["body_error"] = str(error)  # and the stored bytes below
+            fields["body_error"] = str(error)  # the stored bytes follow below
         fields["body"] = _text(body)
         fields["body_base64"] = base64.b64encode(body).decode()
     return fields

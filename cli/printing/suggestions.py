@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import click
 
-# the group, as it is called -> a word of another tool -> what does the same here
+# the path of a group -> a word of another tool -> the command that does the same here
 WORDS: dict[str, dict[str, str]] = {
     "penstock": {
         **dict.fromkeys(("subscribe", "sub", "follow", "watch"), "tail"),
@@ -59,9 +59,9 @@ WORDS: dict[str, dict[str, str]] = {
     "penstock config": dict.fromkeys(("get", "list", "ls", "print", "check"), "show"),
     "penstock recovery": dict.fromkeys(("list", "ls", "history", "status"), "show"),
 }
-# What ends a broker is no command: it is a process in the foreground.
+# A broker in the foreground is ended without a command.
 _STOPS = ("stop", "down", "shutdown", "kill", "quit", "exit")
-# an option of another tool -> ours; said where the command has it
+# an option of another tool -> Penstock's; suggested if the command has it
 OPTIONS = {
     **dict.fromkeys(("-f", "--tail", "--watch", "--wait"), "--follow"),
     **dict.fromkeys(("-n", "-c", "--count", "--limit", "--max-messages", "--num"), "--max"),
@@ -102,7 +102,7 @@ class Group(click.Group):
 
 
 def near_command(name: str, context: click.Context, group: click.Group) -> str:
-    """The hint for a command that there is not."""
+    """The hint for a command that does not exist."""
     path = context.command_path
     if path == "penstock" and name.lower() in _STOPS:
         return "a broker runs until Ctrl-C or SIGTERM: end its `penstock up`"
@@ -132,7 +132,7 @@ def near_option(name: str, context: click.Context | None) -> str:
 
 
 def _closest(name: str, names: list[str]) -> str | None:
-    import difflib  # most commands are right, and each is waited for
+    import difflib  # late, because most commands are right, and users wait for each
 
     near = difflib.get_close_matches(name, names, 1)
     return near[0] if near else None

@@ -1,8 +1,8 @@
-"""Rows as lines of text, for a width: pure.
+"""Lays rows out as lines of text for a given width. Pure.
 
-What people copy is never cut or folded. Where a row is wider than the terminal, its widest cells go
-below it, each on a line of its own with its column's name; a cell that is wider than that still is
-left whole, for a terminal wraps it in such a way that it can be copied.
+What people copy is never cut or folded. If a row is wider than the terminal, its widest cells go
+below it, each on a line of its own with its column's name. A cell that is still too wide is left
+whole: the terminal wraps it so that it can be copied.
 
     queue  offset  stored                    tags
         0      12  2026-11-21T10:08:10.632Z  new
@@ -15,14 +15,14 @@ from collections.abc import Iterable, Iterator, Sequence
 
 _GAP = "  "
 _INDENT = " " * 4
-# With this many rows the longest quarter of the cells are exceptions, and do not decide a column's
-# width, unless that is narrow anyhow.
+# From this many rows on, the longest quarter of a column's cells are exceptions that do not decide
+# its width, unless the column is narrow anyway.
 _MANY = 8
 _NARROW = 20
 
 
 def printable(text: str) -> str:
-    """The text with control characters spelt out: a message must not drive the terminal."""
+    """The text with control characters escaped, because data must not control the terminal."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
@@ -33,7 +33,7 @@ def cells_of(row: Iterable[object]) -> list[str]:
 
 
 class Layout:
-    """Where the columns of a table go. `widths` are those of the cells, at least."""
+    """Where the columns of a table go. `widths` are the least, those of the cells."""
 
     def __init__(
         self, columns: Sequence[str], widths: Sequence[int], numeric: set[int], room: int | None
@@ -59,7 +59,7 @@ class Layout:
         return self._line(self._columns)
 
     def row(self, cells: Sequence[str]) -> Iterator[str]:
-        """The lines of a row. A cell that is wider than its column goes below, like others."""
+        """The lines of a row. A cell that is wider than its column goes below it too."""
         below = [at for at in self._beside if self._tight and _width(cells[at]) > self._widths[at]]
         yield self._line(["" if at in below else cell for at, cell in enumerate(cells)])
         below = sorted(self._below + below)
@@ -74,7 +74,7 @@ class Layout:
 
 
 def lay_out(columns: Sequence[str], rows: Iterable[Sequence[object]], room: int | None) -> Layout:
-    """The layout that fits these rows, numbers to the right."""
+    """The layout that fits these rows, with numbers aligned right."""
     shown = list(rows)
     by_column = [[row[at] for row in shown] for at in range(len(columns))]
     numeric = {
@@ -85,7 +85,7 @@ def lay_out(columns: Sequence[str], rows: Iterable[Sequence[object]], room: int 
     by_size = [sorted(_width(text) for text in cells_of(cells)) for cells in by_column]
     layout = Layout(columns, [max(sizes, default=0) for sizes in by_size], numeric, room)
     if layout.is_split and len(shown) >= _MANY:
-        # the few rows that have a long cell are not to cost all others a line
+        # so that a few rows with long cells do not cost all others a line
         usual = [
             sizes[-1] if sizes[-1] <= _NARROW else sizes[(len(sizes) - 1) * 3 // 4]
             for sizes in by_size
@@ -100,7 +100,7 @@ def _padded(text: str, width: int, right: bool = False) -> str:
 
 
 def _width(text: str) -> int:
-    """How many columns of a terminal it takes: some letters take two."""
+    """How many columns of a terminal the text takes: some characters take two."""
     if text.isascii():
         return len(text)
     from rich.cells import cell_len

@@ -1,4 +1,4 @@
-"""Templates and selections: what `consume` and `tail` print of a message besides its body. Pure.
+"""Templates and selections, by which `consume` and `tail` print parts of a message. Pure.
 
 A template has kcat's fields, and \\n, \\t, \\0, \\xHH. A selection is a path into the object of a
 body, in jq's form: `.customer.name`, `.lines[0]`, `.lines[].price`, `."odd name"`.
@@ -15,7 +15,7 @@ from penstock.shared.errors import InvalidArgument
 if TYPE_CHECKING:
     from penstock.client.core.message import Message
 
-# kcat's letters, where it has one for it
+# with kcat's letters, where it has the field
 FIELDS: dict[str, tuple[str, Callable[[Message], object]]] = {
     "t": ("topic", lambda m: m.topic),
     "p": ("queue", lambda m: m.queue_id),
@@ -37,7 +37,7 @@ Part = bytes | Callable[["Message"], object]
 
 
 def parse_template(text: str) -> list[Part | None]:
-    """Its parts in order: text, fields, and None for the body. Raises InvalidArgument."""
+    """The template's parts in order: text, fields, None for the body. Raises InvalidArgument."""
     parts: list[Part | None] = []
     for found in _PARTS.finditer(text):
         field, escape = found["field"], found["escape"]
@@ -59,7 +59,7 @@ def parse_template(text: str) -> list[Part | None]:
 
 
 def filled(parts: Iterable[Part | None], message: Message, body: bytes) -> bytes:
-    """The template for a message."""
+    """The template filled in for a message."""
     return b"".join(
         part if isinstance(part, bytes) else body if part is None else str(part(message)).encode()
         for part in parts
@@ -67,7 +67,7 @@ def filled(parts: Iterable[Part | None], message: Message, body: bytes) -> bytes
 
 
 def parse_path(text: str) -> list[str | int | None]:
-    """The steps of a selection: names, numbers, and None for each of several. Raises
+    """The steps of a selection: names, numbers, and None for every element. Raises
     InvalidArgument."""
     steps: list[str | int | None] = []
     at = 0
@@ -91,7 +91,7 @@ def parse_path(text: str) -> list[str | int | None]:
 
 
 def selected(value: Any, steps: list[str | int | None]) -> Iterator[Any]:
-    """What a path leads to; None for what is not there, as in jq."""
+    """The values that a path leads to; None for what does not exist, as in jq."""
     if not steps:
         yield value
         return

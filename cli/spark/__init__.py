@@ -1,5 +1,5 @@
-"""The commands of `penstock spark`: a job each, over a whole store.
+"""The commands of `penstock spark`: each runs a job over a whole store.
 
-May import `printing`, `store`, the ground of the commands, `spark`, and `shared`. No job is written
-here, and no session is started before a command needs one.
+May import `printing`, `store`, the ground of the commands, `spark`, and `shared`. The jobs are in
+`spark.jobs`, and no session starts before a command needs one.
 """

@@ -1,7 +1,7 @@
 """`penstock spark`: jobs over whole stores, on this machine's cores or on a cluster.
 
-The work is done by `spark.jobs`; this file has options, the session, and printing. Run by
-spark-submit (see `penstock spark script`) the session is the one that it was told of.
+`spark.jobs` does the work; this file has options, the session, and printing. Under spark-submit
+(see `penstock spark script`) the session is spark-submit's.
 """
 
 from __future__ import annotations

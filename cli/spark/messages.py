@@ -1,4 +1,4 @@
-"""`penstock spark stats` and `compact`: figures of a store, and the last message of each key."""
+"""`penstock spark stats` and `compact`: a store's statistics, and the last message of each key."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def compact(
 def _target(
     topic: str, store: Path, to_store: Path | None, endpoint: str | None
 ) -> Iterator[Target]:
-    """Where the topic is; on another store a broker runs while this lasts, if none does."""
+    """The target topic. For another store, this runs a broker on it meanwhile if none does."""
     from penstock.spark.jobs.putting import Target
 
     if endpoint or to_store is None:
@@ -154,6 +154,6 @@ def _target(
         return
     target = Target(topic, str(to_store.absolute()))
     with ExitStack() as stack:
-        with suppress(StoreLocked):  # by a broker that runs on it
+        with suppress(StoreLocked):  # a broker runs on it already
             stack.enter_context(penstock.open(to_store))
         yield target

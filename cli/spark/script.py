@@ -1,4 +1,4 @@
-"""What spark-submit is given: `spark-submit SCRIPT JOB STORE` is `penstock spark JOB STORE`."""
+"""The script for spark-submit: `spark-submit SCRIPT JOB STORE` is `penstock spark JOB STORE`."""
 
 from __future__ import annotations
 

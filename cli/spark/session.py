@@ -1,4 +1,4 @@
-"""What every job on Spark has: where it runs, and its session."""
+"""What every Spark job has: where it runs, and its session."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 
 def _checked(ctx: click.Context, _: click.Parameter, value: str) -> str:
-    """The option as it is. Each job has it, and so none begins where Spark cannot."""
+    """The option's value, unchanged. Every job has it, so no job begins if Spark cannot run."""
     from penstock.spark.session import check_spark
 
-    if not ctx.resilient_parsing:  # a shell that completes a word is told nothing
+    if not ctx.resilient_parsing:  # no error while a shell completes a word
         check_spark()
     return value
 
@@ -34,7 +34,7 @@ master_option = click.option(
 
 @contextmanager
 def spark_session(master: str, job: str) -> Iterator[SparkSession]:
-    """A session while this lasts; spark-submit's where that runs the command."""
+    """A session for the block; spark-submit's if that runs the command."""
     from penstock.spark.session import job_session
 
     with interrupted_once():

@@ -1,4 +1,4 @@
-"""The commands of `penstock store` that change a store: rebuild and repair. No broker runs on it.
+"""The commands of `penstock store` that change a store on which no broker runs: rebuild and repair.
 
 `maintenance.rebuild` and `maintenance.repair` do the work; this file has options and printing.
 """
@@ -47,7 +47,7 @@ _processes = processes_option("That walk parts of the log side by side.")
 
 
 def rebuild_options(command: Command) -> Command:
-    """What is made again, and by which settings."""
+    """The options that say what is rebuilt, and with which settings."""
     for option in reversed(_REBUILT):
         command = option(command)
     return command
@@ -56,7 +56,7 @@ def rebuild_options(command: Command) -> Command:
 def offline_config(
     file: Path | None, settings: tuple[tuple[str, str], ...], directory: Path
 ) -> Config:
-    """The settings of the store's broker; the index is about to be rebuilt, in any size."""
+    """The settings of the store's broker, except the index's size, because that is rebuilt."""
     from penstock.shared.config_sources import load_config
     from penstock.shared.store.geometry import settled_but_index
 
@@ -117,7 +117,7 @@ def rebuild(
 
 
 def print_rebuilt(done: Rebuilt, directory: Path, *, queues: bool, index: bool) -> None:
-    """What a rebuild of the store in `directory` has made, for people."""
+    """Print what a rebuild of the store in `directory` has made, for people."""
     from penstock.shared.next_steps import repair as run_repair
 
     if queues:
@@ -189,7 +189,7 @@ def repair(
 
 
 def _range_lines(each: RangeRepair) -> Iterator[str]:
-    """A damaged range and what becomes of it, in a few lines."""
+    """A damaged range and what happens to it, in a few lines."""
     yield printable(f"damaged: {each.damage}")
     yield from few(
         f"  lost: {lost.topic}, queue {lost.queue_id}, offset {lost.queue_offset}"

@@ -1,8 +1,8 @@
 """`penstock store`: look into a store directory and check it. Needs no broker.
 
-Works on Penstock's and on Java RocketMQ's directories, running, stopped or crashed. The work is
-done by `maintenance.verify`, `store_info` and `store_records`; this file has options and printing.
-The commands that change a store are in `store_changes`.
+Works on Penstock's and on Java RocketMQ's directories, running, stopped or crashed.
+`maintenance.verify` and `info` do the work; this file has options and printing. The commands that
+change a store are in `changes`.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ def verify(
 
 
 def print_report(report: Any) -> None:
-    """A VerifyReport, for people."""
+    """Print a VerifyReport for people."""
     state = "clean" if report.clean else "running, or not stopped in order"
     verdict = "ok" if report.ok else f"{report.problem_count} problems"
     click.echo(

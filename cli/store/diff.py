@@ -1,4 +1,4 @@
-"""`penstock store diff`: what two stores differ in."""
+"""`penstock store diff`: how two stores differ."""
 
 from __future__ import annotations
 

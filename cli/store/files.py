@@ -119,7 +119,7 @@ def import_(
 
 
 def _form(form: str | None, file: Path) -> str:
-    """As it was given, or by the file's name. Raises InvalidArgument."""
+    """The given form, or that of the file's name. Raises InvalidArgument."""
     from penstock.shared.errors import InvalidArgument
 
     found = form or file.suffix.removeprefix(".").lower()
@@ -131,7 +131,7 @@ def _form(form: str | None, file: Path) -> str:
 
 
 def _rows(began: float) -> Callable[[int, int], str]:
-    """What a bar says: rows, of how many, how fast, and how long it takes still."""
+    """The text of a bar: rows, of how many, how fast, and the time left."""
 
     def text(done: int, total: int) -> str:
         rate = done / max(time.monotonic() - began, 1e-3)

@@ -1,6 +1,7 @@
-"""What `store info` tells about a store directory, gathered without walking the whole log.
+"""What `store info` shows of a store directory, gathered without walking the whole log.
 
-A running broker deletes files meanwhile; when the parts do not fit together, all is gathered again.
+A running broker may delete files meanwhile. If the parts do not fit together, all are gathered
+again.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from penstock.shared.store.topics import load_topics
 _FLOCK = struct.Struct("hhqqi4x")  # type, whence, start, length, pid: Linux's 64-bit struct flock
 
 
-# Tries to list a store whose broker deletes files meanwhile, before giving up.
+# How many times to list a store whose broker deletes files meanwhile, before giving up.
 _LOOKS = 100
 
 
@@ -56,7 +57,7 @@ def _gather(store: StoreDirectory) -> dict[str, Any]:
     try:
         sizes = store_sizes(paths)
     except StoreDamaged:
-        sizes = {}  # it is listed among the problems already
+        sizes = {}  # the damage is already listed among the problems
     queues = []
     for queue in store.queues():
         problems += queue.problems
@@ -109,7 +110,7 @@ def _gather(store: StoreDirectory) -> dict[str, Any]:
 
 
 def _filter(entry: dict[str, Any]) -> dict[str, Any]:
-    """A written-down filter, and whether Penstock understands it."""
+    """A saved filter, and whether Penstock understands it."""
     try:
         parse_filter(entry["expressionType"], entry["expression"])
         problem = ""
@@ -126,7 +127,7 @@ def _filter(entry: dict[str, Any]) -> dict[str, Any]:
 
 
 def find_log_end(store: StoreDirectory) -> int:
-    """Where the last whole record ends. The newest queue entries are the short way there."""
+    """Where the last whole record ends. The newest queue entries are a shortcut to it."""
     newest = [
         int(queue.entries(queue.max_offset - 1, queue.max_offset)["offset"][0])
         for queue in store.queues()
@@ -167,7 +168,7 @@ def lock_holder(path: Path) -> int | None:
 
 
 def _index_bytes(sizes: dict[str, Size]) -> int:
-    """The length of an index file; 0 where the store does not say it."""
+    """The size of an index file in bytes; 0 if the store does not say."""
     known = [sizes[key].value for key in (SLOTS, ITEMS) if key in sizes and sizes[key].value]
     return Geometry(*known).file_bytes if len(known) == 2 else 0
 

@@ -1,8 +1,8 @@
 """`penstock store inspect`: the records of a store, as rows.
 
-Parts of the log are walked, and rows made of what is asked for in them, by as many processes as
-there are cores, once there are many parts. This one shows the rows of each part in its turn. So
-what is shown, and in which order, does not depend on how many processes there are.
+If the log has many parts, as many processes as there are cores walk them and make rows of the
+requested records. This process shows the rows part by part, in order. So the output does not depend
+on the number of processes.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def inspect(
     stop_when_unread()
     keep_large_blocks()
     shown = Shown(output, with_body=body, most=limit or TABLE_ROWS)
-    # rows on a terminal say themselves how far it is
+    # no bar while rows appear on a terminal: they show the progress themselves
     wanted = shown.waits or not sys.stdout.isatty()
     with (
         StoreDirectory(directory) as opened,

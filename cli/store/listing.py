@@ -1,4 +1,4 @@
-"""Where the rows of `store inspect` go, and what is told beside them: what was found and not shown.
+"""Where the rows of `store inspect` go, and what is said besides: what was found but not shown.
 
 log_parts.Listing -> Chosen -> Shown -> standard output
                         \\-> damage, and how many more there are, on standard error
@@ -20,8 +20,8 @@ from penstock.shared.store.directory import StoreDirectory
 
 
 class Chosen:
-    """The records that are shown: `limit` of them at most, or the first `upto` while all others are
-    counted. Damage is told of where it is met."""
+    """The records that are shown: at most `limit`, or the first `upto` while all others are
+    counted. Damage is reported where it is found."""
 
     def __init__(self, store: StoreDirectory, limit: int | None, upto: int | None) -> None:
         self._store = store
@@ -35,7 +35,7 @@ class Chosen:
         moved: Callable[[int, int], None],
         processes: int,
     ) -> Iterator[memoryview]:
-        """Rows of some at a time, of which those of the first ones count."""
+        """The rows of the chosen records, some at a time."""
         store, most = self._store, self._limit or self._upto or sys.maxsize
         root, start = str(store.paths.root.absolute()), start_of(store, selection)
         whole = Task(root, start, store.files_end, selection, form, most, self._limit is not None)
@@ -61,7 +61,7 @@ class Chosen:
             )
 
     def tell(self) -> None:
-        """What was found and is not shown."""
+        """Print what was found but not shown."""
         if self.damaged > MOST_LISTED:
             click.echo(f"damaged: {self.damaged - MOST_LISTED} more", err=True)
         if self._more:
@@ -69,12 +69,12 @@ class Chosen:
 
 
 class Shown:
-    """Rows on standard output, in the form that was asked for; of a table `most`."""
+    """Prints rows on standard output in the requested form; of a table at most `most`."""
 
     def __init__(self, output: str, *, with_body: bool, most: int) -> None:
         out = sys.stdout
         self.form = Form(table_form() or output, with_body, out.encoding, out.isatty())
-        # the rows of a table wait for the last one, for its widths follow from all
+        # the rows of a table wait for the last one, because its widths depend on all
         self.waits = self.form.name == "table"
         self._columns = [*COLUMNS, "body"] if with_body else COLUMNS
         self._table: list[list[Any]] = []
@@ -83,12 +83,12 @@ class Shown:
             print_table(self._columns, [])
 
     def take(self, rows: memoryview) -> None:
-        """What `rows_of` has made of the next records."""
+        """Take what `rows_of` has made of the next records."""
         out = sys.stdout
         if not self.waits:
             if out.encoding.lower() == "utf-8":
                 out.flush()
-                out.buffer.write(rows)  # as they are: decoded and encoded again they were copied
+                out.buffer.write(rows)  # as bytes: decoding and encoding them would copy them
             else:
                 out.write(str(rows, "utf-8"))
             out.flush()

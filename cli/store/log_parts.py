@@ -1,13 +1,13 @@
-"""The log in parts for `store inspect`: what is asked for of each, found and made rows of.
+"""Splits the log into parts for `store inspect`, and makes rows of the requested records in each.
 
     log, cut where records begin -> rows and damage of each part, by processes side by side
     Listing.parts()              -> those in log order, as one walk through the log finds them
 
-Each part is walked by itself, from where a record begins, so nothing but rows goes from one process
-to another. How a row looks is record_parts.py's, and where it goes is listing.py's.
+Each part is walked by itself, from where a record begins, so only rows go from one process to
+another. record_parts.py decides how a row looks, and listing.py where it goes.
 
-The consume queue is only the short way to the first record wanted; from there the log is walked.
-So records that are not dispatched yet are found, and so are those of a store without queues.
+The consume queue is only a shortcut to the first requested record; from there the log is walked. So
+records that are not dispatched yet are found too, and those of a store without queues.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ from penstock.shared.formats.record_outline import outline
 from penstock.shared.log.scan import Run
 from penstock.shared.store.directory import StoreDirectory
 
-# Of the log in one part: rows of three parts for each process wait for their turn.
+# The size of a part of the log: rows of three parts for each process wait for their turn.
 PART_BYTES = 2 << 20
-# Parts that are made here first: fewer take less than other processes take to start.
+# This many parts are done here first: for fewer, starting other processes would take longer.
 ALONE = 8
-# What is read at a time: small enough for the processor's cache, in which it is looked at twice.
+# The size of a read, which fits into the processor's cache, as the bytes are looked at twice.
 WINDOW_BYTES = 256 << 10
-# What the disk is asked for beyond a part that is walked next.
+# How far past the next part the disk is asked to read ahead.
 AHEAD_BYTES = 16 << 20
 
 
 class Selection(msgspec.Struct, array_like=True, frozen=True):
-    """Which records are asked for: all, or those of a topic, a queue, and from an offset on."""
+    """Which records are requested: all, or those of a topic, of a queue, and from an offset on."""
 
     topic: str | None = None
     queue_id: int | None = None
@@ -52,8 +52,8 @@ class Selection(msgspec.Struct, array_like=True, frozen=True):
 
 
 def start_of(store: StoreDirectory, selection: Selection) -> int:
-    """The log offset of the first record asked for, where a queue's files name it; else the log's
-    beginning."""
+    """The log offset of the first requested record if a queue's files name it, else the beginning
+    of the log."""
     if selection.topic is None or selection.queue_id is None:
         return store.log_start
     for queue in store.queues():
@@ -66,15 +66,15 @@ def start_of(store: StoreDirectory, selection: Selection) -> int:
         try:
             record = store.record_at(position)
         except PenstockError:
-            break  # a wrong entry; the walk does without, `verify` reports it
+            break  # a wrong entry, which the walk does not need; `verify` reports it
         named = record.topic, record.queue_id, record.queue_offset
         return position if named == (queue.topic, queue.queue_id, slot) else store.log_start
     return store.log_start
 
 
 class Task(msgspec.Struct, array_like=True, frozen=True):
-    """The records that begin in [start, stop) of a store's log. Rows are made of `most` at most,
-    and then the walk `ends`, or others are counted."""
+    """The records that begin in [start, stop) of a store's log. Rows are made of at most `most`;
+    after that the walk stops if `ends`, or only counts."""
 
     store: str
     start: int
@@ -86,8 +86,8 @@ class Task(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Part(msgspec.Struct, array_like=True, frozen=True):
-    """What a task has found. `count` is of all records that are asked for; damage is position, size
-    and reason. `end` is where its last step ended, and `is_end` whether the log ended there."""
+    """What a task has found. `count` counts all requested records; damage is position, size and
+    reason. `end` is where its last step ended, and `is_end` whether the log ended there."""
 
     rows: memoryview
     count: int
@@ -97,23 +97,23 @@ class Part(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Listing:
-    """The whole log, or from `start` on, where a record begins. Of a log that is listed up to the
-    last record that is asked for nothing is looked at after it."""
+    """The log from the task's `start` on, where a record must begin. If the task `ends`, nothing
+    after the last requested record is read."""
 
     def __init__(self, store: StoreDirectory, task: Task, processes: int) -> None:
-        """`task` is about the whole of it."""
+        """`task` covers everything that is listed."""
         self._store, self._task, self._processes = store, task, processes
         self._waiting: deque[Task] = deque()
 
     def parts(self) -> Generator[Part, None, None]:
-        """In log order. Close it, if it is left before its end: it may have processes."""
+        """The parts in log order. If left early, close the generator: it may have processes."""
         end, left = 0, self._task.most
         count, work = self._processes, self._tasks()
         with closing(side_by_side(list_part, work, processes=count, alone=ALONE)) as results:
             for raw in results:
                 task, part = self._waiting.popleft(), _decoded(raw)
-                # A body may hold a copy of a record, at which the log was cut: then the part before
-                # goes on past that.
+                # The log may have been cut at a copy of a record inside a body. Then the part
+                # before this one goes on past the cut.
                 start = max(task.start, end)
                 is_over = task.ends and part.count >= left
                 if start > task.start or is_over and left < task.most:
@@ -144,7 +144,7 @@ def _decoded(raw: bytes) -> Part:
 
 
 def list_part(raw: bytes) -> bytes:
-    """One Task, in a process of its own perhaps, which gives a Part."""
+    """Do one Task, perhaps in another process. Returns a Part; both are encoded."""
     task = msgspec.msgpack.decode(raw, type=Task)
     with StoreDirectory(task.store) as store:
         walk = _Walk(store, task)
@@ -155,7 +155,7 @@ def list_part(raw: bytes) -> bytes:
 
 
 class _Walk:
-    """One walk through a part. `records` is for one call, and what else it finds complete after."""
+    """One walk through a part. Call `records` once; its other findings are complete after that."""
 
     def __init__(self, store: StoreDirectory, task: Task) -> None:
         self._store, self._task = store, task
@@ -163,7 +163,7 @@ class _Walk:
         self.damage: list[tuple[int, int, str]] = []
 
     def records(self) -> Iterator[memoryview]:
-        """Those that rows are made of, some at a time."""
+        """The records that become rows, some at a time."""
         task = self._task
         for run in self._store.scan_runs(task.start, WINDOW_BYTES):
             self.is_end = run.found is Kind.END
@@ -183,11 +183,11 @@ class _Walk:
                 if task.ends and self.count == task.most:
                     return
             if self.end >= task.stop:
-                return  # what follows, perhaps the log's end, is not of this part
+                return  # what follows, perhaps the log's end, is not part of this task
 
 
 def _asked(run: Run, within: int, selection: Selection) -> list[tuple[int, int]]:
-    """Where those records of the first ones begin and end in a run that are asked for."""
+    """Where the requested ones among the first `within` records of a run begin and end."""
     found = list(pairwise(run.starts[: within + 1]))
     if selection.is_all():
         return found
@@ -206,7 +206,7 @@ def _asked(run: Run, within: int, selection: Selection) -> list[tuple[int, int]]
 
 
 def _joined(run: Run, found: list[tuple[int, int]]) -> memoryview:
-    """Records of a run, one after the other; neighbours are one piece, and one is not copied."""
+    """Records of a run, joined. Adjacent ones are one piece, and a single piece is not copied."""
     pieces, begun = [], found[0][0]
     for (_, stop), (start, _) in pairwise(found):
         if start != stop:

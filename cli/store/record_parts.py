@@ -1,8 +1,8 @@
-"""Rows of `store inspect`, of many records at a time: as lines of text, or as cells of a table.
+"""Makes rows of `store inspect` from many records at a time: lines of text, or cells of a table.
 
-Records are given as their bytes, one after the other, whole and examined. This file must not know
-where they come from, or where rows go. Nearly all rows are made by compiled loops; those of unusual
-records, and all of them without a compiler, are made here, one by one, and this says what is right.
+Records come as bytes, one after the other, whole and examined. This file must not know where they
+come from, or where rows go. Compiled loops make nearly all rows. Those of unusual records, and all
+rows without a compiler, are made here one by one, which is the reference for the loops.
 """
 
 from __future__ import annotations
@@ -21,14 +21,13 @@ from penstock.shared.loops import active
 COLUMNS = ("topic", "queue", "offset", "log offset", "size", "stored", "tags", "keys")
 _FIELDS = ("topic", "queue_id", "queue_offset", "physical_offset", "size")
 _Some = TypeVar("_Some")
-# neighbours in the log were mostly stored in the same millisecond, or in one of the last
+# cached, because adjacent records were mostly stored in the same or in a recent millisecond
 _shown_time = lru_cache(4096)(shown_time)
 
 
 class Form(msgspec.Struct, frozen=True):
-    """What rows are: json, csv, plain, or a table's cells, with the body where it is asked for.
-    `encoding` is that of what shows lines of JSON; the lines of csv on a terminal are other ones
-    than elsewhere."""
+    """The form of rows: json, csv, plain, or a table's cells, with the body if requested.
+    `encoding` is that of the output, for JSON lines; csv differs on a terminal and elsewhere."""
 
     name: str
     with_body: bool
@@ -37,7 +36,7 @@ class Form(msgspec.Struct, frozen=True):
 
 
 def rows_of(pieces: Iterable[memoryview], form: Form) -> bytes:
-    """The rows of pieces, each of whole records: UTF-8 lines, or what `cells` decodes."""
+    """The rows of pieces that each have whole records: UTF-8 lines, or what `cells` decodes."""
     if form.name == "json":
         return b"".join(line for records in pieces for line in _lines(form, records))
     found = [each for records in pieces for some in _cells(form, records) for each in some]
@@ -78,7 +77,8 @@ def _rows(
     usual: Callable[[int], tuple[_Some, int]],
     unusual: Callable[[dict[str, Any]], _Some],
 ) -> Iterator[_Some]:
-    """Rows of all records: `usual` makes those from a place on, and says where it has stopped."""
+    """Rows of all records. `usual` makes rows from a place on, and says where it stopped; the
+    record there is `unusual`."""
     at = 0
     while True:
         some, at = usual(at)

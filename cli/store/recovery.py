@@ -1,4 +1,4 @@
-"""`penstock recovery`: what a store's last starts after a crash have found and done."""
+"""`penstock recovery`: what a store's last starts after a crash found and did."""
 
 from __future__ import annotations
 

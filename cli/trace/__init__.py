@@ -1,5 +1,5 @@
-"""`penstock trace`: what became of a message, from a broker, a store's files, or both.
+"""`penstock trace`: what happened to a message, from a broker, a store's files, or both.
 
-May import `options`, `printing`, `client`, `maintenance`, and `shared`. Nothing here writes: a
-trace may be asked of any broker at any time.
+May import `options`, `printing`, `client`, `maintenance`, and `shared`. Nothing here writes, so any
+broker may be traced at any time.
 """

@@ -1,4 +1,4 @@
-"""`penstock trace`: where a message is, how it came there, and which groups have had it."""
+"""`penstock trace`: where a message is, how it got there, and which groups have had it."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def _source(
     where = broker_of(store, endpoint)
     if "endpoint" in where:
         return Source(None, where, timeout_ms, geometry)
-    # it needs Linux, which a broker's endpoint does not
+    # imported late: it needs Linux, and asking by endpoint does not
     from penstock.shared.process.find_broker import find_running
 
     root = where["store"]
@@ -157,7 +157,7 @@ def _place(stop: Stop) -> str:
 
 
 def _way(stop: Stop, numbers: dict[int, int]) -> Iterator[str]:
-    """How it came there, and what came of it."""
+    """How the record got there, and what happened to it."""
     says = stop.says
     led_to = f", as {numbers[stop.led_to]}" if stop.led_to is not None else ""
     to = f"for {says['for_topic']}, queue {says['for_queue']}" if "for_topic" in says else ""

@@ -1,7 +1,7 @@
 """What `penstock trace` finds in a store's files, and what these say of a record.
 
-It is imported only where there is a store: it needs Linux, and who asks a broker by its endpoint
-may be elsewhere.
+It is imported only if there is a store, because it needs Linux, and a user who asks a broker by its
+endpoint may be on another system.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from penstock.shared.messaging.system_topics import OP_TOPIC, SCHEDULE_TOPIC
 from penstock.shared.store.directory import StoreDirectory
 
 _ALWAYS = 1 << 62
-# What the log may have beyond the index that is looked through for a key, in bytes.
+# How many bytes of the log past the index are searched for a key.
 MOST_TAIL_BYTES = 256 << 20
 
 
 class FileFinder:
-    """Looks into a store's files: the index, and the log past what the index has."""
+    """Searches a store's files: the index, and the log past what the index has."""
 
     def __init__(self, store: StoreDirectory, slots: int | None, items: int | None) -> None:
         self._store = store
@@ -48,7 +48,7 @@ class FileFinder:
         return [decode_record(record) for record in found]
 
     def _beyond_index(self) -> dict[str, list[Record]]:
-        """By topic, what a kill has left undispatched, or all where there is no index."""
+        """By topic, records that a kill has left undispatched; all records if there is no index."""
         if self._tail is None:
             self._tail = {}
             start = max(self._indexed_to(), self._store.log_start)
@@ -61,7 +61,7 @@ class FileFinder:
         return self._tail
 
     def _indexed_to(self) -> int:
-        """Where the record begins that the index has last."""
+        """Where the last record in the index begins."""
         for file in reversed(index_files(self._store.paths.index)):
             with file.open("rb") as opened:
                 raw = opened.read(HEADER.size)
@@ -102,7 +102,7 @@ class Files:
         self._store, self._positions = store, positions
 
     def place(self, record: Record) -> Place:
-        """Where a record lies, and how far it got."""
+        """Where a record is, and how far it has got."""
         at = record.physical_offset
         segment = self._store.segment_of(at)
         readable, due_ms = self._entry(record)
@@ -111,7 +111,7 @@ class Files:
 
     def _disk(self, end: int) -> str | None:
         if self._positions is None:
-            # an orderly stop flushes all; of any other end the files do not say what came to disk
+            # an orderly stop flushes all; after any other, files do not say what reached the disk
             return None if self._store.is_unclean else "flushed"
         for name, word in (
             ("flushed", "flushed"),
@@ -123,7 +123,7 @@ class Files:
         return None
 
     def _entry(self, record: Record) -> tuple[bool, int | None]:
-        """Whether its queue leads to it, and when its entry says that it is due."""
+        """Whether its queue has an entry for it, and when it is due by that entry."""
         directory = self._store.paths.consume_queue / record.topic / str(record.queue_id)
         if not directory.is_dir():
             return False, None

@@ -1,4 +1,4 @@
-"""What `penstock trace` asks of whatever finds records, and what it is told of where one lies."""
+"""What `penstock trace` asks of a finder of records, and what it learns about a record's place."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import NamedTuple, Protocol
 
 from penstock.shared.formats.record import Record
 
-# Of one key in one topic: more than a message has copies there.
+# The most records of one key in one topic: more than a message has copies there.
 MOST = 1000
 
 
 class Finder(Protocol):
-    """What finds records."""
+    """Finds records."""
 
     def by_key(self, topic: str, key: str) -> list[Record]: ...
 
@@ -27,7 +27,7 @@ class Finder(Protocol):
 
 
 class Place(NamedTuple):
-    """Where a record lies. `disk` is how far it got: written, committed, flushed; None: unknown."""
+    """Where a record is. `disk` is how far it got: written, committed, flushed; None: unknown."""
 
     file: str | None = None
     file_offset: int | None = None

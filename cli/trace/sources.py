@@ -1,10 +1,10 @@
-"""Where `penstock trace` has its facts from: a broker, a store's files, or both.
+"""Where `penstock trace` gets its facts from: a broker, a store's files, or both.
 
     by --store, a broker runs     records from the broker; files, positions and groups besides
     by --endpoint                 records and groups from the broker; of its disk nothing is known
     by --store, none runs         all from the files, RocketMQ's too; of members nothing is known
 
-What a source does not know is None, and is printed as unknown. It never fills in what is likely.
+What a source does not know is None and is printed as unknown. It never guesses.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class BrokerFinder:
-    """Asks a broker; it finds all that was acknowledged before it is asked."""
+    """Asks a broker, which finds everything that was acknowledged before the question."""
 
     def __init__(self, where: dict[str, Any], timeout_ms: int) -> None:
         from penstock.client.connection import Connection
@@ -61,7 +61,7 @@ class BrokerFinder:
         return set(self._broker.topics())
 
     def marks_after(self, half: Record) -> Iterator[Record]:
-        # the mark is stored after it, by the same clock; and a consumer begins by the second
+        # the mark is stored later, by the same clock; a second earlier, as starts are inexact
         at_ms = max(0, half.store_timestamp_ms - 1000)
         with self._broker.consumer(
             OP_TOPIC, start=StartAt(at_ms=at_ms), follow=False, timeout_ms=self._timeout_ms
@@ -75,14 +75,14 @@ class BrokerFinder:
 
 
 class Groups(NamedTuple):
-    """Consumer groups, as they are known: of a broker with their members, else their offsets."""
+    """The known consumer groups: from a broker with their members, else only their offsets."""
 
     infos: dict[str, GroupInfo]
     with_members: bool
 
 
 class Source:
-    """All that is known of a store, for one command. Close it."""
+    """Everything that is known of a store, for one command. Close it."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class Source:
         timeout_ms: int,
         geometry: tuple[int | None, int | None],
     ) -> None:
-        """`where` is the broker, None where none runs; `store` its directory, None by endpoint."""
+        """`where` is the broker, None if none runs; `store` its directory, None by endpoint."""
         self._close = ExitStack()
         self.files: Files | None = None
         self._directory: StoreDirectory | None = None
@@ -137,29 +137,29 @@ class Source:
         return self.finder.by_key(topic, key)
 
     def by_id(self, text: str) -> Record | None:
-        """The record that an offset id names; None for another text, or where nothing is."""
+        """The record that an offset id names; None for any other text, or if there is none."""
         try:
             host, offset = parse_message_id(text)
         except PenstockError:
             return None
         found = self.finder.by_id(text)
         if found is None and self._directory is not None:
-            # stored, and not dispatched yet: a broker does not show it
+            # it may be stored but not dispatched yet, and then a broker does not show it
             with suppress(PenstockError):
                 record = self._directory.record_at(offset)
                 found = record if record.store_host == host else None
         return found
 
     def place(self, record: Record) -> Place:
-        """Raises nothing for what has expired meanwhile: then nothing is known."""
+        """The record's place. If it has expired meanwhile, nothing is known, and nothing raised."""
         if self.files is None:
-            return Place(readable=True)  # a broker answers with what is dispatched
+            return Place(readable=True)  # a broker returns only what is dispatched
         with suppress(PenstockError):
             return self.files.place(record)
         return Place()
 
     def groups(self) -> Groups:
-        """Every group; none where neither a coordinator nor files can be asked."""
+        """All groups; empty if neither a coordinator nor files can be asked."""
         if self._groups is None:
             self._groups = self._ask_groups() if self._where else self._stored_groups()
         return self._groups

@@ -1,9 +1,10 @@
-"""What became of a message, put together from a source: its records, what came of each, who reads.
+"""Puts together what happened to a message: its records, what came of each, and who reads them.
 
     key or id -> records with it, in every topic -> by unique key, all records of each message
 
-A group's state is its offset compared with the message's. Which member had it is known of a retry,
-which is a record of its own, and of the last claims of its queue, as long as the coordinator runs.
+A group's state is its offset compared with the message's. The member that had it is known from a
+retry, which is a record of its own, and from the last claims of its queue, which the coordinator
+keeps as long as it runs.
 """
 
 from __future__ import annotations
@@ -43,8 +44,8 @@ _ENDED = {"commit": Outcome.COMMITTED, "rollback": Outcome.ROLLED_BACK}
 
 class Had(msgspec.Struct):
     """A member that had the queue while the group's offset passed the message. Times are ms since
-    1970; None is unknown, and `until_ms` is also None of one that has the queue still, which
-    `lasts` says."""
+    1970; None is unknown. `until_ms` is also None if the member still has the queue, as `lasts`
+    says."""
 
     member: str
     since_ms: int | None
@@ -65,9 +66,9 @@ class Reader(msgspec.Struct):
     member: str | None = None
     held_ms: int | None = None
     seen_ms_ago: int | None = None
-    # the log offset of the record by which the group has given it back: so it had it in hand
+    # the log offset of the record by which the group gave it back, and so must have had it
     given_back_as: int | None = None
-    # of a message that the group's offset is past; empty where nobody knows
+    # who had a message that the group's offset has passed; empty if unknown
     had: list[Had] = []
 
 
@@ -94,7 +95,7 @@ class Stop(msgspec.Struct):
 
 
 class Story(msgspec.Struct):
-    """One message, and all records that there are of it, in the order in which they were stored."""
+    """One message and all its records, in the order in which they were stored."""
 
     unique_key: str | None
     topic: str
@@ -118,11 +119,11 @@ def stories(source: Source, text: str, topic: str | None, now_ms: int, moved: Mo
     told = []
     for own in dict.fromkeys(map(_name, found)):
         records = {each.physical_offset: each for each in found if _name(each) == own}
-        # by its unique key all there is has been found at once
+        # if the text is the unique key, all records have been found already
         for name in topics if own != text else ():
             records |= {each.physical_offset: each for each in source.find(name, own)}
         ways = [way_of(each, source.place(each).due_ms) for each in records.values()]
-        # a recall is found by the key that it takes back, and is no message of its own
+        # a recall is found by the key of the message it recalls, and is not a message itself
         if all(way.kind is Kind.RECALL for way in ways):
             continue
         ways = linked((w for w in ways if _name(w.record) == own or w.kind is Kind.RECALL), now_ms)
@@ -132,8 +133,8 @@ def stories(source: Source, text: str, topic: str | None, now_ms: int, moved: Mo
 
 
 def _name(record: Record) -> str:
-    """By what a message's records are found: its UNIQ_KEY; without one its id, which a copy of a
-    delayed record has as UNIQ_KEY."""
+    """The key by which a message's records are found: its UNIQ_KEY, or without one its id, which a
+    copy of a delayed record has as UNIQ_KEY."""
     return unique_key(record) or offset_message_id(record.store_host, record.physical_offset)
 
 
@@ -143,7 +144,7 @@ def _topics_of(source: Source, topic: str) -> set[str]:
 
 
 def _names_of(way: Way) -> set[str]:
-    """The topics that it is of, or for."""
+    """The topics that it is in, or meant for."""
     return {way.record.topic, way.real_topic, way.properties.get(RETRY_TOPIC, "")}
 
 
@@ -169,7 +170,7 @@ def _by_its_mark(source: Source, half: Record) -> Outcome:
             is_later = mark.physical_offset > half.physical_offset
             if is_later and half.queue_offset in parse_op(mark.body):
                 return _ENDED.get(op_outcome(mark.properties), Outcome.ENDED)
-    except PenstockError:  # the marks cannot be read: then they say nothing
+    except PenstockError:  # the marks cannot be read, so the outcome is unknown
         return Outcome.UNKNOWN
     return Outcome.OPEN
 
@@ -198,14 +199,14 @@ def _stop(source: Source, way: Way, ways: Sequence[Way]) -> Stop:
 
 
 def _with_retry(reader: Reader, way: Way, ways: Sequence[Way]) -> Reader:
-    """The same, if there is a record by which the group has given this one back."""
+    """The reader, completed by the record with which the group gave this one back, if any."""
     places = {retry_topic(reader.group), dlq_topic(reader.group)}
     times = way.record.reconsume_times + 1
     for each in ways:
         is_its_own = each.real_topic in places or each.record.topic in places
         if each.at > way.at and is_its_own and each.record.reconsume_times == times:
             reader.given_back_as = each.at
-            # what was in hand was not filtered
+            # what a member had in hand was not filtered
             if reader.state == "acknowledged or filtered":
                 reader.state = "acknowledged"
             break
@@ -217,7 +218,7 @@ def _readers(source: Source, way: Way) -> Iterator[Reader]:
 
 
 def readers(record: Record, groups: Groups) -> Iterator[Reader]:
-    """Groups that have an offset or a claim of the record's queue, or subscribe to its topic."""
+    """Groups that have an offset or a claim on the record's queue, or subscribe to its topic."""
     for name, info in sorted(groups.infos.items()):
         queue = next(
             (
@@ -272,8 +273,8 @@ def _had(span: ClaimSpan) -> Had:
 
 
 def _past(record: Record, wanted: Iterable[SubscriptionData]) -> str:
-    """Of a message that a group's offset is past. What a group wants is known while it has
-    members."""
+    """The state of a message that the group's offset has passed. What the group subscribes to is
+    known only while it has members."""
     verdicts: set[bool | None] = set()
     raw = memoryview(encode_record(record))
     for each in wanted:
