@@ -1,6 +1,6 @@
 """Clients of a broker: Producer, Consumer, GroupConsumer, MessageQuery; for asyncio in `aio`.
 
-May import `shared`. Each class is imported when it is asked for: an actor that puts messages into
+May import `shared`. No class is imported before it is asked for: an actor that puts messages into
 the log needs only client.core, and a broker's start would otherwise wait for the rest.
 """
 

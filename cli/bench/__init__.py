@@ -1,5 +1,5 @@
 """The commands of `penstock bench`: a file for each kind of measurement.
 
-May import `options`, `printing`, the ground of the commands, `bench`, and `shared`. These commands
-only read options and print reports: `bench` measures.
+May import `options`, `printing`, the ground of the commands, `bench`, and `shared`. No command here
+measures anything: it reads options, `bench` measures, and it prints the report.
 """

@@ -1,8 +1,8 @@
 """The clients for asyncio: the same names and arguments, the same cores.
 
-May import `core`, `arrow`, `connecting`, `sending`, `groups`, `reading`, and `shared`. Whatever a
-synchronous client decides as well is decided in the core or in the synchronous client's room, and
-not here.
+May import `core`, `arrow`, `connecting`, `sending`, `groups`, `reading`, and `shared`. Nothing that
+a synchronous client decides as well is decided here: that is in the core, or in the synchronous
+client's room.
 """
 
 from __future__ import annotations

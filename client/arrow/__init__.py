@@ -1,7 +1,7 @@
 """Records as Arrow columns, a batch at a time: for `poll_arrow`, data frames and Spark.
 
-May import `core` and `shared`. Needs pyarrow, the extra `[arrow]`. Clients load this only when they
-are first asked for columns, so they can be imported without it.
+May import `core` and `shared`. Needs pyarrow, the extra `[arrow]`. No client loads this before it
+is first asked for columns, so clients can be imported without it.
 """
 
 from penstock.shared.errors import MissingDependency
