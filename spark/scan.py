@@ -185,7 +185,7 @@ class Scan:
     def _without(
         self, named: Batch, bad: npt.NDArray[np.bool_], explain: Explain
     ) -> Generator[list[pa.Array], None, Batch]:
-        """The messages that are not bad; the mode says whether bad ones raise, are rows, or go."""
+        """The messages without bad ones, which raise, become rows or are dropped, by the mode."""
         if not bad.any():
             return named
         if self._how.mode is Mode.FAILFAST:

@@ -1,6 +1,6 @@
 """How `consume` and `tail` print a message: a line, a row, an object, a template, a selection.
 
-What goes to a terminal is made printable: a message must not drive it.
+Output to a terminal is made printable, because a message must not control the terminal.
 """
 
 from __future__ import annotations

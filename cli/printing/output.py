@@ -1,6 +1,6 @@
 """How every command writes: data to stdout as a table or as JSON lines, the rest to stderr.
 
-Bars are for terminals only, and NO_COLOR is heeded.
+Bars appear only on terminals, and NO_COLOR is respected.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ from penstock.shared.wire.messages import Refused, WireMessage, encode, error_fr
 from penstock.shared.wire.sockets import dial
 
 REPEAT_MS = 500
-# An answer that lists all groups, or all queues of one.
+# The largest answers list all groups, or all queues of one group.
 MAX_ANSWER_BYTES = 64 << 20
 _Answer = TypeVar("_Answer")
 

@@ -169,7 +169,7 @@ class ConsumerCore:
 
     @property
     def is_waiting_long(self) -> bool:
-        """Whether repeats are rare, because the loss of a connection would be noticed."""
+        """Whether the next repeat of the request is far off, unless a connection is lost."""
         return self._asked.repeats.is_rare
 
     def given_up(self, max_bytes: int) -> None:

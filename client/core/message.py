@@ -66,7 +66,7 @@ def _whole(
     within: tuple[int, int],
     max_body_bytes: int,
 ) -> tuple[list[Message], int, bool]:
-    """The messages up to the first one that cannot be right, where that begins, and the mark.
+    """The messages up to the first wrong one, where that is, and whether one may be a tombstone.
 
     No checksum covers a queue offset. If an offset goes back although its record is of this queue,
     then the record before it is the damaged one: its offset is too high.

@@ -27,7 +27,7 @@ class Selection(NamedTuple):
     version: int
 
     def subscription(self, ends: Mapping[int, int]) -> messages.Subscription:
-        """For a pull that looks no further than `ends`."""
+        """The subscription of a pull that looks no further than `ends`."""
         return messages.Subscription(
             self.expression_type, self.expression, dict(ends), self.group, self.version
         )

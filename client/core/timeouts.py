@@ -5,7 +5,7 @@
 A pull that the reader holds has no answer for seconds. There are many consumers, and quiet ones
 must cost the reader next to nothing, so clients that notice a lost connection repeat ever less.
 The error is a BrokerTimeout, which `except TimeoutError` catches, and says how long the caller has
-waited, for what and for whom. Only for an answer that is too long it is a ProtocolError. Pure.
+waited, for what and for whom. Only an answer that is too long is a ProtocolError instead. Pure.
 """
 
 from __future__ import annotations

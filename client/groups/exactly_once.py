@@ -153,7 +153,7 @@ class ExactlyOnce:
         `tell` is called with True once the block is stored, and with False if somebody else has
         done its inputs or they come again. Raises the broker's refusal of this block or of an
         earlier one. Then the inputs come again, and the next block finds out whether this one was
-        stored all the same.
+        stored after all.
         """
         with self._lock:
             self._store_after(block, ahead, tell)

@@ -1,6 +1,6 @@
 """What happens to producers that are open when their process ends.
 
-    threads that are no daemons end -> what was accepted is sent -> what was given up is said
+    non-daemon threads end -> what was accepted is sent -> what was given up is logged
 
 Interpreters call `atexit` once their threads have ended, but not in processes that multiprocessing
 has forked: those have hooks of their own. `os._exit` and fatal signals call neither, and nothing

@@ -65,7 +65,7 @@ class BatchWriter(DataSourceArrowWriter):
             _publish(self._options, self._writer, number, staged, self._keep)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Nothing is to be undone: what is staged and not committed is never seen."""
+        """There is nothing to undo: what is staged and not committed is never seen."""
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
@@ -87,7 +87,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
             _publish(self._options, staged[0].batch.query, batchId, staged, True)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        """Nothing is to be undone: what is staged and not committed is never seen."""
+        """There is nothing to undo: what is staged and not committed is never seen."""
 
 
 def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> BatchWriter:

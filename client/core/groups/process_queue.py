@@ -268,7 +268,7 @@ class ProcessQueue:
     def give_back(self, handful: Handful, due_ms: int) -> None:
         """Have its unfinished messages handed out again from that time on, in their order."""
         if self._in_hand.pop(handful, self) is self:
-            return  # it was taken from these hands before
+            return  # the handful was taken back before
         runs: list[list[int]] = []
         for at in handful.unfinished:
             if runs and runs[-1][1] == at:

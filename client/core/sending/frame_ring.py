@@ -26,7 +26,7 @@ from penstock.shared.wire.messages import OpenRing, RingOpened, RingSpan, Welcom
 if TYPE_CHECKING:
     import mmap
 
-# A smaller frame costs as little through the socket.
+# A smaller frame costs no more through the socket.
 LEAST_FRAME_BYTES = 32 << 10
 # A producer that has sent this much in larger frames wants a ring.
 ENOUGH_BYTES = 512 << 10
