@@ -1,5 +1,5 @@
-"""How an actor lives: its loop, doorbells, heartbeat, listening, and how a broker is found.
+"""How an actor lives: its loop, doorbells, heartbeat and listening sockets; how a broker is found.
 
-May import `store`, `log`, `memory`, `loops`, `wire`, `files`. Never what one
-actor does: that is in its folder.
+May import `store`, `log`, `memory`, `loops`, `wire`, `files`. It must not know what any one actor
+does: that is in the actor's folder.
 """

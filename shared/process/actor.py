@@ -2,20 +2,20 @@
 
     start()            open memory and sockets; find out how far the predecessor got
     work()             a bounded amount of work; returns how much, 0 when there is nothing to do
-    has_more()         whether work() that did something is to be called again at once
-    idle_ms()          how long to sleep after that, unless something comes; a tick at most
+    has_more()         whether to call work() again at once after it did something
+    idle_ms()          how long to sleep otherwise, unless something comes; a tick at most
     release_deleted()  close files that were deleted meanwhile; called every RELEASE_MS, in `disk`
     drained()          whether everything that will come has been dealt with; asked when stopping
     close()            release
 
 Start and restart are the same: an actor finds its state in shared memory and in files. The loop
 beats the heartbeat, drains doorbells, works, and sleeps until a bell, traffic on a socket that the
-actor gave to `stage.listen`, or the tick. It stops on SIGTERM once `drained`, at once when the
-supervisor dies or has started a successor. Whatever may take long, in start() or work(), calls
+actor gave to `stage.listen`, or the tick. On SIGTERM it stops once `drained`; it ends at once when
+the supervisor dies or has started a successor. Whatever may take long, in start() or work(), calls
 `stage.beat()` in between; a call that may wait for the disk is made within `stage.disk`, which
 beats meanwhile.
 
-Which actors there are the roster knows: so the loop can be run with one of a test's own.
+The roster says which actors there are, and this file does not: a test can run its own in the loop.
 """
 
 from __future__ import annotations
@@ -50,26 +50,26 @@ from penstock.shared.process.log_line import LoggedLines, log_line
 from penstock.shared.process.malloc_tuning import Heaps
 from penstock.shared.process.pulse import Pulse
 
-# A deleted file takes room on the disk until the last who has it open closes it.
+# A deleted file occupies disk space until the last process that has it open closes it.
 RELEASE_MS = 1000
-# Heaps may keep this much for the next frames; what a flood took beyond that is given back.
+# Free heap memory to keep for the next frames; what a flood took beyond that is given back.
 MOST_FREE_BYTES = 64 << 20
-# What a stopping actor may take to finish before it leaves anyway: less than the supervisor waits,
-# so that it still closes what it has open.
+# A stopping actor leaves after this time even if it has not finished. The supervisor waits longer,
+# so the actor still closes what it has open.
 DRAIN_TIMEOUT_MS = 8000
-# Blocked from before the fork until the actor has its handlers, so that none gets lost.
+# Blocked from before the fork until the actor has installed its handlers, so that none gets lost.
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)
-# Between two beats of an actor that waits for the disk; a start looks for one each second.
+# Time between two beats of an actor that waits for the disk; during a start, one second is allowed.
 PULSE_S = 0.5
-# What ZeroMQ's thread is given to take a connection that has ended a sleep: until it has, the next
-# sleep would end at once, and on a busy machine the turns in between keep it from the processor.
+# After a new connection ended a sleep, ZeroMQ's thread gets this time to accept it. Until it has,
+# each sleep would end at once, and on a busy machine those cycles keep the thread from running.
 TAKE_S = 0.0002
 _PR_SET_PDEATHSIG = 1
 _IN, _OUT = select.EPOLLIN, select.EPOLLOUT
 
 
 class Closeable(Protocol):
-    """What is to be closed; once more does no harm."""
+    """Something to close; closing it twice does no harm."""
 
     def close(self) -> None: ...
 
@@ -78,7 +78,7 @@ class Stage:
     """What an actor is given: configuration, shared memory, doorbells, time.
 
     `stopping` says that no new work is to be taken; `listening` has the sockets of endpoints, and
-    `context` makes sockets, where they are not to be ZeroMQ's.
+    `context` makes the sockets: ZeroMQ's, unless another one is given.
     """
 
     def __init__(
@@ -98,41 +98,41 @@ class Stage:
         self.generation = generation
         self.listening = listening or {}
         self.stopping = False
-        # Before anything can be written: a start waits for members, and then takes their memory.
+        # Joined before anything can be written: a start waits for members, then takes their memory.
         self._membership = join_run(run)
         self.positions = Positions(run.positions, owner=name)
         self.context = context or zmq.Context(io_threads=1)
         self.bus = Bus(self.context, run, name, config)
-        # What ends a sleep, beside the tick. The kernel keeps the list, so a sleep is one call of
-        # it: ZeroMQ's own poller hands the list over each time, and asks each socket twice.
-        # Of a descriptor, what it is listened to for; ZeroMQ's say all by being readable.
+        # What ends a sleep, beside the tick. The kernel keeps the list, so a sleep is one system
+        # call. ZeroMQ's own poller passes the whole list each time, and asks each socket twice.
+        # Source -> the events we wait for. A ZeroMQ socket signals everything by being readable.
         self._listened: dict[zmq.Socket[bytes] | int, int] = {}
         self._is_arranged = False
-        # those of them that are ready until ZeroMQ has taken a connection
+        # the listening sockets: they stay ready until ZeroMQ has accepted the connection
         self._entrances: set[zmq.Socket[bytes] | int] = set()
         self._epoll = select.epoll()
         self._handles: dict[zmq.Socket[bytes] | int, int] = {}
         self._sources: dict[int, zmq.Socket[bytes] | int] = {}
-        # asked before each sleep: a send takes what ZeroMQ had to say from the descriptor
+        # Asked before each sleep: a send consumes the descriptor's signal, whatever it was for.
         self._asked: list[zmq.Socket[bytes]] = []
-        # whether this turn has looked at none of them and sent nothing: then there is no news
+        # whether this cycle neither read a socket nor sent anything: then they need not be asked
         self.left_sockets_alone = False
         # what had traffic at the end of the last sleep; None where that is not known
         self.ready: list[zmq.Socket[bytes] | int] | None = None
-        self.pause_ms = 0.0  # a sleep looks at nothing for this long, so that more comes together
+        self.pause_ms = 0.0  # a sleep ignores traffic for this long, so that more comes together
         self.has_clients = False
-        # The actor's sockets in which ZeroMQ has no part. It closes them itself, unless it is
-        # dropped with no end, as a process that is killed: then they end with this.
+        # The actor's sockets that are not ZeroMQ's. The actor closes them itself. Where it is
+        # dropped without an end, as a killed process is, `close` below closes them.
         self.plain: set[Closeable] = set()
         self.listen(self.bus.bells)
-        # In seconds; at most a quarter of the timeout, so that one late beat proves nothing.
+        # In seconds; at most a quarter of the timeout, so that one late beat proves no stall.
         self.disk = Pulse(self.beat, min(PULSE_S, config.actor_stall_timeout_ms / 4000))
 
     def beat(self) -> None:
         """Move the heartbeat. Ends the process on the spot when it has a successor: two writers of
-        one word would be worse than anything that is lost by not closing."""
+        one word would do more harm than whatever is lost by not closing."""
         if not self.positions.beat(self.clock.monotonic_ms(), self.generation):
-            # no exception: the pulse beats in a thread of its own, which alone would end by it
+            # no exception: the pulse beats in its own thread, and an exception would end only that
             os._exit(3)
 
     def report(self, line: str) -> None:
@@ -143,17 +143,17 @@ class Stage:
     def listen(
         self, source: zmq.Socket[bytes] | int, wanted: bool = True, *, room: bool = False
     ) -> None:
-        """Have traffic on a socket or a descriptor end the sleep, or no longer; with `room`, that
-        a descriptor takes more of what is to be sent.
+        """Let traffic on a socket or a descriptor end the sleep, or stop doing so. With `room`, the
+        sleep also ends when a descriptor can take more output.
 
-        A source that the actor must not read now has to go: it would end each sleep at once.
+        Remove a source that the actor must not read now: it would end each sleep at once.
         """
         events = (_IN if wanted else 0) | (_OUT if room else 0)
         if events == self._listened.get(source, 0):
             return
         self._is_arranged = False
         if source in self._handles:
-            # now: it may be closed by the next sleep, and its descriptor be another's
+            # at once: before the next sleep it may be closed, and its descriptor number reused
             self._epoll.unregister(self._handles.pop(source))
         if events:
             self._listened[source] = events
@@ -161,10 +161,10 @@ class Stage:
             del self._listened[source]
 
     def sleep(self, timeout_ms: int) -> list[zmq.Socket[bytes] | int]:
-        """Until there is traffic on a source, or the time is over; the sources with traffic.
+        """Sleep until a source has traffic or the time is over. Returns the sources with traffic.
 
-        A socket's descriptor says that ZeroMQ has something to say, which may be nothing new: so
-        the list may have one more than there is traffic on, but none less.
+        A socket's descriptor says that ZeroMQ has an event, which may be an old one. So the list
+        may name a source without traffic, but never omits one with traffic.
         """
         if not self._is_arranged:
             self._arrange()
@@ -180,18 +180,18 @@ class Stage:
         return self.ready
 
     def heard(self, source: zmq.Socket[bytes] | int) -> bool:
-        """Whether there may be traffic on a source that nobody has looked at since the last sleep.
-        What comes after that ends the next sleep, and so does what comes while the actor sends."""
+        """Whether a source may have traffic that nobody has looked at since the last sleep. Traffic
+        that comes later, or while the actor sends, ends the next sleep."""
         return self.ready is None or source in self.ready
 
     def _arrange(self) -> None:
-        """Have the kernel watch all that is listened to. Not sooner: only who sleeps needs it."""
+        """Have the kernel watch all sources. Done only before a sleep, as nothing else needs it."""
         for source in self._listened.keys() - self._handles.keys():
             handle = source if isinstance(source, int) else int(source.get(zmq.FD))
             self._handles[source] = handle
             self._epoll.register(handle, self._listened[source])
         self._sources = {handle: source for source, handle in self._handles.items()}
-        # Nothing is sent by the bells, and what came since they were drained is still there.
+        # Bells only receive, and what came after they were drained still shows on their descriptor.
         sockets = [each for each in self._listened if not isinstance(each, int)]
         self._asked = [each for each in sockets if each is not self.bus.bells]
         self._is_arranged = True
@@ -201,7 +201,7 @@ class Stage:
         return ConnectionLimit(self.listening, max_connections, self.report, self.listen)
 
     def inlet(self, socket: zmq.Socket[bytes], count: str) -> Inlet:
-        """The requests of an endpoint. The position `count` says how many connections it closed."""
+        """The requests of an endpoint. The position `count` counts the connections it closed."""
 
         def closed(what: str) -> None:
             number = self.positions[count] + 1
@@ -214,7 +214,7 @@ class Stage:
         return Inlet(socket, self.beat, closed, self.clock.monotonic_ms)
 
     def close(self) -> None:
-        """Release all of it. The actor has closed its sockets: ZeroMQ would wait for them here."""
+        """Release everything. The actor has closed its sockets: ZeroMQ would wait for them here."""
         # no beat may come once the page is unmapped
         self.disk.end()
         self._epoll.close()
@@ -223,7 +223,7 @@ class Stage:
         self.bus.close()
         self.context.term()
         self.positions.close()
-        # last, because from here on a start may take this run's memory
+        # last: once it is closed, a start may take this run's memory
         os.close(self._membership)
 
 
@@ -235,16 +235,16 @@ class Actor(Protocol):
     def work(self) -> int: ...
 
     def has_more(self) -> bool:
-        """Whether there may be more to do after work that was done; asked right after it.
+        """Whether there may be more to do; asked right after work() that did something.
 
-        An actor that knows that there is not sleeps at once. What comes meanwhile ends its sleep.
+        An actor that knows there is nothing sleeps at once. What comes meanwhile ends its sleep.
         """
         return True
 
     def idle_ms(self) -> int:
-        """How long it may sleep if it hears nothing. At most TICK_MS counts, and QUIET_TICK_MS
-        where nothing has happened for QUIET_AFTER_MS: so an actor that waits for what no bell and
-        no socket tells of says so here."""
+        """How long it may sleep if it hears nothing. It sleeps TICK_MS at most, or QUIET_TICK_MS
+        where nothing has happened for QUIET_AFTER_MS. So an actor that waits for something that no
+        bell and no socket announces returns a shorter time."""
         return QUIET_TICK_MS
 
     def release_deleted(self) -> None:
@@ -263,7 +263,7 @@ CLASSES: dict[str, Callable[[Stage], Actor]] = {}
 def import_actor(name: str) -> Callable[[Stage], Actor]:
     """The class of an actor, which the roster names as text.
 
-    For the supervisor, before it forks: so a replacement starts with all modules loaded.
+    The supervisor calls it before it forks, so a replacement starts with all modules loaded.
     """
     module, _, kind = row_of(name).code.partition(":")
     found: Callable[[Stage], Actor] = getattr(importlib.import_module(module), kind)
@@ -273,13 +273,13 @@ def import_actor(name: str) -> Callable[[Stage], Actor]:
 def import_actors(*names: str) -> None:
     """Import these actors, unless that is done.
 
-    In the supervisor and not in its forks, so that replacements need no imports.
+    For the supervisor and not its forks, so that replacements need no imports.
     """
     wanted = [name for name in names if name not in CLASSES]
     if not wanted:
         return
     keep_to_one_thread()
-    gc.disable()  # what an import makes stays: to look for what does not is a tenth of its time
+    gc.disable()  # what an import makes stays; looking for garbage would be a tenth of its time
     for name in wanted:
         CLASSES[name] = import_actor(name)
     find_socket_functions()
@@ -289,11 +289,11 @@ def import_actors(*names: str) -> None:
 
 @contextmanager
 def importing(names: Iterable[str]) -> Iterator[None]:
-    """Import those of these actors that an acknowledgement needs while the store is opened, which
-    waits for the disk now and then.
+    """Import those of these actors that an acknowledgement needs, while the store is opened: that
+    sometimes waits for the disk.
 
-    No others: the two share the interpreter, and a disk that is quick would have the first fork
-    wait for them. The thread ends before anything is forked.
+    No others: the two threads share the interpreter, and on a quick disk the first fork would have
+    to wait for them. The thread ends before anything is forked.
     """
     wanted = [name for name in names if name not in CLASSES and row_of(name).acknowledges]
     thread = threading.Thread(target=import_actors, args=wanted, name="imports")
@@ -305,8 +305,8 @@ def importing(names: Iterable[str]) -> Iterator[None]:
 
 
 def keep_to_one_thread() -> None:
-    """Have numpy start no threads, whoever imports it: this process could not be forked with them.
-    Nobody here multiplies matrices."""
+    """Have numpy start no threads, whoever imports it: a process that has them could not fork.
+    Nothing here multiplies matrices."""
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
@@ -318,12 +318,12 @@ def die_with_parent(parent_pid: int) -> None:
 
 
 def _take_signals(stage: Stage, waker: socket.socket) -> None:
-    """Have a signal to end noted, and end the sleep."""
+    """Let a signal to stop set `stage.stopping` and end the sleep."""
 
     def stop(number: int, frame: FrameType | None) -> None:
         stage.stopping = True
 
-    # A handler only notes the signal; the byte in the pipe ends a sleep that has begun just before.
+    # A handler only notes the signal; the byte in the pipe ends a sleep that is just beginning.
     signal.set_wakeup_fd(waker.fileno(), warn_on_full_buffer=False)
     signal.signal(signal.SIGTERM, stop)
     # a terminal's signals are for the supervisor, which stops the actors in order
@@ -354,7 +354,7 @@ def run_actor(
     actor.start()
     if stage.has_clients:
         wake_by_work(WORK_MS)
-    # A start is ready when all actors have said so; what takes long in start() comes before it.
+    # A start waits until all actors have said this; what takes long in start() comes before it.
     stage.positions.begin_work(generation)
     deadline_ms = 0
     release_ms = stage.clock.monotonic_ms() + RELEASE_MS
@@ -362,8 +362,8 @@ def run_actor(
     ticks = Ticks(config.actor_stall_timeout_ms)
     ticks.note(stage.clock.monotonic_ms(), True)
     while True:
-        # Bells are taken before positions are read: one that comes in between is kept for the next
-        # cycle, while one that was taken afterwards would be lost with what it stands for.
+        # Bells are drained before positions are read: a bell that comes in between stays for the
+        # next cycle. If they were drained afterwards, its news would be lost with it.
         stage.beat()
         bells = stage.bus.drain(stage.heard(stage.bus.bells))
         stage.left_sockets_alone = False
@@ -372,7 +372,7 @@ def run_actor(
         if bells or done:
             ticks.note(now_ms, bool(bells))
         if now_ms >= release_ms:
-            # the last one to close a deleted file frees its blocks, and waits for the disk
+            # closing a deleted file for the last time frees its blocks, which waits for the disk
             with stage.disk:
                 actor.release_deleted()
             heaps.give_back()
@@ -384,11 +384,11 @@ def run_actor(
         stage.ready = None
         if not done or not actor.has_more():
             wait_ms = max(0, min(ticks.most_ms(now_ms), actor.idle_ms()))
-            # what it waits for while stopping, another actor's position, may come without a bell
+            # while stopping it waits for another actor's position, which may come without a bell
             wait_ms = min(wait_ms, 10) if stage.stopping else wait_ms
             if woken.fileno() in stage.sleep(wait_ms):
                 woken.recv(64)
-    # no signal is to cut short the wait for what is still to be sent
+    # no signal may cut short the wait for what is still to be sent
     wake_by_work(0)
     actor.close()
     stage.close()

@@ -1,6 +1,6 @@
 """What the shared memory of a running broker says of it. Asks no actor, changes nothing.
 
-So it answers also while actors are frozen or are being replaced, which is when people look.
+So it also answers while actors are frozen or are being replaced, which is when people look.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from penstock.shared.store.retention_clock import held_ms
 def read_status(store: Path) -> dict[str, Any]:
     """The status as `-o json` prints it. Raises ConnectError when no broker runs.
 
-    Times are in ms, positions in the units that their table names. The words are read one after the
-    other, so a broker under load may show a later stage ahead of an earlier one.
+    Times are in ms, positions in the units that their table names. The words are read one by one,
+    so under load a later stage may appear ahead of an earlier one.
     """
     run = find_running(store)
     # without an owner: the page is mapped for reading only
@@ -42,7 +42,7 @@ def read_status(store: Path) -> dict[str, Any]:
                 "generation": life.generation,
                 "state": life.state,
                 "restarts": life.restarts,
-                # of a successor that has not beaten yet there is no heartbeat
+                # a successor that has not beaten yet has no heartbeat
                 "heartbeat_age_ms": (
                     # not below 0: the beat may have come after `now_ms` was taken
                     max(0, now_ms - life.heartbeat_ms)
@@ -60,9 +60,9 @@ def read_status(store: Path) -> dict[str, Any]:
         "actors": actors,
         "positions": (values := positions.all()),
         "retention": _retention(values, held_ms(StorePaths(store).retention, SystemClock())),
-        # what was deleted of the log, newest last, in this run and before
+        # what was deleted from the log, newest last, by this run and earlier ones
         "deletions": msgspec.to_builtins(load_deletions(StorePaths(store))),
-        # the page says whether the log is damaged, the file where
+        # the page says whether the log is damaged; the file says where
         "damaged": msgspec.to_builtins(
             load_quarantine(StorePaths(store)) if positions["read_only"] else []
         ),
@@ -73,9 +73,9 @@ def read_status(store: Path) -> dict[str, Any]:
 
 
 def _retention(values: dict[str, int], clock_held_ms: int) -> dict[str, int | str | None]:
-    """What of the log is there, how full its disk is, and whether old messages go.
+    """What is left of the log, how full its disk is, and whether messages are taken.
 
-    All from one reading of the page, so that its numbers are the ones that "positions" shows.
+    All from one reading of the page, so that its numbers are those that "positions" shows.
     """
 
     error, state = values["clean_error"], _taking(values)
@@ -84,14 +84,14 @@ def _retention(values: dict[str, int], clock_held_ms: int) -> dict[str, int | st
         "log_end": values["wrote"],
         "log_bytes": values["wrote"] - values["log_start"],
         "disk_used_percent": used_percent(values["disk_used"]),
-        # after a jump of the clock nothing is deleted for its age during this time
+        # after a jump of the clock, nothing is deleted for its age during this time
         "clock_held_ms": clock_held_ms,
         "state": f"{state}; deleting failed: {os.strerror(error)}" if error else state,
     }
 
 
 def _taking(values: dict[str, int]) -> str:
-    """Whether messages are taken; what keeps them out until a restart comes first."""
+    """Whether messages are taken. A reason that lasts until a restart is named first."""
     if error := values["flush_error"]:
         return f"a flush failed ({os.strerror(error)}): no message is taken until a restart"
     if values["read_only"]:

@@ -1,16 +1,16 @@
-"""How many connections an endpoint takes. Beyond that new ones wait outside, and no other notices.
+"""Limits the connections of an endpoint. Clients beyond the limit wait; those inside do not notice.
 
-ZeroMQ takes every connection that comes. When its process may open no more files it takes none,
-burns a core over those that wait, and the process can open no segment either. So the endpoint
-closes: then the kernel drops the first packet of a new TCP connection (its client's kernel sends it
-again), and the socket's file has another name. Connections that are there stay. A client outside is
-not answered, and its timeout says so.
+ZeroMQ accepts every connection that comes. When its process may open no more files it accepts none,
+burns a core over those that wait, and the process cannot open a segment either. So the endpoint
+closes. On TCP the kernel then drops the first packet of a new connection, and the client's kernel
+sends it again; a socket file is renamed. Existing connections stay. A client outside gets no
+answer, and its timeout says so.
 
     open          the soft limit of open files is below the hard one: connections reach it first
-    closed        it is as before: room for those that are in the kernel's queue, and for the store
-    open again    when one below the lower limit has gone
+    closed        the soft limit is the hard one: room for the kernel's queue and for the store
+    open again    when the number of connections has fallen below the lower limit
 
-What is counted are descriptors and not clients, because descriptors are what runs out.
+It counts descriptors and not clients, because descriptors are what runs out.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from pathlib import Path
 from penstock.shared.files.descriptors import on_shortage
 from penstock.shared.process.listeners import backlog
 
-# For files of the store: the reader may have sixteen segments and as many queues' files open.
+# Files spared for the store: the reader may open sixteen segments and as many queues' files.
 LEAST_RESERVED, MOST_RESERVED = 32, 256
-# however few files there are
+# An endpoint takes at least this many, however few files the process may open.
 LEAST_CONNECTIONS = 8
-# Between two tries to open.
+# Time between two tries to open again.
 LOOK_MS = 100
 # Linux's numbers, which Python's socket module does not have.
 _SO_ATTACH_FILTER, _SO_DETACH_FILTER = 26, 27
@@ -44,9 +44,9 @@ _NO_FILE = 1 << 30
 class ConnectionLimit:
     """The listening sockets of one actor: endpoint -> descriptor. Open at first.
 
-    ZeroMQ takes connections and says nothing of it, so `tend` looks at descriptors, once a cycle of
-    the actor. A few more than the limit may have come by then, and what the actor opens before that
-    look gets one of the spare files.
+    ZeroMQ does not tell when it accepts a connection, so `tend` looks at descriptors once in each
+    cycle of the actor. By then there may be a few connections more than the limit; a file that the
+    actor opens before that look gets one of the spare descriptors.
     """
 
     def __init__(
@@ -56,17 +56,17 @@ class ConnectionLimit:
         report: Callable[[str], None],
         listen: Callable[[int, bool], None],
     ) -> None:
-        """`listen` is told which descriptors are ready when a client connects, and from when on
-        they must not be looked at: a connection that is not taken makes them ready for ever."""
+        """`listen` is told which descriptors become ready when a client connects, and when to stop
+        watching them: a connection that nobody accepts makes them ready for ever."""
         self._listening = dict(listening)
         self._report = report
         self._listen = listen
         self._open = True
-        # whether the soft limit is the hard one, and spare files can be had
+        # whether the soft limit is the hard one, so that spare files can be opened
         self._lifted = False
         self._look_ms = 0
-        # The hard limit of open files; the soft one while open; and the lowest free descriptor at
-        # which it closes. All are numbers of descriptors.
+        # The hard limit of open files; the soft limit while open; and the lowest free descriptor at
+        # which the endpoint closes. All are numbers of descriptors.
         self._files = self._fewer = self._limit = 0
         if self._listening:
             self._measure(max_connections)
@@ -74,35 +74,35 @@ class ConnectionLimit:
 
     def _measure(self, max_connections: int) -> None:
         self._files = self._fewer = _most_files()
-        # what the actor has open before any client comes
+        # what the actor has open before any client connects
         in_use = self._lowest_free()
         # Linux lets one more wait than the backlog says.
         waiting = len(self._listening) * (backlog() + 1)
         spare = waiting + min(max(self._files // 8, LEAST_RESERVED), MOST_RESERVED)
-        # Only where files run out before connections do. Spare descriptors, opened one by one,
-        # would keep the same files free, and took a new writer 80 ms; a lower limit is one call.
+        # Lowered only where files run out before connections do. Spare descriptors, opened one by
+        # one, would reserve as many files but cost a new writer 80 ms; a lower limit is one call.
         if self._files < in_use + max_connections + spare:
             self._fewer = max(self._files - spare, in_use + LEAST_CONNECTIONS)
         self._limit = min(in_use + max_connections, self._fewer)
         self.most = self._limit - in_use
         _limit_files(self._fewer)
-        # Connections may reach the limit while the actor works: a file that it opens then takes one
-        # of those spared, and the next look closes the endpoint.
+        # The limit may be reached while the actor works: a file that it opens then takes a spare
+        # one, and the next look closes the endpoint.
         on_shortage(self._lift)
 
     def tend(self, now_ms: int) -> None:
-        """Open or close. Costs two system calls; to be called whenever somebody came."""
+        """Open or close. Costs two system calls; call it whenever a client may have connected."""
         lowest = self._lowest_free()
         if self._open and lowest >= self._limit:
             self._open = False
-            # First: what waits in the kernel will be taken all the same, and needs the spare files.
+            # First: ZeroMQ still accepts what waits in the kernel, and that needs the spare files.
             self._lift()
             for endpoint, handle in self._listening.items():
                 _keep_out(endpoint, handle)
                 self._listen(handle, False)
             self._report(f"{self.most} connections are as many as it takes; others wait")
         elif self._open and self._lifted:
-            self._lower()  # whoever took the last file has gone before the look
+            self._lower()  # the connection that took the last file has gone before this look
         elif not self._open and now_ms >= self._look_ms:
             self._look_ms = now_ms + LOOK_MS
             if lowest < self._limit:
@@ -111,7 +111,7 @@ class ConnectionLimit:
                 self._admit()
 
     def _lift(self) -> bool:
-        """Give out the spare files; whether there are any."""
+        """Make the spare files available. Returns whether there are any."""
         self._lifted = self._files > self._fewer
         _limit_files(self._files)
         return self._lifted
@@ -126,10 +126,10 @@ class ConnectionLimit:
             self._listen(handle, True)
 
     def _lowest_free(self) -> int:
-        """The lowest free descriptor: as many are in use at least. New ones fill holes first.
+        """The lowest free descriptor. At least as many are in use, as new ones fill gaps first.
 
-        Two system calls, whatever the number of connections. -1 where nothing listens, and no
-        limit is as low as that.
+        Two system calls, whatever the number of connections. -1, below any limit, where nothing
+        listens.
         """
         for listening in self._listening.values():
             try:
@@ -144,7 +144,7 @@ class ConnectionLimit:
 
 
 def raise_open_files_limit() -> None:
-    """A client is a file, and so is a queue's segment: take as many as this user may have."""
+    """Each client and each segment of a queue is a file: allow as many as this user may have."""
     _limit_files(_most_files())
 
 
@@ -153,7 +153,7 @@ def _most_files() -> int:
 
 
 def _limit_files(count: int) -> None:
-    # The soft limit alone: an ordinary user could not raise the hard one again.
+    # Only the soft limit: an ordinary user could not raise the hard one again.
     resource.setrlimit(resource.RLIMIT_NOFILE, (count, _most_files()))
 
 
@@ -175,7 +175,7 @@ def _keep_out(endpoint: str, handle: int) -> None:
         path = Path(endpoint.removeprefix(_IPC))
         path.rename(_closed(path))
         return
-    # a name of its own, because its address alone would not keep it alive until the kernel has it
+    # in a variable: the address alone would not keep the buffer alive until the kernel has read it
     instruction = ctypes.create_string_buffer(_DROP, len(_DROP))
     _set_option(handle, _SO_ATTACH_FILTER, struct.pack("HP", 1, ctypes.addressof(instruction)))
 

@@ -1,5 +1,5 @@
-"""How full a broker's disk is, and why it takes no messages for want of it, in the words that
-`penstock up` prints."""
+"""How full a broker's disk is, and which lack of disk space keeps it from taking messages, in the
+words that `penstock up` prints."""
 
 from __future__ import annotations
 
@@ -12,22 +12,21 @@ from penstock.shared.memory.positions import Positions
 
 
 def used_percent(position: int) -> int | None:
-    """What `disk_used` says; None where the cleaner has not looked yet, or could not."""
+    """The percentage in `disk_used`; None where the cleaner has not looked yet, or could not."""
     return position - 1 if position else None
 
 
 def why_full(positions: Positions, paths: StorePaths, config: Config) -> str:
-    """Why no message is taken for want of disk, for whoever runs the broker; "" where one is.
+    """Which lack of disk space keeps the broker from taking messages; "" where nothing does.
 
-    For the supervisor's process, which asks again and again: it reads the page, and looks at the
-    disk only where the writer's next byte has no segment. Producers get their own words for it from
-    the writer.
+    For the supervisor, which asks again and again: it reads the page, and looks at the disk only
+    where the writer's next byte has no segment. Producers get the writer's own words.
     """
     if percent := positions["disk_full"]:
         # percentages are rounded up, so "no longer above" is one more
         warning = config.disk_space_warning_level_ratio_percent
         until = warning + 1
-        # then a disk that was full stays so until the cleaner has come below its lower threshold
+        # then a full disk stays full until the cleaner has come below its lower threshold
         if config.clean_file_forcibly_enable:
             until = config.disk_space_clean_forcibly_ratio_percent + 1
         return (
@@ -36,7 +35,7 @@ def why_full(positions: Positions, paths: StorePaths, config: Config) -> str:
         )
     if positions["commit_error"]:
         return f"the log cannot be written: {os.strerror(positions['commit_error'])}"
-    # The log may end where its last segment does, before any writer has asked for another.
+    # The log may end exactly where its last segment does, before a writer has asked for another.
     wanted = max(positions["wrote"] + 1, positions["append_wanted"])
     # a damaged log gets no segment, however much room there is
     if wanted <= positions["allocated"] or positions["read_only"]:

@@ -1,10 +1,9 @@
-"""Doorbells between actors, and how long one sleeps that hears none. Client sockets are set up
+"""Doorbells between actors, and how long an actor sleeps that hears none. Client sockets are set up
 elsewhere.
 
-A doorbell carries its sender's name and nothing else: it says "look at the positions page". One
-that is lost, late or repeated costs at most a timer tick, and among equals there is no order. Each
-actor binds one PULL socket and has a PUSH socket for each actor that it notifies,
-by its row in the roster.
+A doorbell carries its sender's name and nothing else: it says "look at the positions page". A bell
+that is lost, late or repeated costs at most a timer tick, and bells have no order. Each actor binds
+one PULL socket and has a PUSH socket for each actor that its row in the roster lets it notify.
 """
 
 from __future__ import annotations
@@ -25,63 +24,64 @@ if TYPE_CHECKING:
     from penstock.shared.memory.positions import Positions
     from penstock.shared.memory.run_directory import Run
 
-# A lost doorbell costs at most a tick. Where nothing has happened for a while ticks are longer: a
-# dozen actors that look ten times a second take a few percent of a processor for nothing. Work
-# that no bell has told of is a client's question, or done by the clock; nothing follows it.
+# A lost doorbell costs at most a tick. Ticks are longer where nothing has happened for a while: a
+# dozen actors that look ten times a second take a few percent of a processor for nothing. After
+# work without a bell (a client's question, or a timer's) they become longer earlier, as nothing
+# follows it.
 TICK_MS, QUIET_TICK_MS, QUIET_AFTER_MS, QUIET_AFTER_WORK_MS = 100, 1000, 1000, 100
-# Between two bells for an actor that nobody waits for. It looks by itself as often, as long as
-# there was something a moment ago. Each of these bells costs committer and reput more than the
-# dozens of messages that it is for.
+# Time between two bells for an actor that nobody waits for. That actor looks by itself as often,
+# as long as it found something recently. Each of these bells costs committer and reput more than
+# the dozens of messages that it announces.
 LAZY_MS = 20
-# This many bytes are worth a bell of their own: the pool must not fill up meanwhile.
+# This many new bytes are worth a bell before LAZY_MS is over: the pool must not fill up meanwhile.
 LAZY_BYTES = 64 << 10
-# The same where no plain pull has waited for some time either, so that nobody reads the log's end.
-# The others read the queues, and wait for a bell of their own.
+# The same limit where no plain pull has waited for LATELY_MS either, so nobody reads the log's end.
+# Consumers with a filter read the queues, and get a bell at once.
 LAZIER_BYTES, LATELY_MS = 256 << 10, 1000
-# An actor that answers pulls looks this far ahead of the queues (queue/fresh_records.py). Of
-# LAZY_BYTES those hear at once who take the log on; what comes meanwhile is not to change its way.
+# An actor that answers pulls looks this far ahead of the queues (queue/fresh_records.py). This also
+# has room for what comes after LAZY_BYTES have woken the actor that builds the queues.
 AHEAD_BYTES = 3 * LAZY_BYTES
-# Taken in one go: bells that come as fast as they are taken must not keep an actor from its work.
+# At most this many in one go: a stream of bells must not keep an actor from its work.
 _BELLS_AT_ONCE = 10_000
-# where an actor says that pulls wait: plain ones, and those with a filter
+# the positions in which an actor says that pulls wait: plain ones, and those with a filter
 _PULLS = {
     "reader": ("waiting_pulls", "filtered_pulls"),
     "gateway": ("client_pulls", "client_filtered_pulls"),
 }
-# those of them that wait for the log's end, and who is to hear of it
+# the positions of pulls that wait for the log's end, and the actor to wake
 _PLAIN = tuple((pulls[0], actor) for actor, pulls in _PULLS.items())
 
 
 class Ticks:
-    """How long an actor may sleep without a look at what others did."""
+    """How long an actor may sleep before it looks at what others did."""
 
     def __init__(self, stall_timeout_ms: int) -> None:
-        # a sleep is no stall: several beats come within the timeout
+        # a sleep is no stall: several beats fit into the timeout
         self._quiet_ms = max(1, min(QUIET_TICK_MS, stall_timeout_ms // 4))
         self._busy_ms = min(TICK_MS, self._quiet_ms)
         self._quiet_from_ms = 0
 
     def note(self, now_ms: int, bells: bool) -> None:
-        """Something has happened: a bell has come, or work was done without one. That ZeroMQ has
-        woken up says nothing: it does so once a second for each connection that it looks after."""
+        """Note that a bell has come, or that work was done without one. That ZeroMQ has woken up is
+        no sign: it does so once a second for each connection that it looks after."""
         quiet_ms = QUIET_AFTER_MS if bells else QUIET_AFTER_WORK_MS
         self._quiet_from_ms = max(self._quiet_from_ms, now_ms + quiet_ms)
 
     def most_ms(self, now_ms: int) -> int:
         if now_ms < self._quiet_from_ms:
             return self._busy_ms
-        # At the same instants in all actors: the first one wakes the processor for the others.
+        # All actors wake at the same instants: the first one wakes the processor for the others.
         return self._quiet_ms - now_ms % self._quiet_ms
 
 
 class LazyLooks:
-    """How soon an actor looks by itself that hears of what comes next by a lazy bell at most."""
+    """How soon an actor looks by itself if it gets only lazy bells for new work."""
 
     def __init__(self) -> None:
         self._worked_ms = -3 * LAZY_MS
 
     def note(self, now_ms: int) -> None:
-        """There was something to do."""
+        """Note that there was something to do."""
         self._worked_ms = now_ms
 
     def idle_ms(self, now_ms: int, otherwise_ms: int) -> int:
@@ -100,14 +100,14 @@ class Bus:
         actor: str,
         config: Config | None = None,
     ) -> None:
-        """A broker may lack an actor by its configuration; nobody that notifies it has to know."""
+        """The configuration may leave out an actor; those that notify it need not know."""
         self._actor, self._name = actor, actor.encode()
         self.bells = context.socket(zmq.PULL)
-        # A bell is never worth a close that waits: what it stands for is in the positions page.
+        # Closing never waits to deliver a bell: what it announces is in the positions page.
         self.bells.linger = 0
         with owner_only():
             self.bells.bind(run.socket(f"bell-{actor}"))
-        # whom a lazy bell was for -> when, and the log offset then
+        # target of a lazy bell -> when it was last notified, and the log offset at that time
         self._lazily: dict[str, tuple[int, int]] = {}
         # (when, to whom) of bells that a fault holds back; empty in a broker without faults
         self._late: list[tuple[float, str]] = []
@@ -123,10 +123,10 @@ class Bus:
             self._push[target] = socket
 
     def notify(self, target: str) -> None:
-        """Wake an actor. A bell that cannot be sent is dropped: it has a thousand waiting.
+        """Wake an actor. If its queue of bells is full the bell is dropped: a thousand are waiting.
 
-        To be called after the position has been stored. Raises KeyError for an actor that the
-        roster does not let this one notify.
+        Call it after the position has been stored. Raises KeyError for an actor that the roster
+        does not let this one notify.
         """
         if target in self._absent:
             return
@@ -141,9 +141,9 @@ class Bus:
             self._send(target)
 
     def notify_lazily(self, target: str, end: int, now_ms: int, worth_bytes: int) -> None:
-        """Wake an actor that nobody waits for: the log has got to `end`.
+        """Wake an actor that nobody waits for: the log has grown to `end`.
 
-        At most once in LAZY_MS, unless `worth_bytes` have come meanwhile.
+        At most once in LAZY_MS, unless the log has grown by `worth_bytes` since.
         """
         before_ms, before = self._lazily.get(target, (-LAZY_MS, end))
         if now_ms - before_ms >= LAZY_MS or end - before >= worth_bytes:
@@ -154,10 +154,10 @@ class Bus:
         try:
             self._push[target].send(self._name, zmq.NOBLOCK)
         except zmq.Again:
-            return  # upstream never waits for downstream
+            return  # an upstream actor never waits for a downstream one
 
     def _notify_late(self) -> None:
-        """Send what is due by now; an actor comes by at every tick."""
+        """Send the delayed bells that are due; each tick looks for them."""
         now = time.monotonic()
         due = [target for at, target in self._late if at <= now]
         self._late = [(at, target) for at, target in self._late if at > now]
@@ -165,9 +165,9 @@ class Bus:
             self._send(target)
 
     def drain(self, heard: bool = True) -> int:
-        """Take all bells that are there; how many. To be called before looking at a position.
+        """Take all waiting bells; returns the number. Call it before looking at a position.
 
-        None is there unless something was `heard`: their descriptor is ready until they are taken.
+        Unless `heard`, there is none: their descriptor stays ready until they are taken.
         """
         if self._late:
             self._notify_late()
@@ -186,33 +186,32 @@ class Bus:
 
 
 def pulls_wait(positions: Positions, actor: str) -> bool:
-    """Whether pulls wait at an actor. It says so before it looks at the queues for the last time,
-    so one that is not notified has missed nothing."""
+    """Whether pulls wait at an actor. The actor says so before its last look at the queues, so if
+    this is false and it gets no bell, it has missed nothing."""
     return any(positions[name] for name in _PULLS.get(actor, ()))
 
 
 def queues_awaited(positions: Positions) -> bool:
-    """Whether somebody waits for what is in the queues. Plain pulls do not: they are answered with
-    what is in the log."""
+    """Whether a pull waits for the queues. Plain pulls do not: they are answered from the log."""
     return bool(positions["filtered_pulls"] or positions["client_filtered_pulls"])
 
 
 class LogBells:
-    """Bells for what was stored in the log: who waits is woken at once, the others now and then."""
+    """Bells for what was stored in the log: at once where a pull waits, lazily elsewhere."""
 
     def __init__(self, bus: Bus, positions: Positions, clock: Clock) -> None:
         self._bus, self._positions, self._clock = bus, positions, clock
-        # a consumer that comes back after a start is as good as one that waits
+        # None at first, so a start counts as a pull that waited: consumers may come back after it
         self._waited_ms: int | None = None
         self._end = 0
-        # as much came as at full rate: the next is not far
+        # whether the last call stored as much as at full rate, so that more will come soon
         self.is_flood = False
 
     def readable(self, size: int, told: str = "") -> None:
-        """Consumers may have these bytes from now on: wake reader and gateway, where pulls wait;
-        but for the one that is told by an answer at the same time.
+        """These bytes are readable from now on: wake reader and gateway where plain pulls wait,
+        except `told`, which gets the news with an answer at the same time.
 
-        Of a full frame they hear when the queues have it. They look no further ahead of them.
+        For a full frame they are woken once the queues have it: they look no further ahead.
         """
         if size < LAZY_BYTES:
             for pulls, actor in _PLAIN:
@@ -220,7 +219,7 @@ class LogBells:
                     self._bus.notify(actor)
 
     def stored(self, target: str, end: int, *, at_once: bool = False) -> None:
-        """Wake who takes the log on to the queues; lazily, where nobody waits for these."""
+        """Wake the actor that builds the queues; lazily, where nobody waits for the queues."""
         self.is_flood, self._end = end - self._end >= LAZY_BYTES, end
         now_ms = self._clock.monotonic_ms()
         is_awaited = queues_awaited(self._positions)

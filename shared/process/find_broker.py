@@ -2,11 +2,11 @@
 
     no such directory | a file | no store in it | a store no broker has run on | one whose broker
     was stopped, killed, or went down with the machine | one whose broker cannot be reached from
-    here | one that another program has | one that runs
+    here | one that another program has locked | one whose broker runs
 
 run.json alone is no proof: it outlives its run, its pid may be another process's by now, and it is
-copied with the store. The lock is the kernel's word, by inode: it follows a store that is moved, a
-copy does not have it, and it goes with the process. The caller may read; this file changes nothing.
+copied with the store. The kernel keeps the lock by inode: the lock follows a store that is moved,
+does not follow a copy, and goes with the process. The caller may read; this file changes nothing.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ UNSEEN = 0
 def find_running(store: Path) -> Run:
     """The running broker of this store. Raises ConnectError, with what was found, and next steps.
 
-    Raises NotRunning where that is a matter of time. A broker runs where two witnesses agree: the
-    process that run.json names lives, and it has the lock, or whoever has it cannot be seen. That
-    was so a moment ago: the caller still has to bear that nobody answers.
+    Raises NotRunning where waiting may help. A broker runs where two witnesses agree: the process
+    that run.json names lives, and it has the lock, or the lock's holder cannot be seen. That was
+    true a moment ago: the caller still has to cope with a broker that does not answer.
     """
     paths = StorePaths(store)
     try:
@@ -56,11 +56,11 @@ def find_running(store: Path) -> Run:
             "become that user, or connect to its broker's tcp:// endpoint",
         ) from None
     if run is not None and run.supervisor_pid == os.getpid():
-        return run  # to look at a lock of one's own would be to lose it
-    # Where nobody has the lock, or another, the pid in run.json is some other process's by now.
+        return run  # closing the lock's file after a look would release our own lock
+    # If nobody has the lock, or another process, the pid in run.json is not the broker's any more.
     if run is not None and running(run) and (holder == run.supervisor_pid or holder == UNSEEN):
         return run
-    # A copied store has its original's run.json, and no lock; perhaps the original was meant.
+    # A copied store has its original's run.json but no lock; perhaps the original was meant.
     if holder is None and run is not None and (original := original_of(paths, run)) is not None:
         raise NotRunning(
             "no broker runs on this store",
@@ -79,18 +79,18 @@ def running_stores() -> list[Path]:
         try:
             find_running(store)
         except (PenstockError, OSError):
-            continue  # what a killed run has left, one that is only starting, or another version's
+            continue  # a killed run's leftover, a broker that is starting, or another version's
         found.append(store)
     return found
 
 
 def lock_holder(lock: Path) -> int | None:
     """The process that has the store's lock; UNSEEN if it runs on another machine or in another
-    container.
+    container; None when nobody has the lock.
 
-    None when nobody has it. Not for the process itself: closing the file would lose it its lock.
-    It asks for the byte that RocketMQ locks, and takes nothing, so looking never keeps a broker
-    from its start. Raises OSError, PermissionError for another user's store among them.
+    Not for a lock of this process: closing the file would release it. It asks about the byte that
+    RocketMQ locks, and locks nothing, so a look never keeps a broker from starting. Raises OSError;
+    PermissionError where the store is another user's.
     """
     try:
         handle = os.open(lock, os.O_RDONLY | os.O_CLOEXEC)
@@ -101,8 +101,7 @@ def lock_holder(lock: Path) -> int | None:
         kind, _, _, _, pid = _FLOCK.unpack(fcntl.fcntl(handle, fcntl.F_GETLK, asked))
     finally:
         os.close(handle)
-    # The kernel says 0 for a process of another pid namespace, and less than 0 where it has none to
-    # name.
+    # The kernel says 0 for a process of another pid namespace, and less where it cannot name one.
     return None if kind == fcntl.F_UNLCK else max(pid, UNSEEN)
 
 
@@ -112,7 +111,7 @@ def up_command(store: Path) -> str:
 
 
 def _look(paths: StorePaths) -> tuple[Run | None, int | None]:
-    """The last run and who has the lock, without a look at a lock that this process has itself."""
+    """The last run and the lock's holder. Does not open a lock that this process has itself."""
     run = read_run(paths)
     if run is not None and run.supervisor_pid == os.getpid() and running(run):
         return run, run.supervisor_pid
@@ -120,8 +119,8 @@ def _look(paths: StorePaths) -> tuple[Run | None, int | None]:
 
 
 def _check_store(paths: StorePaths) -> None:
-    """Raise ConnectError where there is no store: NotRunning where one may come yet, which is
-    everywhere but at a file.
+    """Raise ConnectError where there is no store: NotRunning where one may still come, which is
+    everywhere except at a file.
     """
     root = paths.root
     start = f"start a broker there: {up_command(root)}"
@@ -134,7 +133,7 @@ def _check_store(paths: StorePaths) -> None:
 
 
 def _another(paths: StorePaths, run: Run | None, holder: int) -> ConnectError:
-    """Somebody has the store's lock, and no broker was found that can be talked to."""
+    """The error for a store whose lock somebody has, without a broker that can be talked to."""
     root = paths.root.absolute()
     if holder == UNSEEN:
         where = (
@@ -160,15 +159,15 @@ def _another(paths: StorePaths, run: Run | None, holder: int) -> ConnectError:
 
 
 def _stopped(paths: StorePaths, run: Run | None) -> NotRunning:
-    """No process has the lock. How the last broker ended, and when, as far as its traces say."""
+    """The error where no process has the lock. It says how and when the last broker ended."""
     root, hint = paths.root.absolute(), f"start it: {up_command(paths.root)}"
     if run is None:
         return NotRunning("no broker runs on this store, or has run on it", root, hint)
     if not paths.abort.exists():
-        # an orderly stop removes `abort`, which is a change of this directory
+        # an orderly stop removes `abort`, which changes the directory's time
         when = _time(paths.root.stat().st_mtime)
         return NotRunning("no broker runs on this store", f"{root}: it was stopped at {when}", hint)
-    # `abort` is there: a kill of all processes leaves their memory, and a reboot does not
+    # `abort` is there: killed processes leave their shared memory, and a reboot clears it
     if run.boot_id == boot_id():
         how = f"its broker (pid {run.supervisor_pid}) was killed"
         when = f"at about {_time(_last_beat(run))}" if survives(run) else ""
@@ -180,10 +179,10 @@ def _stopped(paths: StorePaths, run: Run | None) -> NotRunning:
 
 
 def _last_beat(run: Run) -> float:
-    """When an actor of a run of this boot moved last, as Unix time.
+    """When an actor of a run of this boot last moved, as Unix time.
 
-    Heartbeats are on the monotonic clock, so they can be converted in the same boot only. A clock
-    that was set since moves the result with it; it is said as "about".
+    Heartbeats are on the monotonic clock, so they can be converted only in the same boot. If the
+    clock was set since, the result is off by as much; the message says "about".
     """
     positions = Positions(run.positions)
     try:
@@ -194,7 +193,7 @@ def _last_beat(run: Run) -> float:
 
 
 def _last_write(paths: StorePaths, run: Run) -> float:
-    """Unix time at which the broker was still alive: the newest trace it has left on the disk."""
+    """The latest Unix time at which the broker surely lived: the newest trace on the disk."""
     found = [path.stat().st_mtime for path in (paths.checkpoint, paths.run) if path.exists()]
     return max([run.started_ms / 1000, *found])
 

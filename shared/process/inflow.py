@@ -1,23 +1,24 @@
 """What connections have sent and nobody has taken: the memory that a message without an end costs.
 
 ZeroMQ hands out a message when all of it is there. Until then it keeps what has come, however much
-and in however many parts: a part of no bytes takes 2 on the wire and 64 in memory. It does not say
-what it keeps, so two others are asked: the C library how much memory is in use, and the kernel how
-many bytes have come by each TCP connection, less those of requests that were taken from it.
+and in however many parts: a part of no bytes takes 2 on the wire and 64 in memory. ZeroMQ does not
+say what it keeps, so two others are asked. The C library says how much memory is in use. The kernel
+says how many bytes each TCP connection has received; those of requests that were taken are
+subtracted. A connection has sent too much in each of these states:
 
-    whole requests are all taken, and what was sent beyond them is more than UNDER_WAY_BYTES
-    the same, and memory has grown by SPARE_BYTES and PER_BYTE times that: parts of no bytes
+    all whole requests are taken, and more than UNDER_WAY_BYTES were sent beyond them
+    the same, but memory has grown by SPARE_BYTES and PER_BYTE times what was sent: empty parts
     memory has grown by QUEUED_BYTES: clients are faster, or very many keep a little each
 
-Then the connection with the most that was not taken is closed.
+Then the connection with the most bytes that were not taken is closed.
 
-Nobody hears of what is no whole request, but ZeroMQ's thread works to receive it: so an actor takes
-a turn, and looks, each time that its process has worked for WORK_MS, asleep or not.
+An incomplete request wakes no actor, but ZeroMQ's thread works to receive it. So each time that its
+process has worked for WORK_MS, an actor takes a turn and looks, even if it was asleep.
 
-Unless memory has grown, a look reads one short file of the kernel. That does not show what goes
-into memory that is free and still the process's, as an earlier flood has left it: so the C library
+Unless memory has grown, a look reads one short file of the kernel. That file does not show a flood
+that fills memory which is free but still the process's, as after an earlier flood: so the C library
 is asked now and then, too. Connections over a socket file are this user's own; the kernel does not
-count their bytes, and they stay.
+count their bytes, and they are never closed.
 """
 
 from __future__ import annotations
@@ -40,29 +41,30 @@ from penstock.shared.process.malloc_tuning import in_use_bytes, own_bytes
 UNDER_WAY_BYTES = 128 << 20
 QUEUED_BYTES = 512 << 20
 SPARE_BYTES, PER_BYTE = 32 << 20, 8
-# Between two looks, and by how much memory has grown when one goes on to ask the C library.
+# Time between two looks, and the growth of memory at which a look also asks the C library.
 LOOK_MS = 10
 GROWN_BYTES = 8 << 20
-# Between two questions to the C library while the process is as large as it was. It goes through
-# all free pieces: some tens of microseconds, or some ms, and then it is asked seldom.
+# How often to ask the C library while the process has not grown: after ASK_MS, and ASK_PER_MS for
+# each ms that the last question took. It walks all free pieces, which takes some tens of
+# microseconds, or some ms where there are many.
 ASK_MS, ASK_PER_MS = 20, 100
-# The kernel counts in ticks, of 10 ms at most. At six gigabytes a second less than UNDER_WAY_BYTES
-# come in two of them.
+# The kernel counts in ticks of 10 ms at most. Even at six gigabytes a second, two of them bring
+# less than UNDER_WAY_BYTES.
 WORK_MS = 10
-# Less than that under way closes nobody, for an honest frame is shorter; the second is for when
-# memory runs out.
+# A connection with fewer bytes under way is not closed, for an honest frame may be this long. The
+# second limit is for when memory runs out.
 LEAST_BYTES, LEAST_AT_LAST_BYTES = 512 << 10, 4 << 10
-# Requests of this many closed connections stay counted.
+# Counts of this many closed connections may stay before they are dropped.
 _SPARE_COUNTS = 1000
 _TCP_INFO_BYTES, _RECEIVED_AT = 136, 128  # struct tcp_info, tcpi_bytes_received
 
 
 def wake_by_work(work_ms: int) -> None:
-    """End this process's sleep, or its next one, each time that it has worked for this long; for 0
-    no longer. By the descriptor of `signal.set_wakeup_fd`.
+    """Send this process a signal, which ends its sleep or its next one, each time that it has
+    worked for this long; 0 ends that. It needs the descriptor of `signal.set_wakeup_fd`.
 
-    The kernel counts, and charges its threads for what they do in it. A process at rest is left
-    alone: to look at its memory by the clock would be most of what an idle broker does.
+    The kernel measures the work, system calls of all threads included. An idle process is left
+    alone: looking at memory by the clock would be most of what an idle broker does.
     """
     signal.signal(signal.SIGPROF, lambda number, frame: None)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGPROF,))
@@ -70,12 +72,12 @@ def wake_by_work(work_ms: int) -> None:
 
 
 def thread_ms() -> int:
-    """How long this thread has worked. While others have the processors it stands still."""
+    """Processor time of this thread. It stands still while others have the processors."""
     return time.thread_time_ns() // 1_000_000
 
 
 def process_ms() -> int:
-    """How long all threads of this process have worked."""
+    """Processor time of all threads of this process."""
     return time.process_time_ns() // 1_000_000
 
 
@@ -96,28 +98,29 @@ class Inflow:
         closed: Callable[[int], None],
         worked_ms: Callable[[], int] = thread_ms,
     ) -> None:
-        """`closed` hears how many bytes of a connection that was closed had not been taken."""
+        """`closed` is told how many bytes of a closed connection had not been taken."""
         self._monotonic_ms = monotonic_ms
-        # What a look costs is its own work. By the clock a thread that others kept from a processor
-        # amid a look would not look for ten or a hundred times as long, while a flood comes.
+        # The cost of a look is measured as its own work. By the clock, a thread that lost its
+        # processor in the middle of a look would then rest ten or a hundred times as long, while a
+        # flood comes.
         self._worked_ms = worked_ms
         self._closed = closed
         self._next_ms = 0
-        # After a look that took long: until the process has worked this long, or is this large, or
-        # then.
+        # After a look that took long, the next one waits until the process has worked this long, or
+        # is this large, or until this time.
         self._rest_to = (0, 0, 0)
-        self._calm = in_use_bytes()  # what is in use and is no client's
+        self._calm = in_use_bytes()  # memory in use that is not clients'
         self._ask_ms = 0
-        # what there was when it was looked at last, and found to be nobody's flood
+        # memory at the last look that found no flood
         self._seen = own_bytes()
         self._used = self._calm
-        # By inode, because the number of a descriptor is used again as soon as it is closed.
+        # Counted by inode, because a descriptor's number is reused as soon as it is closed.
         # a connection's name -> its socket's inode -> bytes of the requests that were taken
         self._inodes: dict[bytes, int] = {}
         self._taken: dict[int, int] = {}
         self._connections = 0
         self._grows = False
-        # inodes of those that ZeroMQ has not let go of yet
+        # inodes of closed connections that ZeroMQ has not released yet
         self._closing: set[int] = set()
 
     def took(self, peer: zmq.Frame, size: int) -> None:
@@ -131,10 +134,10 @@ class Inflow:
         self._taken[inode] = self._taken.get(inode, 0) + size
 
     def look(self, drained: bool, held_bytes: int) -> bool:
-        """Close who has too much under way. `drained` says that no whole request is there,
-        `held_bytes` what the actor itself keeps of requests and answers.
+        """Close the connection that has too much under way. `drained` says that no whole request is
+        waiting, `held_bytes` how much the actor itself keeps of requests and answers.
 
-        Whether to look again soon: memory grows.
+        Returns whether memory grows, so that the caller looks again soon.
         """
         now_ms = self._monotonic_ms()
         if now_ms < self._next_ms:
@@ -157,23 +160,24 @@ class Inflow:
             return False
         grown = used - held_bytes - self._calm
         self._calm += min(0, grown)
-        # While whole requests are there nobody can say whose the growth is. To take it for nobody's
-        # then would leave alone whoever has sent all that it means to send.
+        # While whole requests wait, nobody can say whose the growth is. If it counted as nobody's,
+        # a client that has sent everything it means to send would never be closed.
         if grown < SPARE_BYTES or (not self._close_one(grown, drained) and drained):
             self._seen, self._used = own, used
-        # Many connections take long to look at, and so do many free pieces: a tenth of what the
-        # process works goes into that, which on a busy machine is less than a tenth of the time. A
-        # flood is work, too; but a quick one sends 200 MiB meanwhile, and its size ends the rest.
+        # A look takes long where there are many connections or many free pieces. So looks get a
+        # tenth of the process's work, which on a busy machine is less than a tenth of the time. A
+        # flood is work, too; but a quick one sends 200 MiB meanwhile, so its size also ends the
+        # rest.
         took_ms = self._worked_ms() - began_ms
         self._rest_to = process_ms() + 9 * took_ms, own + SPARE_BYTES, now_ms + 90 * took_ms
         return True
 
     def _close_one(self, grown: int, drained: bool) -> bool:
-        """Close who has most, if all together have too much; whether they have."""
+        """Close the largest if all connections together have too much. Returns whether they do."""
         waiting = sorted(self._waiting(), reverse=True)
         largest = waiting[0].size if waiting else 0
         if drained and largest < LEAST_AT_LAST_BYTES:
-            self._calm += grown  # it is the actor's own
+            self._calm += grown  # it is the actor's own memory
             return False
         sent = sum(each.size for each in waiting)
         is_flood = sent > UNDER_WAY_BYTES or grown > SPARE_BYTES + PER_BYTE * sent
@@ -183,7 +187,7 @@ class Inflow:
             least = LEAST_BYTES
         else:
             return False
-        # what it frees may be enough for the others
+        # one at a time: what that frees may be enough
         if largest >= least and waiting[0].inode not in self._closing:
             self._closing.add(waiting[0].inode)
             _close(waiting[0])
@@ -199,7 +203,7 @@ class Inflow:
                 yield _Waiting(size, handle, inode)
 
     def _forget(self, there: set[int]) -> None:
-        """Of connections that are not there any more."""
+        """Drop the counts of connections that do not exist any more."""
         self._connections = len(there)
         self._closing &= there
         self._taken = {inode: size for inode, size in self._taken.items() if inode in there}
@@ -207,7 +211,7 @@ class Inflow:
 
 
 def _inode_of(frame: zmq.Frame) -> int:
-    """Of the socket that a frame came by; 0 when it is closed already."""
+    """The inode of the socket that a frame came by; 0 when it is closed already."""
     try:
         return os.fstat(int(frame.get(zmq.SRCFD))).st_ino
     except (zmq.ZMQError, OSError):
@@ -244,18 +248,18 @@ def _received(handle: int) -> int:
 
 
 def _close(waiting: _Waiting) -> None:
-    """ZeroMQ reads the end, and drops what it has of the message."""
+    """Shut down the connection: ZeroMQ reads its end, and drops what it has of the message."""
     try:
-        # ZeroMQ's thread may close the descriptor at any moment, and another file get its number.
-        # So it is copied first: what the copy leads to, which is compared below, stays the same.
+        # ZeroMQ's thread may close the descriptor at any moment, and its number may be reused. So
+        # it is duplicated first: the duplicate stays the same socket, and its inode is compared.
         handle = os.dup(waiting.handle)
     except OSError:
         return
     with suppress(OSError), sockets.socket(fileno=handle) as peer:
         if os.fstat(handle).st_ino != waiting.inode:
-            return  # an honest client's by now, perhaps
-        # who waits for room in its window is told at once
+            return  # perhaps an honest client's by now
+        # a reset: a client that waits for room in its window learns of it at once
         peer.setsockopt(sockets.SOL_SOCKET, sockets.SO_LINGER, struct.pack("ii", 1, 0))
         peer.shutdown(sockets.SHUT_RDWR)
-        # it would read what the kernel has for it, too: some million parts
+        # otherwise ZeroMQ would also read what the kernel holds for it: some million parts
         _libc.recv(handle, None, ctypes.c_size_t(1 << 30), sockets.MSG_TRUNC | sockets.MSG_DONTWAIT)

@@ -1,8 +1,8 @@
 """The listening sockets of a broker's endpoints: opened by the supervisor, inherited by the actors.
 
 They outlive the actor that serves them. While it is replaced, a client's connection waits in the
-kernel instead of being refused, and nobody else can take the port meanwhile; not even a
-client, which TCP connects to itself when it draws the port it connects to as its own.
+kernel instead of being refused, and no other process can take the port. Not even a client can: TCP
+connects a client to itself when its own port happens to be the one it connects to.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from penstock.shared.config import Config
 from penstock.shared.errors import ConfigError, PortTaken
 from penstock.shared.memory.roster import ACTORS, row_of
 
-# Connections that wait to be taken; fewer where few files may be open.
+# Connections that wait to be accepted; fewer where the process may open few files.
 _MOST_WAITING, _LEAST_WAITING = 1024, 8
 _MONITOR = "the monitor"
 
@@ -27,14 +27,14 @@ _MONITOR = "the monitor"
 def backlog() -> int:
     """How many connections may wait at one socket.
 
-    By the soft limit of open files, which a start has raised to the hard one. An actor has two such
-    sockets and must have a file for each that waits, so an eighth each is a quarter of its files.
+    An eighth of the soft limit of open files, which a start has raised to the hard one. An actor
+    has two such sockets and needs a file for each waiting connection: a quarter of its files.
     """
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return min(max(files // 8, _LEAST_WAITING), _MOST_WAITING)
 
 
-# whom the gateway's ports are for
+# the clients that an error names for the gateway's ports
 GATEWAY_CLIENTS = "clients of RocketMQ"
 
 
@@ -46,14 +46,14 @@ class Listener(NamedTuple):
 
 
 def listen_tcp(bind_host: str, port: int, clients: str = "clients") -> Listener:
-    """Listen on TCP, for these clients; port 0 is any free one.
+    """Listen on TCP. Port 0 is any free one; errors name these `clients`.
 
-    Raises PortTaken with who has it, and ConfigError for an address that is not this machine's.
+    Raises PortTaken with the port's owner, and ConfigError for an address that this machine lacks.
     """
     version = ipaddress.ip_address(bind_host).version
     host = f"[{bind_host}]" if version == 6 else bind_host
     listener = socket.socket(socket.AF_INET6 if version == 6 else socket.AF_INET)
-    # Else the connections of a broker that has just ended would keep the next one from its port.
+    # Otherwise the old connections of a broker that has just ended would keep the port taken.
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((bind_host, port))
@@ -66,7 +66,7 @@ def listen_tcp(bind_host: str, port: int, clients: str = "clients") -> Listener:
 
 def _refused(bind_host: str, port: int, where: str, clients: str, error: OSError) -> ConfigError:
     if error.errno == errno.EADDRINUSE:
-        # most starts have their ports
+        # imported here: most starts get their ports
         from penstock.shared.process.port_owner import port_owner
 
         return PortTaken(
@@ -92,7 +92,7 @@ def _refused(bind_host: str, port: int, where: str, clients: str, error: OSError
 def listen_ipc(path: Path) -> Listener:
     """Listen on a socket file, which is for this user only. Raises OSError.
 
-    For a process of one thread: the umask that it changes meanwhile is the whole process's.
+    For a process with one thread: the umask that it changes meanwhile is the whole process's.
     """
     listener = socket.socket(socket.AF_UNIX)
     # not a chmod afterwards: others could connect before it
@@ -115,10 +115,10 @@ class Listeners:
         self._listeners = listeners
 
     def keep_for(self, actor: str) -> dict[str, int]:
-        """In the actor: close what others serve; endpoint -> descriptor of the rest.
+        """Called in the actor: close what others serve. Returns endpoint -> descriptor of the rest.
 
-        A socket listens until its last copy is closed. With one left here, clients would wait at an
-        endpoint whose actor has been stopped, and not be refused.
+        A socket listens until its last copy is closed. If one were left here, clients of an actor
+        that was stopped would wait instead of being refused.
         """
         for other in ACTORS:
             if other != actor:
@@ -131,9 +131,9 @@ class Listeners:
         return {each.endpoint: each.socket.fileno() for each in self._listeners.values()}
 
     def close_for(self, actor: str) -> None:
-        """Listen no longer for this actor: clients are refused from now on.
+        """Stop listening for this actor: clients are refused from now on.
 
-        In the supervisor, once the actor has stopped for good; it may be done twice.
+        The supervisor calls it once the actor has stopped for good; calling it twice is harmless.
         """
         for name in row_of(actor).serves:
             if name in self._listeners:
@@ -146,15 +146,15 @@ class Listeners:
 
 
 class MonitorPort(NamedTuple):
-    """The monitor's listener by its name in `Endpoints`, if there is one, and what a start says of
-    it: a broker starts without one all the same."""
+    """The monitor's listener by its name in `Endpoints`, if there is one, and what a start reports
+    about it. A broker also starts without one."""
 
     listeners: dict[str, Listener]
     remark: str = ""
 
 
 def listen_for_monitor(config: Config) -> MonitorPort:
-    """Listen where the configuration says, else at any free port, else nowhere. Raises nothing."""
+    """Listen where the configuration says, else at any free port, else nowhere. Never raises."""
     if not config.monitor_enable:
         return MonitorPort({})
     try:

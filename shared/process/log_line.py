@@ -7,8 +7,8 @@ With PENSTOCK_LOG=json, which `penstock up --log json` sets for all its processe
     {"time":"2026-11-21T10:08:10.632Z","level":"info","actor":"writer","generation":1,
      "offset":1048576,"message":"the disk is full"}
 
-The time is UTC, to the millisecond, so that lines of several machines can be put together. Telling
-is never worth an error: standard error may be a file on the full disk that the line is about.
+The time is UTC, to the millisecond, so that lines of several machines can be merged. A line that
+cannot be written is dropped: standard error may be a file on the full disk that the line is about.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ LOG_VARIABLE = "PENSTOCK_LOG"
 
 
 class Report(Protocol):
-    """What prints a line; `about` is what `log_line` takes beside it."""
+    """Prints a line; `about` are the other arguments of `log_line`."""
 
     def __call__(self, line: str, /, **about: Any) -> None: ...
 
 
 class LoggedLines(logging.Handler):
-    """What this process is told by `logging`, as lines like the others."""
+    """Prints what this process reports through `logging`, as lines like the others."""
 
     def __init__(self, report: Callable[[str], None]) -> None:
         super().__init__(logging.WARNING)
         self._report = report
 
     def install(self) -> None:
-        """In the place of the one that a fork has from its parent."""
+        """Replace the handler that a fork has from its parent."""
         logging.getLogger("penstock").handlers = [self]
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -63,9 +63,9 @@ def log_line(
     offset: int | None = None,
     actor: str = "",
 ) -> None:
-    """Print it. `who` is an actor, or the supervisor, and `actor` is whom the line is about where
-    that is not who says it; `generation` is that actor's, and `offset` how far the log is written,
-    where that is known. Only JSON has these and the level."""
+    """Print it. `who` is an actor or the supervisor; `actor` is whom the line is about, where that
+    is another. `generation` is that actor's, and `offset` the end of the written log, where these
+    are known. Only JSON shows `actor`, `generation`, `offset` and `level`."""
     when = datetime.fromtimestamp(now_ms / 1000, UTC).isoformat(timespec="milliseconds")
     when = when.replace("+00:00", "Z")
     if writes_objects():
@@ -82,7 +82,7 @@ def log_line(
 
 
 def log_error(now_ms: int, who: str, error: BaseException, **about: Any) -> None:
-    """Print why a process ends: a known error in its words, a defect with its traceback."""
+    """Print why a process ends: a known error in its own words, a defect with its traceback."""
     known = isinstance(error, PenstockError | OSError)
     text = str(error) if known else "".join(traceback.format_exception(error))
     log_line(now_ms, who, text, level="error", **about)

@@ -1,8 +1,9 @@
 """The owner of a TCP port of this machine, for an error to name: a broker and its store, or a
 program.
 
-A broker says it itself, whoever's it is and wherever it runs. Of anybody else the kernel knows the
-socket, and /proc the process that has it open, if it is this user's. Asking changes nothing.
+A broker answers for itself, whichever user's it is and wherever it runs. Of any other owner the
+kernel knows the socket, and /proc the process that has it open, if it is this user's. Asking
+changes nothing.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from penstock.shared.errors import PenstockError
 from penstock.shared.wire.ask_broker import ask_broker
 from penstock.shared.wire.endpoint import Address, shown
 
-# Somebody waits for the error.
+# Short, as a user waits for the error.
 ASK_MS = 1000
 # the state of a listening socket in /proc/net/tcp, as the kernel writes it
 _LISTEN = "0A"
@@ -27,10 +28,10 @@ _THIS_MACHINE = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 def port_owner(host: str, port: int) -> str:
     """The listener there, as words for an error; "" where it cannot be known.
 
-    What cannot be found out is left out: the error that it is for must come all the same.
+    Never raises: the error that it is for must come all the same.
     """
     with suppress(PenstockError):
-        # whoever listens on all addresses is asked at this machine's own
+        # a broker that listens on all addresses is asked at this machine's own
         there = shown(Address(_THIS_MACHINE.get(host, host), port))
         broker = ask_broker(there, ASK_MS)
         return f"the broker of {broker.store} (pid {broker.pid}) has it"
@@ -48,7 +49,7 @@ def _listener(port: int) -> int:
         with suppress(OSError):  # another user's, or gone by now
             if any(os.readlink(handle) in sockets for handle in (process / "fd").iterdir()):
                 found.append(int(process.name))
-    # a server's workers have it from their parent
+    # a server's workers have inherited it from their parent, which is older
     return min(found, default=0)
 
 

@@ -1,9 +1,9 @@
 """Beats for an actor while it waits for the disk, however long that takes.
 
-A process that waits in a system call cannot beat its heart itself, and one that does not is taken
-for frozen and killed. But a successor would wait for the same disk. So a thread beats meanwhile,
-and only then: an actor that hangs in Penstock's own code still falls silent, and so does one that
-is stopped.
+A process that waits in a system call cannot beat, and the supervisor takes a process that does not
+beat for frozen and kills it. But a successor would wait for the same disk. So a thread beats during
+such calls, and only then: an actor that hangs in Penstock's own code still falls silent, and so
+does one that is stopped by a signal.
 """
 
 from __future__ import annotations
@@ -12,22 +12,22 @@ import threading
 from collections.abc import Callable
 from types import TracebackType
 
-# After as many intervals without a wait the thread looks no more until there is one.
+# After this many intervals without a wait the thread sleeps until the next one.
 _RESTS_AFTER = 4
 
 
 class Pulse:
     """Use it around calls that may wait for the disk: `with pulse: os.fdatasync(handle)`.
 
-    The call has to let go of Python's lock, or the thread cannot beat. Not to be nested: the inner
-    end would end the outer one's beats.
+    The call has to release Python's lock, or the thread cannot beat. Do not nest it: the inner end
+    would stop the outer one's beats.
     """
 
     def __init__(self, beat: Callable[[], None], interval_s: float) -> None:
         self._beat = beat
         self._interval_s = interval_s
         self._waiting = False
-        # the thread sleeps until `_wanted`; whether it does is all that a wait has to look at
+        # Whether the thread sleeps until `_wanted`. It is all that a wait has to look at.
         self._resting = False
         self._wanted, self._ended = threading.Event(), threading.Event()
         self._thread: threading.Thread | None = None
@@ -46,7 +46,7 @@ class Pulse:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        # A beat that has begun comes after this. It does no harm: the process does live.
+        # A beat that has begun may still come after this. It does no harm: the process is alive.
         self._waiting = False
 
     def _run(self) -> None:
@@ -60,8 +60,8 @@ class Pulse:
                 looks = 0
 
     def _rest(self) -> None:
-        """Sleep until the next wait begins. It looks at `_resting` after it has said that it waits,
-        and this looks whether it does after it has said that it rests: one of them sees."""
+        """Sleep until the next wait begins. A wait sets `_waiting` and then reads `_resting`; this
+        sets `_resting` and then reads `_waiting`: so at least one of them sees the other."""
         self._wanted.clear()
         self._resting = True
         if not (self._waiting or self._ended.is_set()):
@@ -69,7 +69,7 @@ class Pulse:
         self._resting = False
 
     def end(self) -> None:
-        """No beat comes after this returns, so the page that it stores into may be unmapped."""
+        """After this returns no beat comes, so the page that takes the beats may be unmapped."""
         self._ended.set()
         self._wanted.set()
         if self._thread is not None:

@@ -1,16 +1,16 @@
-"""The reception of an endpoint: who asks who is there is told, who is wrong here is sent on.
+"""The reception of an endpoint: it introduces the broker, and redirects misdirected requests.
 
     a request of this endpoint      goes on, unless it names another run than this one
-    a request of another one        ConnectError, with the endpoint it belongs to
+    a request of another endpoint   ConnectError, with the endpoint it belongs to
     Greet                           Greeted
     anything else                   ProtocolError
 
-A client that was told a store names in its requests the run that the store's run.json named. A run
-has one store and an id that no other run has, so it is refused by the broker of any other store, a
-copy of that store too, and by a later run on the same one: then it reads run.json again. A client
-that was told an endpoint names no run, and whoever listens there serves it.
+A client that was given a store names, in its requests, the run that the store's run.json named. A
+run has one store and an id of its own. So the request is refused by the broker of any other store,
+copies included, and by a later run on the same store: then the client reads run.json again. A
+client that was given an endpoint names no run, and whichever broker listens there serves it.
 
-Each actor with clients has one. It opens no sockets; what it returns is sent by them.
+Each actor with clients has one. It opens no sockets; the actor sends what it returns.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Decoder = Callable[[bytes], Any]
 
 
 def _decoder_of(serves: Serves) -> Decoder:
-    """What reads the requests of an endpoint.
+    """The decoder for the requests of an endpoint.
 
     Those of members and transactions are imported here: the writer, which a start waits for, needs
     them only for a client that has mistaken the port.
@@ -57,7 +57,7 @@ def _decoder_of(serves: Serves) -> Decoder:
 class Reception:
     """Reads the requests of one endpoint and refuses those that are meant for another broker.
 
-    It keeps nothing of what it reads: what it says follows from the header and the run alone.
+    It keeps nothing of what it reads: its answers follow from the header and the run alone.
     """
 
     def __init__(self, serves: Serves, run: Run, store: Path) -> None:
@@ -70,14 +70,14 @@ class Reception:
         Raises ProtocolError, WrongStore for a request that is meant for another run, and
         ConnectError for one of another endpoint.
         """
-        # Nearly every header is a request, so only what is not one pays for the other looks.
+        # Nearly every header is a request, so only the exceptions pay for further tries.
         try:
             request = self._decode(header)
         except ProtocolError as error:
             if decode_greet(header) is not None:
                 return encode(self._greeted())
             raise self._misdirected(header) or error from None
-        # an Append names none: it belongs to a session, which was begun by a Hello here
+        # an Append names no run: it belongs to a session, which a Hello began here
         named = getattr(request, "run", "")
         if named and named != self._run.run_id:
             raise WrongStore(
@@ -88,7 +88,7 @@ class Reception:
         return request
 
     def _misdirected(self, header: bytes) -> PenstockError | None:
-        """Where this belongs, if another endpoint would take it: a mistyped port says so."""
+        """The error that names the endpoint for this request; None if no endpoint takes it."""
         for whose in ENDPOINT_OF:
             if whose == self._serves:
                 continue
@@ -114,8 +114,8 @@ class Reception:
 
 
 def wrong_port(serves: str, client: Serves, broker: Greeted) -> ConnectError:
-    """What a `client` of one kind is told at the port that `serves` another."""
-    # by the words of the wire: a later version may serve whom this one does not know
+    """The error for a `client` of one kind at a port that `serves` another."""
+    # looked up by the wire's words: a later version may serve clients that this one does not know
     ports: dict[str, str] = {whom: getattr(broker, name) for whom, name in ENDPOINT_OF.items()}
     right = ports[client]
     return ConnectError(

@@ -1,10 +1,10 @@
-"""When what failed is tried again. A stage whose disk is full waits and tries, for ever."""
+"""When to try again what failed. A stage whose disk is full waits and retries, for ever."""
 
 from __future__ import annotations
 
 from penstock.shared.clock import Clock
 
-# Soon enough that nobody notices when there is room again, and not so often that it costs anything.
+# Soon enough that nobody notices a delay once there is room, and so rare that it costs nothing.
 RETRY_MS = 200
 
 
@@ -13,11 +13,11 @@ class Retry:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        # when the next try is due, on the monotonic clock; 0 while nothing has failed
+        # when the next try is due, on the monotonic clock; 0 unless the last try failed
         self.due_ms = 0
 
     def put_off(self) -> None:
-        """It has failed: wait before the next try."""
+        """The try has failed: wait before the next one."""
         self.due_ms = self._clock.monotonic_ms() + RETRY_MS
 
     def succeeded(self) -> None:
