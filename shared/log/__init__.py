@@ -1,5 +1,5 @@
-"""The commit log: reading it live, scanning it, what was found in it, knowing its damage.
+"""The commit log: reading it live, scanning it, what was found in it, its known damage.
 
-May import `memory`, `loops`, `wire`, `messaging`, `files`, `formats`. Never a queue or an index:
-the log is the truth that those are made from.
+May import `memory`, `loops`, `wire`, `messaging`, `files`, `formats`. It must not know queues or
+the index: those are made from the log.
 """

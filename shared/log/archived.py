@@ -1,8 +1,8 @@
 """penstock/archived.json: how much of the log an archive has, for the cleaner.
 
-Whoever archives a store writes it when an archive has all messages below a log offset, durably. A
-cleaner with `expire_archived_only` lets nothing go that is not below it. The file is replaced as a
-whole, so any process may read it, while a broker runs too.
+Whatever archives a store writes this file once an archive durably has all messages below a log
+offset. With `expire_archived_only` a cleaner deletes only what lies below it. The file is replaced
+as a whole, so any process may read it, even while a broker runs.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Damaged ranges of the log that a start has found: where they are kept, and how to pass over them.
+"""Damaged ranges of the log that a start has found: where they are kept, and how to skip them.
 
     STORE/penstock/quarantine.json   [{"position", "size", "file", "offset", "reason", "found_ms"}]
 
-Whole records follow such a range, or the last run is known to have written there, so it is not a
-torn tail that may be cut. While there is one the store is read-only: readers pass over it and say
-so, nobody writes. The file also bears witness for the next start: what it names counts as damage
-until whole records stand there again (`penstock store repair`, or a restored file). Written by the
-supervisor at a start and by a repair, while no actor runs.
+Whole records follow such a range, or the last run is known to have written there: so it is not a
+torn tail, which may be cut. While there is one the store is read-only: readers skip the range and
+say so, nobody writes. The next start also relies on the file: what it names counts as damage until
+whole records stand there again (after `penstock store repair`, or in a restored file). The
+supervisor writes it at a start, and a repair does, while no actor runs.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ QUARANTINE = 1
 
 
 class Damage(msgspec.Struct, frozen=True):
-    """Bytes of the log that are no record; a range lies in one segment.
+    """Bytes of the log that are not a record; a range lies in one segment.
 
     It is also a row of quarantine.json, so the names of the fields are that file's format.
     """
@@ -40,7 +40,7 @@ class Damage(msgspec.Struct, frozen=True):
     file: str
     offset: int  # of `position`, in the file
     reason: str
-    found_ms: int = 0  # wall clock, when it was first written down; 0 before that
+    found_ms: int = 0  # wall clock, when it was first saved; 0 before that
 
     @property
     def end(self) -> int:
@@ -56,8 +56,8 @@ def damage_between(
 ) -> list[Damage]:
     """[start, end) of the log as damaged ranges, one for each segment. Looks at no file.
 
-    Records do not cross a segment's end, so each part is damage of its own: it is named by file and
-    offset, and a repair fills it by itself.
+    Records do not cross a segment's end, so each part is separate damage: it is named by file and
+    offset, and a repair fills it separately.
     """
     found = []
     while start < end:
@@ -70,9 +70,9 @@ def damage_between(
 
 
 def joined(ranges: Sequence[Damage]) -> list[Damage]:
-    """The same bytes with neighbours in one file as one: a record cut in two is one damage.
+    """The same bytes, with adjoining ranges of a file joined: a record cut in two is one damage.
 
-    `ranges` are in log order. Of neighbours the first one's reason and time are kept.
+    `ranges` are in log order. A joined range keeps the reason and time of its first part.
     """
     found: list[Damage] = []
     for each in ranges:
@@ -97,8 +97,8 @@ def load_quarantine(paths: StorePaths) -> list[Damage]:
     except FileNotFoundError:
         return []
     except (UnicodeDecodeError, msgspec.DecodeError, RecursionError) as error:
-        # RecursionError: JSON that is nested without an end. An unreadable witness is not an empty
-        # one, or a log that lost its end would pass for a log that is shorter.
+        # RecursionError: JSON of unlimited depth. A file that cannot be read must not count as
+        # empty: a log that lost its end would then pass for one that is merely shorter.
         raise StoreDamaged(
             "penstock/quarantine.json cannot be read",
             f"{paths.quarantined}: {error}",
@@ -107,16 +107,16 @@ def load_quarantine(paths: StorePaths) -> list[Damage]:
 
 
 def save_quarantine(paths: StorePaths, damage: Sequence[Damage], now_ms: int) -> None:
-    """Keep these ranges, and since when they are known; durable on return. Raises OSError.
+    """Keep these ranges, with the time when each was first found; durable on return.
 
-    Only while no actor runs, since a LogReader loads them once, when it is made.
+    Only while no actor runs, since a LogReader loads them once, when it is made. Raises OSError.
     """
     if not damage:
         if paths.quarantined.exists():
             paths.quarantined.unlink()
             sync_directory(paths.own)
         return
-    # every start finds the same damage again, and the first one to find it gives it its time
+    # every start finds the same damage again; a range keeps the time of the start that found it
     since = {each.position: each.found_ms for each in load_quarantine(paths)}
     rows = [
         msgspec.structs.replace(each, found_ms=since.get(each.position) or now_ms)
@@ -127,7 +127,7 @@ def save_quarantine(paths: StorePaths, damage: Sequence[Damage], now_ms: int) ->
 
 
 def read_only_error(paths: StorePaths) -> StoreUnavailable:
-    """What a producer is told while the store is read-only."""
+    """The error for producers while the store is read-only."""
     found = load_quarantine(paths)
     more = f", and {len(found) - 1} more" if len(found) > 1 else ""
     return StoreUnavailable(
@@ -138,10 +138,11 @@ def read_only_error(paths: StorePaths) -> StoreUnavailable:
 
 
 def set_aside(paths: StorePaths, file: Path) -> Path:
-    """Move a file that does not belong where it is to STORE/penstock/quarantine/; where it is now.
+    """Move a file that does not belong where it is to STORE/penstock/quarantine/. Returns where
+    it is now.
 
-    Durable on return. Nothing there is ever overwritten, and nothing of it is read again. A
-    process that is killed here has moved it or has not; its successor finds what is left to move.
+    Durable on return. Nothing there is ever overwritten or read again. A process that is killed
+    here has either moved the file or not; its successor moves what is left.
     """
     make_directory(paths.quarantine)
     target = place_aside(paths, name_aside(paths, file))
@@ -153,7 +154,7 @@ def set_aside(paths: StorePaths, file: Path) -> Path:
 
 
 def name_aside(paths: StorePaths, file: Path) -> str:
-    """What a file of the store is called there: its path, because the files of two queues have the
+    """A store file's name there: made of its whole path, because the files of two queues have the
     same names."""
     return str(file.relative_to(paths.root)).replace("/", "--")
 
@@ -161,8 +162,8 @@ def name_aside(paths: StorePaths, file: Path) -> str:
 def place_aside(
     paths: StorePaths, name: str, is_same: Callable[[Path], bool] = lambda path: False
 ) -> Path:
-    """Where a file of this name goes in STORE/penstock/quarantine/: a name that is free, or one of
-    a file that `is_same`. Nothing there is ever overwritten."""
+    """Where to put a file of this name in STORE/penstock/quarantine/: at a name that is free, or
+    that has a file for which `is_same`. Nothing there is ever overwritten."""
     number = 0
     # lexists, because a rename would also replace a link that leads nowhere
     while os.path.lexists(target := paths.quarantine / (f"{name}.{number}" if number else name)):
@@ -173,10 +174,10 @@ def place_aside(
 
 
 class DamagedRanges:
-    """The ranges, for whoever walks the log. Empty, and false, in a healthy store.
+    """The ranges, for whatever walks the log. Empty, and false, in a healthy store.
 
-    They do not overlap. So only the last one that begins at or before an offset can hold it, and
-    one bisection answers every question.
+    They do not overlap. So only the last one that begins at or before an offset can contain it,
+    and one bisection answers every question.
     """
 
     def __init__(self, ranges: Iterable[Damage] = ()) -> None:
@@ -196,20 +197,20 @@ class DamagedRanges:
         return self._ranges[index] if index >= 0 else None
 
     def at(self, position: int) -> Damage | None:
-        """The range that holds this log offset."""
+        """The range that contains this log offset."""
         found = self.before(position)
         return found if found is not None and position < found.end else None
 
     def next_start(self, position: int, limit: int) -> int:
         """Where damage begins at or after `position`, or `limit` if that comes first."""
-        # what begins after `position - 1` begins at `position` or later: offsets are whole numbers
+        # what begins after `position - 1` begins at or after `position`, as offsets are integers
         index = bisect_right(self._starts, position - 1)
         return min(limit, self._starts[index]) if index < len(self._starts) else limit
 
     def touches(self, position: int, size: int) -> bool:
         """Whether one of these bytes is damaged.
 
-        A record that only reaches into a range is lost like one that begins in it.
+        A record that only reaches into a range is as lost as one that begins in it.
         """
         return self.at(position) is not None or self.next_start(position, position + size) < (
             position + size

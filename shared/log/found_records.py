@@ -1,7 +1,7 @@
-"""Records that a pull has found: as the payload of an answer, or as where to read them.
+"""Records that a pull has found: as the payload of an answer, or as places to read them from.
 
-Pure: segments are views that whoever found them has made. A consumer on this machine may read the
-log itself; that is worth it where much lies together. The reader decides, for it sees the ranges.
+Pure: whoever found the records has made the views of segments. A consumer on this machine may read
+the log itself, which pays where much lies together. The reader decides, as it sees the ranges.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from penstock.shared.loops.active import gather
 from penstock.shared.loops.forms import RANGE
 from penstock.shared.wire.pulled_parts import Place
 
-# Less is not worth opening a file for.
+# For fewer bytes, opening a file does not pay.
 LEAST_DIRECT_BYTES = 64 << 10
-# In the mean. Each range is a call of the kernel: shorter ones come sooner by the socket.
+# The least mean size. Each range is a system call: shorter ones come faster through the socket.
 LEAST_RANGE_BYTES = 8 << 10
 
 
@@ -26,7 +26,7 @@ class FoundRecords(NamedTuple):
     base: int
     ranges: bytes  # packed: see `pure.ranges`
     size: int
-    # of records that may not be in the segment's file yet: a place there says nothing
+    # whether it is a copy: the records may not be in the segment's file yet, so no places are given
     is_copy: bool = False
 
 
@@ -34,7 +34,7 @@ NOTHING = FoundRecords(memoryview(b""), -1, b"", 0)
 
 
 def piece_of(found: Sequence[FoundRecords]) -> memoryview | bytes:
-    """All that was found, one after the other: a view of the log, or a copy if it is scattered."""
+    """All that was found, in order: a view of the log, or a copy if it is scattered."""
     if len(found) == 1 and len(found[0].ranges) == RANGE.size:
         segment, base, ranges = found[0][:3]
         start, stop = RANGE.unpack(ranges)
@@ -43,7 +43,7 @@ def piece_of(found: Sequence[FoundRecords]) -> memoryview | bytes:
 
 
 def places_of(found: Sequence[FoundRecords]) -> tuple[Place, ...]:
-    """Where to read all that; () where it is too little for that, or too scattered."""
+    """Where to read the records; () if they are too few bytes for that, or too scattered."""
     if any(each.is_copy for each in found):
         return ()
     places = tuple(Place(each.base, len(each.ranges) // RANGE.size) for each in found)
@@ -52,5 +52,5 @@ def places_of(found: Sequence[FoundRecords]) -> tuple[Place, ...]:
 
 
 def ranges_of(found: Sequence[FoundRecords]) -> bytes:
-    """The payload that goes with the places."""
+    """The payload of an answer that names places."""
     return b"".join(each.ranges for each in found)

@@ -25,13 +25,13 @@ from penstock.shared.memory.run_directory import Run
 from penstock.shared.memory.transient_store_pool import TransientStorePool
 from penstock.shared.next_steps import verify
 
-# What `pieces` shows at a time, unless it is asked for less; a longer record is shown alone.
+# `pieces` yields at most this much at a time, unless asked for less; a longer record comes alone.
 LOOK_BYTES = 8 << 20
-# A reader that has looked at nothing for longer than this gives its pages back.
+# A reader that has looked at nothing for longer than this releases its pages.
 REST_MS = 1000
-# After every log offset: where there is no pool, all bytes stand in the segments.
+# Past every log offset: where there is no pool, all bytes stand in the segments.
 _NO_END = 1 << 63
-# A reader without a rest gives pages back after looking at this many bytes.
+# A reader that never rests releases its pages after looking at this many bytes.
 MOST_LOOKED_BYTES = 64 << 20
 
 # A way to read the log: see LogReader.pieces.
@@ -41,7 +41,7 @@ Pieces = Callable[[int, int], Iterator[tuple[int, memoryview]]]
 def with_beats(
     pieces: Callable[[int, int, int], Iterator[tuple[int, memoryview]]], beat: Callable[[], None]
 ) -> Callable[..., Iterator[tuple[int, memoryview]]]:
-    """The same way to read the log, which beats at each piece."""
+    """The same way to read the log, but with a beat at each piece."""
 
     def beating(
         start: int, stop: int, window_bytes: int = LOOK_BYTES
@@ -54,19 +54,19 @@ def with_beats(
 
 
 def reach_bytes(config: Config) -> int:
-    """How far behind `wrote` a writer may have put bytes of a frame that was never published."""
-    # a frame and the blanks in it, each shorter than the record after it and a blank's header
+    """How far past `wrote` a writer may have put bytes of a frame that was never published."""
+    # a frame and the blanks in it, each shorter than the record after it plus a blank's header
     return 3 * config.max_frame_bytes
 
 
 class LogReader:
-    """Reads the log up to `wrote`, wherever the bytes are by now.
+    """Reads the log up to `wrote`, whether the bytes are in segments or still in the pool.
 
-    `view`, `segment` and `stored_ms` read what is committed, and any actor may use them; `recent`
-    copies what may be in the pool alone. `record` and `pieces` also read the pool, and are for the
-    writer alone. What they give is mostly a view of a mapping: as long as somebody holds it, a
-    deleted segment keeps its room on the disk. Where a segment is missing FileNotFoundError is
-    raised, and StoreDamaged where it has another length than configured.
+    Any actor may use `view`, `segment` and `stored_ms`, which read what is committed, and `recent`,
+    which copies what may be in the pool alone. `record` and `pieces` also read the pool, and are
+    for the writer alone. What they return is mostly a view of a mapping: as long as anybody holds
+    it, a deleted segment keeps its disk space. They raise FileNotFoundError for a missing segment,
+    and StoreDamaged for one of another length than configured.
     """
 
     def __init__(self, config: Config, run: Run, positions: Positions) -> None:
@@ -86,8 +86,8 @@ class LogReader:
     def view(self, position: int, limit: int) -> memoryview:
         """Committed bytes from `position`, up to `limit`, damage or the segment's end. No copy.
 
-        Empty where damage begins at `position`. Inside a damaged range nothing holds it back, so a
-        walk asks `damaged` before it looks.
+        Empty where damage begins at `position`. If `position` is inside a damaged range the view is
+        not limited, so a walk asks `damaged` first.
         """
         if self.damaged:
             limit = self.damaged.next_start(position, limit)
@@ -96,7 +96,7 @@ class LogReader:
         return view
 
     def segment(self, base: int, size: int) -> memoryview:
-        """The segment that begins at this log offset, to look at this many bytes of it. No copy.
+        """The segment that begins at this log offset; the caller reads `size` bytes of it. No copy.
 
         `size` counts pages and limits nothing. Damage is not left out: the caller has chosen what
         it reads of the segment.
@@ -105,10 +105,10 @@ class LogReader:
         return self._segments.segment(base).view
 
     def _look(self, size: int) -> None:
-        """Count bytes that are about to be read, and give pages back when they are many.
+        """Count bytes that are about to be read, and release pages once they are many.
 
-        A reader at full rate never rests: the reput once had 16 GB of the log mapped in. Views stay
-        good, since their pages are faulted in again.
+        A reader at full rate never rests: the reput once had 16 GB of the log mapped. Views stay
+        valid, since their pages are faulted in again.
         """
         self._looked = True
         if self._looked_bytes + size > MOST_LOOKED_BYTES:
@@ -125,16 +125,17 @@ class LogReader:
                 self._segments.view(position, position + SMALLEST_RECORD_BYTES), 0
             )
         except FileNotFoundError:
-            # expired since the look at `log_start`, which the cleaner moves before it deletes
+            # expired since we read `log_start`, which the cleaner moves before it deletes
             return None
 
     def rest(self, now_ms: int) -> bool:
-        """There is nothing to read: after REST_MS of that, pages are given back; whether just now.
+        """Say that there is nothing to read; after REST_MS of that, pages are released. Returns
+        whether they were just now.
 
-        They are the page cache's anyway, but count as memory of a process that maps them.
+        They are in the page cache anyway, but count as memory of the process that maps them.
         """
         if self._looked:
-            # the rest begins with this call: while pauses are short the pages stay
+            # the rest begins with this call: during short pauses the pages stay
             self._looked, self._resting_ms = False, now_ms
         elif self._resting_ms and now_ms - self._resting_ms > REST_MS:
             self._segments.release_pages()
@@ -143,18 +144,18 @@ class LogReader:
         return False
 
     def read_ahead(self, is_on: bool) -> None:
-        """Whether the kernel reads on where this process reads what is not in memory."""
+        """Whether the kernel reads ahead where this process reads what is not in memory."""
         self._segments.read_ahead(is_on)
 
     def release_deleted(self, now_ms: int) -> int:
-        """Close segments that are deleted; for how many ms a view of one has been held so far."""
+        """Close deleted segments. Returns for how many ms a view of one has been held so far."""
         return self._segments.release_deleted(now_ms)
 
     def record(self, position: int) -> memoryview:
         """The record that begins at this offset; for the writer, like `pieces`.
 
-        The size is the record's own word and is not checked. So the offset must be one at which the
-        writer itself knows that a record begins.
+        The size is the record's own word and is not checked. So the writer itself must know that a
+        record begins at this offset.
         """
         committed = self._positions["committed"] if self._pool is not None else _NO_END
         size = first_size(self._piece(position, position + 4, committed))
@@ -163,17 +164,17 @@ class LogReader:
     def pieces(
         self, start: int, stop: int, window_bytes: int = LOOK_BYTES
     ) -> Iterator[tuple[int, memoryview]]:
-        """[start, stop) as (offset, bytes) that begin and end between records, blanks left out.
+        """[start, stop) as (offset, bytes) that begin and end between records, without the blanks.
 
-        A piece has `window_bytes` at most, or one record. Only for the writer: nobody else may read
-        what the writer could be filling. Raises StoreDamaged where neither a record nor a blank
-        begins.
+        A piece has at most `window_bytes`, or one longer record. Only for the writer: for any other
+        process the writer could be filling what it reads. Raises StoreDamaged where neither a
+        record nor a blank begins.
         """
-        # the pool keeps what is below this until the writer itself writes over it
+        # what is below this stays in the pool until the writer itself overwrites it
         committed = self._positions["committed"] if self._pool is not None else stop
         at = start
         while at < stop:
-            # what expires meanwhile is left out, as if it had been before
+            # what expires meanwhile is left out, as if it had expired before
             at = max(at, self._positions["log_start"])
             if (damage := self.damaged.at(at)) is not None:
                 at = damage.end
@@ -183,21 +184,21 @@ class LogReader:
             try:
                 piece = self._piece(at, min(limit, at + window_bytes), committed)
             except FileNotFoundError:
-                # it is missing, or it expired since the look above: then the next turn skips it
+                # it is missing, or it expired since the check above: then the next turn skips it
                 if at >= self._positions["log_start"]:
                     raise
                 continue
             used = whole_records(piece, at)
             size = blank_size(piece)
-            if not used and not size:  # a record longer than a look, or none
+            if not used and not size:  # a record longer than the window, or no record
                 piece = self._piece(at, min(limit, at + first_size(piece)), committed)
                 used = whole_records(piece, at)
             if used:
                 yield at, piece[:used]
                 at += used
             elif size and at + size == segment_end:
-                # one that ends elsewhere is not a blank but bytes of a body: the start was wrong,
-                # and lies inside a record
+                # a blank that ends elsewhere is really bytes of a body: the start was wrong, and
+                # lies inside a record
                 at += size
             else:
                 raise StoreDamaged(
@@ -209,9 +210,9 @@ class LogReader:
     def recent(self, start: int, stop: int) -> bytes:
         """A copy of [start, stop), which lies below `wrote` and in one segment; for any actor.
 
-        What is not committed is taken from the pool. The writer puts other bytes in the place of
-        one only after that was committed: so if `committed` has not passed where the copy began,
-        the copy is whole, and else the bytes are in the segment by now.
+        What is not committed is copied from the pool. The writer overwrites a byte there only after
+        the byte was committed: so if `committed` has not passed the place where the copy began, the
+        copy is good. Otherwise the bytes are in the segment by now.
         """
         self._look(stop - start)
         while True:
@@ -241,12 +242,12 @@ class LogReader:
 
 
 def first_size(view: memoryview) -> int:
-    """The size that the record at the beginning of a piece says it has; not checked."""
+    """The size that the record at the beginning of a piece claims; not checked."""
     return int.from_bytes(view[:4], "big")
 
 
 def whole_records(view: memoryview, position: int) -> int:
-    """How many bytes of whole records a piece of the log at `position` begins with.
+    """How many bytes of whole records there are at the beginning of a piece of the log.
 
     A record counts if its lengths add up and it names its own offset. No checksum is compared.
     """

@@ -1,18 +1,18 @@
-"""Walk the commit log's files from record to record, over damage, to where the log ends.
+"""Walk the commit log's files from record to record, past damage, to where the log ends.
 
     for position, found, size, record, reason in scan(...)
-    for run in scan_runs(...)    # the same, with records that follow each other in one
+    for run in scan_runs(...)    # the same, but consecutive records come together
 
 RECORD   one whole record; `record` shows its bytes (a view of a window: copy what you keep). Where
-         checksums of whole records are compared and it has none, its body's is, and the reason says
-         NO_RECORD_CRC
+         checksums of whole records are compared and the record has none, its body's is compared,
+         and the reason says NO_RECORD_CRC
 BLANK    filler up to the segment's end
-DAMAGED  `size` bytes that are no record; the walk goes on at the next place where a record names
-         its own offset and its checksum holds, or where a blank fits the segment's end exactly
+DAMAGED  `size` bytes that are not a record; the walk goes on at the next place where a record names
+         its own offset and its checksum matches, or where a blank fits the segment's end exactly
 END      once, last: nothing was written from here on
 
-A log that is being written shows a half record, or zeros where a record is about to stand, for a
-moment. So damage is looked at twice: again after something valid was found after it.
+A log that is being written shows, for a moment, half a record, or zeros where a record is about to
+stand. So damage is read a second time, after something valid was found after it.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ from penstock.shared.formats.record_layout import (
 )
 from penstock.shared.loops.active import record_starts
 
-# Bytes that are read at a time; a record that is longer is read as a whole.
+# Bytes that are read at a time; a longer record is read as a whole.
 WINDOW_BYTES = 8 << 20
-# After damage this many bytes are walked at a time, then twice what was taken.
+# After damage the walk takes this many bytes, then each time twice what it got through.
 _SHORT_STRIDE = 64 << 10
 
 Step = tuple[int, Kind, int, memoryview, str]
 
 
 class Run(NamedTuple):
-    """A step; or some, of records that follow each other: `record` then shows all of them, and
-    `starts` has where in it each one begins, and where the last one ends."""
+    """A step, or several for consecutive records: `record` then shows all of them, and `starts` has
+    where each one begins in it, and where the last one ends."""
 
     position: int
     found: Kind
@@ -70,7 +70,7 @@ for magic in (MAGIC_V1, MAGIC_V2, MAGIC_BLANK):
 def scan(
     files: FileCache, segments: Sequence[Segment], start: int, *, checksum: Checksum = Checksum.BODY
 ) -> Iterator[Step]:
-    """Every step from `start`, which is where a record begins, to the log's end.
+    """Every step from `start`, where a record begins, to the log's end.
 
     `segments` are in order, and `checksum` says what a record has to pass to be whole. The store
     may be running: what expires meanwhile is left out. Raises OSError for what cannot be read.
@@ -93,8 +93,8 @@ def scan_runs(
     checksum: Checksum = Checksum.BODY,
     window_bytes: int | None = None,
 ) -> Iterator[Run]:
-    """The same by runs, for whoever takes many records at once. `window_bytes` are read at a time,
-    WINDOW_BYTES by default; no run is longer, but one of a single record."""
+    """The same by runs, for callers that take many records at once. `window_bytes` are read at a
+    time, WINDOW_BYTES by default; no run is longer, except one of a single record."""
     end, window_bytes = start, window_bytes or WINDOW_BYTES
     for index, segment in enumerate(segments):
         following = segments[index + 1 :]
@@ -107,12 +107,12 @@ def scan_runs(
         walk = _SegmentWalk(files, segment, stop, checksum, window_bytes)
         end = segment.base + (yield from walk.runs(max(start - segment.base, 0)))
         hole = segment.base + stop - end
-        # Every full segment ends with a record or a blank, RocketMQ's and Penstock's. So zeros are
-        # the log's end only where no later file has anything.
+        # Every full segment ends with a record or a blank, RocketMQ's and Penstock's alike. So
+        # zeros are the log's end only where no later file has anything.
         if hole and _goes_on(files, following):
             if walk.is_record(end - segment.base):
-                # Written since: the writer has moved on while this walk stood at its tail. Another
-                # one reads it, for this one would look again at what it has read.
+                # Written since: the writer has moved on while this walk stood at its tail. A new
+                # walk reads the rest, for this one would use the window that it has read already.
                 walk = _SegmentWalk(files, segment, stop, checksum, window_bytes)
                 end = segment.base + (yield from walk.runs(end - segment.base))
                 continue
@@ -124,11 +124,11 @@ def scan_runs(
 
 
 def _goes_on(files: FileCache, segments: Sequence[Segment]) -> bool:
-    """Whether something was written to one of these; one that was only made ahead is all zeros.
+    """Whether something was written to one of these segments; one that was made ahead is all zeros.
 
     The first eight bytes tell, as neither a record nor a blank begins with that many zeros. But
-    they may be lost too, where one piece of damage reaches over the border: then a record or a
-    blank further on tells.
+    damage that crosses the border may have zeroed them, too: then a record or a blank further on
+    tells.
     """
     if any(any(files.read(each.path, 0, BLANK.size)) for each in segments):
         return True
@@ -141,7 +141,7 @@ def _goes_on(files: FileCache, segments: Sequence[Segment]) -> bool:
 class _SegmentWalk:
     """The walk through one segment; offsets in here are relative to the segment's first byte.
 
-    It reads large windows and looks at damage in them, so a log that is damaged at every record
+    It reads large windows and examines damage within them, so a log that is damaged at every record
     costs no more reads than a sound one.
     """
 
@@ -158,9 +158,9 @@ class _SegmentWalk:
         self._stop = stop
         self._checksum = checksum
         self._window_bytes = window_bytes
-        # a record without a checksum of its own is whole if its body is
+        # the checksum for records that have none for the whole record
         self._without = Checksum.BODY if checksum is Checksum.RECORD else checksum
-        # what was read last, and where; whether a second look has found the same
+        # the last window, its start, where its zeros begin; whether a second look found the same
         self._window, self._start, self._written = b"", 0, 0
         self._settled = False
 
@@ -171,11 +171,11 @@ class _SegmentWalk:
             self._show(at)
             walked = yield from self._walk(at, stride)
             if walked:
-                at += walked  # what the stride or the window cut off is looked at again as a whole
+                at += walked  # a record that was cut off by the stride or window comes next
                 # a walk that ends early may have looked at more than it took
                 stride = min(max(2 * walked, _SHORT_STRIDE), WINDOW_BYTES)
                 continue
-            # the fast walk stops at whatever looks unusual: all the rules decide what that is
+            # the fast walk stops at whatever looks unusual; here all the rules decide what it is
             found, size, reason = self._look(at)
             if found in (Kind.RECORD, Kind.BLANK):
                 shown = self._view(at, size) if found is Kind.RECORD else _NOTHING
@@ -188,29 +188,29 @@ class _SegmentWalk:
                     continue  # it was being written when the window was read
                 if found is Kind.END:
                     reason = "zeros, but records follow"
-                # With no place to go on, all that was written is damage, and the zeros after it
-                # are the segment's unwritten end.
+                # If the walk can go on nowhere, all that was written is damage, and the zeros after
+                # it are the segment's unwritten end.
                 stop = self._data_end(at) if next_at is None else next_at
                 size = stop - at
                 yield Run(self._segment.base + at, Kind.DAMAGED, size, _NOTHING, reason)
-                stride = _SHORT_STRIDE  # where one record is damaged, the next one may be
+                stride = _SHORT_STRIDE  # after one damaged record the next may be damaged, too
             at += size
         return self._stop
 
     def can_resume(self) -> bool:
-        """Whether a walk can go on anywhere in the segment, whatever stands before that."""
+        """Whether a walk can go on anywhere in the segment, whatever stands before that place."""
         return self._resync(0) is not None
 
     def is_record(self, at: int) -> bool:
-        """Whether a whole record stands there now, its body's checksum included."""
+        """Whether a whole record stands there now, with a body that matches its checksum."""
         buffer = self._read(at, SMALLEST_RECORD_BYTES)
         return self._is_record(buffer, 0, at)
 
     def _is_record(self, buffer: bytes, index: int, at: int) -> bool:
-        """The same of what was read: `buffer` has the byte at `at` at `index`, and may end soon.
+        """The same, in a buffer that has the byte at `at` at `index`; it may end within the record.
 
-        The body's checksum is compared even where the walk compares none: after damage a place has
-        to prove that a record begins there.
+        The body's checksum is compared even where the walk compares none: after damage, a record
+        has to prove that it begins there.
         """
         claimed = self._claimed_size(buffer, index, at)
         if not claimed:
@@ -221,14 +221,14 @@ class _SegmentWalk:
         return examine(buffer, index, len(buffer), position=position)[0] is Kind.RECORD
 
     def _show(self, at: int) -> None:
-        """Have the window begin at or before `at`, and end after the record there, if one is."""
+        """Make the window begin at or before `at`, and include the whole record there, if any."""
         index = at - self._start
         left = len(self._window) - index
         if index >= 0 and left >= SMALLEST_RECORD_BYTES:
             if self._claimed_size(self._window, index, at) <= left:
                 return
         elif index >= 0 and left > 0 and self._start + len(self._window) == self._stop:
-            return  # less than a record, but nothing more is to come: the segment ends here
+            return  # less than a record, but the segment ends here
         window = self._read(at, self._window_bytes)
         claimed = self._claimed_size(window, 0, at)
         if claimed > len(window):
@@ -241,17 +241,17 @@ class _SegmentWalk:
         return memoryview(self._window)[index : index + size]
 
     def _walk(self, at: int, size: int) -> Generator[Run, None, int]:
-        """The whole records from `at` on, in this many bytes; returns how many they take.
+        """The whole records from `at` on, in this many bytes; returns how many bytes they take.
 
-        Of a log in which checksums of whole records were switched on half way, records with one and
-        without may follow each other. Each call takes a run of one sort.
+        In a log for which checksums of whole records were switched on half way, records with one
+        and records without may be mixed. Each call takes a run of one kind.
         """
         view, position, reason = self._view(at, size), self._segment.base + at, ""
         starts = record_starts(view, position, self._checksum)
         if not starts[-1] and self._checksum is Checksum.RECORD:
             starts, reason = record_starts(view, position, Checksum.BODY), NO_RECORD_CRC
             for number, stop in enumerate(starts[1:]):
-                # one that ends in zeros is torn
+                # a record whose last byte is zero is torn
                 if has_prop_crc(view, stop) or not view[stop - 1]:
                     del starts[number + 1 :]
                     break
@@ -266,10 +266,10 @@ class _SegmentWalk:
         left = len(window) - index
         claimed = self._claimed_size(window, index, at)
         if claimed > left or left < min(BLANK.size, self._stop - at):
-            # `_show` asked for all that the record claims: the file is shorter than it was listed
+            # `_show` asked for all that the record claims: the file has shrunk since it was listed
             return Kind.DAMAGED, 0, "the file has become shorter"
-        # Of a blank, and of what is no record by its first words, examine looks at these alone: it
-        # may be longer than what was read, and what is said of it does not depend on that.
+        # A blank may extend past what was read. `examine` looks only at its first words, and so it
+        # does at whatever these show not to be a record: what it says depends on nothing further.
         alone = not claimed and left >= SMALLEST_RECORD_BYTES
         is_short = alone or _magic(window, index) == MAGIC_BLANK
         end = index + self._stop - at if is_short else len(window)
@@ -281,10 +281,10 @@ class _SegmentWalk:
         return found, size, reason or NO_RECORD_CRC
 
     def _claimed_size(self, buffer: bytes, index: int, at: int) -> int:
-        """The length of the record at `at` by its own word, where a second word supports it.
+        """The length that the record at `at` claims; 0 if its other words do not support that.
 
-        0 otherwise. Any bytes can claim a length, and a read of it may be long. A magic and the
-        record's own offset together do not stand there by chance.
+        Any bytes can claim a length, and a read of it may be long. But a magic and the record's own
+        offset together do not occur by chance.
         """
         if len(buffer) - index < SMALLEST_RECORD_BYTES:
             return 0
@@ -294,9 +294,9 @@ class _SegmentWalk:
         return size if size <= self._stop - at else 0
 
     def _is_still_so(self, at: int, next_at: int) -> bool:
-        """Whether it is damage for good: a second look, now that something whole is seen after it.
+        """Whether it is lasting damage: a second look, now that something whole was found after it.
 
-        One look at a window that finds it unchanged is one at all the damage in it.
+        If a second look finds the window unchanged, that holds for all the damage in the window.
         """
         old, start = self._window, self._start
         inside = next_at < start + len(old)
@@ -305,8 +305,8 @@ class _SegmentWalk:
         self._window = self._read(start, len(old))
         self._written = _written(self._window)
         self._settled = inside and self._window == old
-        # Where the window has changed the writer is at work, but perhaps not at this damage. What
-        # lies past the window is not compared.
+        # If the window has changed the writer is at work, but perhaps elsewhere. What lies past the
+        # window is not compared.
         damaged = slice(at - start, next_at - start)
         return self._settled or self._window[damaged] == old[damaged]
 
@@ -314,16 +314,16 @@ class _SegmentWalk:
         """The first place from `at` on where the walk can go on; None when there is none."""
         if (found := self._search(self._window, self._start, at, self._written)) is not None:
             return found
-        # a magic may stand at the window's border
+        # a magic may straddle the window's border
         seen = self._start + len(self._window)
         at = max(at, seen - BLANK.size)
         while (data_at := self._files.next_data(self._segment.path, seen)) is not None:
             if data_at >= self._stop:
                 return None
-            # a magic may stand at the border, or at the very beginning of the data with its size
-            # word's zeros before it
+            # a magic may straddle the border, or stand at the very beginning of the data, where the
+            # zeros of its size word come before it
             at = max(at, data_at - BLANK.size)
-            # up to a page's end: what is read of a page makes all of it count as data
+            # up to a page's end: reading part of a page makes all of it count as data
             border = (max(at, seen) // WINDOW_BYTES + 1) * WINDOW_BYTES
             buffer = self._read(at, border - at)
             if (found := self._search(buffer, at, at, _written(buffer))) is not None:
@@ -335,7 +335,8 @@ class _SegmentWalk:
         return None
 
     def _search(self, buffer: bytes, start: int, at: int, end: int) -> int | None:
-        """Such a place in what was read from `start` on, at `at` or after; zeros from `end` on."""
+        """The first such place at or after `at` in a buffer, which begins at `start` and has only
+        zeros from `end` on."""
         # a record and a blank begin four bytes before their magic
         for hit in _MAGIC.finditer(buffer, max(at - start, 0) + 4, end):
             index = hit.start() - 4
@@ -346,8 +347,8 @@ class _SegmentWalk:
     def _resumes(self, buffer: bytes, index: int, at: int) -> bool:
         """Whether the walk can go on there: at a whole record, or at a blank.
 
-        A blank has neither a checksum nor an offset. That it ends exactly where the segment does is
-        all that tells it from bytes of a body.
+        A blank has neither a checksum nor an offset. Only the fact that it ends exactly where the
+        segment does tells it from bytes of a body.
         """
         size, magic = BLANK.unpack_from(buffer, index)
         if magic == MAGIC_BLANK:
@@ -357,7 +358,7 @@ class _SegmentWalk:
         return self._is_record(buffer, index, at)
 
     def _data_end(self, at: int) -> int:
-        """After the last byte that is not zero: up to there something was written."""
+        """Past the last byte that is not zero: something was written up to there."""
         stop = self._stop
         while stop > at:
             start = max(at, stop - WINDOW_BYTES)
@@ -372,9 +373,9 @@ class _SegmentWalk:
 
 
 def _written(buffer: bytes) -> int:
-    """Where zeros begin that go on to the buffer's end, or a little after that.
+    """Where the zeros begin that fill the buffer's end, or less than 64 KiB after that.
 
-    It saves the search the unwritten part of a window, for which 64 KiB are exact enough.
+    It saves the search from the unwritten part of a window; for that, 64 KiB are exact enough.
     """
     end = len(buffer)
     while end and buffer[max(end - len(_ZEROS), 0) : end] == _ZEROS[:end]:

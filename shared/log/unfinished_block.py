@@ -1,9 +1,9 @@
-"""A block of outputs and offsets at the log's end of which the rest is not there.
+"""A block of outputs and offsets at the log's end whose rest is missing.
 
-A power failure cuts the last frame anywhere. Of ordinary messages what is left stays; but the
-outputs of a block must not stand without the offsets that follow them, or whoever does its inputs
-again stores them once more. The block's first record says how many there are. Pure: a walk over
-records is passed in.
+A power failure cuts the last frame anywhere. Of ordinary messages, what is left stays. But the
+outputs of a block must not stand without the offsets that follow them: whoever processes its inputs
+again would store them twice. The block's first record says how many records it has. Pure: a walk
+over records is passed in.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _TOPIC = OFFSETS_TOPIC.encode()
 class UnfinishedBlock(NamedTuple):
     """Where it begins, how many of its records are there, and the record before it.
 
-    That is where this one begins and ends and its store time; all 0 where the walk began later.
+    Of that record: where it begins and ends, and its store time; all 0 if the walk began after it.
     """
 
     begin: int
@@ -38,8 +38,8 @@ class UnfinishedBlock(NamedTuple):
 def unfinished_block(steps: Iterable[Step], end: int) -> UnfinishedBlock | None:
     """The block that is cut by the log's `end`; None where no block is.
 
-    The walk begins at least a frame before that. Whole records only are looked at: of a log with
-    damage nothing is cut.
+    The walk begins at least a frame before that. Only whole records count: a damaged log is not
+    cut.
     """
     found, missing, there = UnfinishedBlock(0, 0, 0, 0, 0), 0, 0
     before = before_end = before_ms = 0
@@ -59,12 +59,12 @@ def unfinished_block(steps: Iterable[Step], end: int) -> UnfinishedBlock | None:
 
 
 def _begun(record: memoryview) -> int:
-    """How many records the block has that begins with this one; 0 where none does."""
-    # the search is quick, and nearly no record has the name
+    """How many records the block has that begins with this record; 0 if none begins."""
+    # a quick search first: nearly no record has the name
     if _TOPIC not in bytes(record) or outline(record).topic != _TOPIC:
         return 0
     at, length = body_span(record, 0)
     try:
         return decode_begin(record[at : at + length])
     except InvalidMessage:
-        return 0  # offsets without outputs
+        return 0  # offsets without outputs are no block

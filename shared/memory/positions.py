@@ -7,14 +7,14 @@ after the bytes it makes visible.
 
     line 0            magic, layout
     lines 1..         POSITIONS, a line each, in the order of the table below
-    then              for each actor: one line the supervisor writes, one the actor writes
+    then              two lines for each actor: one written by the supervisor, one by the actor
     then              HISTOGRAMS, eleven lines each: the sum in ns, and counts (see durations.py)
 
-A position's line has three words: its value, when it was published, and when its owner had woken up
-before that. Both are CLOCK_MONOTONIC in ns, and tell where a message spent its time; nothing is
-decided by them. They are stored with the value, so nobody pays more than a look at the clock.
+A position's line has three words: its value, when that was published, and when its owner had last
+woken up by then. Both times are CLOCK_MONOTONIC in ns. They show where a message spent its time;
+nothing is decided by them. They are stored with the value, so they cost only a look at the clock.
 
-What a position is for is said in its row below, and nowhere else in this file.
+What a position is for stands in its row below, and nowhere else in this file.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from penstock.shared.errors import StoreDamaged
 from penstock.shared.memory.durations import BUCKETS, bucket_of
 from penstock.shared.memory.roster import ACTORS
 
-# A cache line: two processes that store into one would take it from each other with every store.
+# A cache line: if two processes stored into one, each store would take it from the other.
 LINE_BYTES = 64
 MAGIC = 0x504E_5354_4F43_4B31
-# of the order of words in a line; what the lines are is in LAYOUT
+# the version of the order of words in a line; LAYOUT says what the lines are
 VERSION = 10
 
 
@@ -123,7 +123,7 @@ POSITIONS = (
     Position("disk_used", "cleaner", "percent + 1", "how full the fullest disk is; 0: not known"),
     Position("disk_full", "cleaner", "percent", "so full that no message is taken; 0 is not full"),
 )
-# Of the actors that a message passes, how far each is: the first that lags is what holds it up.
+# How far each actor is that a message passes: the first one that lags holds the message up.
 STAGES = {
     "writer": "wrote",
     "committer": "committed",
@@ -133,7 +133,7 @@ STAGES = {
 
 
 class Histogram(NamedTuple):
-    """How long something takes that one actor does: counted in this run, by duration."""
+    """How long something takes that one actor does: durations of this run, counted in buckets."""
 
     name: str
     owner: str
@@ -144,11 +144,11 @@ HISTOGRAMS = (
     Histogram("acknowledge", "writer", "from a frame's place in the log to its durable answer"),
     Histogram("flush", "flusher", "the sync of a segment of the log"),
 )
-# "off": this broker has none, as it is configured
+# "off": the configuration leaves this actor out
 STATES = ("down", "starting", "running", "stopping", "off")
 
 # An actor's life takes two lines because it has two writers. The second line outlives its process,
-# so the generations in it say whose words they are.
+# so the generations in it say which process wrote it.
 _SUPERVISED = ("pid", "generation", "restarts", "state")
 _OWN = ("heartbeat_ms", "cycles", "beating_generation", "working_generation")
 
@@ -167,8 +167,8 @@ _HISTOGRAM_WORD = {
 _LINES = _HISTOGRAMS_AT + len(HISTOGRAMS) * _HISTOGRAM_LINES
 PAGE_SIZE = mmap.PAGESIZE * -(-_LINES * LINE_BYTES // mmap.PAGESIZE)
 
-# A process with another table would take one word for another. So the page names its table: nobody
-# has to remember to count a version up when a position or an actor is added.
+# A process with another table would mistake one word for another. So the page names its table, and
+# nobody has to remember to raise a version when a position or an actor is added.
 _NAMES = ",".join((*_POSITION_WORD, *ACTORS, *(each.name for each in HISTOGRAMS), str(BUCKETS)))
 LAYOUT = VERSION << 32 | zlib.crc32(_NAMES.encode())
 _MARK = struct.pack("=QQ", MAGIC, LAYOUT)
@@ -178,7 +178,7 @@ assert {*_OWNER.values()} <= {*ACTORS, "supervisor"}, "who owns a position is in
 assert max(len(_SUPERVISED), len(_OWN)) <= _WORDS_PER_LINE, "an actor's words fit their lines"
 
 
-# Never contended: taking it is an instruction that waits for all stores before it.
+# Never contended: taking it executes an instruction that waits for all earlier stores.
 _STORES_FIRST = threading.Lock()
 
 
@@ -187,15 +187,15 @@ class Moment(NamedTuple):
 
     value: int
     published_ns: int
-    # when the process that published it had ended its last sleep by then
+    # when the publishing process had last woken up by then
     woke_ns: int
 
 
 class ActorLife(NamedTuple):
     """What the page says of one actor.
 
-    The supervisor's words and the actor's are read one after the other, and not in one moment. So
-    a heartbeat counts for the process in `pid` only where `beating_generation` is `generation`.
+    The supervisor's words and the actor's are not read in one moment. So a heartbeat belongs to the
+    process in `pid` only where `beating_generation` equals `generation`.
     """
 
     name: str
@@ -210,16 +210,16 @@ class ActorLife(NamedTuple):
 
 
 class Positions:
-    """The page, mapped. `owner` names whose words this process may store; "" may store none.
+    """The page, mapped. `owner` names whose words this process may store; with "" it stores none.
 
     Raises OSError where there is no page, and StoreDamaged for one of another version.
     """
 
     def __init__(self, path: Path, owner: str = "") -> None:
         self.owner = owner
-        # of this process's last sleep; whoever sleeps says so
+        # when this process last woke up; whatever sleeps sets it
         self.woke_ns = 0
-        # Without an owner the kernel holds it to that, too: the mapping is read-only.
+        # Without an owner the kernel enforces that, too: the mapping is read-only.
         handle = os.open(path, os.O_RDWR if owner else os.O_RDONLY)
         try:
             if os.pread(handle, len(_MARK), 0) != _MARK or os.fstat(handle).st_size < PAGE_SIZE:
@@ -239,29 +239,29 @@ class Positions:
     def __getitem__(self, name: str) -> int:
         """A position as it is now: a plain load, without a lock. Raises KeyError.
 
-        The bytes that a position covers are to be read after it, never before.
+        Read the bytes that a position covers after it, never before.
         """
         return self._words[_POSITION_WORD[name]]
 
     def publish(self, name: str, value: int) -> None:
         """Store one of the owner's words: everything below it is complete now.
 
-        This is the commit point of a step, so it comes after the bytes, and the doorbell after it.
+        This is the commit point of a step: store the bytes before it, and notify after it.
         Raises PermissionError for a word of another owner.
         """
         if _OWNER[name] != self.owner:
             raise PermissionError(f"{name} belongs to {_OWNER[name]}, not to {self.owner}")
         at = _POSITION_WORD[name]
         self._words[at] = value
-        # after it: nobody waits for these
+        # after the value: nobody waits for these
         self._words[at + 1], self._words[at + 2] = time.monotonic_ns(), self.woke_ns
 
     def publish_before_loads(self, name: str, value: int) -> None:
         """Publish, and load nothing before others can see it.
 
         For two processes that each store a word and then load the other's: at least one of them
-        sees what the other has stored. A plain store may still wait in the processor while a later
-        load is done, on x86-64 too; a lock that is taken in between lets none pass.
+        sees what the other has stored. After a plain store the processor may execute a later load
+        before others can see the store, even on x86-64. Taking a lock in between prevents that.
         """
         self.publish(name, value)
         with _STORES_FIRST:
@@ -281,8 +281,8 @@ class Positions:
         return {position.name: self[position.name] for position in POSITIONS}
 
     def moment(self, name: str) -> Moment:
-        """A position and when it moved last. The three are read one after the other: to be asked
-        when it has come to rest."""
+        """A position and when it moved last. The three words are not read in one moment: ask when
+        the position has come to rest."""
         at = _POSITION_WORD[name]
         return Moment(*self._words[at : at + 3])
 
@@ -299,15 +299,15 @@ class Positions:
         self._words[at + 1 + bucket_of(duration_ns)] += 1
 
     def durations(self, name: str) -> tuple[int, list[int]]:
-        """(sum in ns, how many there were in each bucket), as counted in this run so far."""
+        """(sum in ns, the count of each bucket), as counted in this run so far."""
         at = _HISTOGRAM_WORD[name]
         return self._words[at], self._words[at + 1 : at + 1 + BUCKETS].tolist()
 
     def supervise(self, actor: str, **words: int) -> None:
         """Store the supervisor's words of an actor: pid, generation, restarts, state.
 
-        `state` is an index into STATES. A raised generation fences the actor's predecessors, so it
-        is stored before the fork. Raises PermissionError for anybody but the supervisor.
+        `state` is an index into STATES. A higher generation shuts out the actor's predecessors, so
+        it is stored before the fork. Raises PermissionError for anybody but the supervisor.
         """
         if self.owner != "supervisor":
             raise PermissionError("an actor's life is kept by the supervisor only")
@@ -315,9 +315,9 @@ class Positions:
             self._words[_ACTOR_WORD[actor] + _SUPERVISED.index(word)] = value
 
     def beat(self, now_ms: int, generation: int) -> bool:
-        """Say that this actor lives. False when a newer generation has taken its place.
+        """Say that this actor lives. Returns False when a newer generation has replaced it.
 
-        The caller has to end then, without another store: the words are its successor's.
+        Then the caller has to end without another store: the words are its successor's.
         """
         at = _ACTOR_WORD[self.owner]
         if self._words[at + 1] != generation:
@@ -325,14 +325,14 @@ class Positions:
         at += _WORDS_PER_LINE
         self._words[at] = now_ms
         self._words[at + 1] += 1
-        # Last: until it is there, the heartbeat is not taken for this process's.
+        # Last: until it is there, nobody takes the heartbeat for this process's.
         self._words[at + 2] = generation
         return True
 
     def begin_work(self, generation: int) -> None:
-        """Say that this actor has started, and works from now on.
+        """Say that this actor has started and works from now on.
 
-        The supervisor calls it running from here on, and the broker ready when all of them are.
+        Then the supervisor calls it running, and the broker ready once all awaited actors are.
         """
         self._words[_ACTOR_WORD[self.owner] + _WORDS_PER_LINE + 3] = generation
 
@@ -353,9 +353,9 @@ class Positions:
 
 
 def create_positions(path: Path) -> None:
-    """Make a page of zeros; the magic goes in last, so a page with it is whole.
+    """Make a page of zeros. The magic is stored last, so a page that has it is whole.
 
-    Raises FileExistsError where there is one already: a run's page is made once.
+    Raises FileExistsError where there is one already: each run makes its page once.
     """
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
     try:

@@ -1,4 +1,4 @@
-"""What the kernel says a process is doing: one letter, as `ps` shows it. Knows nobody by name."""
+"""What the kernel says a process is doing: one letter, as `ps` shows it."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from pathlib import Path
 
 def process_state(pid: int) -> str:
     """R, S, D, Z and so on. Raises FileNotFoundError where there is no such process."""
-    # a process's name stands before it, in brackets, and may have any characters
+    # before it stands the process's name in brackets, which may have any characters
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
 def is_stopped(pid: int) -> bool:
-    """Whether it stands still until somebody lets it go on: SIGSTOP, or a debugger."""
+    """Whether a signal (SIGSTOP) or a debugger has stopped it, until somebody lets it continue."""
     return process_state(pid) in "Tt"

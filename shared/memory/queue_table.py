@@ -1,11 +1,11 @@
-"""The queue table: which entries each consume queue has. Shared memory of two writers.
+"""The queue table: which entries each consume queue has. Shared memory with two writers.
 
-A file of 320-byte slots in the run directory. A slot is filled before `queue_count` of the
-positions page counts it, and its topic and queue never change afterwards. The reput fills slots
-and owns max offsets; the min offset of a slot that is counted belongs to the cleaner.
+A file of 320-byte slots in the run directory. The reput fills a slot before `queue_count` of the
+positions page counts it; the slot's topic and queue never change afterwards. The reput also owns
+max offsets; once a slot is counted, its min offset belongs to the cleaner.
 
-A slot whose queue is deleted is not used again in this run: whoever has looked it up may read it at
-any later moment, and would get another queue's messages. A start fills a new table.
+The slot of a deleted queue is not reused in this run: a process that has looked it up may read it
+at any later moment, and would get another queue's messages. A start fills a new table.
 
     off  field             type
       0  max offset        u64    one past the newest entry; the reput's publish word
@@ -39,7 +39,7 @@ assert SLOT_BYTES > 8 * _DELETED and SLOT_BYTES % 64 == 0, "a slot is whole cach
 
 
 class QueueKey(NamedTuple):
-    """Which queue a slot is of: what its directory in `consumequeue/` is named after."""
+    """The queue of a slot; its directory in `consumequeue/` is named after these."""
 
     topic: str
     queue_id: int
@@ -48,8 +48,8 @@ class QueueKey(NamedTuple):
 class QueueTable:
     """The table, mapped. Only the reput and the cleaner open it writable.
 
-    Slots from `queue_count` on may hold anything: a reput that died while it filled one has left
-    it, and its successor fills it again. So no reader asks for a slot that is not counted.
+    A reput that dies while it fills a slot leaves anything in it, and its successor fills it again.
+    So no reader asks for a slot from `queue_count` on.
     """
 
     def __init__(self, path: Path, writable: bool = False) -> None:
@@ -78,11 +78,11 @@ class QueueTable:
         return self._words[slot * SLOT_BYTES // 8]
 
     def max_offsets(self) -> memoryview:
-        """Those of all slots, as they are at any moment. To be released before the table closes."""
+        """The live max offsets of all slots. Release the view before the table is closed."""
         return self._words[:: SLOT_BYTES // 8]
 
     def min_offset(self, slot: int) -> int:
-        """The first entry that has not expired; the max offset where all have."""
+        """The first entry that has not expired; the max offset where all entries have."""
         return self._words[slot * SLOT_BYTES // 8 + 1]
 
     def is_deleted(self, slot: int) -> bool:
@@ -90,7 +90,7 @@ class QueueTable:
         return bool(self._words[slot * SLOT_BYTES // 8 + _DELETED])
 
     def mark_deleted(self, slot: int) -> None:
-        """For the reput, before it takes the queue's files away."""
+        """For the reput, before it removes the queue's files."""
         self._words[slot * SLOT_BYTES // 8 + _DELETED] = 1
 
     def add(self, slot: int, key: QueueKey, min_offset: int, max_offset: int) -> None:
@@ -114,15 +114,15 @@ class QueueTable:
         self._words[slot * SLOT_BYTES // 8] = max_offset
 
     def move_max_offsets(self, rows: bytes) -> None:
-        """Publish the max offsets of the queues of these rows, whose numbers are slots.
+        """Publish the max offsets of the queues in these rows, whose numbers are slots.
 
-        For the reput, once the entries stand in their files. One loop for a whole cycle, and
-        not a call for each of thousands of queues.
+        For the reput, once the entries stand in their files. One loop for a whole cycle, instead of
+        a call for each of thousands of queues.
         """
         move_ends(rows, self._words, SLOT_BYTES // 8)
 
     def publish_min_offset(self, slot: int, min_offset: int) -> None:
-        """For the cleaner, before it deletes the files with what lies below."""
+        """For the cleaner, before it deletes the files whose entries lie below."""
         self._words[slot * SLOT_BYTES // 8 + 1] = min_offset
 
     def keys(self, start: int, stop: int) -> Iterator[tuple[int, QueueKey]]:

@@ -1,13 +1,13 @@
 """A ring in shared memory: its file, which the writer makes and a producer on this machine fills.
 
-    <run directory>/ring-<number>      0600, of RING_BYTES; begins with a token at first
+    <run directory>/ring-<number>      0600, of RING_BYTES; the writer begins it with a token
 
-Its bytes are the producer's to write, from when it has it on. The writer only reads them, by the
-file and never through a mapping: a file that is made shorter is then a short read, where a mapping
-would be a SIGBUS. The producer holds a lock (flock, shared) on the file for as long as it has the
-ring mapped, so the kernel tells the writer of a producer's end, whatever that was.
+Once a producer has the ring, only the producer writes its bytes. The writer reads them through the
+file and never through a mapping: if the file is truncated, a read is short, where a mapping would
+raise SIGBUS. While the producer has the ring mapped it holds a lock (flock, shared) on the file, so
+the kernel tells the writer when the producer has ended, however it ended.
 
-No path goes over a socket: the name is made here of two numbers, so a request cannot name a file.
+No path goes over a socket: both sides build the name from numbers, so a request cannot name a file.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from penstock.shared.errors import RingUnavailable
 from penstock.shared.faults import crash_point
 from penstock.shared.files.descriptors import take_descriptor
 
-# As many frames of 256 KiB as a producer has on their way, and one for what the end cuts off.
+# The frames of 256 KiB that a producer has under way, and one for the space lost at the ring's end.
 RING_BYTES = 9 * (256 << 10)
 TOKEN_BYTES = 32
 _NAME = "ring-"
@@ -33,15 +33,15 @@ def ring_path(directory: Path, number: int) -> Path:
 
 
 def ring_files(directory: Path) -> list[Path]:
-    """The rings that a run directory has."""
+    """The rings in a run directory."""
     # no glob, which would compile its pattern at each start of a writer
     return sorted(path for path in directory.iterdir() if path.name.startswith(_NAME))
 
 
 def make_ring(path: Path, token: bytes) -> int:
-    """Make the file, with all its memory; its descriptor. Raises OSError, and then leaves nothing.
+    """For the writer: make the file, with all its memory. Returns its descriptor.
 
-    For the writer.
+    Raises OSError, and then leaves no file.
     """
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
     handle = take_descriptor(lambda: os.open(path, flags, 0o600))
@@ -59,8 +59,8 @@ def make_ring(path: Path, token: bytes) -> int:
 def is_held(handle: int) -> bool:
     """Whether a producer has the ring. For the writer.
 
-    It takes the lock itself for a moment. A producer that comes just then is refused, sends through
-    the socket, and asks for a ring again later.
+    It takes the lock itself for a moment. A producer that takes the ring at that moment is refused,
+    sends through the socket, and asks for a ring again later.
     """
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -73,12 +73,12 @@ def is_held(handle: int) -> bool:
 def take_ring(run_id: str, number: int, size: int, token: bytes) -> mmap.mmap:
     """Map the ring that a broker says it has made. For the producer.
 
-    Raises RingUnavailable where there is no such file of this user: the broker is on another
-    machine, in a container of its own, or another user's.
+    Raises RingUnavailable where this user has no such file: the broker is on another machine, in a
+    container of its own, or another user's.
     """
     if len(token) != TOKEN_BYTES or size != RING_BYTES:
         raise RingUnavailable("the broker names its ring as another version does", run_id)
-    # few producers ever come here, and all would wait for it at their start
+    # imported here: few producers ever need it, and all would pay for it at their start
     from penstock.shared.memory.run_directory import run_places
 
     refused: object = "no such file"
@@ -99,7 +99,7 @@ def _take(path: Path, token: bytes) -> mmap.mmap:
             raise RingUnavailable("this file is not the ring that the broker has made", path)
         fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
         crash_point("ring.taken")
-        # the mapping has a descriptor of its own, and with it the lock
+        # the mapping keeps a descriptor of its own, and with it the lock
         return mmap.mmap(handle, RING_BYTES, mmap.MAP_SHARED)
     finally:
         os.close(handle)

@@ -1,13 +1,13 @@
 """Which bytes of a ring are taken. Pure.
 
-Spans are taken one after the other and given back in any order; what is free again is used again
-when all that was taken before it is free, too. A span does not go over the ring's end: the rest
-there stays empty for this round. An empty ring begins at its start again, where memory is warm.
+Spans are taken one after the other and given back in any order. A free span can be taken again only
+when all spans taken before it are free, too. A span does not wrap around the ring's end: the rest
+there stays unused in this round. When the ring is empty it restarts at 0, where memory is warm.
 """
 
 from __future__ import annotations
 
-# Spans begin at cache lines, so that writer and producer never share one.
+# Spans begin at cache lines, so that writer and producer never share a line.
 ALIGNMENT = 64
 
 
@@ -16,15 +16,15 @@ class RingSpace:
 
     def __init__(self, size: int) -> None:
         self._size = size
-        # counted on and on, and taken modulo the size: all live spans lie in [tail, head)
+        # these only grow, and are taken modulo the size: all live spans lie in [tail, head)
         self._head = self._tail = 0
-        # where the span begins that was taken last
+        # where the most recent span begins
         self._last = 0
-        # where each live span begins in the ring -> what was the head before, oldest first
+        # offset of each live span in the ring -> the head before it was taken, oldest first
         self._live: dict[int, int] = {}
 
     def take(self, length: int) -> int:
-        """Take `length` bytes that lie together: their offset, or -1 where there is no room."""
+        """Take `length` contiguous bytes: their offset, or -1 where there is no room."""
         at = self._head % self._size
         begin = self._head if at + length <= self._size else self._head - at + self._size
         end = begin + max(length, 1)
@@ -36,11 +36,11 @@ class RingSpace:
         return offset
 
     def shorten(self, length: int) -> None:
-        """Keep only `length` bytes of the span that was taken last and is still held."""
+        """Keep only `length` bytes of the most recent span, which is still held."""
         self._head = _aligned(self._last + max(length, 1))
 
     def give_back(self, offset: int) -> None:
-        """The span that begins there is free."""
+        """Free the span that begins at this offset."""
         del self._live[offset]
         if self._live:
             self._tail = next(iter(self._live.values()))
@@ -48,7 +48,7 @@ class RingSpace:
             self._head = self._tail = 0
 
     def clear(self) -> None:
-        """All is free."""
+        """Free everything."""
         self._live.clear()
         self._head = self._tail = 0
 

@@ -1,9 +1,9 @@
 """The roster: every actor there is, a row each. Whatever has to know the actors reads this table.
 
-The positions page takes its lines from it, the doorbells their wiring, the supervisor what it
-starts and stops and in which order, the listening sockets who keeps them. So a new actor is one row
-here and one module. The classes are named as text, because this file lies far below them: whoever
-starts actors imports them.
+The positions page takes its lines from it, and the doorbells their connections. The supervisor
+learns what to start and stop, and in which order, and which actor keeps which listening socket. So
+a new actor is one row here and one module. Classes are named as text, because their modules import
+this file: whatever starts actors imports them.
 """
 
 from __future__ import annotations
@@ -21,33 +21,33 @@ class ActorRow(NamedTuple):
     code: str
     start_rank: int
     stop_rank: int
-    # whose doorbell it uses
+    # the actors that it wakes by doorbell
     notifies: tuple[str, ...] = ()
     # the fields of `Endpoints` whose listening sockets it inherits
     serves: tuple[str, ...] = ()
-    # Whether no durable message is acknowledged without it: a start imports it while the store is
-    # opened, and all others when these have been forked.
+    # Whether a durable message needs it for its acknowledgement: a start imports it while the store
+    # is opened, and all others after these have been forked.
     acknowledges: bool = False
-    # Its import takes as long as the rest of a start, so actors with it come after the others.
+    # Importing numpy takes as long as the rest of a start, so actors with it come after the others.
     needs_numpy: bool = False
-    # the key of the configuration without which it does not run; "": it always does
+    # the configuration key that switches it on; "": it always runs
     enabled_by: str = ""
-    # Whether a broker is ready only when it works. Another one is imported and started after that;
+    # Whether a broker is ready only when it works. If not, it is imported and started after that;
     # who connects sooner waits in the kernel, for the sockets are there before any actor.
     is_awaited: bool = True
-    # Whether it may fail as often as it likes: nobody who sends or reads needs it.
+    # Whether it may fail any number of times: sending and reading do not need it.
     is_spare: bool = False
 
 
 # In the order in which `penstock status` shows them.
 #
-# Started first are those that an acknowledgement needs, and last those that need numpy: the others
-# start on one core while it is imported on another. All could start at once, for each finds what
-# it has to know in shared memory.
+# The actors that an acknowledgement needs start first, and those that need numpy last: the others
+# start on one core while another core imports it. All could start at once, for each finds what it
+# needs in shared memory.
 #
-# Stopped upstream first, so that each can finish what it was given. The flusher is last: it makes
-# the queues durable that the reput writes until its own end. The cleaner is first, because nobody
-# waits for what it deletes.
+# Actors stop from upstream to downstream, so that each can finish what it was given. The flusher is
+# last of these: it makes the queues durable that the reput writes until its own end. The cleaner
+# stops before the writer, because nobody waits for what it deletes.
 ROSTER = (
     ActorRow(
         "allocator",
@@ -107,7 +107,7 @@ ROSTER = (
         stop_rank=1,
         serves=("group", "group_ipc"),
     ),
-    # What it follows may be a tick late, and clients have sockets.
+    # No doorbell wakes it: it may follow the log a tick late, and clients have sockets.
     ActorRow(
         "transactions",
         "penstock.actors.transactions:Transactions",
@@ -115,8 +115,8 @@ ROSTER = (
         stop_rank=-1,
         serves=("transaction", "transaction_ipc"),
     ),
-    # Messages that wait are due at least a second after they are stored, and what was due already
-    # may be a tick late.
+    # A tick late is early enough: messages that wait are due at least a second after they are
+    # stored, and those that were due already may come late.
     ActorRow(
         "scheduler",
         "penstock.actors.scheduler:Scheduler",
@@ -124,7 +124,7 @@ ROSTER = (
         stop_rank=-2,
         needs_numpy=True,
     ),
-    # First of all to stop: what it has taken from clients goes through all the others.
+    # The first data actor to stop: what it has taken from clients goes through all the others.
     ActorRow(
         "gateway",
         "penstock.actors.gateway:Gateway",
@@ -135,9 +135,9 @@ ROSTER = (
         needs_numpy=True,
         is_awaited=False,
     ),
-    # Nobody notifies it: it looks at every tick.
+    # No doorbell wakes it: it looks at every tick.
     ActorRow("cleaner", "penstock.actors.cleaner:Cleaner", start_rank=7, stop_rank=0),
-    # Nobody notifies it: it looks when it is asked, and once a second.
+    # No doorbell wakes it: it looks when it is asked, and once a second.
     ActorRow(
         "monitor",
         "penstock.actors.monitor:Monitor",

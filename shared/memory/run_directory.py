@@ -7,9 +7,9 @@
         ring-*       rings that producers fill
     STORE/penstock/run.json                        names all that, and the endpoints
 
-It lies in /dev/shm, where it outlives every process but no reboot: after a crash of all processes
-the next start finds there what was written and not yet committed. Where /dev/shm is too small it
-lies in the temporary directory instead. This file does not know what is in the files.
+It lies in /dev/shm, which survives the end of every process but not a reboot: after a crash of all
+processes the next start finds there what was written and not yet committed. Where /dev/shm is too
+small it lies in the temporary directory. This file does not know what is in the files.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ from penstock.shared.wire.endpoint import MAX_IPC_PATH_BYTES
 _RUN_ID = re.compile(r"[0-9a-f]{16}")
 _NAME = re.compile(rf"penstock-{_RUN_ID.pattern}")
 _MEMORY = Path("/dev/shm")
-# The kernel kills the actors together with their supervisor; one that waits for a disk goes later.
+# The kernel kills the actors with their supervisor; one that waits for a disk ends later.
 _GONE_TIMEOUT_MS = 30_000
-# what the longest path of a socket adds to the place; ZeroMQ and the kernel take 107 bytes in all
+# what a socket's longest path adds to the place; ZeroMQ and the kernel allow 107 bytes in all
 _SOCKET_NAME_BYTES = len(f"/penstock-{'0' * 16}/bell-{max(ACTORS, key=len)}.ipc")
 _NOWHERE = "/nonexistent/penstock"
 
@@ -66,25 +66,25 @@ class Endpoints(msgspec.Struct, frozen=True):
 
     @property
     def store_port(self) -> int:
-        """The port that stored messages, and so their ids, name as their broker's: where clients
-        of RocketMQ look them up, if they are served."""
+        """The broker's port in stored messages, and so in their ids. Clients of RocketMQ look
+        messages up there, if the broker serves them."""
         return int((self.remoting or self.produce).rpartition(":")[2])
 
 
 class Run(msgspec.Struct, frozen=True):
     """One run of a broker on a store.
 
-    It is read from run.json, which is copied with a store and outlives its run. So none of it is
-    believed by itself: `survives`, `running` and the store's lock say what still holds.
+    It is read from run.json, which is copied with a store and outlives its run. So it proves
+    nothing by itself: `survives`, `running` and the store's lock say what is still true.
     """
 
-    run_id: str  # 16 hex digits by chance; no two runs share one
-    boot_id: str  # its memory is gone in any other boot
+    run_id: str  # 16 random hex digits; no two runs share one
+    boot_id: str  # the run's memory is gone in any other boot
     directory: str
     supervisor_pid: int  # may be another process's by now
     started_ms: int  # Unix time
     endpoints: Endpoints
-    pool_enabled: bool  # else the writer stored straight into segments
+    pool_enabled: bool  # if not, the writer stored straight into segments
 
     @property
     def path(self) -> Path:
@@ -104,7 +104,7 @@ class Run(msgspec.Struct, frozen=True):
 
     @property
     def clean_request(self) -> Path:
-        """There while somebody wants the cleaner to begin at once. The cleaner removes it."""
+        """Exists while somebody wants the cleaner to start at once. The cleaner removes it."""
         return self.path / "clean-request"
 
     def socket(self, name: str) -> str:
@@ -112,22 +112,21 @@ class Run(msgspec.Struct, frozen=True):
 
 
 def ask_to_clean(run: Run, how: bytes = b"") -> None:
-    """Have the cleaner look at once for what has expired. Raises OSError."""
+    """Have the cleaner look for expired files at once. Raises OSError."""
     asked = run.clean_request.with_name(f"{run.clean_request.name}.{os.getpid()}")
     asked.write_bytes(how)
     asked.replace(run.clean_request)
 
 
 def boot_id() -> str:
-    """What is different after each boot of this machine."""
+    """An id that differs after each boot of this machine."""
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
 def new_run_directory(store: Path, need_bytes: int) -> tuple[str, Path, str]:
     """(run id, the new directory, a remark or ""). Takes the first place with enough room.
 
-    `need_bytes` is what has to be free there. Raises StoreUnavailable, with the reason
-    for each place.
+    `need_bytes` have to be free there. Raises StoreUnavailable, with the reason for each place.
     """
     refused = []
     for place in _places():
@@ -145,7 +144,7 @@ def new_run_directory(store: Path, need_bytes: int) -> tuple[str, Path, str]:
         run_id = os.urandom(8).hex()
         directory = place / f"penstock-{run_id}"
         directory.mkdir(mode=0o700)
-        # First of all files: by it the next start knows whose this is, if this one is killed.
+        # The first file: if this start is killed, the next one sees by it whose directory this is.
         (directory / "store").write_bytes(_identity(store))
         remark = f"{refused[0]}: shared memory is in {place}" if refused else ""
         return run_id, directory, remark
@@ -161,14 +160,14 @@ def _places() -> tuple[Path, ...]:
 
 
 def _run_directories() -> Iterator[Path]:
-    """What has the name of one. Others have thousands of files there: no path is made of those."""
+    """Paths with a run directory's name. Others may be thousands, so no path is made of those."""
     for place in _places():
-        with suppress(OSError):  # it is not there, or may not be read
+        with suppress(OSError):  # the place does not exist, or may not be read
             yield from [place / name for name in os.listdir(place) if _NAME.fullmatch(name)]
 
 
 def run_places(run_id: str) -> list[Path]:
-    """Where the directory of that run can be, on this machine; nowhere for what is no run's id."""
+    """Where that run's directory may be on this machine; nowhere if it is no run's id."""
     if not _RUN_ID.fullmatch(run_id):
         return []
     return [place / f"penstock-{run_id}" for place in _places()]
@@ -194,14 +193,14 @@ def find_store(run_id: str) -> Path:
             continue
         if run is not None and run.run_id == run_id:
             return store
-        # A store that has this path in another container would pass without this.
+        # Without this check, a store at the same path in another container would pass.
         refused = f"the store in {store} is another one"
     raise StoreUnavailable("the broker's store is not on this machine", refused)
 
 
 def abandoned_runs() -> list[Path]:
-    """Run directories of this user that nothing can use again: their store is gone, and no actor
-    of theirs lives. A start on a store removes its own; that of a store that is gone never comes.
+    """Run directories of this user that nothing can use again: their store is gone, and none of
+    their actors lives. A start removes those of its own store; without the store none will come.
     """
     return list(filter(_abandoned, _run_directories()))
 
@@ -212,8 +211,8 @@ def run_stores() -> list[Path]:
 
 
 def _store_of(directory: Path) -> bytes | None:
-    """What a run directory of this user names as its store."""
-    with suppress(OSError):  # it was just removed, or is no run's
+    """The store that a run directory of this user names."""
+    with suppress(OSError):  # it was just removed, or is not a run's directory
         mode = directory.lstat()
         if stat.S_ISDIR(mode.st_mode) and mode.st_uid == os.geteuid():
             return (directory / "store").read_bytes()
@@ -225,13 +224,13 @@ def _abandoned(directory: Path) -> bool:
         found = directory.lstat()
         if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
             return False
-        # its store is made before it, and is locked by the start that makes it
+        # the store is made before its run directory, and locked by the start that makes it
         if os.path.lexists(os.fsdecode((directory / "store").read_bytes())):
             return False
         handle = os.open(directory / "alive", os.O_RDWR)
     except FileNotFoundError:
-        # Without a name of its store it is just being made, or a removal was killed at its last
-        # step: which of both cannot be seen, so it stays. Without `alive` no actor has begun.
+        # Without `store` it is just being made, or its removal was killed at the last step. The two
+        # look the same, so it stays. Without `alive` no actor has begun.
         return (directory / "store").exists()
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -247,7 +246,7 @@ def _identity(store: Path) -> bytes:
 
 
 def remove_strays(store: Path, last_run: Run | None) -> None:
-    """Remove run directories of this store that no run.json names: of starts that were killed.
+    """Remove this store's run directories that no run.json names: those of starts that were killed.
 
     The caller holds the store's lock, so no such start is still at work.
     """
@@ -259,15 +258,15 @@ def remove_strays(store: Path, last_run: Run | None) -> None:
 
 
 def join_run(run: Run) -> int:
-    """Count as alive in this run until the descriptor closes, which death does too."""
+    """Count as alive in this run until the descriptor closes, as it also does when we die."""
     handle = os.open(run.path / "alive", os.O_RDWR | os.O_CREAT, 0o600)
-    # Shared: actors do not wait for each other, only a start waits for all of them.
+    # Shared: actors do not wait for each other; only a start waits for all of them.
     fcntl.flock(handle, fcntl.LOCK_SH)
     return handle
 
 
 def await_actors_gone(run: Run) -> None:
-    """Return when no actor of a run lives any more, whose supervisor does not.
+    """Return when no actor lives of a run whose supervisor is dead.
 
     Until then one of them could still write. Raises StoreLocked when that takes too long.
     """
@@ -297,7 +296,7 @@ def await_actors_gone(run: Run) -> None:
 def write_run(paths: StorePaths, run: Run) -> None:
     """Name the run in the store, so that the next start and other commands find it.
 
-    Comes before `abort` names this process: a run that `abort` does not name has written nothing.
+    Call it before `abort` names this process: a run that `abort` does not name has written nothing.
     """
     replace_file(paths.run, msgspec.json.encode(run))
 
@@ -310,18 +309,17 @@ def read_run(paths: StorePaths) -> Run | None:
     try:
         run = _decoder.decode(paths.run.read_bytes())
         return run if b"\0" not in os.fsencode(run.directory) else None
-    # what is no path is a ValueError, and so is what is no text
+    # invalid paths and invalid text are ValueErrors
     except (FileNotFoundError, NotADirectoryError, ValueError, msgspec.DecodeError, RecursionError):
         return None
 
 
 def read_last_run(paths: StorePaths) -> Run | None:
-    """The last run, for the process that has the store's lock, and may take and remove its shared
-    memory.
+    """The last run, for the process that has the store's lock and may take and remove its memory.
 
-    A store may come from elsewhere, and its run.json may name any directory. What is there counts
-    only if it was made for this store, by this user or the store's owner; else the store has no
-    memory here. That of a copied store is the original's, which may need it.
+    A store may come from elsewhere, and its run.json may name any directory. That directory counts
+    only if it was made for this store, by this user or the store's owner; otherwise the store has
+    no memory here. The memory of a copied store is the original's, which may need it.
     """
     run = read_run(paths)
     if run is None or not os.path.lexists(run.path) or _is_of(paths, run):
@@ -330,8 +328,8 @@ def read_last_run(paths: StorePaths) -> Run | None:
 
 
 def _is_of(paths: StorePaths, run: Run) -> bool:
-    """Whether the run's directory, which is there, is one of this store."""
-    found = run.path.lstat()  # of a link itself: it may lead to any directory
+    """Whether the run's directory, which exists, belongs to this store."""
+    found = run.path.lstat()  # not what a link leads to, which may be any directory
     if not (_NAME.fullmatch(run.path.name) and stat.S_ISDIR(found.st_mode)):
         return False
     if found.st_uid not in (os.geteuid(), paths.root.stat().st_uid):
@@ -347,9 +345,9 @@ def _is_of(paths: StorePaths, run: Run) -> bool:
 
 
 def original_of(paths: StorePaths, run: Run) -> Path | None:
-    """Where the store is that this one was copied from, with the run that its run.json names.
+    """The store that this one was copied from, with the run that its run.json names.
 
-    None for a store that is no copy; a store that was moved is not one.
+    None for a store that is not a copy; a store that was moved is not one.
     """
     try:
         named = Path(os.fsdecode((run.path / "store").read_bytes()))
@@ -363,7 +361,7 @@ def original_of(paths: StorePaths, run: Run) -> Path | None:
 
 def survives(run: Run) -> bool:
     """Whether the run's shared memory is still that of this boot."""
-    # A removal takes `positions` first, so one that was killed leaves nothing that looks whole.
+    # A removal takes `positions` first, so one that was killed leaves nothing that seems whole.
     whole = all(path.is_file() for path in (run.positions, run.queues))
     return run.boot_id == boot_id() and whole and _NAME.fullmatch(run.path.name) is not None
 
@@ -371,12 +369,12 @@ def survives(run: Run) -> bool:
 def running(run: Run) -> bool:
     """Whether the run's supervisor is alive, or another process that has its pid by now.
 
-    Whoever needs to be sure asks for the holder of the store's lock, too: see find_broker.py.
+    To be sure, also ask for the holder of the store's lock: see find_broker.py.
     """
     if not survives(run):
         return False
     try:
-        # a zombie has ended, and its lock is gone; only its parent has not asked yet
+        # a zombie has ended and lost its lock; only its parent has not reaped it yet
         return process_state(run.supervisor_pid) != "Z"
     except FileNotFoundError:
         return False
@@ -385,14 +383,14 @@ def running(run: Run) -> bool:
 def remove_run_directory(run: Run) -> None:
     """Remove a run's shared memory. Does nothing when it is gone already.
 
-    Killed half way, it leaves what no start takes for the memory of a run, and the next removes.
+    If it is killed half way, no start takes the rest for a run's memory, and the next removes it.
     """
     if _NAME.fullmatch(run.path.name) and run.path.is_dir() and not run.path.is_symlink():
         remove_directory(run.path)
 
 
 def remove_directory(directory: Path) -> None:
-    """Remove a run directory: what makes it whole goes first, what says whose it is goes last."""
+    """Remove a run directory. What makes it whole goes first, what names its store goes last."""
     names = {path.name for path in directory.iterdir()}
     for name in sorted(names, key=lambda name: (name != "positions", name == "store", name)):
         (directory / name).unlink()
