@@ -1,6 +1,6 @@
 """The certificates that a gateway shows its clients: read, and checked before anybody connects.
 
-Paths are the configuration's. What is said over TLS is not known here, and the key is not kept.
+Paths are the configuration's. This file does not know what is said over TLS, and keeps no key.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _CLIENTS = {"none": ssl.CERT_NONE, "optional": ssl.CERT_OPTIONAL, "require": ssl
 
 
 class Tls(NamedTuple):
-    """How a port speaks TLS: not at all without a context, and nothing else where `is_required`."""
+    """How a port speaks TLS: not at all without a context, and only TLS where `is_required`."""
 
     context: ssl.SSLContext | None = None
     is_required: bool = False
@@ -28,7 +28,7 @@ def server_tls(config: Config) -> Tls:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     certificate, key = config.tls_server_cert_path, config.tls_server_key_path
     try:
-        # else OpenSSL would ask for a password at the terminal
+        # otherwise OpenSSL would ask for a password at the terminal
         context.load_cert_chain(certificate, key, password=lambda: "")
     except (OSError, ValueError) as error:
         raise ConfigError(

@@ -14,8 +14,8 @@ from penstock.shared.config import Config
 def disk_used_percent(path: Path, empty_bytes: int = 0) -> int:
     """How full the disk of this path is for an ordinary user, rounded up; -1 if it is unknown.
 
-    `empty_bytes` are allocated ahead and hold nothing yet. They count as free, or allocating a
-    segment would itself look like the disk filling up, and delete messages.
+    `empty_bytes` are allocated ahead and hold nothing yet. They count as free: otherwise allocating
+    a segment would look like the disk filling up, and delete messages.
     """
     found = _used_and_size(path)
     if not found or not found[1]:
@@ -37,8 +37,8 @@ def lacking_room(path: Path, config: Config) -> str:
     unknown.
 
     A segment's messages also need room in queues and index, or they would be stored and never be
-    seen: an eighth of a segment is what 20 bytes for each record of 160 come to, and an index file
-    takes its slots from the beginning.
+    seen. An eighth of a segment is enough for queues: 20 bytes for each record of 160. An index
+    file allocates its slots when it is made.
     """
     segment = config.mapped_file_size_commit_log_bytes
     slots = 4 * config.max_hash_slot_num if config.message_index_enable else 0

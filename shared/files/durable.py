@@ -1,8 +1,8 @@
 """Making, replacing and cutting files so that a crash leaves the old state or the new one.
 
-Every function here says what is durable when it returns. A new file is readable by its owner only;
-one that exists, or that somebody has made readable, keeps its mode. When to sync is not decided
-here: callers batch it, and only they know what an acknowledgement waits for.
+Every function here says what is durable when it returns. A new file is readable only by its owner;
+an existing file, or one that somebody has made readable, keeps its mode. The callers decide when to
+sync: they batch it, and only they know what an acknowledgement waits for.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from typing import NamedTuple
 from penstock.shared.faults import crash_point
 from penstock.shared.files.descriptors import take_descriptor
 
-# What a full disk, a quota and a limit on file sizes answer.
+# Errors of a full disk, a quota and a limit on file sizes.
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 OWN_FILE, OWN_DIRECTORY = 0o600, 0o700
-# Of the allocator's files there, those that were segments: the names begin so.
+# Among the allocator's files in staging, those that were segments have names that begin so.
 EXPIRED = "commitlog-expired-"
 _ZEROS = bytes(1 << 20)
 _HERE, _RENAME_EXCHANGE = -100, 2  # Linux's AT_FDCWD and flag
@@ -45,9 +45,9 @@ def sync_file(handle: int) -> None:
 def begin_writing(handle: int) -> None:
     """Have the kernel begin to write a file's bytes out. Makes nothing durable, waits for nothing.
 
-    When this is called for many files before the first of them is synced, their writes overlap and
-    one journal commit can cover them all. It is only a hint, so its result is not looked at: if the
-    write fails, the sync reports it.
+    If this is called for many files before the first of them is synced, their writes overlap and
+    one journal commit can cover them all. It is only a hint, so its result is ignored: the sync
+    reports a write that fails.
     """
     _libc.sync_file_range(handle, ctypes.c_int64(0), ctypes.c_int64(0), _WRITE)
 
@@ -68,7 +68,7 @@ def make_directory(directory: Path) -> None:
 
     An empty directory may not be durable yet: its maker may have died before it synced the parent.
     One with something in it is durable, because nothing is put into a directory before its parent
-    has been synced. Raises OSError; then no directory that was made here is left.
+    has been synced. Raises OSError, and then leaves no directory that it made.
     """
     is_new = not directory.is_dir()
     if not is_new and take_descriptor(lambda: os.listdir(directory)):
@@ -82,21 +82,21 @@ def make_directory(directory: Path) -> None:
         if is_new:
             directory.rmdir()
         elif isinstance(error, PermissionError):
-            # The parent is not readable, so this process cannot have made the directory: an
-            # administrator did, and answers for its name.
+            # The parent is not readable, so this process cannot have made the directory. An
+            # administrator did, and is responsible for the durability of its name.
             return
         raise
 
 
 class NewFile(NamedTuple):
-    """A file to be made: its first bytes, which are followed by zeros."""
+    """A file to be made: its first bytes, which zeros follow."""
 
     target: str
     head: bytes
 
 
 def make_files(staging: Path, wanted: Sequence[NewFile], size: int, *, sparse: bool) -> None:
-    """Make files of one size, each whole on disk before it has its name. The names are not.
+    """Make files of one size; each is whole on disk before it has its name. Names are not durable.
 
     The files grow under `staging` and get their names last, so a directory of segments never
     holds a short one. Unless sparse, their blocks are allocated: a full disk is an OSError here and
@@ -108,15 +108,15 @@ def make_files(staging: Path, wanted: Sequence[NewFile], size: int, *, sparse: b
         with ExitStack() as files:
             handles = []
             for target, head in wanted:
-                # Queues have files of one name in directories of one name: the number tells those
-                # of one call apart, the process id those of other actors.
+                # Different queues have files and directories of the same names. The number keeps
+                # the files of one call apart, the process id those of different actors.
                 *_, directory, name = target.split("/")
                 growing.append(f"{staging}/{directory}-{name}-{os.getpid()}-{len(growing)}")
                 flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC
                 handle = files.enter_context(opened(growing[-1], flags))
                 handles.append(handle)
-                # A hole is given its block by a store into the mapping, and a full disk answers
-                # that with a signal, which no code can handle.
+                # A store into a mapped hole allocates its block. On a full disk that raises a
+                # signal, which no code can handle.
                 if sparse:
                     os.ftruncate(handle, size)
                 else:
@@ -133,20 +133,20 @@ def make_files(staging: Path, wanted: Sequence[NewFile], size: int, *, sparse: b
             growing.pop()
     finally:
         for path in growing:
-            with suppress(FileNotFoundError):  # where it could not even be opened
+            with suppress(FileNotFoundError):  # the file could not even be opened
                 os.unlink(path)
 
 
 def unfinished_files(staging: Path) -> list[Path]:
-    """What processes that died have left there. A directory is nobody's of Penstock."""
+    """The files that dead processes have left there. Penstock makes no directories in it."""
     return [path for path in staging.iterdir() if path.is_symlink() or not path.is_dir()]
 
 
 @contextmanager
 def opened(path: str, flags: int) -> Iterator[int]:
-    """A file's descriptor, until the block is left. A file that is made is for its owner only.
+    """A file's descriptor, which closes with the block. A new file is for its owner only.
 
-    Raises OSError, also for a link in its place, which could lead out of the store.
+    Raises OSError, also for a symbolic link, which could lead out of the store.
     """
     flags |= os.O_NOFOLLOW | os.O_CLOEXEC
     handle = take_descriptor(lambda: os.open(path, flags, OWN_FILE))
@@ -164,8 +164,8 @@ def make_file(staging: Path, target: Path, size: int, *, sparse: bool, head: byt
 
 
 def give_name(path: Path, target: Path) -> None:
-    """Give a file that is whole on disk its name; durable on return. Raises OSError; then nothing
-    is left of it."""
+    """Give a file that is whole on disk its name; durable on return. Raises OSError; then the file
+    is gone."""
     os.rename(path, target)
     crash_point("recycle.named")
     _settle_name(target)
@@ -175,7 +175,7 @@ def _settle_name(target: Path) -> None:
     try:
         sync_directory(target.parent)
     except OSError:
-        # The next try would find the file and take its name for durable, which it is not.
+        # Otherwise the next try would find the file and believe that its name is durable.
         os.unlink(target)
         raise
 
@@ -183,9 +183,9 @@ def _settle_name(target: Path) -> None:
 def replace_file(target: Path, content: bytes) -> None:
     """Replace a small file as a whole; durable on return. It keeps the mode of the old one.
 
-    Raises OSError. Then the old file is still there; only where the last sync has failed it is the
-    new one, which a power failure may take back. A file with the ending .tmp may be left: nobody
-    reads it, and the next writer overwrites it. One process at a time may replace a file.
+    Raises OSError. Then the old file is still there, except where the last sync has failed: then
+    it is the new one, which a power failure may undo. A file with the ending .tmp may be left:
+    nobody reads it, and the next writer overwrites it. Only one process at a time may do this.
     """
     growing = target.with_name(target.name + ".tmp")
     try:
@@ -198,7 +198,7 @@ def replace_file(target: Path, content: bytes) -> None:
         os.fchmod(handle, mode)
         while content:
             content = content[os.write(handle, content) :]
-        # before the rename: a name that is durable sooner than the bytes would be an empty file
+        # before the rename: if the name became durable before the bytes, the file would be empty
         os.fsync(handle)
     finally:
         os.close(handle)
@@ -209,7 +209,7 @@ def replace_file(target: Path, content: bytes) -> None:
 
 
 def drop_empty_last(directory: Path) -> None:
-    """Remove a last file of no length: a crash of RocketMQ between making and sizing a segment."""
+    """Remove an empty last file: a RocketMQ leaves one that crashes before it sizes a segment."""
     files = sorted(path for path in directory.iterdir() if path.is_file())
     if files and files[-1].stat().st_size == 0:
         files[-1].unlink()
@@ -223,7 +223,7 @@ def delete_file(path: Path) -> None:
 
 
 def expired_segments(staging: Path) -> list[Path]:
-    """What `set_aside` has left there, and nobody has used yet; nothing without the directory."""
+    """Files from `set_aside` that nobody has reused yet; none if the directory is missing."""
     try:
         return [path for path in unfinished_files(staging) if path.name.startswith(EXPIRED)]
     except FileNotFoundError:
@@ -231,8 +231,8 @@ def expired_segments(staging: Path) -> list[Path]:
 
 
 def set_aside(path: Path, staging: Path) -> None:
-    """Take a segment's name, durably, like `delete_file`; the file is left in `staging`, for whom
-    it can serve as another one. Raises OSError."""
+    """Remove a segment's name, durably, like `delete_file`, but keep the file in `staging`, where
+    the allocator may reuse it. Raises OSError."""
     with suppress(FileNotFoundError):
         os.rename(path, staging / (EXPIRED + path.name))
     _settle_deletion(path)
@@ -243,16 +243,16 @@ def _settle_deletion(path: Path) -> None:
     sync_directory(path.parent)
 
 
-# The page cache takes memory for a whole call at once, up to 2 MiB. A virtual machine gives free
-# memory of that size back to its host, which hands it out again 4 KiB at a time, while the call
-# waits. Smaller pieces are mostly still there. What a call writes stays together, but where it does
-# not begin at a multiple of its size it is split into ever smaller pieces, which take longer to
-# write and to read (`penstock bench bytes` shows all that).
+# The page cache allocates memory for a whole call at once, up to 2 MiB. A virtual machine may have
+# given free memory of that size back to its host, which returns it 4 KiB at a time while the call
+# waits. Memory in smaller pieces is mostly still there. What one call writes stays together; but a
+# call that does not begin at a multiple of its size is split into ever smaller pieces, which take
+# longer to write and to read (`penstock bench bytes` shows all that).
 WRITE_BYTES = 64 << 10
 
 
 def write_at(handle: int, content: bytes | bytearray | memoryview, at: int) -> None:
-    """Write all of it, in aligned pieces, of which a call may write less. Not synced."""
+    """Write all of it, in aligned pieces; a short write is continued. Not synced."""
     view = memoryview(content)
     while view:
         done = os.pwrite(handle, view[: WRITE_BYTES - at % WRITE_BYTES], at)
@@ -263,7 +263,7 @@ def write_again(handle: int, start: int, stop: int) -> None:
     """Write the bytes of [start, stop) to the same place, so that the next sync writes them out.
 
     After a failed sync the kernel may treat pages as clean that never reached the disk. Writing
-    them makes them dirty again, for a process that cannot know what its predecessor's sync did.
+    them makes them dirty again, for a process that cannot know how its predecessor's sync ended.
     """
     at = start
     while at < stop:
@@ -275,11 +275,11 @@ def write_again(handle: int, start: int, stop: int) -> None:
 
 
 def data_ranges(handle: int, start: int, stop: int) -> Iterator[tuple[int, int]]:
-    """The parts of [start, stop) that are no holes, as (start, stop).
+    """The parts of [start, stop) that are not holes, as (start, stop).
 
-    A part may still be zeros: a file system that keeps no account of holes calls all of it data.
-    From here on nothing of `handle` is read ahead. Pages that the kernel has read ahead into a hole
-    count as data, and whoever reads part after part would be led through an empty gigabyte.
+    A part may still be zeros: a file system that does not track holes calls everything data. This
+    turns off read-ahead for `handle` for good. Pages that the kernel reads ahead into a hole count
+    as data, and reading part after part would then lead through an empty gigabyte.
     """
     os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_RANDOM)
     while start < stop:
@@ -295,17 +295,17 @@ def data_ranges(handle: int, start: int, stop: int) -> Iterator[tuple[int, int]]
 
 
 def zero_from(handle: int, start: int, size: int, *, again: bool = False) -> int:
-    """Overwrite what is not a hole in [start, size) with zeros; how many bytes were not zero.
+    """Zero what is not a hole in [start, size). Returns the number of bytes that were not zero.
 
-    With `again`, zeros are written too: what is zero in the page cache may still be something else
-    on the disk. Not synced: the caller decides when.
+    With `again`, zeros are overwritten, too: a page that is zero in the page cache may still be
+    something else on the disk. Not synced: the caller decides when.
     """
     changed = 0
     for at, stop in data_ranges(handle, start, size):
         while at < stop:
             piece = os.pread(handle, min(len(_ZEROS), stop - at), at)
             zeros = _ZEROS[: len(piece)]
-            is_zero = piece == zeros  # a segment of warm pages has a gigabyte of them
+            is_zero = piece == zeros  # a segment with warm pages has up to a gigabyte of zeros
             if again or not is_zero:
                 changed += 0 if is_zero else len(piece) - piece.count(0)
                 write_at(handle, zeros, at)
@@ -314,9 +314,9 @@ def zero_from(handle: int, start: int, size: int, *, again: bool = False) -> int
 
 
 def exchange(first: Path, second: Path) -> None:
-    """Let two names change places, in one step that a crash cannot halve; durable on return.
+    """Exchange two names, in one step that a crash cannot halve; durable on return.
 
-    Raises OSError, EINVAL where the file system (a network's) cannot do it.
+    Raises OSError: EINVAL where the file system, for example a network's, cannot do it.
     """
     names = (_HERE, os.fsencode(first), _HERE, os.fsencode(second))
     if _libc.renameat2(*names, _RENAME_EXCHANGE):
@@ -329,7 +329,7 @@ def exchange(first: Path, second: Path) -> None:
 def sync_tree(directory: Path) -> None:
     """Make everything below a directory durable, names and contents. Raises OSError.
 
-    Its own name is not: that is an entry of the parent, which the caller syncs.
+    Its own name is not made durable: that is an entry of the parent, which the caller syncs.
     """
     for place, _, names in os.walk(directory):
         for name in names:

@@ -1,7 +1,7 @@
-"""Files read at offsets, the last few of them kept open.
+"""Reads files at offsets, and keeps the last few of them open.
 
-For processes that read a store without owning it, and visit far more files than a process
-may have open. It reads and never maps: a file that shrinks under it is a short read, not a signal.
+For processes that read a store without owning it, and visit far more files than they may have open.
+It never maps: if a file shrinks while it is read, the read is short, and no signal is raised.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ OPEN_FILES = 16
 class FileCache:
     """Reads at offsets and counts what it has read. For one thread.
 
-    The counts are of what was asked for here, whether it came from the disk or from the page cache.
+    The counts cover everything that was read here, whether from the disk or from the page cache.
     """
 
     def __init__(self, open_files: int = OPEN_FILES) -> None:
@@ -30,7 +30,7 @@ class FileCache:
 
     def descriptor(self, path: Path) -> int:
         """An open descriptor, good until the next call. A link in the file's place is refused."""
-        # taken out and put back in: the order of the table is that of the last use
+        # taken out and put back in: that keeps the table in order of the last use
         fd = self._files.pop(path, -1)
         if fd < 0:
             flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -45,7 +45,7 @@ class FileCache:
 
     @property
     def files_read(self) -> int:
-        """From how many files something was read."""
+        """The number of files from which something was read."""
         return len(self._read)
 
     def exists(self, path: Path) -> bool:
@@ -63,7 +63,7 @@ class FileCache:
         try:
             raw = os.pread(fd, size, offset)
         except OSError as error:
-            error.filename = str(path)  # pread knows only a number
+            error.filename = str(path)  # pread knows only the descriptor
             raise
         self._read.add(path)
         self.bytes_read += len(raw)
@@ -80,13 +80,13 @@ class FileCache:
         return b"".join(parts)
 
     def read_into(self, path: Path, offset: int, target: memoryview) -> int:
-        """Fill the target; how many bytes it got, fewer where the file ends. Raises OSError."""
+        """Fill the target. Returns its bytes, fewer where the file ends. Raises OSError."""
         fd, have = self.descriptor(path), 0
         while have < len(target):
             try:
                 got = os.preadv(fd, [target[have:]], offset + have)
             except OSError as error:
-                error.filename = str(path)  # preadv knows only a number
+                error.filename = str(path)  # preadv knows only the descriptor
                 raise
             if not got:
                 break
@@ -96,8 +96,8 @@ class FileCache:
         return have
 
     def expect(self, path: Path, offset: int, size: int) -> bool:
-        """Have the disk begin with bytes that are read next; whether they are on their way only
-        now, and were not in the page cache. Both are the kernel's guess. Raises OSError."""
+        """Have the disk begin with bytes that are read next. Returns whether they were not in the
+        page cache. Both are the kernel's guess. Raises OSError."""
         fd = self.descriptor(path)
         if all(_is_cached(fd, at) for at in (offset, offset + size - 1)):
             return False
@@ -105,14 +105,14 @@ class FileCache:
         return True
 
     def forget(self, path: Path, offset: int, size: int) -> None:
-        """Take bytes out of the page cache. Raises OSError."""
+        """Drop bytes from the page cache. Raises OSError."""
         os.posix_fadvise(self.descriptor(path), offset, size, os.POSIX_FADV_DONTNEED)
 
     def next_data(self, path: Path, offset: int) -> int | None:
         """Where the file's next written part begins; None when only a hole follows.
 
-        This saves reading and proves nothing: a file system need not know its holes, and zeros may
-        have been written where there is data.
+        This saves reading and proves nothing: a file system need not track its holes, and what is
+        written may be zeros.
         """
         try:
             return os.lseek(self.descriptor(path), offset, os.SEEK_DATA)
@@ -122,7 +122,7 @@ class FileCache:
             raise
 
     def close(self) -> None:
-        """Close all files. Counts stay, and a read after this opens its file again."""
+        """Close all files. The counts stay, and a later read opens its file again."""
         while self._files:
             os.close(self._files.popitem()[1])
 

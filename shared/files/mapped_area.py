@@ -3,8 +3,8 @@
 Python's mmap keeps a descriptor for each mapping, and a process has fewer descriptors than a store
 may have queues. Here no descriptor is kept, and all pieces are one buffer, so the compiled loops
 can store entries of any queue by an offset. The price: touching a place where nothing is mapped is
-a SIGSEGV, and touching a piece of a file that somebody has cut short is a SIGBUS. So callers keep
-the table of what is mapped, and only the process that owns a file's length maps it here.
+a SIGSEGV, and touching a piece of a file that somebody has truncated is a SIGBUS. So callers keep
+track of what is mapped, and only the process that owns a file's length maps it here.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ _MOST_MAPPINGS = Path("/proc/sys/vm/max_map_count")
 
 
 def most_pieces() -> int:
-    """How many pieces a process may map: three quarters of what the kernel allows it in mappings,
-    because libraries, heaps and segments need theirs, and malloc fails when none is left."""
+    """How many pieces a process may map: three quarters of the mappings that the kernel allows it.
+    Libraries, heaps and segments need the rest, and malloc fails when none is left."""
     return int(_MOST_MAPPINGS.read_text()) * 3 // 4
 
 
@@ -35,8 +35,8 @@ class MappedArea:
     def __init__(self, places: int, size: int) -> None:
         self._size = size
         self._bytes = places * size
-        # The range is reserved, not allocated: nothing else may come to lie in it, and it costs
-        # address space only.
+        # The range is reserved, not allocated: nothing else is mapped into it, and it costs only
+        # address space.
         self._start = _map(None, self._bytes, _NOTHING, mmap.MAP_PRIVATE | _NO_RESERVE)
         found = (ctypes.c_ubyte * self._bytes).from_address(self._start)
         self.view = memoryview(found).cast("B")
@@ -45,7 +45,7 @@ class MappedArea:
         """Map the file's bytes from `at` on there, to read and write, replacing what was there.
 
         The kernel is told not to read around them: with thousands of places, pages that nobody
-        asked for would be megabytes for each. Raises OSError; then nothing is mapped there.
+        asked for would add up to megabytes each. Raises OSError; then nothing is mapped there.
         """
         start = self._start + place * self._size
         writable = mmap.PROT_READ | mmap.PROT_WRITE
@@ -57,8 +57,8 @@ class MappedArea:
             raise
 
     def _reserve(self, start: int) -> None:
-        """Reserve a place again. A mapping that fails half way may have unmapped what was there,
-        and the next malloc of anybody could be given the hole, to be overwritten with entries."""
+        """Reserve a place again. A mapping that fails half way may have unmapped what was there.
+        Then any malloc could be given the hole, and entries would overwrite its memory."""
         try:
             _map(start, self._size, _NOTHING, mmap.MAP_PRIVATE | _NO_RESERVE | _FIXED)
         except OSError as error:
@@ -69,12 +69,12 @@ class MappedArea:
             ) from error
 
     def release_pages(self) -> None:
-        """Give back the pages this process has mapped in. The bytes stay; the next access faults
+        """Release the pages that this process has mapped. The bytes stay; the next access faults
         them in again."""
         _advise(self._start, self._bytes, mmap.MADV_DONTNEED)
 
     def close(self) -> None:
-        """Unmap everything. Whoever touches a slice of the view after this crashes."""
+        """Unmap everything. Touching a slice of the view after this crashes the process."""
         self.view.release()
         _libc.munmap(ctypes.c_void_p(self._start), ctypes.c_size_t(self._bytes))
 

@@ -2,19 +2,19 @@
 
 Segment n starts at n * segment_bytes and is named by that offset. A MappedFile is one of them. This
 file does not create or delete segments (the allocator, the reput and the cleaner do), and does not
-know how far the bytes in them are valid: callers bound every access by a position.
+know how far their bytes are valid: callers bound every access by a position.
 
 A reader of a segment holds a view of it, and a mapping lives as long as a view does. RocketMQ
-counts holders by hand for that (hold, release, shutdown); here the mapping itself counts its views,
-so none can be forgotten and none be freed twice. A segment goes through these states:
+counts holders by hand (hold, release, shutdown); here the mapping itself counts its views, so none
+can be forgotten or be freed twice. A segment goes through these states:
 
     available   views are made of it
-    shut down   no view is made any more: its file was deleted, or others are used more
+    shut down   no new view is made: its file was deleted, or other segments are used more
     gone        unmapped and closed, as soon as the last view is released
 
-A deleted file takes room on the disk until the last process has unmapped it. So `release_deleted`
-says for how long a deleted one has been held. The caller then makes its holders release it, because
-only the caller knows who they are; bytes that are still being sent cannot be unmapped here.
+A deleted file occupies disk space until the last process has unmapped it. So `release_deleted` says
+how long a deleted one has been held. The caller then makes its holders release it, because only the
+caller knows them; bytes that are still being sent cannot be unmapped here.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class MappedFile:
                     f"a segment is not {size} bytes long", f"{path} has {found.st_size}"
                 )
             access = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
-            # a mapping has a descriptor of its own
+            # a mapping keeps a descriptor of its own
             self._map = take_descriptor(
                 lambda: mmap.mmap(self.handle, size, mmap.MAP_SHARED, access)
             )
@@ -56,16 +56,16 @@ class MappedFile:
             raise
         self.view = memoryview(self._map)
         self._path, self._inode = path, found.st_ino
-        # since when it is known that the file is deleted; -1 while it is not
+        # when the file was first found deleted; -1 while it is not
         self.deleted_ms = -1
 
     def release_pages(self) -> None:
-        """Give back the pages this process has mapped in. Bytes and views stay; the next access
+        """Release the pages that this process has mapped. Bytes and views stay; the next access
         faults them in again."""
         self._map.madvise(mmap.MADV_DONTNEED)
 
     def read_ahead(self, is_on: bool) -> None:
-        """Whether the kernel reads on where a page is read that is not in memory."""
+        """Whether the kernel reads ahead when it reads a page that is not in memory."""
         self._map.madvise(mmap.MADV_NORMAL if is_on else mmap.MADV_RANDOM)
 
     def sync(self, start: int, stop: int) -> None:
@@ -73,27 +73,27 @@ class MappedFile:
         self._map.flush(start, stop - start)
 
     def lock(self) -> int:
-        """Read all of it into memory, and keep it there while it is mapped; 0, or an errno."""
+        """Read all of it into memory and keep it there while it is mapped. Returns 0 or an errno."""
         self._map.madvise(mmap.MADV_WILLNEED)
-        # mmap has no address to give away, but a ctypes object on its first byte does
+        # mmap does not tell its address, but a ctypes object on its first byte does
         first = ctypes.c_char.from_buffer(self._map)
         if not _LIBC.mlock(ctypes.byref(first), ctypes.c_size_t(self.size)):
             return 0
         return ctypes.get_errno()
 
     def is_deleted(self) -> bool:
-        """Whether the name is gone, or another file's. The file may have another name: that of one
-        that is used again, once nobody has it open."""
+        """Whether the name is gone, or is another file's. A reused file has another name; it is
+        reused once nobody has it open."""
         try:
             return os.stat(self._path, follow_symlinks=False).st_ino != self._inode
         except FileNotFoundError:
             return True
 
     def close(self) -> bool:
-        """Hand out no more views; whether it is gone, which it is not while a view is left.
+        """Hand out no more views. Returns whether it is gone; while a view is left it is not.
 
-        To be called again until it is. Python refuses to unmap what a view looks at, and that
-        refusal is the count of holders.
+        Call it again until it is. Python refuses to unmap what a view shows, and that refusal takes
+        the place of counting the holders.
         """
         self.view = memoryview(b"")
         try:
@@ -105,7 +105,7 @@ class MappedFile:
 
 
 class MappedFileQueue:
-    """The segments of a directory; at most `keep` stay mapped, the latest used ones."""
+    """The segments of a directory; at most `keep`, the most recently used ones, stay mapped."""
 
     def __init__(
         self, directory: Path, segment_bytes: int, writable: bool = False, keep: int = 16
@@ -116,11 +116,11 @@ class MappedFileQueue:
         self._keep = keep
         self._reads_ahead = True
         self._open: OrderedDict[int, MappedFile] = OrderedDict()
-        # shut down, while somebody still holds a view
+        # segments that were shut down while somebody still holds a view
         self._held: list[MappedFile] = []
 
     def segment(self, position: int) -> MappedFile:
-        """The segment that holds this offset. Raises FileNotFoundError where there is none."""
+        """The segment that contains this offset. Raises FileNotFoundError where there is none."""
         base = position - position % self.segment_bytes
         found = self._open.get(base)
         if found is None:
@@ -135,7 +135,7 @@ class MappedFileQueue:
         return found
 
     def path(self, position: int) -> Path:
-        """The file that holds this offset, whether it exists or not."""
+        """The file for this offset, whether it exists or not."""
         return self.directory / segment_name(position - position % self.segment_bytes)
 
     def view(self, position: int, limit: int) -> memoryview:
@@ -145,12 +145,12 @@ class MappedFileQueue:
         return segment.view[at : min(limit - segment.base, segment.size)]
 
     def release_pages(self) -> None:
-        """Give back the pages of all mapped segments."""
+        """Release the pages of all mapped segments."""
         for segment in self._open.values():
             segment.release_pages()
 
     def read_ahead(self, is_on: bool) -> None:
-        """See MappedFile; of those that are mapped, and of all later ones."""
+        """See MappedFile; for all segments that are mapped now or later."""
         self._reads_ahead = is_on
         for segment in self._open.values():
             segment.read_ahead(is_on)
@@ -162,8 +162,8 @@ class MappedFileQueue:
     def release_deleted(self, now_ms: int) -> int:
         """Close deleted segments, and those whose last view has been released by now.
 
-        Returns for how many ms the longest held of the deleted ones has been held; 0 for none. The
-        time counts from the first call that found it deleted.
+        Returns for how many ms a deleted segment has been held, for the one held longest; 0 if none
+        is. The time counts from the first call that found the segment deleted.
         """
         for base, segment in list(self._open.items()):
             if segment.is_deleted():
@@ -178,6 +178,6 @@ class MappedFileQueue:
         return longest_ms
 
     def close(self) -> None:
-        """Shut all segments down. One stays mapped until the last view of it is released."""
+        """Shut all segments down. Each stays mapped until its last view is released."""
         while self._open:
             self._shut_down(self._open.popitem()[1])

@@ -3,13 +3,13 @@
 RocketMQ keeps the log and every queue as files of one length, named by the offset they begin with.
 Neither the length nor the count is stored anywhere, so the directory itself is the evidence.
 
-`listed` applies the rule to one directory, and there are three uses of what it finds:
+`listed` applies the rule to one directory, and its findings are used in three ways:
 
     segment_bases   a broker's start: raises for the first thing that RocketMQ would refuse
     list_segments   a checker or a reader at rest: collects all of it as Problems and goes on
     a repair        (maintenance/repair_files.py): plans a step for each
 
-Nothing is mapped here: a mapping of a file that somebody cuts short kills its reader.
+Nothing is mapped here: if somebody truncates a mapped file, reading it kills the process.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from penstock.shared.next_steps import repair
 
 
 class Fit(enum.Enum):
-    """Whether a file can be a segment of its directory; what it has for a length is another
-    question, because a checker may not know the right one."""
+    """Whether a file can be a segment of its directory. Its length is a separate question, because
+    a checker may not know the right one."""
 
     SEGMENT = "segment"
     NO_FILE = "not an ordinary file"  # a link, a pipe, a device
@@ -54,15 +54,15 @@ class Listed(NamedTuple):
 
     @property
     def base(self) -> int:
-        """The offset that a segment begins with. Raises ValueError where the name is no number."""
+        """The segment's first offset. Raises ValueError where the name is not a number."""
         return int(self.name)
 
 
 def listed(directory: Path, segment_bytes: int) -> Iterator[Listed]:
-    """What is in a directory of segments, by name; `segment_bytes` is 0 where nobody knows it.
+    """The entries of a directory of segments, by name; `segment_bytes` is 0 where it is not known.
 
-    Sub-directories are left out, as RocketMQ leaves them alone. Nothing follows a link: a segment
-    that is one could lead out of the store. Raises FileNotFoundError without the directory.
+    Sub-directories are left out, as RocketMQ leaves them alone. Links are not followed, since one
+    could lead out of the store. Raises FileNotFoundError without the directory.
     """
     with take_descriptor(lambda: os.scandir(directory)) as found:
         entries = sorted(
@@ -73,9 +73,9 @@ def listed(directory: Path, segment_bytes: int) -> Iterator[Listed]:
         try:
             size = entry.stat(follow_symlinks=False).st_size
         except FileNotFoundError:
-            continue  # a running store's cleaner was faster
-        # In this order: a link may have a segment's name and length, and a name without an offset
-        # has no place on the grid.
+            continue  # a running store's cleaner has deleted it since
+        # The order matters: a link may have a segment's name and length, and a name that is not an
+        # offset cannot be compared with the grid.
         if not entry.is_file(follow_symlinks=False):
             fit = Fit.NO_FILE
         elif not is_segment_name(entry.name):
@@ -90,8 +90,8 @@ def listed(directory: Path, segment_bytes: int) -> Iterator[Listed]:
 def missing_between(bases: Iterable[int], segment_bytes: int) -> Iterator[int]:
     """The bases of the segments that are missing between others; `bases` are in order.
 
-    What is missing before the first or after the last cannot be seen here: the first one's offset
-    may be any after messages have expired, and only other witnesses know where the log ended.
+    Segments missing before the first or after the last cannot be seen here: once messages have
+    expired the first offset may be any, and only other witnesses know where the log ended.
     """
     for before, after in pairwise(bases):
         yield from range(before + segment_bytes, after, segment_bytes)
@@ -100,15 +100,15 @@ def missing_between(bases: Iterable[int], segment_bytes: int) -> Iterator[int]:
 def segment_bases(directory: Path, segment_bytes: int, *, empty_last: bool = False) -> list[int]:
     """Start offsets of the segments in a directory, checked as RocketMQ checks them at its start.
 
-    Raises StoreDamaged, naming the file, for anything that is not a whole segment of this size;
-    sub-directories are ignored, and a last file without a byte where that is allowed, which is how
-    a RocketMQ leaves one that died making it. Changes nothing.
+    Raises StoreDamaged, naming the file, for anything that is not a whole segment of this size.
+    Sub-directories are ignored. With `empty_last`, so is an empty last file, which a RocketMQ
+    leaves if it dies while making one. Changes nothing.
     """
     bases = []
     files = list(listed(directory, segment_bytes))
     for file in files:
-        # The last entry of the directory and not the last segment, as RocketMQ looks for it. Of a
-        # pipe or a device a size of 0 proves nothing.
+        # The last entry of the directory, not the last segment: RocketMQ looks for it so. A pipe or
+        # a device has size 0 too, which proves nothing.
         if empty_last and file is files[-1] and not file.size and file.fit is not Fit.NO_FILE:
             continue
         if file.fit is Fit.NO_FILE:
@@ -119,7 +119,7 @@ def segment_bases(directory: Path, segment_bytes: int, *, empty_last: bool = Fal
                 file.path,
                 _mend(directory),
             )
-        # RocketMQ refuses to start on it, and here it could not be mapped as a whole.
+        # RocketMQ refuses to start with it, and Penstock could not map it as a whole.
         if file.size != segment_bytes:
             raise StoreDamaged(
                 "a segment has grown" if file.size > segment_bytes else "a segment was cut short",
@@ -143,8 +143,8 @@ def _mend(directory: Path) -> str:
 class Problem(msgspec.Struct, frozen=True):
     """One thing that is wrong, and where. `offset` is in the file, `position` in the log.
 
-    `kind` is the same for all of a sort, `detail` is for readers. `position` is None where the
-    problem has no place in the log.
+    `kind` is the same for all problems of a sort, `detail` is for people. `position` is None where
+    the problem has no place in the log.
     """
 
     kind: str
@@ -155,14 +155,14 @@ class Problem(msgspec.Struct, frozen=True):
 
 
 def shown(path: Path) -> str:
-    """The path as text that any encoding takes: file names need not be valid UTF-8."""
+    """The path as text that any encoding accepts: file names need not be valid UTF-8."""
     return str(path).encode(errors="backslashreplace").decode()
 
 
 class Segment(msgspec.Struct, frozen=True):
     """One file of a log or a queue: its first byte has the offset `base`.
 
-    `size` is what the file has, which of a damaged store need not be what its neighbours have.
+    `size` is the file's actual size; in a damaged store it may differ from its neighbours'.
     """
 
     path: Path
@@ -179,11 +179,11 @@ def list_segments(
 ) -> tuple[list[Segment], list[Problem]]:
     """The directory's segments in order, and what is wrong with them.
 
-    `family` ("log", "queue") begins the kind of each problem; `size` is what they were made with,
-    in bytes, 0 where nobody knows: then most of them are right. Lengths have to be a multiple of
-    `multiple_of`, as a queue's files hold whole entries. Nothing that is found raises an error, and
-    a segment of a wrong length is listed all the same: what it holds can be read. Sub-directories
-    are left alone, as RocketMQ leaves them; a missing directory has no segments.
+    `family` ("log", "queue") begins the kind of each problem. `size` is what the segments were made
+    with, in bytes; if it is 0, most of them are assumed to be right. Lengths have to be a multiple
+    of `multiple_of`, as a queue's files hold whole entries. No finding raises an error, and a
+    segment of a wrong length is listed all the same: what it holds can be read. Sub-directories are
+    left alone, as RocketMQ leaves them; a missing directory has no segments.
     """
     segments: list[Segment] = []
     problems: list[Problem] = []
@@ -209,10 +209,10 @@ def list_segments(
 def _misfits(
     segments: Sequence[Segment], family: str, multiple_of: int, size: int
 ) -> list[Problem]:
-    """Lengths, names and neighbours that break the rule of equal files side by side."""
+    """Lengths, names and neighbours that break the rule that files are equal and adjoin."""
     if not segments:
         return []
-    # most_common keeps the order of first appearance among equals, so the first file decides a tie
+    # in a tie the first file decides: most_common keeps the order of first appearance
     usual = size or Counter(segment.size for segment in segments).most_common(1)[0][0]
     whose = "the store's files" if size else "its neighbours"
     problems = []
@@ -236,7 +236,7 @@ def _misfits(
             for kind, detail in complaints.items()
             if detail
         ]
-        # By the usual length and not by its own: one file cut short is one problem, and not also a
-        # gap before its neighbour.
+        # By the usual length and not by its own: a file that was cut short is one problem, and not
+        # also a gap before its neighbour.
         expected = segment.base + usual
     return problems

@@ -1,5 +1,5 @@
 """The hash index: its files, writing them, looking keys up.
 
-May import `files`, `formats`, `loops`, `memory`, `wire`. Never the log: entries are given to it,
-and what makes them from the log stands above both.
+May import `files`, `formats`, `loops`, `memory`, `wire`. It must not know the log: entries are
+given to it by code that stands above both.
 """

@@ -20,7 +20,7 @@ NAME_DIGITS = 17
 
 
 def index_geometry(config: Config) -> Geometry:
-    """Slots and items as configured: no word of a file says how many it was made with."""
+    """Slots and items as configured: nothing in a file says how many it was made with."""
     return Geometry(config.max_hash_slot_num, config.max_index_num)
 
 
@@ -30,7 +30,7 @@ def index_files(directory: Path) -> list[Path]:
         names = take_descriptor(lambda: os.listdir(directory))
     except FileNotFoundError:
         return []
-    # isdigit() alone is also true of digits of other scripts
+    # isdigit() alone also accepts the digits of other scripts
     return [
         directory / name
         for name in sorted(names)
@@ -39,7 +39,7 @@ def index_files(directory: Path) -> list[Path]:
 
 
 def begun_index_files(directory: Path) -> list[Path]:
-    """The same without a last one that is empty, as a RocketMQ leaves one that died making it: a
+    """The same without an empty last file, which a RocketMQ leaves if it dies while making one: a
     start removes it."""
     paths = index_files(directory)
     return paths[:-1] if paths and not paths[-1].lstat().st_size else paths
@@ -52,10 +52,10 @@ def check_index_sizes(directory: Path, geometry: Geometry) -> None:
 
 
 def check_index_size(path: Path, size: int, geometry: Geometry) -> None:
-    """Raise StoreDamaged unless the file is as long as the geometry has it.
+    """Raise StoreDamaged unless the file has the length that follows from the geometry.
 
-    RocketMQ does not look, and makes a shorter file longer. With other numbers than it was made
-    with, slots and items would be read from wrong places.
+    RocketMQ does not check, and extends a shorter file. With other numbers than it was made with,
+    slots and items would be read from wrong places.
     """
     if size != geometry.file_bytes:
         raise StoreDamaged(
@@ -67,11 +67,11 @@ def check_index_size(path: Path, size: int, geometry: Geometry) -> None:
 
 
 def read_index_header(path: Path) -> tuple[int, int, int, int, int, int] | None:
-    """The header's six words; None when the file is too short for one, or is not one.
+    """The header's six words; None where the file is too short, or is not a regular file.
 
     Raises FileNotFoundError where it is gone.
     """
-    # before it is opened: for a pipe that would wait until somebody else opens it to write
+    # before it is opened: opening a pipe would wait until somebody opens it to write
     if not stat.S_ISREG(path.lstat().st_mode):
         return None
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC

@@ -1,12 +1,12 @@
-"""The index directory: files in order of their names, one of them being filled.
+"""The index directory: files in order of their names, of which the last one is being filled.
 
-Used by the reput (and by recovery and rebuild, while no reput runs) to write, by others to look.
-A put is the items, then the slots, then the header, and the header is one small write: whatever
-kills the writer in between, items that the header does not count are not there. `cut` makes the
-slots forget them, so a successor can put them again and nothing is there twice.
+The reput writes it (or recovery and rebuild, while no reput runs); others only read. A put writes
+the items, then the slots, then the header, which is one small write: if the writer is killed in
+between, items that the header does not count do not exist. `cut` makes the slots forget them, so a
+successor can put them again and nothing is there twice.
 
-Items and header are written, slots are stored in the mapping: header and slots are allocated
-before that, so a full disk is an OSError and no SIGBUS.
+Items and header are written, slots are stored in the mapping: header and slots are allocated before
+that, so a full disk is an OSError and not a SIGBUS.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ from penstock.shared.formats.index_layout import HEADER, Geometry, IndexHeader, 
 from penstock.shared.index.directory import NAME_DIGITS, check_index_size, index_files
 from penstock.shared.loops.active import link_entries, move_slots
 
-# Items that are taken into memory at once.
+# The number of items that are processed in memory at once.
 _PIECE = 1 << 18
 
-# The store time in ms of the record at a log offset; None when the log does not have it any more.
+# The store time in ms of the record at a log offset; None when the log no longer has it.
 StoredMs = Callable[[int], int | None]
 
 
 class IndexFile:
     """One file, mapped. Reads are numpy arrays on the mapping; a writer also gets `slots` to fill.
 
-    One process writes a file. Others may read it meanwhile: an item is whole before a slot leads to
-    it. `handle` serves pwrite and fdatasync.
+    Only one process writes a file. Others may read it meanwhile: an item is complete before a slot
+    leads to it. `handle` serves pwrite and fdatasync.
 
     Raises StoreDamaged for a file of another length than the geometry's.
     """
@@ -58,33 +58,33 @@ class IndexFile:
         try:
             check_index_size(path, os.fstat(self.handle).st_size, geometry)
             if writable:
-                # before it is mapped: a store into a hole of a full disk is a SIGBUS
+                # before it is mapped: a store into a hole raises SIGBUS on a full disk
                 os.posix_fallocate(self.handle, 0, geometry.table_bytes)
             access = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
             mapped = take_descriptor(
                 lambda: mmap.mmap(self.handle, geometry.file_bytes, mmap.MAP_SHARED, access)
             )
             if writable:
-                # slots are touched here and there: the kernel is not to fetch those around, too
+                # slots are touched at random: the kernel should not fetch their neighbours, too
                 mapped.madvise(mmap.MADV_RANDOM)
         except BaseException:
             os.close(self.handle)
             raise
-        # the mapping goes when the last array on it does
+        # the mapping lives until the last array on it is gone
         self.view = memoryview(mapped)
         self.slots = np.frombuffer(mapped, SLOT_DTYPE, geometry.slots, HEADER.size)
         self.items = np.frombuffer(mapped, ITEM_DTYPE, geometry.items, geometry.table_bytes)
 
     @property
     def header(self) -> IndexHeader:
-        """The header as it is at the moment: of a file that is being filled it moves on."""
+        """The header as it is now: it moves on while the file is being filled."""
         return decode_header(self.view)
 
     def put(self, header: IndexHeader, new: Entries) -> IndexHeader:
-        """Add entries for which there is room; the header afterwards. Raises OSError.
+        """Add entries, for which there is room. Returns the new header. Raises OSError.
 
-        In the order in which a crash may end it: items that no slot leads to are found by nobody,
-        and slots that lead past what the header counts are turned back by `cut`.
+        In this order a crash may come anywhere: nobody finds items that no slot leads to, and `cut`
+        turns back slots that lead past what the header counts.
         """
         first = header.next_item
         items, empty = link_entries(self.slots, *new, first, header.begin_timestamp_ms)
@@ -108,14 +108,14 @@ class IndexFile:
         return 1 + found
 
     def cut(self, kept: int, stored_ms: StoredMs) -> IndexHeader:
-        """Forget the items from number `kept` on, of which there is one before; the header.
+        """Forget the items from number `kept` on, which is at least 2. Returns the new header.
 
-        Their bytes stay, for the flusher may be at them; what is put next has the same places.
+        Their bytes stay, for the flusher may be syncing them; the next items overwrite them.
         """
         header = self.header
-        # also where all items stay: a writer that was killed may have stored slots past the header
+        # even if all items stay: a writer that was killed may have stored slots past the header
         self._unlink(kept)
-        # killed here, the header still counts the rest, and the next cut ends with the same items
+        # after a kill here the header still counts the rest, and the next cut has the same result
         crash_point("index.mid_cut")
         gone = self.items["previous"][kept : header.next_item]
         last = self.items[kept - 1]
@@ -123,10 +123,10 @@ class IndexFile:
         end_ms = header.end_timestamp_ms
         if kept < header.next_item:
             found_ms = stored_ms(end)
-            if found_ms is None:  # expired: to the second, as the item has it
+            if found_ms is None:  # expired: use the item's time, which is exact to the second
                 found_ms = header.begin_timestamp_ms + 1000 * int(last["seconds"])
             end_ms = found_ms
-        # an item without a predecessor had found its slot empty, which is what the header counts
+        # an item without a predecessor had found its slot empty, and the header counts such slots
         header = IndexHeader(
             header.begin_timestamp_ms,
             end_ms,
@@ -139,24 +139,24 @@ class IndexFile:
         return header
 
     def clear(self) -> None:
-        """Zero what stands after the items that count, and sync: nothing else may be at it."""
+        """Zero what stands after the counted items, and sync. Nobody else may be using the file."""
         start = self._at(self.header.next_item)
-        # zeros again: a start that did this may have failed in the sync, and the disk have items
+        # also where it is zero: an earlier start may have zeroed it, but failed to sync it
         zero_from(self.handle, start, self.geometry.file_bytes, again=True)
         self.sync()
 
     def repair(self, offset: int, stored_ms: StoredMs) -> None:
         """Make the file again from its items, of which those of records below `offset` are whole.
 
-        Header and slots may be older or newer than the items, and after those may be anything. So
-        nothing of them is believed but the begin timestamp, from which items count their seconds.
-        All of the file is durable on return.
+        Header and slots may be older or newer than the items, and what comes after those items may
+        be anything. So only the header's begin timestamp is believed, from which items count their
+        seconds. All of the file is durable on return.
         """
         kept = self.whole_items(offset)
         header = IndexHeader()
         if kept > 1:
             begin, last = int(self.items[1]["offset"]), self.items[kept - 1]
-            # never as old as item 1: the file was synced when that was new
+            # the header cannot be older than item 1: the file was synced when that was new
             begin_ms = self.header.begin_timestamp_ms
             end_ms = stored_ms(int(last["offset"]))
             if end_ms is None:
@@ -164,16 +164,16 @@ class IndexFile:
             header = IndexHeader(
                 begin_ms, end_ms, begin, int(last["offset"]), self.link_again(kept), kept
             )
-        # killed here, the header is the old one; the next repair goes by the items again
+        # after a kill here the header is the old one, and the next repair goes by the items again
         crash_point("index.mid_repair")
         self.write_header(header)
         self.clear()
 
     def whole_items(self, offset: int) -> int:
-        """One more than the last of the items that are there without a doubt.
+        """One more than the number of the last item that is certainly there.
 
-        Items have no checksum. What tells them is that log offsets never go back from one to the
-        next, and stay below `offset`: what is not below it is not known to be on disk.
+        Items have no checksum. They are recognised by their log offsets, which never decrease from
+        one to the next and are below `offset`: items from there on may not be on disk.
         """
         newest, kept = 0, 1
         for start in range(1, self.geometry.items, _PIECE):
@@ -183,7 +183,7 @@ class IndexFile:
                 offsets < offset
             )
             count = len(items) if is_whole.all() else int(np.argmin(is_whole))
-            # only at the log's very beginning may zeros be a part of an item, and never all of it
+            # zeros can be part of an item only at the log's very beginning, and never all of it
             is_written = np.flatnonzero((offsets[:count] > 0) | (items["hash"][:count] != 0))
             kept = start + int(is_written[-1]) + 1 if len(is_written) else kept
             if count < len(items) or not len(is_written):
@@ -194,8 +194,7 @@ class IndexFile:
     def _unlink(self, kept: int) -> None:
         """Let every slot point to its newest item before number `kept`.
 
-        All slots of a piece take a step back along their chains together, until none is left that
-        points too far.
+        All slots of a piece step back along their chains together, until none points too far.
         """
         for start in range(0, self.geometry.slots, _PIECE):
             slots = self.slots[start : start + _PIECE]
@@ -211,7 +210,7 @@ class IndexFile:
                 stale = stale[before >= kept]
 
     def link_again(self, next_item: int) -> int:
-        """Make all slots again from the items below `next_item`; how many slots are in use.
+        """Make all slots again from the items below `next_item`. Returns how many are in use.
 
         The items' own links stay as they are: they were written with the items.
         """
@@ -219,7 +218,7 @@ class IndexFile:
         in_use = 0
         for start in range(1, next_item, _PIECE):
             items = self.items[start : min(start + _PIECE, next_item)]
-            # of equal slots the last assignment stays
+            # where several items have one slot, the last assignment wins
             targets = items["hash"].astype(np.int64) % self.geometry.slots
             self.slots[targets] = np.arange(start, start + len(items))
             in_use += int(np.count_nonzero(items["previous"] == 0))
@@ -232,7 +231,7 @@ class IndexFile:
 
     def close(self) -> None:
         os.close(self.handle)
-        # empty copies, because an array on the mapping, even an empty one, keeps it
+        # copies, because an array on the mapping keeps it open, even an empty array
         self.slots, self.items = self.slots[:0].copy(), self.items[:0].copy()
         self.view.release()
 
@@ -243,9 +242,9 @@ class IndexFile:
 class IndexFiles:
     """Writes the index of a store; entries come in log order. Files are made as needed.
 
-    Where there are files already, and again after an error, the first use is a `cut`: slots may
-    lead to items that no header counts, and what the newest file has past the log offset from which
-    the caller goes on would be there twice.
+    If there are files already, and after an error, the first call has to be `cut`: slots may lead
+    to items that no header counts. And the newest file may have items past the log offset from
+    which the caller goes on; they would be there twice.
     """
 
     def __init__(
@@ -260,7 +259,7 @@ class IndexFiles:
         self._open_last()
 
     def clear(self) -> None:
-        """Zero what stands after the items that count; all of the newest file is durable then."""
+        """Zero what stands after the counted items; then all of the newest file is durable."""
         if self._active is not None:
             self._active.clear()
 
@@ -270,7 +269,7 @@ class IndexFiles:
         return self._header.end_offset if self._header.next_item > 1 else None
 
     def put(self, new: Entries) -> None:
-        """Add entries. Raises OSError: then some may be there and some not, and `cut` is due."""
+        """Add entries. Raises OSError: then only some of them may be there, and `cut` is due."""
         done, count = 0, len(new.hashes)
         while done < count:
             room = self.geometry.items - self._header.next_item
@@ -282,15 +281,15 @@ class IndexFiles:
             done += len(part.hashes)
 
     def cut(self, offset: int, stored_ms: StoredMs) -> None:
-        """Forget what belongs to records at or after a log offset, and what no header counts."""
+        """Forget the items of records at or after a log offset, and items that no header counts."""
         while self._active is not None:
             kept = self._active.first_at(offset, self._header.next_item)
-            if kept > 1:  # item 0 is never used, so with 1 nothing would be left
+            if kept > 1:  # item 0 is never used, so with 1 no item would be left
                 self._header = self._active.cut(kept, stored_ms)
                 return
             self._active.path.unlink()
             crash_point("index.cut_file")
-            # before anything is put into the file before it: a power failure must not bring this
+            # before anything is put into the previous file: a power failure must not bring this
             # one back as the newest
             sync_directory(self._directory)
             self._open_last()
@@ -315,7 +314,7 @@ class IndexFiles:
         # slots.
         make_file(self._staging, path, size, sparse=True, head=header.encode())
         made = IndexFile(path, self.geometry, writable=True)
-        # after all that can fail: until here the full file stays the active one
+        # after everything that can fail: until here the full file stays the active one
         self.close()
         self._active, self._header = made, header
 
@@ -329,5 +328,5 @@ def _name_after(last: str, now_ms: int) -> str:
     """A name of local time, as RocketMQ gives; later than the last one whatever the clock says."""
     local = datetime.fromtimestamp(now_ms / 1000)
     name = f"{local:%Y%m%d%H%M%S}{now_ms % 1000:03d}"
-    # one more than the last name need not be a time, but files are only sorted by their names
+    # the last name plus one need not be a time, but files are only sorted by their names
     return name if name > last else f"{int(last) + 1:0{NAME_DIGITS}d}"

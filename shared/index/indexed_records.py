@@ -1,10 +1,10 @@
-"""Which records an index file has with all their keys, and which of them may have a certain one.
+"""Which records an index file has with all their keys, and which of these may have a given key.
 
-For whoever would read many records to find a few: what is in the index under other hashes need not
-be read. So nothing is believed that could hide a record. Items are read as one array, without slots
-and chains, up to the first that does not follow the one before it, as a torn page does not. A
-record without items, or before the first one, or after the last, is not spoken of: its keys may
-have been put while no index was kept, or into a file that is gone.
+For callers that would read many records to find a few: they need not read records that are in the
+index under other hashes only. So nothing is trusted that could hide a record. Items are read as one
+array, without slots and chains, up to the first that does not follow its predecessor, as in a torn
+page. Nothing is said of a record without items, or before the first one, or after the last: its
+keys may have been put while no index was kept, or into a file that is gone.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ _NONE = np.empty(0, np.int64)
 
 
 class IndexedRecords(NamedTuple):
-    """Log offsets, growing; a record with several items is there several times.
+    """Log offsets in ascending order; a record with several items occurs several times.
 
-    `offsets` are of all records that the file has with all their keys, `candidates` of those of
-    them with a key that has one of the hashes: other keys may have the same.
+    `offsets` has all records whose keys are all in the file. `candidates` has those of them with a
+    key of one of the hashes; it may be another key with the same hash.
     """
 
     offsets: Ints
     candidates: Ints
 
     def may_match(self, records: Ints) -> npt.NDArray[np.bool_]:
-        """Of records by their log offsets which ones have to be looked at: candidates, and those
-        that the file does not have."""
+        """Which records, given by log offset, have to be read: candidates, and those that the file
+        does not have."""
         if not len(self.offsets):
             return np.ones(len(records), np.bool_)
         places = np.searchsorted(self.offsets, records)
@@ -47,11 +47,11 @@ def indexed_records(file: IndexFile, hashes: Ints, log_end: int) -> IndexedRecor
     stop = min(file.header.next_item, file.whole_items(log_end))
     items = file.items[1:stop]
     offsets = items["offset"].astype(np.int64)
-    # where the first page of items was torn off, zeros would be taken for the log's first records
+    # if the first page of items was lost, its zeros would be taken for the log's first records
     if not len(offsets) or offsets[0] != file.header.begin_offset:
         return IndexedRecords(_NONE, _NONE)
-    # the first and the last record may have other keys in the file before or after, or nowhere: a
-    # writer ends anywhere
+    # the first and the last record may have other keys in the file before or after, or nowhere, as
+    # a writer may end between two keys
     inner = slice(
         int(np.searchsorted(offsets, offsets[0], "right")),
         int(np.searchsorted(offsets, offsets[-1], "left")),

@@ -1,12 +1,13 @@
 """Finds messages by key, newest first, or by the id that says where they are. Reads, never writes.
 
-RocketMQ's rules: files from the newest to the oldest, a file only if its times and the wanted ones
-overlap, none after the first that began earlier; in a file the chain of the key's slot. Times count
-to the second, as items have them. Unlike RocketMQ, which answers with what has the same hash, only
-records that really have this topic and key count, each once, so the limit is not used up by others.
+RocketMQ's rules: go through the files from the newest to the oldest, and stop after the first that
+began before the wanted time; look into a file only if its times and the wanted ones overlap; there,
+follow the chain of the key's slot. Times count to the second, as in items. RocketMQ returns
+whatever has the same hash. Here only records that really have this topic and key count, each once,
+so others do not use up the limit.
 
-Where records are read from is passed in: a running broker's log, or a directory. A look-up is a
-generator that pauses, because a chain may be long and others wait.
+The caller says where records are read: in a running broker's log, or in a directory. A look-up is a
+generator that pauses, because a chain may be long while others wait.
 """
 
 from __future__ import annotations
@@ -25,18 +26,18 @@ from penstock.shared.formats.record_outline import outline, record_keys
 from penstock.shared.index.directory import index_files
 from penstock.shared.index.index_file import IndexFile
 
-# An answer is about so large at most, but it holds at least one record.
+# An answer has about this many bytes at most, but always one record.
 MAX_ANSWER_BYTES = 8 << 20
-# A key is a part of the properties, and RocketMQ's length of these is an i16.
+# A key is part of the properties, whose length is an i16 in RocketMQ.
 MAX_KEY_BYTES = 32_767
-# Items that are looked at between two pauses.
+# Items that are examined between two pauses.
 _STRIDE = 512
 
 
 class KeyQuery(NamedTuple):
-    """What is looked for: the newest `max_num` messages of a topic with this key.
+    """The query: the newest `max_num` messages of a topic with this key.
 
-    Times are store times in ms, both inclusive; `unique` counts the UNIQ_KEY only, and not KEYS.
+    Times are store times in ms, both inclusive; with `unique` only UNIQ_KEY counts, not KEYS.
     """
 
     topic: str
@@ -47,7 +48,7 @@ class KeyQuery(NamedTuple):
     unique: bool
 
     def check(self) -> KeyQuery:
-        """Itself; raises InvalidArgument. The topic is checked elsewhere."""
+        """Returns itself, or raises InvalidArgument. The topic is checked elsewhere."""
         if not 0 < len(self.key.encode()) <= MAX_KEY_BYTES:
             what = f"the key is empty, or longer than {MAX_KEY_BYTES} bytes"
             raise InvalidArgument(what, f"{len(self.key.encode())} bytes", "name a key")
@@ -76,7 +77,7 @@ class IndexView:
         self._open: dict[str, IndexFile] = {}
 
     def files(self) -> list[IndexFile]:
-        """As they are now, newest first. Raises StoreDamaged for one of another geometry."""
+        """The present files, newest first. Raises StoreDamaged for one of another geometry."""
         found = {path.name: path for path in index_files(self._directory)}
         for name in found.keys() - self._open.keys():
             try:
@@ -86,7 +87,7 @@ class IndexView:
         return [self._open[name] for name in sorted(found, reverse=True) if name in self._open]
 
     def release_deleted(self) -> None:
-        """Close files that have been deleted. Not while a look-up is at work: it may be at one."""
+        """Close deleted files. Not during a look-up, which may be reading one."""
         for name in self._open.keys() - {path.name for path in index_files(self._directory)}:
             self._open.pop(name).close()
 
@@ -100,12 +101,12 @@ def look_up(
 ) -> Generator[None, None, list[bytes]]:
     """The newest records with this key, in log order. Pauses now and then.
 
-    `files` are the newest first. None of them may be closed until it ends. What expires meanwhile
-    is left out.
+    `files` are newest first, and stay open until the look-up ends. What expires meanwhile is left
+    out.
     """
     topic, key = wanted.topic.encode(), wanted.key.encode()
     code = int(key_hashes([topic + b"#" + key])[0])
-    # offset -> size: many look-ups may be at work, and only the one that ends takes memory
+    # offset -> size: many look-ups may be under way, and only one that ends should take memory
     found: dict[int, int] = {}
     size = 0
     for offset in _candidates(files, code, wanted.begin_ms, wanted.end_ms):
@@ -115,7 +116,7 @@ def look_up(
             record = record_at(log_at, offset)
             if record is not None and _has_key(record, topic, key, wanted.unique):
                 size += len(record)
-                # what is left out is older than what is in the answer
+                # newest first, so only older records are left out of the answer
                 if found and size > MAX_ANSWER_BYTES:
                     break
                 found[offset] = len(record)
@@ -129,8 +130,8 @@ def look_up(
 def find_by_id(message_id: str, log_at: LogAt) -> memoryview:
     """The record that an offsetMsgId names. Raises InvalidArgument and MessageNotFound.
 
-    The id is the address of the broker that stored it, and a log offset. In another broker's store
-    another record may begin there, so both have to be right.
+    The id has the address of the broker that stored the record, and a log offset. In another
+    broker's store another record may begin there, so both are compared.
     """
     host, offset = parse_message_id(message_id)
     record = record_at(log_at, offset)
@@ -149,7 +150,7 @@ def _candidates(
     """Log offsets of items with this hash and time, newest first; None where a pause fits."""
     for file in files:
         header = file.header
-        # one without an item has the times that it took over from the file before it
+        # the times of a file without items are copied from the file before it
         if header.next_item > 1 and (
             begin_ms <= header.end_timestamp_ms and end_ms >= header.begin_timestamp_ms
         ):
@@ -160,10 +161,10 @@ def _candidates(
 
 
 def _chain(file: IndexFile, code: int, begin_ms: int, end_ms: int) -> Iterator[int | None]:
-    """Log offsets of one slot's items that fit, newest first; None where a pause fits.
+    """Log offsets of one slot's items that fit, newest first; None where a pause is possible.
 
-    A chain leads to older items only. A link that does not is damage and ends it, or a walk along
-    it might never end. So does a time before the range: what follows is older still.
+    A chain leads only to older items. A link that does not is damage, and ends the chain: the walk
+    might never end. So does a time before the range: what follows is older still.
     """
     geometry = file.geometry
     first_ms = file.header.begin_timestamp_ms

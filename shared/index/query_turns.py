@@ -1,8 +1,8 @@
-"""Queries of a running store's clients, each worked at in turns so that none holds up the rest.
+"""Queries of a running store's clients, worked at in turns so that none holds up the others.
 
-One query of each asker is kept; asked again it is not begun again. A query sees what was
-acknowledged before it came, or what is dispatched when that takes too long. What an asker is, its
-caller knows: a connection, or a number.
+Each asker has one query; if it repeats the request, the query goes on. A query sees everything that
+was acknowledged before it came, or only what is dispatched when waiting for that takes too long.
+The caller knows what an asker is: a connection, or a number.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from penstock.shared.names import check_topic
 from penstock.shared.next_steps import verify
 from penstock.shared.wire.messages import Query, QueryById
 
-# What one turn may take for all queries together, between two looks at the socket.
+# The time of one turn for all queries together, between two looks at the socket.
 TURN_MS = 5
 MAX_QUERIES = 1000
-# How long a query waits for what was acknowledged before it.
+# The longest wait for what was acknowledged before the query.
 CATCH_UP_MS = 1000
 
 Request = Query | QueryById
@@ -36,7 +36,7 @@ Asker = TypeVar("Asker", bound=Hashable)
 
 
 class _Turn(NamedTuple):
-    """A query at work. Until `dispatched` is at `position`, or the time has come, it waits."""
+    """A query under way. It waits until `dispatched` reaches `position`, or until `until_ms`."""
 
     request: Request
     work: Generator[None, None, list[bytes]]
@@ -50,18 +50,18 @@ class QueryTurns(Generic[Asker]):
     def __init__(
         self, config: Config, positions: Positions, log_at: LogAt, monotonic_ms: Callable[[], int]
     ) -> None:
-        """`log_at` is asked for what lies between `log_start` and `dispatched`, and no more."""
+        """`log_at` is asked only for what lies between `log_start` and `dispatched`."""
         self._config = config
         self._positions = positions
         self._view = log_at
         self._monotonic_ms = monotonic_ms
         self._index = IndexView(StorePaths(config.store).index, index_geometry(config))
-        # what producers have an answer for lies below this
+        # the position below which producers have their answers
         self._acknowledged = "flushed" if config.sync_flush else "wrote"
         self._turns: dict[Asker, _Turn] = {}
 
     def add(self, peer: Asker, request: Request) -> None:
-        """Begin a query, unless it is at work. Raises PenstockError."""
+        """Begin a query, unless the same one is under way. Raises PenstockError."""
         known = self._turns.get(peer)
         if known is not None and known.request == request:
             return
@@ -77,7 +77,7 @@ class QueryTurns(Generic[Asker]):
         self._turns[peer] = _Turn(request, work, position, until_ms)
 
     def work(self) -> list[tuple[Asker, Request, Answer]]:
-        """Go on with queries for a moment, each in its turn; those that have ended, and how."""
+        """Continue queries for a moment, each in its turn. Returns those that ended, answered."""
         if not self._turns:
             return []
         ended: list[tuple[Asker, Request, Answer]] = []
@@ -95,16 +95,16 @@ class QueryTurns(Generic[Asker]):
             if answer is not None:
                 ended.append((peer, turn.request, answer))
             else:
-                self._turns[peer] = turn  # to the end of the line, also in the next turn
+                self._turns[peer] = turn  # to the end of the queue, which the next call starts from
                 ready.append(peer)
-            # after each step: a thousand of them take far longer than a turn
+            # after each step: one step of each of a thousand queries takes far longer than a turn
             if self._monotonic_ms() - now_ms >= TURN_MS:
                 break
         return ended
 
     @property
     def busy(self) -> bool:
-        """Whether there is a query that is more than waiting."""
+        """Whether a query has more to do than wait."""
         if not self._turns:
             return False
         dispatched = self._positions["dispatched"]
@@ -115,13 +115,13 @@ class QueryTurns(Generic[Asker]):
         return bool(self._turns)
 
     def last_update(self) -> tuple[int, int]:
-        """When the index was written last, in ms, and up to which log offset; zeros at first."""
+        """The index's newest store time in ms, and its log offset; zeros if it is empty."""
         newest = next(iter(self._index.files()), None)
         header = newest.header if newest is not None else IndexHeader()
         return header.end_timestamp_ms, header.end_offset
 
     def release_deleted(self) -> None:
-        """Close index files that have been deleted, unless a query may be at one."""
+        """Close deleted index files, unless a query may be reading one."""
         if not self._turns:
             self._index.release_deleted()
 
@@ -158,7 +158,7 @@ class QueryTurns(Generic[Asker]):
 
 
 def _step(turn: _Turn) -> Answer | None:
-    """Go on with one query; its answer when it has one."""
+    """Continue one query; returns its answer once it has one."""
     try:
         next(turn.work)
     except StopIteration as end:

@@ -1,9 +1,10 @@
-"""How many slots an index file has, found by looking: no word of the file says it.
+"""How many slots an index file has, found by inspection: nothing in the file says it.
 
-A file of `length` bytes is 40 + 4 * slots + 20 * items. So slots grow in steps of five, and with
-every step all items move by one row of five words. In one place only does it all fit: a row of
-zeros (item 0, which is never used), then items that begin and end at the log offsets that the
-header names, and slots that each name the newest item whose hash leads there. Reads only.
+A file of `length` bytes is 40 + 4 * slots + 20 * items. So the number of slots can only grow in
+steps of five, and with every step all items move by one row of five words. In only one place does
+all of this fit: a row of zeros (item 0, which is never used), then items that begin and end at the
+log offsets that the header names, and slots that each name the newest item of their hashes. Reads
+only.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _ROW_WORDS = 5
 _ROWS_AT_ONCE = 1 << 20
 # This many of the newest items are compared with the slots.
 _LOOKED_AT = 1 << 16
-# With fewer items than this a second place could fit by chance, and all are looked at.
+# With fewer items than this a second place could fit by chance, so all places are examined.
 _FEW = 16
 
 Words = npt.NDArray[np.int32]
@@ -39,8 +40,8 @@ Words = npt.NDArray[np.int32]
 def find_geometry(files: Sequence[Path], guesses: Sequence[Geometry]) -> Geometry | None:
     """The geometry of files of one length; None where their content does not tell.
 
-    The file with the most items is looked at, because each item is one more thing that has to fit.
-    A guess that fits is taken without a search, and an index without an item fits the first one.
+    The file with the most items is examined, because each item is one more thing that has to fit. A
+    guess that fits is taken without a search, and an index without items fits the first guess.
     """
     header, words = max(map(_opened, files), key=lambda each: each[0].next_item)
     if header.next_item <= 1:
@@ -48,14 +49,14 @@ def find_geometry(files: Sequence[Path], guesses: Sequence[Geometry]) -> Geometr
     for guess in guesses:
         if header.next_item <= guess.items and _fits(words, header, guess.slots):
             return guess
-    # items that are all in one slot say no more than the last of them
+    # if all items are in one slot they say no more than the last of them
     says_little = header.next_item <= _FEW or header.slots_in_use == 1
     found: list[int] = []
     for slots in _candidates(words, header):
         if _fits(words, header, slots):
             found.append(slots)
             # with many items the first place that fits is the right one; with few the search goes
-            # on for a second one, and where there is one nothing is known
+            # on for a second one, and if there is one the answer is unknown
             if not says_little or len(found) > 1:
                 break
     if not found or says_little and len(found) > 1:
@@ -64,7 +65,7 @@ def find_geometry(files: Sequence[Path], guesses: Sequence[Geometry]) -> Geometr
 
 
 def _opened(path: Path) -> tuple[IndexHeader, Words]:
-    """Its header, and slots and items as one array of words, mapped.
+    """The header, and slots and items as one array of words, mapped.
 
     A file without room for one slot is like one without items. Raises OSError.
     """
@@ -82,10 +83,10 @@ def _opened(path: Path) -> tuple[IndexHeader, Words]:
 
 
 def _candidates(words: Words, header: IndexHeader) -> Iterator[int]:
-    """Numbers of slots with which the first and the last item are where the header says.
+    """Numbers of slots for which the first and the last item are where the header says.
 
-    Pieces of rows are compared as arrays: a file of the default geometry has 20 million of them.
-    Each comparison is done for the rows that the one before it has left.
+    Rows are compared in pieces, as arrays: a file of the default geometry has 20 million of them.
+    Each comparison is done only for the rows that have passed the one before.
     """
     count = header.next_item - 1
     odd = len(words) % _ROW_WORDS
@@ -97,7 +98,7 @@ def _candidates(words: Words, header: IndexHeader) -> Iterator[int]:
     for low in range(0, len(rows) - count, _ROWS_AT_ONCE):
         high = min(low + _ROWS_AT_ONCE, len(rows) - count)
         last = rows[low + count : high + count]
-        # with item 0 in row `at`, item k is in row at + k, and odd + 5 * at slots are before it
+        # if item 0 is in row `at`, item k is in row at + k, and odd + 5 * at slots come before it
         at = low + np.flatnonzero((last[:, 1] == end[0]) & (last[:, 2] == end[1]))
         first = rows[at + 1]
         at = at[(first[:, 1] == begin[0]) & (first[:, 2] == begin[1]) & (first[:, 4] == 0)]
@@ -109,8 +110,8 @@ def _candidates(words: Words, header: IndexHeader) -> Iterator[int]:
 
 
 def _fits(words: Words, header: IndexHeader, slots: int) -> bool:
-    """Whether slots and the newest items name each other, and the header counts the slots that are
-    in use."""
+    """Whether slots and the newest items name each other, and the header's count of used slots is
+    right."""
     count = header.next_item - 1
     first = max(count - _LOOKED_AT, 0) + 1
     start = slots + _ROW_WORDS * first
@@ -121,7 +122,7 @@ def _fits(words: Words, header: IndexHeader, slots: int) -> bool:
     hashes = rows[:, 0].astype(np.int64)
     if (hashes < 0).any() or int(np.count_nonzero(words[:slots])) != header.slots_in_use:
         return False
-    # each slot once, with the last of its items
+    # each slot once, with the newest of its items
     targets, from_behind = np.unique((hashes % slots)[::-1], return_index=True)
     newest = count - from_behind
     return bool((words[:slots][targets] == newest).all())
