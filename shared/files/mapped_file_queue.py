@@ -73,7 +73,7 @@ class MappedFile:
         self._map.flush(start, stop - start)
 
     def lock(self) -> int:
-        """Read all of it into memory and keep it there while it is mapped. Returns 0 or an errno."""
+        """Read all of it into memory, to stay there while it is mapped. Returns 0 or an errno."""
         self._map.madvise(mmap.MADV_WILLNEED)
         # mmap does not tell its address, but a ctypes object on its first byte does
         first = ctypes.c_char.from_buffer(self._map)

@@ -1,9 +1,9 @@
 """Keeps the checkpoint file: up to when, and up to which record, everything is known to be on disk.
 
-Used by the flusher alone. A time may only go into the checkpoint when every record up to that time
-is on disk, so times are sampled together with the position they belong to, before that position
-is flushed. `confirm_offset` is the start of a record that is flushed, and whose consume queue
-entry and keys are: the next start begins its scan there, and sees by the record that the place is
+Only the flusher uses it. A time may go into the checkpoint only when every record up to that time
+is on disk. So a time is sampled together with the position it belongs to, before that position is
+flushed. `confirm_offset` is the start of a record that is on disk together with its consume queue
+entry and keys: the next start begins its scan there, and checks by the record that the place is
 right.
 """
 
@@ -22,7 +22,7 @@ from penstock.shared.memory.positions import Positions
 
 
 def load_checkpoint(file: Path) -> Checkpoint:
-    """The checkpoint of a store; all zero when there is none, or one that is too short.
+    """The checkpoint of a store; all zero where there is none, or one that is too short.
 
     Zeros are the safe answer: they make the next start look through the whole log. Raises OSError.
     """
@@ -33,57 +33,57 @@ def load_checkpoint(file: Path) -> Checkpoint:
 
 
 def make_checkpoint(file: Path, believed: Checkpoint) -> None:
-    """Put the words in place that a start has believed, where others stand there, or none, or not
-    in a file of full length. While no actor runs. Raises OSError.
+    """Write the words that a start believes, unless a file of full length already has them.
 
-    A start does not believe every word that it finds: a checkpoint may be an older copy.
+    For a start, while no actor runs. It does not believe every word that it finds: a checkpoint may
+    be an older copy. Raises OSError.
     """
-    # The keeper only opens the file and writes in place. A page that is there in full needs no
-    # room for that, so a full disk ends the start and not the flusher.
+    # The keeper writes in place. In a page that exists in full this needs no new block, so a full
+    # disk fails the start and not the flusher.
     whole = file.exists() and file.stat().st_size >= PAGE_BYTES
     if not whole or load_checkpoint(file) != believed:
         replace_file(file, encode_checkpoint(believed))
 
 
 class CheckpointKeeper:
-    """The checkpoint's words and the file they are in. A start has made it.
+    """The checkpoint's words and the file they are in. A start has made the file.
 
     A sample goes through three states: it is taken, what it belongs to reaches the disk, and only
-    then does it enter the words. `write` puts them into the file. One thread; raises OSError where
-    the file is not there.
+    then does it enter the words. `write` puts them into the file. For one thread. Raises OSError
+    where the file is missing.
     """
 
     def __init__(
         self, file: Path, positions: Positions, segments: MappedFileQueue, durable: Checkpoint
     ) -> None:
-        """`durable` are words that are known to be on disk: those that the watermark has."""
+        """`durable` are words that are known to be on disk: those in the watermark."""
         self._positions = positions
         self._segments = segments
         # ms, and the log offset up to which the log has to be flushed before the time counts
         self._log_sample = (0, 0)
         self._queue_record = 0
-        # a record whose entry is on disk, and which the log may still lack there; -1 without one
+        # a record whose entry is on disk, while the record itself may not be; -1: there is none
         self._synced_record = -1
         self._sampled = False
         self._words = load_checkpoint(file)
-        # no checkpoint is equal to this: the predecessor may have died between write and sync, so
-        # the same words are written and synced once more
+        # equal to no checkpoint: the predecessor may have died between write and sync, so even the
+        # same words are written and synced once more
         self._written = Checkpoint(-1)
         self.durable = durable
         self._handle = os.open(file, os.O_RDWR)
 
     def sample_log(self) -> None:
-        """Note the time of the newest record, and an offset the log must be flushed to for it.
+        """Note the time of the newest record, and the offset up to which it needs the log flushed.
 
-        To be called before the log is flushed.
+        Call it before the log is flushed.
         """
         # A sample that still waits is kept. Under load the log is never flushed as far as it was
-        # written a moment ago, so a sample that each call replaced would never count.
+        # just written, so a sample that is replaced at each call would never count.
         if self._log_sample[1] <= self._positions["flushed"]:
             self._take_log_sample()
             timestamp_ms = self._positions["wrote_timestamp"]
-            # The time is read first. The writer stores `wrote` before the time, so what `wrote` is
-            # now covers the record of that time. Read the other way round, it might not.
+            # The time is read first. The writer stores `wrote` before the time, so `wrote` now
+            # covers the record of that time. In the other order it might not.
             self._log_sample = (timestamp_ms, self._positions["wrote"])
 
     def _take_log_sample(self) -> None:
@@ -92,15 +92,15 @@ class CheckpointKeeper:
 
     def sample_queues(self) -> None:
         """Note the last dispatched record; a sync of the queues that begins now covers it."""
-        # The record is read first, and once: the reput moves it before it moves `dispatched`, so
-        # what is past this record when `dispatched` is read was dispatched with it. A reput that
-        # died between the two has named a record that its successor dispatches again.
+        # The record is read first, and once. The reput moves it before it moves `dispatched`, so if
+        # `dispatched` is past this record, the record was dispatched. If a reput dies between the
+        # two, its successor dispatches the record that it named again.
         self._queue_record = self._positions["dispatched_record"]
         self._sampled = self._positions["dispatched"] > self._queue_record
 
     def queues_are_synced(self) -> None:
-        """Every queue is on disk at least as far as when `sample_queues` was called."""
-        # the last chance of an earlier round's record, which may be replaced below
+        """Every queue is now on disk at least as far as when `sample_queues` was called."""
+        # the last chance for the previous round's record, which may be replaced below
         self.log_has_followed()
         if self._sampled:
             self._synced_record = self._queue_record
@@ -109,20 +109,20 @@ class CheckpointKeeper:
         """Index files up to this time, in ms, are full and on disk: RocketMQ keeps them after a
         crash.
 
-        It deletes all that end later, so the newest file, which still grows, never counts.
+        It deletes the files that end later, so the newest file, which still grows, never counts.
         """
-        # 0, or what was said before, where no file has become full since
+        # not greater if no file has become full since: 0, or the same as before
         if full_ms > self._words.index_timestamp_ms:
             self._words = _replace(self._words, index_timestamp_ms=full_ms)
 
     def _take_queue_sample(self) -> bool:
-        """Note the record up to which queues are on disk; whether it was time for that.
+        """Note the record up to which queues are on disk. Returns whether that was possible.
 
-        With async flushing the queues are ahead of the log: the record must be on disk itself, and
-        known to be by its time, else the next start would not believe it.
+        With async flushing the queues are ahead of the log. The record itself must be on disk, and
+        the log's time must cover it: otherwise the next start would not believe it.
         """
         record = self._synced_record
-        # `flushed` is never inside a record: one that begins before it is on disk as a whole
+        # `flushed` is never inside a record: one that begins before it is entirely on disk
         if not 0 <= record < self._positions["flushed"]:
             return False
         stored_ms = store_timestamp_ms(
@@ -130,20 +130,20 @@ class CheckpointKeeper:
         )
         if stored_ms > self._words.physic_timestamp_ms:
             return False
-        # both words change together: a start looks whether the record has a time that fits
+        # both words change together: a start checks that the record has the right time
         self._words = _replace(self._words, logics_timestamp_ms=stored_ms, confirm_offset=record)
         self._synced_record = -1
         return True
 
     def log_has_followed(self) -> bool:
-        """Whether the log is on disk since as far as the queues were; then it is time to write."""
+        """Whether the log has reached the disk as far as the queues: then it is time to write."""
         self._take_log_sample()
         return self._take_queue_sample()
 
     def write(self) -> None:
-        """Write the words when they have changed; durable on return.
+        """Write the words if they have changed; durable on return.
 
-        Raises FlushFailed where the sync fails, which must not be tried again; OSError.
+        Raises FlushFailed where the sync fails, and the caller must not try again; OSError.
         """
         self._take_log_sample()
         self._take_queue_sample()
@@ -153,11 +153,11 @@ class CheckpointKeeper:
             crash_point("ckpt.mid")
             sync_file(self._handle)
             crash_point("ckpt.after")
-            # only now, because the watermark repeats what is durable, and not what is written
+            # only now, because the watermark repeats what is durable, not what was only written
             self._written = self.durable = self._words
 
     def close(self) -> None:
-        """Close the file. Words that `write` has not written are lost: a stop writes first."""
+        """Close the file. Words that were not written are lost: a stop calls `write` first."""
         os.close(self._handle)
 
 

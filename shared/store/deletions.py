@@ -1,9 +1,9 @@
 """penstock/deletions.json: what the cleaner has deleted of the log, and why, newest last.
 
-A row is durable before anything of it is done, so nothing goes that is not on the list. What a
-crash of the broker kept from going is taken off the list by the next cleaner, which knows from
-`log_start` how far the last one came. A disk without room for the list keeps nothing from going,
-for that makes room: the row is kept here, and written as soon as that works.
+A row is durable before its files are deleted, so nothing is deleted that is not on the list. If a
+crash of the broker prevents some of it, the next cleaner corrects the row: it knows from
+`log_start` how far its predecessor came. A disk without room for the list does not prevent a
+deletion, which makes room: the row is kept in memory, and written as soon as that works.
 
 A row does not say which of its messages were read: groups differ, and some readers have no group.
 """
@@ -23,12 +23,12 @@ from penstock.shared.files.durable import replace_file
 from penstock.shared.layout import StorePaths
 from penstock.shared.next_steps import move_away
 
-# Rows; older ones are forgotten. Each row writes the whole list again, so it has to stay short.
+# Rows to keep; older ones are dropped. Each row rewrites the whole list, so it has to stay short.
 KEPT = 100
 
 
 class Reason(StrEnum):
-    """Why something goes. All but FORCED only let go what has had its time.
+    """Why something is deleted. Only FORCED deletes what has not expired.
 
     The texts stand in the file, which a later version has to read.
     """
@@ -40,13 +40,13 @@ class Reason(StrEnum):
 
 
 class Deletion(msgspec.Struct, frozen=True, kw_only=True):
-    """Segments that went together: the log offsets [log_start, log_end). Times are ms since 1970.
+    """Segments that were deleted together: the log offsets [log_start, log_end).
 
-    `disk_used_percent` is of the fullest disk, and -1 where nobody knows.
+    Times are ms since 1970. `disk_used_percent` is that of the fullest disk, -1 if it is unknown.
 
-    `messages` are the entries that the consume queues had of them, so it is exact where
-    `uncounted_queues`, whose files could not be read, is 0. `stored_before_ms` is the store time of
-    the first message that stayed; 0 where it could not be read.
+    `messages` counts their entries in the consume queues. `uncounted_queues` could not be read, so
+    the count is exact where that is 0. `stored_before_ms` is the store time of the first message
+    that stayed; 0 where it could not be read.
     """
 
     at_ms: int
@@ -64,8 +64,8 @@ _decoder: msgspec.json.Decoder[list[Deletion]] = msgspec.json.Decoder(list[Delet
 
 
 def load_deletions(paths: StorePaths) -> list[Deletion]:
-    """Oldest first, the last hundred; nothing where nothing was deleted. Raises StoreDamaged,
-    OSError. Any process may read it: the file is replaced as a whole.
+    """The last hundred, oldest first; empty where nothing was deleted. Raises StoreDamaged,
+    OSError. Any process may call it: the file is replaced as a whole.
     """
     try:
         return _decoder.decode(paths.deletions.read_bytes())
@@ -80,7 +80,7 @@ def load_deletions(paths: StorePaths) -> list[Deletion]:
 
 
 class Deletions:
-    """The list, as the cleaner keeps it. No method raises OSError: `say` gets what went wrong."""
+    """The list as the cleaner keeps it. No method raises OSError: `say` gets what went wrong."""
 
     def __init__(self, paths: StorePaths, say: Callable[[str], None]) -> None:
         self._paths = paths
@@ -89,27 +89,26 @@ class Deletions:
         self._rows: list[Deletion] = []
         try:
             self._rows = load_deletions(paths)
-        except (StoreDamaged, OSError) as error:  # no history is worth a cleaner that fails
+        except (StoreDamaged, OSError) as error:  # a lost history must not make the cleaner fail
             say(f"{error}; the list begins anew")
-            # Set aside, because the next row replaces the file. If even that fails, it is replaced.
+            # Set aside, because the next row replaces the file. If that fails, it is replaced.
             with suppress(OSError):
                 paths.deletions.replace(paths.deletions.with_name("deletions.json.broken"))
 
     def last(self) -> Deletion | None:
-        """The newest row, None without one. What a crash kept from being done is at this end."""
+        """The newest row, or None. A crash may have prevented the end of what it says."""
         return self._rows[-1] if self._rows else None
 
     def add(self, row: Deletion) -> None:
-        """Durable on return, unless the disk refuses it, which is said."""
-        # all rows that are not on disk go with the next write, so what a full disk kept off the
-        # list gets there later
+        """Add a row; durable on return, unless the disk refuses it, which is reported."""
+        # each write has all rows, so one that a full disk refused gets to the disk with a later one
         self._rows = [*self._rows, row][-KEPT:]
         self._write()
 
     def correct(self, row: Deletion | None) -> None:
-        """In place of the last row: as much of it as was done, None for nothing.
+        """Replace the last row by what was really done; None removes it.
 
-        Where the list is full, the row that was pushed out for this one does not come back.
+        If the list was full, the row that this one had pushed out does not come back.
         """
         self._rows = [*self._rows[:-1], *([row] if row else [])]
         self._write()
@@ -120,7 +119,7 @@ class Deletions:
             self._write()
 
     def _write(self) -> None:
-        """Replace the file; a refusal is said when it begins, and not again at each try."""
+        """Replace the file. A refusal is reported once, not at each further try."""
         was = self._unwritten
         try:
             replace_file(
@@ -134,9 +133,9 @@ class Deletions:
 
 
 def describe(row: Deletion, config: Config) -> str:
-    """One line for people: what goes, why, how many messages, from before when.
+    """One line for people: what is deleted, why, how many messages, and how old they are.
 
-    `config` is that of the broker that deletes: the line names the settings it goes by.
+    `config` is that of the broker that deletes: the line names the settings it obeys.
     """
     many = "segment" if row.segments == 1 else "segments"
     least = f" (and those of {row.uncounted_queues} queues that cannot be read)"
@@ -151,7 +150,7 @@ def _why(row: Deletion, config: Config) -> str:
     used = f"the disk is {row.disk_used_percent}% full"
     if row.disk_used_percent < 0:
         used = "nobody knows how full the disk is"
-    # the one reason with which messages go early, so it must not read like the others
+    # the only reason for deleting messages early, so it must not read like the others
     if row.why == Reason.FORCED:
         return f"before their time, as {used} and clean_file_forcibly_enable is on"
     return (
@@ -169,6 +168,6 @@ def _time(at_ms: int) -> str:
         return "a time that cannot be read"
     try:
         return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds")
-    # it is read from a record, which may be damaged: not every 64-bit number is a date
+    # the time is read from a record, which may be damaged: not every 64-bit number is a date
     except (OverflowError, ValueError, OSError):
         return f"{at_ms} ms"

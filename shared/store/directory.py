@@ -1,10 +1,10 @@
 """A store directory as files, read-only: Penstock's or Java RocketMQ's, running or stopped.
 
-Needs no broker and takes no lock. It opens files for reading only, maps nothing, and believes no
-length it has not bounded. It needs no configuration: what sizes files were made with the store says
-(`sizes`), or the files do.
-What is wrong with names and lengths is in `problems`; whether the contents hold together is
-`verify`'s question. A running store grows meanwhile: `refresh` to see more. For one thread.
+It needs no broker and takes no lock. It opens files for reading only, maps nothing, and believes no
+length that it has not bounded. It needs no configuration: the store says what sizes its files were
+made with (`sizes`), or the files do.
+What is wrong with names and lengths is in `problems`; `verify` checks whether the contents agree. A
+running store grows meanwhile: call `refresh` to see more. For one thread.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ Raw = TypeVar("Raw", bytes, memoryview)
 class StoreDirectory:
     """Reads the store under `root`. Close it, or use it as a context manager.
 
-    `segments` and `problems` are as they were when it was listed last. Methods raise OSError too,
-    where the disk refuses.
+    `segments` and `problems` are as of the last listing. Methods also raise OSError, where the disk
+    refuses.
     """
 
     def __init__(self, root: Path | str) -> None:
-        """Raises ConfigError where this is no store, OSError."""
+        """Raises ConfigError where this is not a store, OSError."""
         self.paths = StorePaths(root)
-        # One is enough: a log without queues is a whole store, from which they can be made.
+        # One of the two is enough: a log without queues is a whole store, which can make them.
         if not (self.paths.commit_log.is_dir() or self.paths.consume_queue.is_dir()):
             raise ConfigError(
                 "this is no store: it holds neither commitlog/ nor consumequeue/",
@@ -76,13 +76,13 @@ class StoreDirectory:
 
     def refresh(self) -> None:
         """List the log's segments again: a running store adds some and deletes others."""
-        # an open descriptor would go on reading a file that has been deleted or replaced
+        # a descriptor that stays open would still read a file that was deleted or replaced
         self._files.close()
         problems = []
         try:
             self.sizes = load_sizes(self.paths)
-        # A problem and no error: whoever looks at a damaged store has to get in. Without that file
-        # the segments themselves say what their size is.
+        # A problem and not an error: tools must be able to look at a damaged store. Without that
+        # file the segments themselves tell their size.
         except StoreDamaged as error:
             file = shown(self.paths.geometry)
             problems.append(Problem("geometry", file, 0, None, f"{error.value}. {error.hint}"))
@@ -94,12 +94,12 @@ class StoreDirectory:
 
     @property
     def files_read(self) -> int:
-        """How many files something was read of, since this was made."""
+        """The number of files that were read since this was made."""
         return self._files.files_read
 
     @property
     def bytes_read(self) -> int:
-        """What was read of them, the same bytes counted again when they were read again."""
+        """The bytes that were read; bytes that were read twice count twice."""
         return self._files.bytes_read
 
     @property
@@ -109,27 +109,27 @@ class StoreDirectory:
 
     @property
     def files_end(self) -> int:
-        """Where the log's files end, written or not; 0 without one."""
+        """Where the log's files end, written or not; 0 where there is no file."""
         return self.segments[-1].end if self.segments else 0
 
     @property
     def is_unclean(self) -> bool:
         """Whether the store is running, or was not stopped in order.
 
-        RocketMQ's rule: the file counts, and its content does not. So this alone cannot tell a
-        broker that runs from one that died.
+        By RocketMQ's rule only the file's existence counts, not its content. So this alone cannot
+        tell a broker that runs from one that died.
         """
         return self.paths.abort.exists()
 
     def checkpoint(self) -> Checkpoint:
-        """The checkpoint's words; all zero when there is none."""
-        # through the cache, so that what a start has read is counted with all else
+        """The checkpoint's words; all zero where there is none."""
+        # through the cache, so that it counts among what a start has read
         path = self.paths.checkpoint
         return decode_checkpoint(self._files.read(path, 0, PAGE_BYTES) if path.exists() else b"")
 
     def segment_of(self, position: int) -> Segment:
-        """The segment that holds a log offset. Raises OffsetOutOfRange: before the first one, past
-        the last one, and where a segment between others is missing.
+        """The segment that contains a log offset. Raises OffsetOutOfRange: before the first one,
+        past the last one, and where a segment between others is missing.
         """
         index = bisect_right(self._bases, position) - 1
         if index < 0 or position >= self.segments[index].end:
@@ -145,12 +145,12 @@ class StoreDirectory:
         """`size` bytes of the log, which lie in one segment, as records do.
 
         Raises OffsetOutOfRange for bytes that no listed segment has, or whose file has expired
-        since; StoreDamaged for a file that is shorter than it was.
+        since; StoreDamaged for a file that has become shorter.
         """
         return self._read(position, size, lambda path, at: self._files.read(path, at, size))
 
     def read_log_into(self, position: int, target: memoryview) -> None:
-        """The same, as many bytes as the target has, without a copy of their own."""
+        """The same: fills the target, without another copy."""
         self._read(
             position,
             len(target),
@@ -166,7 +166,7 @@ class StoreDirectory:
             )
         try:
             raw = read(segment.path, position - segment.base)
-        # a running store's cleaner was here after the listing: that is no damage
+        # a running store's cleaner deleted it after the listing, which is not damage
         except FileNotFoundError as error:
             raise OffsetOutOfRange(
                 "the segment has expired", segment.path, "refresh, or run the command again"
@@ -178,28 +178,28 @@ class StoreDirectory:
         return raw
 
     def expect_log(self, position: int, size: int) -> bool:
-        """Have the disk begin with a part of the log, of one segment, that is read next. Whether it
-        was not in the page cache, from which `forget_log` takes it. Raises OffsetOutOfRange."""
+        """Have the disk begin with a part of one segment that is read next. Returns whether it was
+        not in the page cache; then `forget_log` may drop it again. Raises OffsetOutOfRange."""
         segment = self.segment_of(position)
         try:
             return self._files.expect(segment.path, position - segment.base, size)
-        except FileNotFoundError:  # it has expired, which the reading tells
+        except FileNotFoundError:  # it has expired, and the read reports that
             return False
 
     def forget_log(self, position: int, size: int) -> None:
-        """The page cache need not keep this part of the log, of one segment."""
+        """Drop this part of the log, of one segment, from the page cache."""
         segment = self.segment_of(position)
         self._files.forget(segment.path, position - segment.base, size)
 
     def record_at(self, position: int) -> Record:
-        """The record that begins at a log offset, its checksum compared. Raises StoreDamaged, where
-        no whole one begins there; OffsetOutOfRange.
+        """The record that begins at a log offset; its checksum is compared. Raises StoreDamaged
+        where no whole record begins there; OffsetOutOfRange.
         """
         segment = self.segment_of(position)
         left = segment.end - position
         size, _ = BLANK.unpack(self.read_log(position, BLANK.size)) if left >= 8 else (0, 0)
-        # A length that cannot be is not believed. Only size and magic are looked at then, and the
-        # error says what is wrong with them.
+        # An impossible length is not used: then only size and magic are read, and the error says
+        # what is wrong with them.
         raw = self.read_log(position, size if 8 <= size <= left else min(8, left))
         found, size, reason = examine(raw, 0, len(raw), position=position)
         if found is not Kind.RECORD:
@@ -217,33 +217,33 @@ class StoreDirectory:
         """Every record from `start` (the first by default), the damage, and the log's end.
 
         log/scan.py describes the steps. `start` is where a record begins. It walks the segments
-        that are listed now: of one that expires during the walk the rest is passed over.
+        that are listed now; the rest of one that expires during the walk is skipped.
         """
         first = self.log_start if start is None else start
         return scan(self._files, self.segments, first, checksum=checksum)
 
     def scan_runs(self, start: int, window_bytes: int) -> Iterator[Run]:
-        """The same, but records that follow each other are one step, as far as a window goes."""
+        """The same, but consecutive records come as one step, as far as a window reaches."""
         return scan_runs(self._files, self.segments, start, window_bytes=window_bytes)
 
     def queues(self) -> list[QueueFiles]:
         """Every queue that has a directory, as it is now, by topic and queue id.
 
-        Lists a directory for each of them at each call, which StoreSurvey spares a start.
+        Each call lists the directory of each queue; StoreSurvey spares a start that.
         """
         found = []
         for topic_path in _directories(self.paths.consume_queue):
             if not is_stored_topic(topic_path.name):
-                continue  # RocketMQ makes no such topic: not a queue, whatever it is
+                continue  # RocketMQ makes no such topic, so this is not a queue
             for path in _directories(topic_path):
                 if is_queue_name(path.name):
                     found.append(self.queue_at(path))
-        # by number: the directories' names would put queue 10 before queue 2
+        # by number: in order of the directories' names, queue 10 would come before queue 2
         return sorted(found, key=lambda queue: (queue.topic, queue.queue_id))
 
     def queue_at(self, directory: Path) -> QueueFiles:
-        """The queue that has this directory, whose name is its queue id. Lists its files now, and
-        takes the log's start from when the log was listed.
+        """The queue with this directory, whose name is its queue id. Lists its files now; the log's
+        start is that of the last listing of the log.
         """
         return QueueFiles(
             self._files,
@@ -256,7 +256,7 @@ class StoreDirectory:
 
 
 def _directories(path: Path) -> list[Path]:
-    """The directories in one, in no order; none where it is not there, or not any more."""
+    """The directories in a directory, unordered; none where it does not exist (any more)."""
     try:
         with take_descriptor(lambda: os.scandir(path)) as found:
             return [Path(entry) for entry in found if entry.is_dir()]

@@ -1,13 +1,13 @@
-"""The sizes that a store's files were made with, and what a configuration has to say for it.
+"""The sizes that a store's files were made with, and how a configuration has to agree with them.
 
     STORE/penstock/geometry.json   {"mapped_file_size_commit_log_bytes": 16777216, ...}
 
 A store's files fit together in one geometry only, and none of them states it. So a broker writes it
-down before the first of them exists, and everybody who opens the store goes by that. Of a store
-without that file (RocketMQ's, an older Penstock's) geometry_search.py finds it.
+down before it makes the first of them, and whatever opens the store obeys it. For a store without
+that file (RocketMQ's, an older Penstock's) geometry_search.py finds the sizes.
 
-A size binds as long as files of it are there; without one it may be set again. Only the
-holder of the store's lock writes the file.
+A size is binding as long as files of it exist; without them it may be set again. Only the holder of
+the store's lock writes the file.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from penstock.shared.store.geometry_search import (
 )
 from penstock.shared.store.lock import check_place
 
-# RocketMQ's names, by which users of its stores look them up
+# RocketMQ's names for the keys; users of its stores look for these
 KEYS = {
     LOG: "mappedFileSizeCommitLog",
     QUEUE: "mappedFileSizeConsumeQueue",
@@ -52,14 +52,14 @@ KEYS = {
     ITEMS: "maxIndexNum",
 }
 _INDEX = (SLOTS, ITEMS)
-# of commands that read an index
+# the options of commands that read an index
 _OPTIONS = {SLOTS: "--index-slots N", ITEMS: "--index-items N"}
 REMEMBERED, FOUND, UNKNOWN = "penstock/geometry.json", "found in the files", "not known"
 
 
 class Sizes(msgspec.Struct, frozen=True, omit_defaults=True):
-    """penstock/geometry.json: keys of the configuration; 0 is not known, and is left out of the
-    file. The first two are bytes, the others count slots and items of an index file.
+    """penstock/geometry.json, by keys of the configuration. A size of 0 is not known, and is left
+    out of the file. The first two are in bytes; the others count slots and items of an index file.
     """
 
     mapped_file_size_commit_log_bytes: int = 0
@@ -69,8 +69,8 @@ class Sizes(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Size(NamedTuple):
-    """What a store says about one key; 0 where it does not, and why. `origin` is one of the three
-    texts above, which `penstock store info` shows.
+    """What a store says about one key; where it does not, 0 and the reason. `origin` is one of the
+    three texts above, which `penstock store info` shows.
     """
 
     value: int
@@ -82,14 +82,14 @@ _decoder: msgspec.json.Decoder[Sizes] = msgspec.json.Decoder(Sizes)
 
 
 def load_sizes(paths: StorePaths) -> Sizes:
-    """What is remembered; nothing where there is no file. Raises StoreDamaged for another file,
+    """The sizes in the file; all 0 where there is none. Raises StoreDamaged for another file,
     ConfigError where the store's own directory is a file, OSError.
     """
     try:
         sizes = _decoder.decode(paths.geometry.read_bytes())
         known = {key: value for key in KEYS if (value := getattr(sizes, key))}
-        # A size that no configuration may have is damage of this file, and is told here.
-        # The largest message is not of the store, and would ask for room in the pool.
+        # A size that no configuration may have means that this file is damaged. The store does not
+        # determine the largest message, whose default would need room in the pool.
         check_config(Config(**{**known, "max_message_size_bytes": 1}))
     except FileNotFoundError:
         return Sizes()
@@ -106,29 +106,28 @@ def load_sizes(paths: StorePaths) -> Sizes:
 
 
 def keep_sizes(paths: StorePaths, config: Config, *, index: bool = True) -> None:
-    """Write down what files are made with from here on; durable on return. Without `index` nothing
-    is said about that: it is just becoming another one, and then the files tell.
+    """Write down the sizes that files have from here on; durable on return. Without `index` those
+    of the index are left out: it is just being changed, and then its files tell.
 
-    The caller holds the store's lock, and has checked `config` against the files that are there.
-    Raises StoreDamaged, OSError.
+    The caller holds the store's lock, and has checked `config` against the existing files. Raises
+    StoreDamaged, OSError.
     """
     known = {key: getattr(config, key) for key in KEYS if index or key not in _INDEX}
     sizes = Sizes(**known)
-    # almost every start ends here, and costs no sync
+    # almost every start returns here, and costs no sync
     if paths.geometry.exists() and sizes == load_sizes(paths):
         return
     make_directory(paths.own)
     replace_file(paths.geometry, msgspec.json.format(msgspec.json.encode(sizes)))
-    # A kill here leaves sizes of which there may be no file. They bind nobody: `settled_sizes` asks
-    # whether there is one.
+    # A kill here may leave sizes without files. They bind nobody: `settled_sizes` looks for a file.
     crash_point("geometry.written")
 
 
 def store_sizes(paths: StorePaths, asked: Mapping[str, int] | None = None) -> dict[str, Size]:
-    """What the store says, by key; no key of which it has no file, and remembers nothing.
+    """What the store says, by key. A key is left out if it has no file and no size is written down.
 
-    `asked` is what somebody says the index files have, which helps to find it. Looking goes through
-    directories, and maps index files; what is remembered is not compared with any of them, see
+    `asked` is what the user says of index files, which helps the search. The search goes through
+    directories, and maps index files. Sizes that are written down are not checked here: see
     `check_lengths`. Raises StoreDamaged, OSError.
     """
     sizes = load_sizes(paths)
@@ -137,7 +136,7 @@ def store_sizes(paths: StorePaths, asked: Mapping[str, int] | None = None) -> di
         looked[LOG] = look_at_log(paths)
     if not sizes.mapped_file_size_consume_queue_bytes:
         looked[QUEUE] = look_at_queues(paths)
-    # slots and items of a file are found together, so one that is remembered alone is not enough
+    # slots and items are found together, so having only one of them is not enough
     if not (sizes.max_hash_slot_num and sizes.max_index_num):
         looked |= dict.fromkeys(_INDEX) | look_at_index(paths, asked or {})
     found = {}
@@ -155,42 +154,41 @@ def settled_sizes(
 ) -> dict[str, int]:
     """The values that a configuration has to have for the store at `root`, for `load_config`.
 
-    `given` has the values so far, and `origins` where each is from, for the error. Without `index`
-    that is about to be made again, in whatever size is asked for. Raises ConfigError where another
-    value was given, or one must be; StoreDamaged, OSError.
+    `given` has the values so far, and `origins` says, for an error, where each is from. Without
+    `index`, the index is about to be made again, in any size that is asked for. Raises ConfigError
+    where another value was given, or one is needed; StoreDamaged, OSError.
     """
     paths = StorePaths(root)
     asked = {key: given[key] for key in KEYS if key in given}
     settled = {}
     for key, size in store_sizes(paths, asked).items():
-        # files of the old size are about to go; without a wish the old size stays, if it is known
+        # these files are about to go; if no size is asked for the old one stays, if it is known
         if not index and key in _INDEX and (key in asked or not size.value):
             continue
         if not size.value:
             # The default would be a guess, and a start that guesses wrong takes whole files for
-            # damage. What the user says is believed: there is nothing to compare it with.
+            # damaged. The user's word is believed, as there is nothing to compare it with.
             if key not in asked:
                 raise _unknown(key, size, paths)
         elif asked.get(key, size.value) == size.value:
             settled[key] = size.value
-        # without a file the other value stands, and `keep_sizes` writes it down
+        # without a file the given value counts, and `keep_sizes` writes it down
         elif has_files(paths, key):
             raise _other(key, size.value, asked[key], origins[key], paths)
     return settled
 
 
 def index_sizes(paths: StorePaths, slots: int | None = None, items: int | None = None) -> Geometry:
-    """The geometry of a store's index, for whoever reads it; what is given counts as it is.
+    """The geometry of a store's index, for commands that read it. A given number counts unchecked.
 
-    Raises ConfigError where it is not known, StoreDamaged, OSError. It is not checked here whether
-    what is given is so.
+    Raises ConfigError where it is not known, StoreDamaged, OSError.
     """
     asked = {key: given for key, given in ((SLOTS, slots), (ITEMS, items)) if given is not None}
-    # a search may go through a whole index file, by default 420 MB: not where both are given
+    # with both given there is no search, which may go through an index file, by default 420 MB
     found = store_sizes(paths, asked) if len(asked) < len(_INDEX) else {}
     values = []
     for key in _INDEX:
-        # without an index file no geometry is wrong, so the default is as good as any
+        # without an index file any geometry will do, so the default does
         size = found.get(key, Size(getattr(Config(), key), REMEMBERED))
         if key not in asked and not size.value:
             raise _unknown(key, size, paths, _OPTIONS[key])
@@ -203,10 +201,10 @@ settled_but_index = partial(settled_sizes, index=False)
 
 
 def check_sizes(paths: StorePaths, config: Config) -> None:
-    """Raise ConfigError for a configuration that is of other sizes than the store's files.
+    """Raise ConfigError for a configuration with other sizes than the store's files.
 
-    A configuration no longer says what was asked for and what is a default, so each key counts as
-    asked for here. Under the lock this is the last word: `load_config` had looked without it.
+    A Config does not tell which values were asked for and which are defaults, so each counts as
+    asked for. `load_config` has checked this without the lock; here the lock makes it final.
     Raises StoreDamaged, OSError.
     """
     given = {key: getattr(config, key) for key in KEYS}
@@ -214,22 +212,22 @@ def check_sizes(paths: StorePaths, config: Config) -> None:
 
 
 def check_lengths(paths: StorePaths, config: Config) -> None:
-    """Files of a length that occurs again and again are right, and sizes that no file has are
-    wrong. Raises StoreDamaged where the store remembers those, else ConfigError.
+    """Raise an error for a size that no file has, if several files agree on another length:
+    StoreDamaged where the size is the store's own, else ConfigError.
 
     For before a repair or a rebuild, and for a start that meets a file that does not fit. With a
-    wrong size all files look damaged, and it is the size that has to be mended. It may be another
-    store's, whose geometry.json was copied.
+    wrong size all files look damaged, while it is the size that has to be corrected. It may be
+    another store's, whose geometry.json was copied.
     """
     for key, places in ((LOG, [paths.commit_log]), (QUEUE, [*queue_directories(paths)])):
         size, lengths = getattr(config, key), lengths_of(places)
-        # one file of this length is enough to speak for it
+        # one file of the right length is enough
         if not lengths or lengths[size]:
             continue
         ((length, count),) = lengths.most_common(1)
-        # A length that occurs once says nothing against it: that file may have been cut, or have
-        # grown. But then its name is still a multiple of the size, and no queue names a message in
-        # what has been added.
+        # A length that occurs once does not refute the size: that file may have been cut, or have
+        # grown. But then its name would still be a multiple of the size, and no queue would name a
+        # message in what was added.
         if count == 1:
             length = _length_by_place(places, size)
             if not length and key == LOG:
@@ -246,7 +244,7 @@ def check_lengths(paths: StorePaths, config: Config) -> None:
 
 
 def _length_by_place(directories: Iterable[Path], size: int) -> int:
-    """The length of a file whose name is a multiple of it, and none of `size`; 0 without one."""
+    """The length of a file whose name is a multiple of it but not of `size`; 0 without one."""
     for path in (path for each in directories for path in segment_files(each)):
         base, length = int(path.name), path.stat().st_size
         if length and base % size and not base % length:
@@ -265,11 +263,11 @@ def _length_by_queues(paths: StorePaths, size: int) -> int:
 
 
 def _other(key: str, value: int, asked: int, origin: str, paths: StorePaths) -> ConfigError:
-    """Somebody asks for another size than the store has. The hint says where to take it back."""
+    """The error for a size that differs from the store's. The hint says where to undo the wish."""
     hint = f"leave {key} out, and the store's own counts"
     if origin.startswith("file "):
         hint = f"take {key} out of {origin.removeprefix('file ')}, and the store's own counts"
-    # all other origins have small letters: only a variable's name has none
+    # only the origin that is a variable's name is all upper case
     elif origin.isupper():
         hint = f"unset {origin}, and the store's own counts"
     if key in _INDEX:
@@ -283,7 +281,7 @@ def _other(key: str, value: int, asked: int, origin: str, paths: StorePaths) -> 
 
 
 def _unknown(key: str, size: Size, paths: StorePaths, option: str = "") -> ConfigError:
-    """Nothing in the store tells the key's value, which `option` gives."""
+    """The error where nothing in the store tells the key's value, which `option` gives."""
     hint = (
         f"give the value that it was made with: {option or f'--set {key}=N'}; a RocketMQ's is "
         f"{KEYS[key]} in its broker.conf, by default {getattr(Config(), key)}"

@@ -1,9 +1,9 @@
-"""The sizes of a store's files, found by looking: for a store that does not remember them.
+"""The sizes of a store's files, found by inspection: for a store that has not written them down.
 
-Segments lie side by side and are of one length; each is named by its first byte. So each file
-votes for its length, and two neighbours for what their names are apart: a file that has grown or
-was cut short is outvoted. What is in index files is for index/slots.py to find. Reads, and changes
-nothing. Without a clear answer it says 0 and why: a wrong size would make whole files look damaged.
+Segments adjoin and have one length; each is named by its first byte. So each file votes for its own
+length, and two neighbours vote for the difference of their names: a file that has grown or was cut
+short is outvoted. index/slots.py finds what is in index files. Reads, and changes nothing. Without
+a clear answer it says 0 and why: a wrong size would make whole files look damaged.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ def look_at_log(paths: StorePaths) -> Looked | None:
     found = _length_of([paths.commit_log], PAGE_BYTES)
     files = segment_files(paths.commit_log)
     if found and found.value and len(files) == 1:
-        # One file has no neighbour, so its length is the only vote, also when it was cut. What
-        # queues name is the one thing to compare it with.
+        # One file has no neighbour, so its length is the only vote, even if it was cut. It can be
+        # compared only with what the queues name.
         end = int(files[0].name) + files[0].stat().st_size
         if named_to(paths) > end:
             return Looked(0, f"{shown(files[0])} ends before messages that its queues name")
@@ -59,16 +59,16 @@ def look_at_queues(paths: StorePaths) -> Looked | None:
 
 
 def look_at_index(paths: StorePaths, asked: Mapping[str, int]) -> dict[str, Looked]:
-    """Slots and items of an index file; nothing without one. `asked` is what somebody says.
+    """Slots and items of an index file; empty without one. `asked` is what the user says.
 
-    Both or neither are known. Raises OSError.
+    Either both are known or neither. Raises OSError.
     """
     lengths = _index_lengths(paths)
     if not lengths:
         return {}
-    # files of other lengths were cut or have grown, and the search wants equal ones
+    # files of other lengths were cut or have grown, and the search needs equal ones
     ((length, _),) = Counter(lengths.values()).most_common(1)
-    # it brings numpy, which takes longer to import than a start may
+    # imported here: it brings numpy, whose import takes longer than a start may
     from penstock.shared.index.slots import find_geometry
 
     files = [path for path, size in lengths.items() if size == length]
@@ -80,9 +80,9 @@ def look_at_index(paths: StorePaths, asked: Mapping[str, int]) -> dict[str, Look
 
 
 def has_files(paths: StorePaths, key: str) -> bool:
-    """Whether there is a file whose length is this key's.
+    """Whether there is a file whose length depends on this key.
 
-    A file without a byte does not count: it has no length that a new size could contradict.
+    An empty file does not count: it has no length that a new size could contradict.
     """
     if key in (SLOTS, ITEMS):
         return bool(_index_lengths(paths))
@@ -91,7 +91,7 @@ def has_files(paths: StorePaths, key: str) -> bool:
 
 
 def lengths_of(directories: Iterable[Path]) -> Counter[int]:
-    """How many segments there are of each length, those of no byte among them."""
+    """How many segments there are of each length, empty ones included."""
     return Counter(path.stat().st_size for place in directories for path in segment_files(place))
 
 
@@ -104,8 +104,8 @@ def queue_directories(paths: StorePaths) -> Iterator[Path]:
 
 
 def segment_files(directory: Path) -> list[Path]:
-    """The files that have a segment's name; none where the directory is not there. The name is all
-    that can be asked of them as long as their size is not known.
+    """The files that have a segment's name; none where the directory is missing. As long as their
+    size is not known, the name is all that can be checked.
     """
     if not directory.is_dir():
         return []
@@ -114,7 +114,7 @@ def segment_files(directory: Path) -> list[Path]:
 
 def named_to(paths: StorePaths) -> int:
     """The log offset after the newest record that a queue names; 0 where no queue names one."""
-    # 0 for the log's start: entries of records that have expired do no harm to a maximum
+    # 0 as the log's start: entries of expired records do not affect a maximum
     files = FileCache()
     try:
         return max(
@@ -129,7 +129,7 @@ def named_to(paths: StorePaths) -> int:
 
 
 def _index_lengths(paths: StorePaths) -> dict[Path, int]:
-    """The index files that have a byte. A link is not one."""
+    """The index files that are not empty, with their lengths. Links do not count."""
     found = {path: path.lstat() for path in index_files(paths.index)}
     return {
         path: each.st_size
@@ -143,9 +143,9 @@ def _directories(path: Path) -> list[Path]:
 
 
 def _length_of(directories: Iterable[Path], unit: int) -> Looked | None:
-    """The length that these directories' segments have, or were made with; None without a file.
+    """The length with which these directories' segments were made; None without a file.
 
-    `unit` is what it has to be a multiple of, in bytes.
+    In bytes; it has to be a multiple of `unit`.
     """
     votes: Counter[int] = Counter()
     bases: list[int] = []
@@ -153,19 +153,19 @@ def _length_of(directories: Iterable[Path], unit: int) -> Looked | None:
         files = sorted(
             (int(path.name), length)
             for path in segment_files(directory)
-            # of no byte is a last file that RocketMQ died making
+            # an empty file is one that RocketMQ died making
             if (length := path.stat().st_size)
         )
         votes.update(length for _, length in files)
-        # A cut or a growth changes no name. Where a segment is missing two are further apart, and
-        # such a distance is outvoted.
+        # A file that is cut or grows keeps its name. Where a segment is missing the distance is
+        # larger, and is outvoted.
         votes.update(after - before for (before, _), (after, _) in pairwise(files))
         bases += [base for base, _ in files]
     if not bases:
         return None
     (first, most), *others = votes.most_common(2)
-    # A directory begins at a multiple of its size, also when its first files have expired. Half of
-    # the names must agree, and not all: a stray file may have a segment's name.
+    # A directory begins at a multiple of its size, even when its first files have expired. Half of
+    # the names must agree, but not all: a stray file may have a segment's name.
     strange = sum(base % first != 0 for base in bases)
     if others and most == others[0][1] or first % unit or 2 * strange > len(bases):
         seen = ", ".join(str(value) for value, _ in votes.most_common(3))
@@ -174,10 +174,10 @@ def _length_of(directories: Iterable[Path], unit: int) -> Looked | None:
 
 
 def _guesses(length: int, asked: Mapping[str, int]) -> list[Geometry]:
-    """What a file of this length may have: what somebody says, and the default.
+    """What a file of this length may have: what the user says, and the default.
 
-    The first that fits is taken, and an index without a key fits any. So what somebody says comes
-    first; and one number is enough, as the other one follows from the length.
+    The first that fits is taken, and an index without a key fits any: so the user's comes first.
+    One number is enough, as the other one follows from the length.
     """
     default = Config()
     pairs = [(default.max_hash_slot_num, default.max_index_num)]
@@ -187,6 +187,6 @@ def _guesses(length: int, asked: Mapping[str, int]) -> list[Geometry]:
     elif ITEMS in asked:
         items = asked[ITEMS]
         pairs.insert(0, ((length - HEADER.size - ITEM.size * items) // SLOT_BYTES, items))
-    # the division may have left a rest: such a pair makes a file of another length, and goes
+    # the division may leave a remainder: such a pair makes a file of another length, and is dropped
     geometries = [Geometry(slots, items) for slots, items in pairs if slots > 0 and items > 1]
     return [each for each in geometries if each.file_bytes == length]

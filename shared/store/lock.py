@@ -1,8 +1,8 @@
 """The store's lock, RocketMQ's own: one process at a time changes a store.
 
 It is a POSIX record lock, as Java takes it, so a RocketMQ and a Penstock keep each other out. Such
-a lock belongs to one process: it goes when that dies, however it dies, and a fork does not inherit
-it. So a broker's actors do not hold it, and a lock that is free does not say that they are gone.
+a lock belongs to one process: it goes when the process dies, however that happens, and a fork does
+not inherit it. So a broker's actors do not hold it, and they may live on when it is free.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from penstock.shared.next_steps import look_at, move_away, quoted
 def check_place(root: Path) -> None:
     """Raise ConfigError for a file where a store's directory should be.
 
-    Opening anything below it fails with ENOTDIR, which names a file of the store and not the
-    mistake.
+    Otherwise opening anything below it would fail with ENOTDIR, and the error would name a file of
+    the store and not the mistake.
     """
     if root.exists() and not root.is_dir():
         raise ConfigError("this is a file, and no place for a store", root, move_away(root))
@@ -40,24 +40,24 @@ def lock_store(paths: StorePaths) -> int:
     """Take RocketMQ's lock: byte 0 of the file `lock`, for as long as the handle is open.
 
     Returns the handle. POSIX drops the lock when its process closes any descriptor of the file, so
-    a holder must not open `lock` a second time. Raises StoreLocked where another process has it,
-    at once and without waiting; OSError where the file cannot be made.
+    the holder must not open `lock` a second time. Raises StoreLocked at once where another process
+    has it; OSError where the file cannot be made.
     """
     handle = os.open(paths.lock, os.O_RDWR | os.O_CREAT, OWN_FILE)
     try:
-        # lockf and not flock: the two do not see each other, and Java's FileLock is the former
+        # lockf and not flock: the two ignore each other, and Java's FileLock uses lockf
         fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
     except OSError:
         os.close(handle)
         raise _held(paths) from None
-    # as RocketMQ does; what counts is the lock
+    # RocketMQ writes this, too; only the lock matters
     os.pwrite(handle, b"lock", 0)
     return handle
 
 
 def _held(paths: StorePaths) -> StoreLocked:
     """The error that says who has the lock, as far as the store can tell."""
-    # run.json may be of a run that has ended, and the lock a RocketMQ's or a command's
+    # run.json may be of an ended run, while a RocketMQ or a command has the lock
     run = read_run(paths)
     if run is None or not running(run):
         hint = f"see which: penstock store info {quoted(paths.root)}"
@@ -72,10 +72,10 @@ def _held(paths: StorePaths) -> StoreLocked:
 
 @contextmanager
 def stopped_store(root: Path) -> Iterator[tuple[StorePaths, Run | None]]:
-    """The paths of a store on which nothing runs while this lasts, and its last run.
+    """The paths of a store on which nothing runs inside the block, and its last run.
 
-    Raises StoreLocked, ConfigError where there is no store, StoreUnavailable for a disk's refusal:
-    also for one that the caller meets inside the block.
+    Raises StoreLocked, ConfigError where there is no store, and StoreUnavailable for an OSError,
+    also for one inside the block.
     """
     paths = StorePaths(root)
     if not paths.commit_log.is_dir():
@@ -88,7 +88,7 @@ def stopped_store(root: Path) -> Iterator[tuple[StorePaths, Run | None]]:
             # under the lock, so that no start replaces run.json meanwhile
             last_run = read_last_run(paths)
             if last_run is not None:
-                # a killed supervisor has dropped the lock, and one of its actors may still write
+                # a killed supervisor has lost the lock, while one of its actors may still write
                 await_actors_gone(last_run)
             yield paths, last_run
         finally:

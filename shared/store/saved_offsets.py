@@ -1,9 +1,9 @@
-"""penstock/exact-offsets.json: the offsets of groups that work exactly once, as of a log offset.
+"""penstock/exact-offsets.json: the offsets of exactly-once groups, as of a log offset.
 
-The truth is the queue of OFFSETS_TOPIC, whose last record of a group may expire with its segment:
-so the writer saves all values from time to time, and a new one reads on from `queue_offset`. The
-values are never ahead of what was on disk then; else a power failure could take the outputs and
-leave the offsets.
+The queue of OFFSETS_TOPIC is what counts. But a group's last record there may expire with its
+segment, so the writer saves all values from time to time; a new writer reads on from
+`queue_offset`. The saved values are never ahead of what was on disk: otherwise a power failure
+could take the outputs and leave the offsets.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ Offsets = dict[str, dict[str, dict[int, int]]]
 
 
 class SavedOffsets(msgspec.Struct, frozen=True):
-    """All values by the records of OFFSETS_TOPIC below `queue_offset`.
+    """All values from the records of OFFSETS_TOPIC below `queue_offset`.
 
-    These were below `log_offset` of the log, all of which was on disk.
+    These lie below `log_offset`, and the log was on disk up to there.
     """
 
     queue_offset: int = 0
     log_offset: int = 0
     offsets: Offsets = {}
-    # when those of Spark's writers have moved last, ms since 1970
+    # when each of the Spark writers' ledgers last moved, in ms since 1970
     ledgers: dict[str, int] = {}
 
 
@@ -39,7 +39,7 @@ _DECODER = msgspec.json.Decoder(SavedOffsets)
 
 
 def load_offsets(file: Path) -> SavedOffsets:
-    """What was saved; nothing where there is no file. Raises StoreDamaged, OSError."""
+    """What was saved; empty where there is no file. Raises StoreDamaged, OSError."""
     try:
         raw = read_file(file)
     except FileNotFoundError:
@@ -58,5 +58,5 @@ def _damaged(file: Path, why: object) -> StoreDamaged:
 
 
 def save_offsets(file: Path, encoded: bytes) -> None:
-    """Replace the file by an encoded SavedOffsets; durable on return. Raises OSError."""
+    """Replace the file with an encoded SavedOffsets; durable on return. Raises OSError."""
     replace_file(file, sealed(encoded))

@@ -1,9 +1,9 @@
 """The store as a start finds it: its directories are listed once, under the lock, for every step.
 
-A start has the store to itself, so what it has listed stays so until it changes something. Each
-step that does says so here (`refresh`, `list_again`), and no other lists anything a second time: a
-store with a thousand queues has a thousand directories. A queue that was listed remembers where it
-begins and ends, which takes some forty reads to find.
+A start has the store to itself, so a listing stays true until the start changes something. A step
+that does says so here (`refresh`, `list_again`), and nothing else is listed twice: a store with a
+thousand queues has a thousand directories. A listed queue remembers where it begins and ends, which
+takes some forty reads to find.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from penstock.shared.store.directory import StoreDirectory
 
 
 class StoreSurvey(StoreDirectory):
-    """A store directory that nobody but the caller changes. Raises OSError, StoreDamaged."""
+    """A store directory that only the caller changes. Raises OSError, StoreDamaged."""
 
     def __init__(self, paths: StorePaths, config: Config) -> None:
         self.config = config
@@ -26,7 +26,7 @@ class StoreSurvey(StoreDirectory):
         super().__init__(paths.root)
 
     def refresh(self) -> None:
-        """List everything again when it is next asked for: a step has made or moved files."""
+        """Forget the listing, so that it is made again: a step has made or moved files."""
         super().refresh()
         self._queues = None
 
@@ -37,24 +37,24 @@ class StoreSurvey(StoreDirectory):
         return list(self._queues.values())
 
     def list_again(self, queue: QueueFiles) -> None:
-        """See one queue as it is now, whose files a step has cut; the others stay as they are."""
+        """List one queue again, whose files a step has cut; the others stay as they are."""
         assert self._queues is not None, "it was listed before"
         self._queues[queue.directory] = self.queue_at(queue.directory)
 
     def log_bases(self) -> list[int]:
         """Where the log's segments begin. Raises StoreDamaged, naming the file, for a file that
-        RocketMQ would refuse: a last one without a byte, too, which a step removes first."""
+        RocketMQ would refuse, or an empty last file, which a step removes before this."""
         size = self.config.mapped_file_size_commit_log_bytes
         return _bases(self.paths.commit_log, self.segments, self.problems, size)
 
     def queue_bases(self, queue: QueueFiles) -> list[int]:
-        """The same of a queue's files, in bytes."""
+        """The same for a queue's files, in bytes."""
         size = self.config.mapped_file_size_consume_queue_bytes
         return _bases(queue.directory, queue.segments, queue.problems, size)
 
     def check_names_and_sizes(self) -> None:
-        """Raise StoreDamaged for the first file that RocketMQ would refuse to start on. A last one
-        without a byte is how a RocketMQ leaves one that it died making, and is no reason."""
+        """Raise StoreDamaged for the first file with which RocketMQ would refuse to start. An empty
+        last file is accepted: a RocketMQ leaves one if it dies while making it."""
         size = self.config.mapped_file_size_commit_log_bytes
         _bases(self.paths.commit_log, self.segments, self.problems, size, empty_last=True)
         size = self.config.mapped_file_size_consume_queue_bytes
@@ -70,10 +70,10 @@ def _bases(
     *,
     empty_last: bool = False,
 ) -> list[int]:
-    """The bases of segments that were listed, if each is what its place demands.
+    """The bases of listed segments, if each is as it should be.
 
-    What was listed tells whether there is anything to refuse. What exactly it is, and in what
-    words, is the strict rule's to say, so the directory is listed again for that.
+    The listing only tells whether there is anything to refuse. For the exact error the directory is
+    listed again, by the strict rule.
     """
     if problems or any(segment.size != size for segment in segments):
         return segment_bases(directory, size, empty_last=empty_last)

@@ -3,7 +3,7 @@
     {"dataVersion": {"counter", "stateVersion", "timestamp"},
      "topicConfigTable": {topic: {"topicName", "perm", "readQueueNums", "writeQueueNums", ...}}}
 
-What we do not know in a topic's entry is kept as it was.
+Whatever else stands in a topic's entry is kept as it was.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from penstock.shared.store.rocketmq_json import (
 
 
 class Topics:
-    """The topics, in memory. The writer owns the file; others load it to look.
+    """The topics, in memory. The writer owns the file; others only load it.
 
-    It keeps the document that it was made of, and `put` changes that.
+    It keeps the document that it was made from, and `put` changes that.
     """
 
     def __init__(self, document: dict[str, Any] | None = None) -> None:
@@ -40,24 +40,24 @@ class Topics:
         if not isinstance(table, dict) or not all(isinstance(e, dict) for e in table.values()):
             raise ValueError("topicConfigTable is not an object of objects")
         self._table: dict[str, dict[str, Any]] = table
-        # Counted along: a thousand topics that are made together each ask how many there are.
+        # Kept up to date: each of a thousand topics that are made together asks for the sum.
         self._queue_count = sum(map(self._queues_of, table))
 
     def queues(self, topic: str) -> int:
-        """How many queues can be written; 0 when there is no such topic."""
+        """The number of queues that can be written; 0 where there is no such topic."""
         return self._number(topic, "writeQueueNums")
 
     def read_queues(self, topic: str) -> int:
-        """How many queues can be read, which is more while a topic shrinks; 0 without a topic."""
+        """The number of queues that can be read, more while a topic shrinks; 0 without a topic."""
         return self._number(topic, "readQueueNums")
 
     def _number(self, topic: str, key: str, default: int = 0) -> int:
-        # No number counts as no queue, and does not break the file: other topics are still good.
+        # Anything but a number counts as 0, and does not break the file: other topics are good.
         found = self._table.get(topic, {}).get(key, default)
         return found if isinstance(found, int) else default
 
     def get(self, topic: str) -> TopicConfig | None:
-        """What is set of a topic; None where there is none. What is missing has its default."""
+        """A topic's settings, with defaults for what is missing; None without such a topic."""
         entry = self._table.get(topic)
         if entry is None:
             return None
@@ -67,7 +67,7 @@ class Topics:
             self.queues(topic),
             self._number(topic, "perm", PERM_DEFAULT),
             entry.get("order") is True,
-            # RocketMQ keeps texts under texts; whatever else stands there stays in the file
+            # RocketMQ has only texts here; anything else stays in the file
             {str(key): str(value) for key, value in attributes.items()}
             if isinstance(attributes, dict)
             else {},
@@ -84,11 +84,11 @@ class Topics:
         return {topic: self.queues(topic) for topic in sorted(self._table)}
 
     def configs(self) -> dict[str, TopicConfig]:
-        """Each topic, by name, with all that is set of it."""
+        """Each topic, by name, with all of its settings."""
         return {topic: self.get(topic) or TopicConfig(0, 0) for topic in sorted(self._table)}
 
     def others(self) -> dict[str, tuple[int, int]]:
-        """Queues to read and permission of the topics whose are not the usual ones."""
+        """Read queues and permission of the topics in which one of these is not the usual."""
         return {
             topic: (config.read_queues, config.perm)
             for topic, config in self.configs().items()
@@ -97,7 +97,7 @@ class Topics:
 
     @property
     def queue_count(self) -> int:
-        """How many queues all topics have together."""
+        """The number of queues of all topics together."""
         return self._queue_count
 
     def _queues_of(self, topic: str) -> int:
@@ -106,11 +106,11 @@ class Topics:
     def put(self, topic: str, queues: int, now_ms: int) -> None:
         """Add a topic, or change how many queues it has; `now_ms` is wall time.
 
-        In memory only: `save_topics` makes it durable, and nobody may be told before. Raises
-        InvalidArgument for a name that no topic can have, and then nothing has changed.
+        In memory only: `save_topics` makes it durable, and nobody may be told before that. Raises
+        InvalidArgument for a name that no topic can have, and then changes nothing.
         """
         found = self.get(check_topic(topic)) or TopicConfig(0, 0)
-        # RocketMQ shrinks a topic by its write queues first: what can be read stays so
+        # RocketMQ shrinks a topic by its write queues first: what can be read can still be read
         read_queues = max(queues, found.read_queues)
         self.set(
             topic,
@@ -119,9 +119,9 @@ class Topics:
         )
 
     def set(self, topic: str, config: TopicConfig, now_ms: int) -> None:
-        """Set all that `config` says; the same otherwise as `put`."""
+        """Set all that `config` says; otherwise like `put`."""
         before = self._queues_of(check_topic(topic))
-        # setdefault: of a topic that is there, what nobody here knows stays as RocketMQ wrote it
+        # setdefault: in an existing entry, what this class does not know stays as RocketMQ wrote it
         entry = self._table.setdefault(topic, {"topicName": topic})
         entry |= {
             "attributes": config.attributes,
@@ -136,24 +136,24 @@ class Topics:
         count_change(self._document, now_ms)
 
     def remove(self, topic: str, now_ms: int) -> None:
-        """Take a topic out. In memory only, as `put`. Raises KeyError where there is none."""
+        """Remove a topic. In memory only, like `put`. Raises KeyError where there is none."""
         queues = self._queues_of(topic)
         del self._table[topic]
         self._queue_count -= queues
         count_change(self._document, now_ms)
 
     def encode(self) -> bytes:
-        """The file's content, with all that the document had and this class does not know."""
+        """The file's content, including what this class does not know in the document."""
         return encode_document(self._document)
 
 
 def load_topics(file: Path) -> Topics:
-    """The topics of a store; none when there is no file. Raises StoreDamaged: see load_document."""
+    """The topics of a store; none without a file. Raises StoreDamaged: see load_document."""
     return load_document(file, Topics)
 
 
 def save_topics(file: Path, topics: Topics) -> None:
-    """Durable on return; the version before it is kept as topics.json.bak. Raises OSError.
+    """Durable on return; the previous version is kept as topics.json.bak. Raises OSError.
 
     For the writer alone, which owns the file.
     """

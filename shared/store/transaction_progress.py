@@ -1,12 +1,12 @@
-"""How far half messages are looked through: STORE/penstock/transactions, of the transactions actor.
+"""How far the transactions actor has gone through half messages: STORE/penstock/transactions.
 
     {"half": 120, "op": 17, "from_half": 100, "from_op": 12}
 
-All half messages before `half` have ended, and no op record before `op` names one from there on:
-RocketMQ's two offsets of the group CID_RMQ_SYS_TRANS, which the coordinator puts into
-config/consumerOffset.json. Penstock's start begins a little earlier, at `from_half` and `from_op`,
-to remember how the last ones ended. The file may be older than the queues: what it lacks is read
-again.
+All half messages before `half` have an outcome, and no op record before `op` names a half message
+at or after `half`. They are RocketMQ's two offsets of the group CID_RMQ_SYS_TRANS, which the
+coordinator puts into config/consumerOffset.json. Penstock's start begins a little earlier, at
+`from_half` and `from_op`, to remember how the last ones ended. The file may be older than the
+queues: what it lacks is read again.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ class TransactionProgress(msgspec.Struct, frozen=True):
     from_op: _Offset = 0
 
     def rows(self) -> dict[str, dict[int, int]]:
-        """Topic -> queue -> offset, of the group that RocketMQ keeps for this."""
+        """Topic -> queue -> offset, of the group in which RocketMQ keeps this."""
         return {HALF_TOPIC: {0: self.half}, OP_TOPIC: {0: self.op}}
 
     def merged(
         self, offsets: Mapping[str, Mapping[str, Mapping[int, int]]]
     ) -> Mapping[str, Mapping[str, Mapping[int, int]]]:
-        """All groups' offsets (group -> topic -> queue -> offset) with these among them.
+        """All groups' offsets (group -> topic -> queue -> offset), including these.
 
-        Where RocketMQ's are further, it has used the store since, and its own stay.
+        If RocketMQ's are further, it has used the store since, and they stay.
         """
         known = offsets.get(TRANSACTION_GROUP, {}).get(HALF_TOPIC, {}).get(0, 0)
         return {**offsets, TRANSACTION_GROUP: self.rows()} if self.half >= known else offsets
@@ -51,8 +51,8 @@ _decoder: msgspec.json.Decoder[TransactionProgress] = msgspec.json.Decoder(Trans
 
 
 def load_transaction_progress(file: Path) -> TransactionProgress | None:
-    """None where there is no file, or something else in its place: then RocketMQ's offsets count,
-    and what they lack is read again."""
+    """None where there is no such file, or something else in its place: then RocketMQ's offsets
+    count, and what they lack is read again."""
     try:
         raw = file.read_bytes()
     except (FileNotFoundError, IsADirectoryError):

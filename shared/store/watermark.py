@@ -1,4 +1,4 @@
-"""The log's durable watermark: how far the log is on disk, in a file that RocketMQ has not.
+"""The log's durable watermark: how far the log is on disk, in a file that RocketMQ does not have.
 
     STORE/penstock/watermark
 
@@ -13,11 +13,11 @@
 
 Little-endian, in one sector, so a power failure leaves the old words or the new.
 
-The checkpoint is RocketMQ's file, says times where an offset is wanted, and looks the same whoever
-wrote it. This one says whose words these are: what a run has not written, or an older copy of it,
-is not taken for that run's. The flusher of a run is its only writer; a start makes it, before
+The checkpoint is RocketMQ's file: it has times where an offset is needed, and looks the same
+whoever wrote it. This file names the run that wrote it, so another run's words, or an older copy,
+are not taken for that run's. Only the flusher of the run writes it; a start makes it, before
 `abort` names the run. It lags behind `flushed` by `WATERMARK_MS` at most, so it costs ten syncs a
-second and no acknowledgement waits for one.
+second, and no acknowledgement waits for one.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from penstock.shared.faults import crash_point
 from penstock.shared.files.durable import replace_file, sync_file, write_at
 from penstock.shared.formats.checkpoint import Checkpoint
 
-# The most that what is acknowledged may be ahead of the watermark.
+# By at most this time, what is acknowledged may be ahead of the watermark.
 WATERMARK_MS = 100
 _MAGIC = b"PNSTKWM1"
 _WORDS = struct.Struct("<8s16sQq5q")
@@ -50,7 +50,7 @@ class Watermark(msgspec.Struct, frozen=True):
     queues_follow_flush: bool  # no queue has an entry of a record that was not flushed
     flushed: int
     checkpoint: Checkpoint = Checkpoint()
-    is_last: bool = False  # of its run, which has ended in order
+    is_last: bool = False  # the last one of its run, which has ended in order
 
 
 def encode_watermark(mark: Watermark) -> bytes:
@@ -77,7 +77,7 @@ def decode_watermark(raw: bytes) -> Watermark | None:
 
 
 def load_watermark(file: Path) -> Watermark | None:
-    """The one that a store has; None where there is none, or something else in its place."""
+    """A store's watermark; None where there is none, or something else in its place."""
     try:
         return decode_watermark(file.read_bytes())
     except (FileNotFoundError, IsADirectoryError):
@@ -85,22 +85,22 @@ def load_watermark(file: Path) -> Watermark | None:
 
 
 def make_watermark(file: Path, mark: Watermark) -> None:
-    """Begin a run's; durable on return. While no actor runs."""
+    """Begin a run's watermark; durable on return. Only while no actor runs."""
     replace_file(file, encode_watermark(mark))
 
 
 class WatermarkKeeper:
-    """The file, for the flusher of the run that it names. A start has made it."""
+    """The file, for the flusher of the run that it names. A start has made the file."""
 
     def __init__(self, file: Path, run_id: str, queues_follow_flush: bool) -> None:
         self._run_id = run_id
         self._follow_flush = queues_follow_flush
-        # of a predecessor nobody knows what of it is on disk
+        # a predecessor may have written without a sync, so the first mark is always written
         self._written: Watermark | None = None
         self._handle = os.open(file, os.O_RDWR)
 
     def write(self, flushed: int, checkpoint: Checkpoint, *, is_last: bool) -> bool:
-        """Write what is on disk by now, if it has changed; durable on return. Whether it had."""
+        """Write what is on disk by now, if that has changed; durable on return. Whether it had."""
         mark = Watermark(self._run_id, self._follow_flush, flushed, checkpoint, is_last)
         if mark == self._written:
             return False
