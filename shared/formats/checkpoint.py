@@ -15,7 +15,7 @@ import msgspec
 from penstock.shared.layout import PAGE_BYTES
 
 _WORDS = struct.Struct(">5q")
-# RocketMQ steps back this far, because store times do not order the messages of one moment.
+# RocketMQ steps back this far, because messages of one moment are not in order of store time.
 SAFETY_MS = 3000
 
 
@@ -47,6 +47,6 @@ def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
 
 
 def decode_checkpoint(raw: bytes) -> Checkpoint:
-    """The words of a page. A missing or short one reads as zeros, which make a start look through
-    the log from its first segment: that takes longer, and it loses nothing."""
+    """The words of a page. A missing or short one reads as zeros, which make a start scan the log
+    from its first segment: that takes longer, and loses nothing."""
     return Checkpoint(*_WORDS.unpack_from(raw)) if len(raw) >= _WORDS.size else Checkpoint()

@@ -4,8 +4,8 @@
     bits 8-10             0 zlib (up to RocketMQ 4), 1 LZ4, 2 Zstandard, 3 zlib
 
 LZ4 is its frame format with independent blocks, the only one that RocketMQ's Java library reads.
-The store never compresses; checksums are of the compressed bytes. What a body expands to is
-bounded while it is decompressed, because a few bytes can stand for gigabytes.
+The store never compresses, and checksums cover the compressed bytes. The size of a body is limited
+during decompression, because a few bytes can expand to gigabytes.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from isal import isal_zlib
 from penstock.shared.errors import InvalidArgument, UnreadableBody
 from penstock.shared.formats.record_layout import SYS_COMPRESSED
 
-# What a body may expand to, where nobody says otherwise: 16 times RocketMQ's largest.
+# A body may expand to this many bytes by default: 16 times RocketMQ's largest.
 MAX_BODY_BYTES = 64 << 20
 
 SYS_COMPRESSION_MASK = 0x700
 _ZLIB_LEGACY, _LZ4, _ZSTD, _ZLIB = 0x000, 0x100, 0x200, 0x300
-_ZLIB_LEVEL = 1  # of isal's four: as small as zlib's default to 2 %, in a seventh of its time
+_ZLIB_LEVEL = 1  # isal has four: output within 2 % of zlib's default, in a seventh of its time
 
 
 class _Decompressor(Protocol):
-    """What the three libraries' decompressors have in common: a bound on what one call makes, and
-    `eof`, which tells a whole body from the beginning of one."""
+    """What the three libraries' decompressors have in common: a limit on the output of one call,
+    and `eof`, which tells a whole body from one that is cut off."""
 
     @property
     def eof(self) -> bool: ...
@@ -38,12 +38,12 @@ class _Decompressor(Protocol):
 
 
 _NAMES = {_ZLIB_LEGACY: "zlib", _LZ4: "lz4", _ZSTD: "zstd", _ZLIB: "zlib"}
-# What is written: zlib with bits of its own, as RocketMQ 5 does, though no bits would mean it too.
+# Bits to write. zlib gets explicit ones, as in RocketMQ 5, although no bits would mean zlib, too.
 _FLAGS = {"zlib": _ZLIB, "lz4": _LZ4, "zstd": _ZSTD}
 
 
 class _Codec(NamedTuple):
-    """How bodies are compressed, and decompressed; and what the latter raises."""
+    """How to compress and decompress bodies, and what the decompressor raises."""
 
     compress: Callable[[bytes], bytes]
     decompressor: Callable[[], _Decompressor]
@@ -53,7 +53,7 @@ class _Codec(NamedTuple):
 @cache
 def _codec(name: str) -> _Codec:
     """The codec of this name, imported at its first use: most clients need none of them, and all
-    would wait for the imports at their start."""
+    would pay for the imports at their start."""
     if name == "zlib":
         return _Codec(
             lambda body: isal_zlib.compress(body, _ZLIB_LEVEL),
@@ -63,7 +63,7 @@ def _codec(name: str) -> _Codec:
     if name == "lz4":
         import lz4.frame
 
-        # LZ4 has no error of its own: the library raises RuntimeError for any bytes it cannot read.
+        # LZ4 has no error of its own: the library raises RuntimeError for invalid data.
         return _Codec(
             lambda body: lz4.frame.compress(body, block_linked=False),
             lz4.frame.LZ4FrameDecompressor,
@@ -102,20 +102,21 @@ def compression_of(sys_flag: int) -> str | None:
 
 
 def compress(name: str, body: bytes) -> tuple[bytes, int]:
-    """(the compressed body, the bits of sysFlag that say so), or the body itself if less, and 0.
+    """(the compressed body, its bits of sysFlag), or (the body, 0) if that is not longer.
 
-    A body that does not become smaller is stored as it is: a record never grows by this, so what
-    fits as it was sent fits as it is stored.
+    A body that does not become smaller is stored as it is. So compression never makes a record
+    longer, and one that fits as it was sent also fits as it is stored.
     """
     made = _codec(name).compress(body)
     return (made, SYS_COMPRESSED | _FLAGS[name]) if len(made) < len(body) else (body, 0)
 
 
 def decompress(stored: bytes, sys_flag: int, max_bytes: int = MAX_BODY_BYTES) -> bytes:
-    """The body that a record's stored bytes stand for.
+    """The original body of a record's stored bytes.
 
-    Raises UnreadableBody for bytes that are damaged, cut off, or more than `max_bytes`. A body that
-    is not compressed is returned whatever its size, since it is in memory already.
+    Raises UnreadableBody for bytes that are damaged, cut off, or that expand to more than
+    `max_bytes`. A body that is not compressed is returned whatever its size, since it is in memory
+    already.
     """
     name = compression_of(sys_flag)
     if name is None:
@@ -123,11 +124,11 @@ def decompress(stored: bytes, sys_flag: int, max_bytes: int = MAX_BODY_BYTES) ->
     codec = _codec(name)
     stream = codec.decompressor()
     try:
-        # one byte more than allowed, which is how it is noticed that there is more
+        # one byte more than allowed: that shows whether there is more
         body = stream.decompress(stored, max_bytes + 1)
     except codec.error as error:
         raise _damaged(name, str(error)) from None
-    # First, because a stream that was stopped at the limit has not come to its end either.
+    # First, because a stream that was stopped at the limit has not reached its end either.
     if len(body) > max_bytes:
         raise UnreadableBody(
             f"the body has more than {max_bytes} bytes when it is decompressed",

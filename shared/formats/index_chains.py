@@ -1,10 +1,10 @@
 """One hash index file: where is the message with this key? Pure functions on arrays.
 
 The layout is drawn in index_layout.py. RocketMQ puts keys one by one; here a batch of them is
-linked at once, and tests compare the bytes with those of one put after the other. A put writes in
-the order items, slots, header: a reader may walk a chain meanwhile, so an item is whole before a
-slot leads to it; a crash before the header leaves items that do not count, and the same put puts
-the same items to the same places.
+linked at once, and tests compare the bytes with those of single puts. A put writes the items, then
+the slots, then the header: a reader may follow a chain meanwhile, so an item is complete before a
+slot leads to it. A crash before the header leaves items that do not count, and when the put is
+repeated the same items go to the same places.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ _MAX_INT = 0x7FFFFFFF
 class Entries(NamedTuple):
     """What goes into the index, a row for each key, in log order.
 
-    `hashes` as `key_hashes` makes them, `offsets` of the records in the log, store times in ms;
-    each is contiguous. A record with several keys has as many rows, side by side.
+    `hashes` are made by `key_hashes`, `offsets` are of records in the log, store times are in ms;
+    each array is contiguous. A record with several keys has as many rows, next to each other.
     """
 
     hashes: Ints
@@ -42,16 +42,16 @@ class Entries(NamedTuple):
     stored_ms: Ints
 
     def part(self, start: int, stop: int | None = None) -> Entries:
-        """Some of the rows, as views: for a batch that the current file has no room for."""
+        """Some of the rows, as views: for a batch that does not fit into the current file."""
         rows = slice(start, stop)
         return Entries(self.hashes[rows], self.offsets[rows], self.stored_ms[rows])
 
 
 class KeyBatch:
-    """Gathers the keys of records, to be hashed all at once.
+    """Collects the keys of records, to hash them all at once.
 
-    Records come in log order. A key that comes twice is two rows: RocketMQ does not merge them
-    either, and merging would make other files than its own.
+    Records come in log order. A key that comes twice makes two rows: RocketMQ does not merge them
+    either, and merged files would differ from its own.
     """
 
     def __init__(self) -> None:
@@ -60,13 +60,13 @@ class KeyBatch:
         self._stored_ms: list[int] = []
 
     def __len__(self) -> int:
-        """How many keys have been gathered, which is how many items they will take."""
+        """The number of keys collected, and so of the items they will take."""
         return len(self._texts)
 
     def add(
         self, topic: bytes, unique_key: bytes, keys: bytes, offset: int, stored_ms: int
     ) -> None:
-        """The next record. Empty bytes are no keys."""
+        """Add the next record. Empty bytes mean that there is no key."""
         if keys or not unique_key:
             texts = index_keys(topic, unique_key, keys)
             self._texts += texts
@@ -78,7 +78,7 @@ class KeyBatch:
             self._stored_ms.append(stored_ms)
 
     def entries(self) -> Entries:
-        """All that was gathered. The batch keeps it: a new one is made for what follows."""
+        """All that was collected. The batch keeps it: make a new one for what follows."""
         return Entries(
             key_hashes(self._texts),
             np.array(self._offsets, np.int64),
@@ -95,9 +95,9 @@ def index_keys(topic: bytes, unique_key: bytes, keys: bytes) -> list[bytes]:
 
 
 def key_hashes(texts: Sequence[bytes]) -> Ints:
-    """The hashes of `topic#key` texts as items hold them: not negative.
+    """The hashes of `topic#key` texts as items have them: not negative.
 
-    Other texts may have the same, and no text is stored, so a query compares with the record.
+    Different texts may have the same hash, and no text is stored, so a query reads the record.
     """
     codes = np.abs(string_hashes(texts).astype(np.int64))
     codes[codes > _MAX_INT] = 0  # Java's abs(-2**31) stays negative
@@ -105,8 +105,8 @@ def key_hashes(texts: Sequence[bytes]) -> Ints:
 
 
 def counted(header: IndexHeader, new: Entries, empty: int) -> IndexHeader:
-    """The header after these entries, of which `empty` found their slot empty. RocketMQ counts
-    those puts, and no slots. `new` has a row at least."""
+    """The header after these entries, at least one, of which `empty` found their slot empty.
+    RocketMQ counts such puts in the field that it calls slots in use."""
     is_first = header.next_item == 1
     return IndexHeader(
         int(new.stored_ms[0]) if is_first else header.begin_timestamp_ms,
@@ -129,52 +129,51 @@ def link_entries(
     first: int,
     begin_ms: int,
 ) -> tuple[bytes, int]:
-    """The items of entries whose first is item number `first`, and how many found their slot empty.
+    """The items of entries, from item number `first` on, and how many found their slot empty.
 
-    The result is that of RocketMQ's one put after the other. `slots` are all slots of the file,
-    which are not written, and `begin_ms` is the header's. Whether there is room the caller has to
-    know: this does not look.
+    The result is that of RocketMQ's single puts. `slots` are all slots of the file, which are only
+    read, and `begin_ms` is the header's. The caller has checked that there is room.
     """
     count = len(hashes)
     numbers = np.arange(first, first + count)
     targets = hashes % len(slots)
-    # Packed into one integer, so one sort brings equal slots together, each in the order of items.
+    # Packed into one integer, so that one sort groups equal slots, each group in item order.
     order = np.sort(targets << 32 | np.arange(count)) & 0xFFFFFFFF
     ordered = targets[order]
-    # The first of its slot among these is the only one that follows what the slot had before.
+    # Only the first item of each slot among these follows what the slot had before.
     is_first = np.concatenate(([True], ordered[1:] != ordered[:-1]))
     before = np.empty(count, np.int64)
     before[1:] = numbers[order[:-1]]
     found = slots[ordered[is_first]].astype(np.int64)
-    # A slot may hold anything after a crash. What is not an item of this file counts as empty, or a
-    # chain would lead out of it or in a circle. An item may name itself, as RocketMQ lets it; a
-    # query stops at an item that does not name an older one.
+    # A slot may hold anything after a crash. What is not an item of this file counts as empty: a
+    # chain could otherwise lead out of the file or in a circle. RocketMQ lets an item name itself,
+    # and so does this; a query stops at an item that does not name an older one.
     found[(found < 0) | (found > numbers[order[is_first]])] = 0
     before[is_first] = found
 
-    # Items stay in log order; only what they name was found in the order of slots.
+    # Items stay in log order; only their predecessors were found in slot order.
     items = np.zeros(count, ITEM_DTYPE)
     items["hash"], items["offset"] = hashes, offsets
     items["previous"][order] = before
     items["seconds"] = _seconds(stored_ms, begin_ms)
     if first == 1:
-        # Item 1 is what sets the begin time, but RocketMQ takes its seconds from the time that the
-        # file inherited from its predecessor.
+        # Item 1 sets the begin time. But RocketMQ computes its seconds from the time that the file
+        # inherited from its predecessor.
         items["seconds"][1:] = _seconds(stored_ms[1:], int(stored_ms[0]))
     return items.tobytes(), int(np.count_nonzero(before == 0))
 
 
 def move_slots(slots: Slots, hashes: Ints, first: int) -> None:
-    """Have each slot lead to the last of its items, the first of which is number `first`: the
-    others are reached from there. After the items: a reader may walk a chain meanwhile."""
-    # of a slot that comes twice numpy stores the last number
+    """Let each slot lead to the last of its new items, which begin at number `first`; the others
+    are reached from there. Call it after the items are written: a reader may follow a chain."""
+    # if a slot comes more than once, numpy stores the last number
     slots[hashes % len(slots)] = np.arange(first, first + len(hashes))
 
 
 def _seconds(stored_ms: Ints, begin_ms: int) -> Ints:
-    """Store times as items hold them. A time before the begin time is 0, and so are all of a file
-    without one, as in RocketMQ. Java's division truncates where this one rounds down: they differ
-    below 0 only, where both end as 0."""
+    """Store times as items have them. A time before the begin time is 0, and without a begin time
+    all are 0, as in RocketMQ. Java's division truncates where this one rounds down: the results
+    differ only below 0, where both become 0."""
     if begin_ms <= 0:
         return np.zeros(len(stored_ms), np.int64)
     return np.clip((stored_ms - begin_ms) // 1000, 0, _MAX_INT)

@@ -1,5 +1,5 @@
-"""The layout of a hash index file, and its header's words. Without arrays,
-because whoever only reads a header should not have to import numpy.
+"""The layout of a hash index file, and its header's words. Without arrays, because a program that
+only reads a header should not have to import numpy.
 
     off            field                  type
       0            begin timestamp ms     i64   store time of item 1's record
@@ -15,8 +15,9 @@ because whoever only reads a header should not have to import numpy.
                     +12  seconds          i32   store time, from the begin timestamp on
                     +16  previous         i32   the next older item of the slot, 0 for none
 
-How many slots and items a file has is configuration and stands nowhere in it. A put is the items,
-then the slots, then the header: items are only ever appended, so slots and counts follow from them.
+The numbers of slots and items are configured, and the file does not have them. A put writes the
+items, then the slots, then the header. Items are only ever appended, so slots and counts follow
+from them.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ class Geometry(NamedTuple):
 
 
 class IndexHeader(msgspec.Struct, frozen=True):
-    """The header's words; all zero, and 1 as the next item, in the first file of a store."""
+    """The header's words. In the first file of a store all are 0, and the next item is 1."""
 
     begin_timestamp_ms: int = 0
     end_timestamp_ms: int = 0
@@ -65,7 +66,7 @@ class IndexHeader(msgspec.Struct, frozen=True):
     next_item: int = 1
 
     def encode(self) -> bytes:
-        """The 40 bytes of a header, to be written after the items and slots that it counts."""
+        """The 40 bytes of a header. Write them after the items and slots that it counts."""
         return HEADER.pack(
             self.begin_timestamp_ms,
             self.end_timestamp_ms,
@@ -76,12 +77,12 @@ class IndexHeader(msgspec.Struct, frozen=True):
         )
 
     def successor(self) -> IndexHeader:
-        """What the next file begins with: its begin is this one's end until item 1 replaces it."""
+        """The next file's header: until item 1 sets its begin, that is this file's end."""
         end_ms, end = self.end_timestamp_ms, self.end_offset
         return IndexHeader(end_ms, end_ms, end, end)
 
 
 def decode_header(raw: bytes | memoryview | mmap.mmap) -> IndexHeader:
-    """The words of a header. A file that has just been made counts from 1 as well."""
+    """The words of a header. In a file that was just made the next item counts as 1, too."""
     begin_ms, end_ms, begin, end, in_use, next_item = HEADER.unpack_from(raw)
     return IndexHeader(begin_ms, end_ms, begin, end, in_use, max(next_item, 1))

@@ -1,7 +1,7 @@
 """Java's String.hashCode, which RocketMQ stores on disk (tag codes, index keys) and routes by.
 
-Pure functions. numpy is imported by those that need it: all else here is used by processes that
-must not wait for its import when they start.
+Pure functions. The ones that need numpy import it: all others are used by processes that must not
+wait for its import when they start.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-# What is hashed in one go: small enough for the processor's cache.
+# Bytes that are hashed in one go: few enough for the processor's cache.
 _CHUNK_BYTES = 1 << 16
 
 
-# tags and sharding keys come again and again, and a loop over characters is slow here
+# tags and sharding keys recur, and a loop over characters is slow in Python
 @lru_cache(maxsize=65536)
 def string_hash(text: str) -> int:
     """`h = 31 * h + unit` over UTF-16 code units, as a signed 32-bit number.
@@ -26,7 +26,7 @@ def string_hash(text: str) -> int:
     A lone surrogate is a unit like any other, as in Java.
     """
     code = 0
-    # a byte is a unit there, which saves taking pairs apart: nearly all tags and keys are such
+    # in ASCII a byte is a unit, which saves taking pairs apart: nearly all tags and keys are ASCII
     if text.isascii():
         for unit in text.encode("ascii"):
             code = (31 * code + unit) & 0xFFFFFFFF
@@ -38,10 +38,10 @@ def string_hash(text: str) -> int:
 
 
 def shard_queue(shard: str, queue_count: int) -> int:
-    """The queue a sharding key belongs to, chosen as RocketMQ's hash selector does.
+    """The queue of a sharding key, chosen as by RocketMQ's hash selector.
 
-    So a key's messages go to one queue, whichever of the two sends them. When the topic has got
-    more queues, a key may have another one.
+    So a key's messages go to one queue, whichever of the two sends them. If the topic gets more
+    queues, a key's queue may change.
     """
     code = abs(string_hash(shard))
     # Java's abs(-2**31) stays negative, and its selector then takes the absolute remainder
@@ -59,7 +59,7 @@ def string_hashes(texts: Sequence[bytes]) -> npt.NDArray[np.int32]:
     codes = np.empty(len(texts), np.uint32)
     first, base = 0, 0
     while first < len(texts):
-        # at least one text, or one that is longer than a chunk would never be passed
+        # at least one text: a text that is longer than a chunk would otherwise never be passed
         last = max(int(np.searchsorted(ends, base + _CHUNK_BYTES, "right")), first + 1)
         stop = int(ends[last - 1])
         if stop - base <= _CHUNK_BYTES:
@@ -68,8 +68,8 @@ def string_hashes(texts: Sequence[bytes]) -> npt.NDArray[np.int32]:
         else:
             codes[first] = string_hash(_text(texts[first])) & 0xFFFFFFFF
         first, base = last, stop
-    # Above, each byte was taken for a unit, which is wrong beyond ASCII. Such texts are hashed
-    # again by the plain rule, and a batch without any pays for one look.
+    # Above, each byte counted as a unit, which is wrong beyond ASCII. Such texts are hashed again
+    # by the plain rule; a batch without any costs only one check.
     if not joined.isascii():
         for number, text in enumerate(texts):
             if not text.isascii():
@@ -80,12 +80,12 @@ def string_hashes(texts: Sequence[bytes]) -> npt.NDArray[np.int32]:
 def _hash_spans(
     units: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.uint32]:
-    """The hashes of the spans of a chunk, whatever their lengths, without a loop over them.
+    """The hashes of the spans of a chunk, of any lengths, without a loop over them.
 
-    31 is odd, so it has an inverse modulo 2^32. With unit p weighted by 31^-p, a span's sum is a
+    31 is odd, so it has an inverse modulo 2^32. If unit p is weighted by 31^-p, a span's sum is the
     difference of two running sums, and 31^(end-1) makes it the span's hash.
-    All of it is modulo 2^32, so overflow is meant. An empty span at 0 takes the weight at index -1,
-    times a sum of 0.
+    Everything is modulo 2^32, so overflow is intended. An empty span at 0 takes the weight at index
+    -1, times a sum of 0.
     """
     import numpy as np
 
@@ -98,7 +98,7 @@ def _hash_spans(
 
 @lru_cache(maxsize=1)
 def _weights() -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint32]]:
-    """31^p and 31^-p modulo 2^32, for every place in a chunk."""
+    """31^p and 31^-p modulo 2^32, for every position in a chunk."""
     import numpy as np
 
     def powers(of: int) -> npt.NDArray[np.uint32]:

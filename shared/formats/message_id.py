@@ -2,7 +2,7 @@
 
 offsetMsgId: store host (ip, port i32), physical offset i64: 32 characters, 56 with IPv6.
 UNIQ_KEY:    client ip, pid (2 bytes), a constant of the process (4), ms since the month began (4),
-             a counter (2). The store takes it as an opaque string.
+             a counter (2). To the store it is an opaque string.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from penstock.shared.errors import InvalidArgument
 
 
 def offset_message_id(store_host: bytes, physical_offset: int) -> str:
-    """The id the broker answers with; it says where the message is."""
+    """The id in the broker's answer; it says where the message is."""
     return (store_host + physical_offset.to_bytes(8, "big")).hex().upper()
 
 
@@ -26,7 +26,7 @@ def parse_message_id(text: str) -> tuple[bytes, int]:
         raw = bytes.fromhex(text)
     except ValueError:
         raw = b""
-    # fromhex skips spaces, so the text's length counts as well
+    # fromhex skips spaces, so the text's length has to match, too
     if len(raw) not in (16, 28) or len(text) != 2 * len(raw):
         raise InvalidArgument(
             "this is no message id",
@@ -45,8 +45,8 @@ class KeyOrigin(NamedTuple):
 
 def key_origin(ip: bytes, now_ms: int) -> KeyOrigin:
     """The origin of a new client. RocketMQ's constant of the process is random here, so that two
-    clients never make the same key: two of one process share its pid, and two containers with one
-    address may both have the same pid.
+    clients never make the same key: two clients in one process share its pid, and two containers
+    with one address may have equal pids.
     """
     prefix = ip + struct.pack(">H", os.getpid() & 0xFFFF) + os.urandom(4)
     return KeyOrigin(prefix.hex().upper(), _month_start_ms(now_ms))
@@ -65,7 +65,7 @@ def make_unique_key(origin: KeyOrigin, number: int) -> str:
 
 
 def sent_ms(origin: KeyOrigin, number: int) -> int:
-    """When the message was sent whose key has this number."""
+    """When the message with this number in its key was sent."""
     return origin.month_start_ms + (number >> 16)
 
 

@@ -5,8 +5,8 @@
       8  size               i32   the whole record
      12  tags code          i64   String.hashCode(TAGS), 0 without; see delay_levels for its topic
 
-Entry k of a queue stands at byte 20 * k of the queue's logical file. A blank entry (offset 0, size
-0x7FFFFFFF, code 0) fills the slots before the first message of a queue that starts mid-way.
+Entry k of a queue stands at byte 20 * k of the queue's logical file. In a queue that starts
+mid-way, blank entries (offset 0, size 0x7FFFFFFF, code 0) fill the slots before its first message.
 """
 
 from __future__ import annotations
@@ -24,10 +24,9 @@ assert ENTRY.size == CQ_ENTRY_BYTES, "one entry is 20 bytes"
 
 
 def all_lead_somewhere(raw: bytes) -> bool:
-    """Whether each of these entries has a size above 0 and no offset below it; blank ones have.
-
-    By whole columns of bytes: a loop would take longer than reading them, and whoever has few
-    queues to read should not have to import numpy.
+    """Whether each of these entries has a size above 0 and an offset that is not negative; blank
+    ones do. Compares whole columns of bytes: a loop would take longer than reading the entries, and
+    a process with few queues should not have to import numpy.
     """
     # the first byte of a number has its sign
     if not (raw[::CQ_ENTRY_BYTES].isascii() and raw[8::CQ_ENTRY_BYTES].isascii()):

@@ -1,8 +1,8 @@
 """One record of the commit log as an object: encode and decode. Pure functions on buffers.
 
-Its bytes are drawn in `record_layout`. For tools and tests: whatever runs once per message takes
-the fields that it needs out of the buffer itself. This file does not know where a record is
-stored: callers pass positions in.
+Its bytes are drawn in `record_layout`. For tools and tests: code that runs once per message takes
+the fields that it needs from the buffer itself. This file does not know where a record is stored:
+callers pass positions in.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from penstock.shared.names import MAX_PROPERTIES_BYTES, MAX_TOPIC_BYTES
 class Record(msgspec.Struct, frozen=True):
     """A record's fields. Hosts are raw: 4 or 16 address bytes and a 4-byte port.
 
-    `body` is as it is stored, perhaps compressed; `properties` are encoded. The body's CRC, the
-    size, the version and the two host bits of `sys_flag` follow from the other fields: they are
-    filled in by `decode_record`, and `encode_record` does not look at them.
+    `body` is as stored, perhaps compressed; `properties` are encoded. The body's CRC, the size, the
+    version and the two host bits of `sys_flag` follow from the other fields: `decode_record` fills
+    them in, and `encode_record` ignores them.
     """
 
     topic: str
@@ -63,7 +63,7 @@ def pack_host(address: str, port: int) -> bytes:
 
     The port has 4 bytes, as in RocketMQ. Raises ValueError for a name: nothing is resolved here.
     """
-    import ipaddress  # whoever makes no text of a host need not wait for it
+    import ipaddress  # here, as most processes never turn a host into text
 
     return ipaddress.ip_address(address).packed + port.to_bytes(4, "big")
 
@@ -82,17 +82,17 @@ def encode_record(record: Record) -> bytes:
     """The record's bytes. Sizes, CRC, version and host bits follow from the other fields.
 
     Raises ValueError for properties that are too long for their length field. Nothing else is
-    checked, so that tests can make records that no broker would take; what a sender may send is
-    decided in the loops that check frames.
+    checked, so that tests can make records that no broker would accept; the loops that check frames
+    decide what a sender may send.
     """
     topic = record.topic.encode()
     if len(record.properties) > MAX_PROPERTIES_BYTES:
         raise ValueError(
             f"properties of {len(record.properties)} bytes; {MAX_PROPERTIES_BYTES} at most"
         )
-    # the first version's length byte is signed, so it cannot say more
+    # version 1 has a signed byte for the topic's length, so it cannot hold a longer one
     magic = MAGIC_V1 if len(topic) <= MAX_TOPIC_BYTES else MAGIC_V2
-    # The hosts decide, and not what the flag said: every later field is found by these two bits.
+    # The hosts decide, not the flag: every later field is found by these two bits.
     sys_flag = record.sys_flag & ~SYS_ANY_HOST_V6
     if len(record.born_host) == HOST_V6_BYTES:
         sys_flag |= SYS_BORN_HOST_V6
@@ -114,7 +114,7 @@ def encode_record(record: Record) -> bytes:
             record.properties,
         )
     )
-    # packed last, because it begins with the length of all of it
+    # packed last, because it begins with the length of everything
     head = FIXED_HEAD.pack(
         FIXED_HEAD.size + len(behind_head),
         magic,
@@ -130,12 +130,12 @@ def encode_record(record: Record) -> bytes:
 
 
 def decode_record(buffer: bytes | memoryview, at: int = 0) -> Record:
-    """The record that starts at `at`. Raises StoreDamaged when the bytes are not one whole record.
+    """The record that starts at `at`. Raises StoreDamaged if the bytes are not one whole record.
 
     The CRC is not compared; `examine` does that. Body and properties are copied, so the record does
-    not keep the buffer alive, and a mapped segment can go.
+    not keep the buffer alive, and a mapped segment can be unmapped.
     """
-    # the lengths are bounded here, once, and followed below without another look
+    # this checks all lengths once; below they are used without another check
     found, size, reason = examine(buffer, at, len(buffer), checksum=Checksum.NONE)
     if found is not Kind.RECORD:
         raise StoreDamaged(
@@ -145,7 +145,7 @@ def decode_record(buffer: bytes | memoryview, at: int = 0) -> Record:
 
 
 def decode_examined(buffer: bytes | memoryview, at: int, size: int) -> Record:
-    """The same of bytes that `examine` has found to be a record of this size."""
+    """The same for bytes that `examine` has found to be a record of this size."""
     total, magic, crc, queue_id, flag, queue_offset, physical, sys_flag, born = (
         FIXED_HEAD.unpack_from(buffer, at)
     )
@@ -156,7 +156,7 @@ def decode_examined(buffer: bytes | memoryview, at: int, size: int) -> Record:
     times, prepared, body_length = TAIL_HEAD.unpack_from(buffer, tail_at)
     body_at = tail_at + TAIL_HEAD.size
     topic_at = body_at + body_length + TOPIC_LENGTH_BYTES[magic]
-    # unsigned: `examine` refuses a length that is negative when it is read as Java reads it
+    # unsigned is safe: `examine` refuses a length that is negative as Java reads it
     topic_end = topic_at + int.from_bytes(view[body_at + body_length : topic_at], "big")
     return Record(
         topic=bytes(view[topic_at:topic_end]).decode("utf-8", "replace"),

@@ -33,11 +33,11 @@ from penstock.shared.formats.record_outline import raw_properties
 from penstock.shared.layout import MAX_QUEUE_OFFSET
 from penstock.shared.names import MAX_RETRY_TOPIC_BYTES, STORED_TOPIC_CHARACTERS
 
-# Why a record is damaged that may be whole: it was written without what is asked for now.
+# The reason for a record that may be whole: it was written without the checksum that is required.
 NO_RECORD_CRC = "record without a CRC of its own"
 
-# This many bytes of the log from an offset on, fewer where its segment or what may be seen ends;
-# none or an error where nothing is.
+# Reads this many bytes of the log from an offset on; fewer where its segment or the visible part
+# ends; where there is nothing, it returns no bytes or raises.
 LogAt = Callable[[int, int], memoryview | bytes]
 
 _QUEUE = fields_at((AT_QUEUE_ID, "i"), (AT_QUEUE_OFFSET, "q"))
@@ -63,10 +63,10 @@ def examine(
     position: int | None = None,
     checksum: Checksum = Checksum.BODY,
 ) -> tuple[Kind, int, str]:
-    """What stands at `at`, its size in bytes, and the reason when it is DAMAGED.
+    """What stands at `at`, its size in bytes, and the reason if it is DAMAGED.
 
-    `end` is the first index that is not readable; `position` the log offset the record must name
-    as its own, where it is known. Trusts no length before it has bounded it.
+    `end` is the first index that is not readable; `position` is the log offset that the record must
+    name as its own, where that is known. No length is used before it has been checked.
     """
     left = end - at
     if left < BLANK.size:
@@ -77,21 +77,21 @@ def examine(
             return Kind.BLANK, size, ""
         return Kind.DAMAGED, 0, f"blank of {size} bytes where {left} are left"
     if magic not in (MAGIC_V1, MAGIC_V2):
-        # Eight zero bytes are the end without a look at what follows: nobody stores a record or a
-        # blank that begins so, and a look would read the rest of a sparse segment.
+        # Eight zero bytes are the end, whatever follows: no record or blank begins so, and looking
+        # further would read the rest of a sparse segment.
         if size == 0 and magic == 0:
             return Kind.END, 0, ""
         return Kind.DAMAGED, 0, f"magic {magic:08x}"
     if not SMALLEST_RECORD_BYTES <= size <= left:
         return Kind.DAMAGED, 0, f"record of {size} bytes where {left} are left"
-    # Before what needs all of the record: whoever has read only its beginning hears the same.
+    # Before what needs the whole record: a caller that has only its beginning gets the same answer.
     if position is not None:
-        # A copy of a record elsewhere (in a body, in a segment that was restored under another
-        # name) is whole in all else; only this tells it apart.
+        # A copy of a record in another place (in a body, or in a segment that was restored under
+        # another name) is whole in every other respect; only this tells it apart.
         named = int.from_bytes(buffer[at + AT_PHYSICAL_OFFSET : at + AT_SYS_FLAG], "big")
         if named != position:
             return Kind.DAMAGED, 0, f"record names {named} as its own offset"
-    # The lengths come before the checksums: a checksum is taken over what the lengths span.
+    # The lengths come before the checksums, which cover what the lengths span.
     reason = _contradiction(buffer, at, size, magic)
     if reason:
         return Kind.DAMAGED, 0, reason
@@ -101,7 +101,7 @@ def examine(
         checksum = Checksum.RECORD
     if checksum is Checksum.RECORD and not prop_crc_holds(buffer, at, at + size):
         # Zeros where properties should end are what a torn write leaves of the checksum. Without
-        # them and without a checksum the record is from before the checksum was switched on.
+        # zeros and without a checksum, the record is from before the checksum was switched on.
         ends_in_zeros = raw_properties(memoryview(buffer)[at : at + size]).endswith(b"\0")
         torn = ends_in_zeros or has_prop_crc(buffer, at + size)
         return Kind.DAMAGED, 0, "record CRC differs" if torn else NO_RECORD_CRC
@@ -109,10 +109,9 @@ def examine(
 
 
 def names_queue(topic: bytes, queue_id: int, queue_offset: int) -> bool:
-    """Whether a record can be of this queue, whose files have the topic's name in their path, and
-    an entry there.
+    """Whether a record can be in this queue, which has the topic's name in the path of its files.
 
-    RocketMQ's rule for what users may call a topic is narrower; its own it names after clusters.
+    RocketMQ's rule for users' topics is narrower, but it names topics of its own after clusters.
     """
     if not 0 <= queue_offset < MAX_QUEUE_OFFSET or queue_id < 0 or topic in _NO_TOPICS:
         return False
@@ -121,19 +120,19 @@ def names_queue(topic: bytes, queue_id: int, queue_offset: int) -> bool:
 
 def jumps(queue_offset: int, end: int, position: int, log_start: int) -> bool:
     """Whether a record at `position` cannot have this queue offset, where `end` was expected: the
-    log has no room for the messages that would lie between. No checksum covers that number."""
+    log has no room for the messages in between. No checksum covers that number."""
     return queue_offset - end > (position - log_start) // SMALLEST_RECORD_BYTES
 
 
 def _contradiction(buffer: bytes | memoryview, at: int, size: int, magic: int) -> str:
-    """Why the lengths inside do not add up to `size`, or no queue is named; "" when all is well."""
+    """Why the lengths inside do not add up to `size`, or no queue is named; "" if all is well."""
     record_end = at + size
     body_at, body_length = body_span(buffer, at)
     length_bytes = TOPIC_LENGTH_BYTES[magic]
     topic_at = body_at + body_length + length_bytes
     if body_length < 0 or topic_at + PROPERTIES_LENGTH_BYTES > record_end:
         return f"body of {body_length} bytes in a record of {size}"
-    # signed like every other length: RocketMQ reads a V1 topic of 128 bytes as one of -128
+    # signed, like every other length: RocketMQ reads a V1 topic of 128 bytes as one of -128
     topic_length = int.from_bytes(buffer[topic_at - length_bytes : topic_at], "big", signed=True)
     topic_end = topic_at + topic_length
     properties_at = topic_end + PROPERTIES_LENGTH_BYTES
@@ -153,14 +152,14 @@ def _crc_holds(buffer: bytes | memoryview, at: int) -> bool:
     body_at, body_length = body_span(buffer, at)
     stored = int.from_bytes(buffer[at + AT_BODY_CRC : at + AT_QUEUE_ID], "big", signed=True)
     body = memoryview(buffer)[body_at : body_at + body_length]
-    # 0 is what RocketMQ stores for an empty body, and never checks
+    # RocketMQ stores 0 for an empty body, and never checks it
     return body_length == 0 or body_crc(body) == stored
 
 
 def record_at(log_at: LogAt, offset: int) -> memoryview | None:
     """The whole record that begins at a log offset, its checksum compared; None if there is none.
 
-    The offset may come from anywhere: nothing that is read is believed before it is checked.
+    The offset may come from anywhere: nothing that is read is trusted before it is checked.
     """
     try:
         head = log_at(offset, 4)

@@ -3,9 +3,9 @@ the record's last property. Pure functions on buffers.
 
     "__CRC32#" 0x01 d d d d d d d d d d 0x02        20 bytes, the end of the record
 
-The digits are those of CRC-32 without its top bit over everything before these 20 bytes, the least
-significant first, filled up with "0" on the right. It covers the stamped fields, so it is put in
-last.
+The digits are those of CRC-32 without its top bit, over everything before these 20 bytes: the least
+significant first, padded with "0" on the right. It also covers the fields that the broker stamps,
+so it is put in last.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def prop_crc_holds(buffer: bytes | memoryview, at: int, end: int) -> bool:
 
 def with_prop_crc_room(properties: bytes, room: bool) -> bytes:
     """The properties without any checksum that came with them; with `room`, followed by the room
-    for the broker's. A message that is sent on must not carry the checksum of its first record."""
+    for the broker's. A forwarded message must not carry the checksum of its first record."""
     if PROP_CRC_LEAD in properties:
         entries = properties.split(b"\x02")
         kept = [entry for entry in entries if not entry.startswith(PROP_CRC_LEAD)]

@@ -14,9 +14,9 @@
 Everything is big-endian and signed; nothing is aligned. B and S are 8, or 20 where bit 4 or bit 5
 of sysFlag says that the host is IPv6.
 
-Records are taken apart in several places, because a call per field would cost more than the work
-that it serves. All of them take their offsets from here, and the compiled loops compare theirs
-with these when they are loaded. Nothing here checks a record: see `record_check`.
+Several places take records apart, because a call per field would cost more than the work that it
+serves. All of them take their offsets from here, and the compiled loops compare theirs with these
+when they are loaded. Nothing here checks a record: see `record_check`.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ AT_PHYSICAL_OFFSET = AT_QUEUE_OFFSET + 8
 AT_SYS_FLAG = AT_PHYSICAL_OFFSET + 8
 AT_BORN_TIMESTAMP = AT_SYS_FLAG + 4
 AT_BORN_HOST = AT_BORN_TIMESTAMP + 8
-# The host just named has no fixed length, so the offsets below hold for IPv4 hosts, which is how
-# nearly every record is. Each IPv6 host before a field moves it by V6_EXTRA_BYTES.
+# That host has no fixed length, so the offsets below are those for IPv4 hosts, which nearly every
+# record has. Each IPv6 host before a field moves it by V6_EXTRA_BYTES.
 AT_STORE_TIMESTAMP_V4 = AT_BORN_HOST + HOST_V4_BYTES
 AT_STORE_HOST_V4 = AT_STORE_TIMESTAMP_V4 + 8
 AT_RECONSUME_TIMES_V4 = AT_STORE_HOST_V4 + HOST_V4_BYTES
@@ -70,14 +70,14 @@ TOPIC_LENGTH_BYTES = {MAGIC_V1: 1, MAGIC_V2: 2}
 PROPERTIES_LENGTH_BYTES = 2
 
 # The lowest byte of sysFlag, which has the bits of transactions and hosts, and that of the magic,
-# in which the two versions differ: one byte is compared faster than a word is unpacked.
+# in which the two versions differ: comparing one byte is faster than unpacking a word.
 AT_SYS_FLAG_LOW = AT_SYS_FLAG + 3
 AT_MAGIC_LOW = AT_MAGIC + 3
 
-# A record of the first version with IPv4 hosts and neither body, topic nor properties.
+# A version 1 record with IPv4 hosts and without body, topic and properties.
 SMALLEST_RECORD_BYTES = AT_BODY_V4 + TOPIC_LENGTH_BYTES[MAGIC_V1] + PROPERTIES_LENGTH_BYTES
 
-FIXED_HEAD = struct.Struct(">iIiiiqqiq")  # up to and with bornTimestamp
+FIXED_HEAD = struct.Struct(">iIiiiqqiq")  # up to and including bornTimestamp
 TAIL_HEAD = struct.Struct(">iqi")  # reconsumeTimes, preparedTransactionOffset, bodyLength
 BLANK = struct.Struct(">iI")
 
@@ -87,7 +87,7 @@ assert SMALLEST_RECORD_BYTES == 91, "RocketMQ's smallest record"
 
 
 class Shape(NamedTuple):
-    """What a broker's records have room for: producers leave it blank, the broker fills it in."""
+    """What records leave room for: producers leave it blank, and the broker fills it in."""
 
     store_host_bytes: int = HOST_V4_BYTES
     prop_crc: bool = False
@@ -106,14 +106,14 @@ def fields_at(*fields: tuple[int, str]) -> struct.Struct:
 
 
 def v6_extra_bytes(sys_flag: int) -> int:
-    """By how much the hosts of a record with this sysFlag move its body."""
+    """How far the hosts of a record with this sysFlag move its body."""
     return V6_EXTRA_BYTES * (sys_flag & SYS_ANY_HOST_V6).bit_count()
 
 
 def body_span(buffer: bytes | memoryview, at: int) -> tuple[int, int]:
     """Where the body of the record at `at` begins, and its length in bytes.
 
-    Both are as the record says; neither need lie in the buffer.
+    Both are what the record says; they may lie outside the buffer.
     """
     body_at = at + AT_BODY_V4 + v6_extra_bytes(_sys_flag(buffer, at))
     length = int.from_bytes(buffer[body_at - BODY_LENGTH_BYTES : body_at], "big", signed=True)
@@ -121,7 +121,7 @@ def body_span(buffer: bytes | memoryview, at: int) -> tuple[int, int]:
 
 
 def store_timestamp_ms(buffer: bytes | memoryview, at: int) -> int:
-    """The store timestamp of the record at `at`, of which SMALLEST_RECORD_BYTES are enough."""
+    """The store timestamp of the record at `at`. SMALLEST_RECORD_BYTES of it are enough."""
     start = at + AT_STORE_TIMESTAMP_V4
     if _sys_flag(buffer, at) & SYS_BORN_HOST_V6:
         start += V6_EXTRA_BYTES
@@ -139,7 +139,7 @@ def store_host(buffer: bytes | memoryview, at: int = 0) -> bytes:
 
 
 def blank_size(view: memoryview, at: int = 0) -> int:
-    """The size of the blank at `at`; 0 when there is none."""
+    """The size of the blank at `at`; 0 where there is none."""
     if len(view) - at < BLANK.size:
         return 0
     size: int
@@ -148,5 +148,5 @@ def blank_size(view: memoryview, at: int = 0) -> int:
 
 
 def _sys_flag(buffer: bytes | memoryview, at: int) -> int:
-    # a slice and not an index: of a buffer that is too short this makes 0 and not an IndexError
+    # a slice, not an index: if the buffer is too short the result is 0, and not an IndexError
     return int.from_bytes(buffer[at + AT_SYS_FLAG : at + AT_BORN_TIMESTAMP], "big")

@@ -1,8 +1,8 @@
 """What a checker or an index needs of a record, without decoding all of it. Pure functions.
 
 A full decode copies the body and makes texts; a walk over a whole store cannot afford either.
-Everything here takes one whole, examined record, and so checks no length again: of other bytes it
-makes nonsense, or an IndexError.
+Everything here takes one whole, examined record, and so checks no length again: for other bytes the
+result is nonsense, or an IndexError.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ from penstock.shared.formats.record_layout import (
     v6_extra_bytes,
 )
 
-# A prepared message is not to be read before it is committed, a rolled-back one never.
+# A prepared message must not be read before it is committed, a rolled-back one never.
 _UNQUEUED = (SYS_TRANSACTION_PREPARED, SYS_TRANSACTION_ROLLBACK)
 _TAGS, _KEYS, _UNIQ_KEY = TAGS.encode(), KEYS.encode(), UNIQ_KEY.encode()
 _MAGIC_V2_LOW = MAGIC_V2 & 0xFF
-# where both hosts are IPv4; of others the last field of either stands elsewhere
+# for IPv4 hosts; with IPv6 hosts the last fields are elsewhere
 _USUAL = fields_at(
     (AT_QUEUE_ID, "i"),
     (AT_QUEUE_OFFSET, "q"),
@@ -59,8 +59,8 @@ _FLAG_AND_LENGTH = fields_at((AT_SYS_FLAG, "i"), (AT_BODY_LENGTH_V4, "i"))
 class Outline(msgspec.Struct, gc=False):
     """Where a record belongs. Topic and properties are raw bytes.
 
-    They are copies, so an outline may outlive the buffer. It holds numbers and bytes only, and no
-    cycle can go through it: gc=False spares the collector one object for each record.
+    They are copies, so an outline may outlive the buffer. It has only numbers and bytes, so it
+    cannot be part of a cycle: gc=False saves the collector one object for each record.
     """
 
     topic: bytes
@@ -72,24 +72,24 @@ class Outline(msgspec.Struct, gc=False):
 
     @property
     def is_queued(self) -> bool:
-        """Whether a consume queue has an entry for it: all but prepared and rolled back."""
+        """Whether a consume queue has an entry for it; not if it is prepared or rolled back."""
         return self.sys_flag & SYS_TRANSACTION_MASK not in _UNQUEUED
 
 
 def outline(record: memoryview) -> Outline:
     """The outline of one whole, examined record. `record` begins and ends with it."""
     # One call for all five, which is right where both hosts are IPv4. Otherwise the body length,
-    # and perhaps the store time, was looked for at a wrong place, and both are read again.
+    # and perhaps the store time, was read from a wrong place, and both are read again.
     queue_id, queue_offset, sys_flag, stored_ms, length = _USUAL.unpack_from(record)
     body_at = AT_BODY_V4
     if sys_flag & SYS_ANY_HOST_V6:
         body_at, length = body_span(record, 0)
         stored_ms = store_timestamp_ms(record, 0)
-    # The length byte is signed in RocketMQ. In an examined record it is not negative, so an index,
-    # which is unsigned, is enough.
+    # RocketMQ's length byte is signed, and indexing is unsigned: in an examined record that is the
+    # same, as the length is not negative.
     topic_at = body_at + length + 1
     topic_length = record[topic_at - 1]
-    # a second length byte, so the first was the high one and the topic begins one later
+    # version 2 has a second length byte: the first was the high one, and the topic begins one later
     if record[AT_MAGIC_LOW] == _MAGIC_V2_LOW:
         topic_length = topic_length << 8 | record[topic_at]
         topic_at += 1
@@ -100,14 +100,14 @@ def outline(record: memoryview) -> Outline:
         queue_offset,
         sys_flag,
         stored_ms,
-        # to the record's end: examining it has shown that their length says the same
+        # up to the record's end: `examine` has checked that their length agrees
         bytes(record[topic_end + PROPERTIES_LENGTH_BYTES :]),
     )
 
 
 def raw_properties(record: memoryview) -> bytes:
-    """The properties string of one whole, examined record, and nothing else of it."""
-    # not by way of outline(): filters call this for each record, and need neither topic nor queue
+    """Only the properties string of one whole, examined record."""
+    # not through outline(): filters call this for each record, and need neither topic nor queue
     sys_flag, length = _FLAG_AND_LENGTH.unpack_from(record)
     at = AT_BODY_V4
     if sys_flag & SYS_ANY_HOST_V6:
@@ -121,15 +121,15 @@ def raw_properties(record: memoryview) -> bytes:
 
 
 def unique_key_of(record: memoryview) -> bytes:
-    """The UNIQ_KEY of one whole record, as bytes; b"" when it has none.
+    """The UNIQ_KEY of one whole record, as bytes; b"" if it has none.
 
-    A message without one is never taken for a retry of another.
+    A message without one never counts as a retry of another.
     """
     return find_property(raw_properties(record), _UNIQ_KEY)
 
 
 def record_keys(record: Outline) -> tuple[bytes, bytes]:
-    """(unique key, keys) that a record is to be indexed under; empty where there are none.
+    """(unique key, keys) under which to index a record; empty where there are none.
 
     A rolled-back message has none: nobody will ever read it. A prepared one has, as in RocketMQ.
     """
@@ -142,13 +142,13 @@ def record_keys(record: Outline) -> tuple[bytes, bytes]:
 
 
 def sent_part(record: memoryview) -> bytes:
-    """What of one whole record its sender decided: all but what a broker stamps.
+    """The part of one whole record that its sender decided: all but what a broker stamps.
 
-    A message has the same bytes here in each of its copies, whatever broker has stored it. So a
-    retry is compared by this, and not by its key alone, which anybody could have sent before.
+    It is the same in each copy of a message, whatever broker has stored it. So retries are
+    recognised by this, and not by the key alone, which anybody could have sent before.
     """
     sys_flag = int.from_bytes(record[AT_SYS_FLAG:AT_BORN_TIMESTAMP], "big")
-    # The store time follows the born host only; what comes after it follows both hosts.
+    # The store time comes after the born host; what follows it comes after both hosts.
     born_stop, rest_at = AT_STORE_TIMESTAMP_V4, AT_RECONSUME_TIMES_V4
     if sys_flag & SYS_BORN_HOST_V6:
         born_stop += V6_EXTRA_BYTES
@@ -156,8 +156,8 @@ def sent_part(record: memoryview) -> bytes:
     rest: bytes | memoryview = record[rest_at:]
     if has_prop_crc(record, len(record)):
         rest = _without_prop_crc(record, rest_at)
-    # From the magic on: the total size counts the store host and the checksum, and both differ
-    # between brokers. For the same reason the bit of the store host is taken out of sysFlag.
+    # From the magic on: the total size includes the store host and the checksum, which differ
+    # between brokers. For the same reason the store host's bit is removed from sysFlag.
     return b"".join(
         (
             record[AT_MAGIC:AT_QUEUE_OFFSET],
@@ -171,7 +171,7 @@ def sent_part(record: memoryview) -> bytes:
 def _without_prop_crc(record: memoryview, start: int) -> bytes:
     """A record from `start` on, as it would be without its last property, the checksum.
 
-    The length in front of the properties counts that too, so it is written again.
+    The length in front of the properties includes the checksum, so it is written again.
     """
     properties = raw_properties(record)[:-PROP_CRC_BYTES]
     lead = record[start : len(record) - PROP_CRC_BYTES - len(properties) - PROPERTIES_LENGTH_BYTES]
@@ -181,7 +181,7 @@ def _without_prop_crc(record: memoryview, start: int) -> bytes:
 def entry_tags_code(record: Outline, delay_levels_ms: tuple[int, ...] = DELAY_LEVELS_MS) -> int:
     """What the record's consume queue entry carries: its tags' hash, or when it is due in ms.
 
-    The levels are the broker's configuration; a rebuild with others would make other due times.
+    The levels are the broker's configuration; a rebuild with others makes other due times.
     """
     code = _code(find_property(record.properties, _TAGS))
     if record.topic != SCHEDULE_TOPIC_RAW:
@@ -189,7 +189,7 @@ def entry_tags_code(record: Outline, delay_levels_ms: tuple[int, ...] = DELAY_LE
     return due_ms(record.store_timestamp_ms, record.properties, code, delay_levels_ms)
 
 
-# by the raw bytes, so a tag that comes again is not even decoded
+# cached by raw bytes, so a tag that recurs is not even decoded
 @lru_cache(maxsize=65536)
 def _code(tags: bytes) -> int:
     return tags_code(tags.decode("utf-8", "replace"))

@@ -1,10 +1,10 @@
-"""What a repair puts in the place of damage: records that RocketMQ's scan walks over.
+"""What a repair puts in the place of damage: records that RocketMQ's scan accepts.
 
-    tombstone   in the queue of a message that is lost, with its queue offset: the queue stays
-                dense, and its consumers learn of the loss from the property PENSTOCK_LOST
+    tombstone   in the queue of a lost message, with its queue offset: the queue stays dense, and
+                its consumers learn of the loss from the property PENSTOCK_LOST
     filler      for bytes that no queue misses: a rolled-back half message, which is in no queue
 
-Both have bodies of zeros. A body is as long as it must be for the record to end where it has to.
+Both have bodies of zeros, just long enough for the record to end where it has to.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from penstock.shared.formats.record_layout import (
 )
 from penstock.shared.layout import BLANK_HEADER_BYTES
 
-# RocketMQ's largest message by default, so that nothing that reads records refuses a filler.
+# RocketMQ's default for its largest message, so that no reader of records refuses a filler.
 MOST_FILLER_BYTES = 4 << 20
-# A record without a topic is damage itself, so a filler's topic has a character at least.
+# A record without a topic counts as damaged, so a filler's topic has at least one character.
 _LEAST_FILLER_BYTES = SMALLEST_RECORD_BYTES + 1
 
 
@@ -46,13 +46,13 @@ class LostMessage(NamedTuple):
 
 
 def is_replacement(record: Record) -> bool:
-    """Whether a repair has put this record where it stands, as far as that can be told."""
+    """Whether a repair has put this record there, as far as that can be told."""
     is_filler = record.sys_flag == SYS_TRANSACTION_ROLLBACK and LOST.startswith(record.topic)
     return LOST_MARK in record.properties or is_filler and not any(record.body)
 
 
 def smallest_tombstone_bytes(lost: LostMessage) -> int:
-    """How small the record in its place can be, in bytes: without a body and without any property.
+    """The size of its smallest possible tombstone, in bytes: without a body or any property.
 
     Its hosts are IPv4 and blank: those of the message are lost with it.
     """
@@ -62,13 +62,13 @@ def smallest_tombstone_bytes(lost: LostMessage) -> int:
 def lay_out(
     position: int, size: int, to_segment_end: bool, lost: Sequence[LostMessage], stored_ms: int
 ) -> list[bytes]:
-    """Pieces for the log from `position`, `size` bytes in all. Raises StoreDamaged if none fit.
+    """Pieces for the log from `position` on, `size` bytes in all. Raises StoreDamaged if none fit.
 
     The tombstones of `lost` come first, in this order, then what fills the rest. `to_segment_end`
-    says that the damage ends where its segment does, for only there may a blank stand: a scan goes
-    on from it in the next segment. There one has to: RocketMQ cuts the log after a segment without
-    a blank. Each segment had one, so there is room for its header. `stored_ms` is the store time of
-    all records.
+    says that the damage ends where its segment does. Only there may a blank stand, since a scan
+    goes on from it in the next segment; and there one has to stand, since RocketMQ cuts the log
+    after a segment without a blank. Each segment had one, so there is room for its header.
+    `stored_ms` is the store time of all records.
     """
     least = [smallest_tombstone_bytes(each) for each in lost]
     spare = size - sum(least)
@@ -79,8 +79,8 @@ def lay_out(
             f"{size} bytes at {position} for {len(lost)} messages",
             "restore the segment from a copy",
         )
-    # Properties come out of what the smallest forms of all leave over: a tombstone without one is
-    # worth more than a queue with a gap, which RocketMQ does not bear.
+    # Properties use what the smallest forms of all tombstones leave over: a tombstone without one
+    # is better than a gap in a queue, which RocketMQ does not accept.
     pieces, at = list[bytes](), position
     spare -= BLANK_HEADER_BYTES if has_blank else 0
     for number, each in enumerate(lost):
@@ -89,14 +89,14 @@ def lay_out(
         left = spare - (taken - least[number])
         last = number == len(lost) - 1
         if last and left <= MOST_FILLER_BYTES and not has_blank:
-            # The last one takes what is left as its body: a message that is lost alone keeps its
+            # The last one takes what is left as its body: so a message that is lost alone keeps its
             # size, and no filler is needed.
             taken, left = taken + left, 0
         spare = left
         pieces.append(_tombstone(each, at, taken, stored_ms))
         at += taken
     if has_blank:
-        # The rest is zeroed, so that no scan for records finds the remains of the damage.
+        # The rest is zeroed, so that a search for records does not find remains of the damage.
         spare += BLANK_HEADER_BYTES
         return [*pieces, BLANK.pack(spare, MAGIC_BLANK).ljust(spare, b"\0")]
     while spare:
@@ -110,14 +110,14 @@ def lay_out(
 
 def _properties(lost: LostMessage) -> bytes:
     words = {LOST: "true"}
-    if lost.topic == SCHEDULE_TOPIC:  # where RocketMQ delivers it to, when it is due
+    if lost.topic == SCHEDULE_TOPIC:  # RocketMQ delivers it to REAL_TOPIC when it is due
         words |= {DELAY: str(lost.queue_id + 1), REAL_TOPIC: LOST, REAL_QID: "0"}
     return encode_properties(words)
 
 
 def _tombstone(lost: LostMessage, position: int, size: int, stored_ms: int) -> bytes:
     least, properties = smallest_tombstone_bytes(lost), _properties(lost)
-    # Then lay_out left it out: what it could add to the body instead is less than the property.
+    # Then lay_out had no room for the property: the body was given less than it takes.
     if least + len(properties) > size:
         properties = b""
     return encode_record(
@@ -135,7 +135,7 @@ def _tombstone(lost: LostMessage, position: int, size: int, stored_ms: int) -> b
 
 
 def _filler(position: int, size: int, stored_ms: int) -> bytes:
-    """A record of exactly this size that no queue has: rolled back, so nothing dispatches it."""
+    """A record of exactly this size that is in no queue: rolled back, so it is not dispatched."""
     topic = LOST[: min(len(LOST), size - SMALLEST_RECORD_BYTES)]
     return encode_record(
         Record(

@@ -1,17 +1,17 @@
-"""Asking whoever listens at an endpoint who that is, before anything is sent there.
+"""Asking what listens at an endpoint, before anything is sent there.
 
     resolve the name -> connect -> ZMTP's greeting -> Greet -> Greeted
 
 It uses a plain socket and not one of ZeroMQ's. ZeroMQ reports neither that nobody listens nor what
 another server said; it keeps trying. Here each step that fails has its own error, and a server of
-another protocol is recognized by its first words. ZMTP is the protocol on ZeroMQ's connections (RFC
+another protocol is recognised by its first words. ZMTP is the protocol on ZeroMQ's connections (RFC
 23). This is the beginning of a DEALER's side of it, and one message in either direction.
 
 Times: a refused connection is reported at once, a silent peer after twice SILENCE_MS. A peer that
-speaks ZMTP has all of `timeout_ms`, because a ROUTER's greeting is sent by ZeroMQ's thread and only
-the answer needs the process, which may be held up. So has one that does not take the connection: a
-broker at its limit of connections leaves new ones waiting. A connection that breaks is made again
-meanwhile, since replacing an actor breaks them all.
+speaks ZMTP gets all of `timeout_ms`: ZeroMQ's thread sends a ROUTER's greeting, while the answer
+needs the process, which may be held up. A peer that does not accept the connection gets as long,
+since a broker at its limit of connections leaves new ones waiting. A connection that breaks is made
+again meanwhile, since replacing an actor breaks all of its connections.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from penstock.shared.errors import BrokerTimeout, ConnectError
 from penstock.shared.wire.endpoint import Address, parse_endpoint, shown
 from penstock.shared.wire.introduction import PROTOCOL, Greet, Greeted, decode_greeted, encode
 
-# A ZeroMQ peer speaks first. One that is silent this long speaks another protocol; it then gets the
-# same time again to say which.
+# A ZeroMQ peer speaks first. One that is silent for this long speaks another protocol; then it gets
+# the same time again to say which.
 SILENCE_MS = 1200
 AGAIN_MS = 50
-# ZMTP 3.0: the greeting with its mechanism (NULL: no security), then the one command that a
-# handshake of that mechanism takes from each side.
+# ZMTP 3.0: the greeting with its mechanism (NULL: no security), then the one command that each side
+# sends in a handshake of that mechanism.
 _SIGNATURE = b"\xff" + bytes(7) + b"\x01\x7f"
 _GREETING = _SIGNATURE + b"\x03\x00" + b"NULL".ljust(20, b"\0") + bytes(32)
 _READY = b"\x05READY\x0bSocket-Type\x00\x00\x00\x06DEALER\x08Identity\x00\x00\x00\x00"
 # the bits of a frame's first byte
 _MORE, _LONG, _COMMAND = 1, 2, 4
-# Far above any answer to Greet: another program may claim any length, and none is allocated for it.
+# Far above any answer to Greet: another program may claim any length, and we do not allocate it.
 _MAX_FRAME_BYTES = 1 << 16
-# Servers that wait for a line answer this with an error, which says what they are.
+# Servers that wait for a line answer this with an error that identifies them.
 _NUDGE = b"\r\n\r\n"
-# By their first bytes, with the words for an error. The first that fits is taken.
+# Servers by their first bytes, with the words for an error. The first that fits is taken.
 _KNOWN = (
     (b"HTTP/", "an HTTP server"),
     (b"<", "an HTTP server"),
@@ -57,17 +57,17 @@ _NOT_THERE = {errno.ECONNREFUSED, errno.ENOENT}
 
 
 class NobodyThere(ConnectError):
-    """Nobody listens there, or nobody knows the name: that may change when a broker starts."""
+    """Nobody listens there, or the name is unknown: that may change when a broker starts."""
 
 
 class _Broken(Exception):
-    """The connection has ended before there was an answer."""
+    """The connection ended before there was an answer."""
 
 
 def ask_broker(endpoint: str, timeout_ms: int) -> Greeted:
     """The broker that listens there. Raises InvalidArgument, ConnectError and BrokerTimeout.
 
-    It blocks for about `timeout_ms` at most; what the resolver takes for a name is not counted.
+    It blocks for about `timeout_ms` at most, not counting the time to resolve a name.
     """
     return meet_broker(endpoint, timeout_ms)[0]
 
@@ -75,22 +75,22 @@ def ask_broker(endpoint: str, timeout_ms: int) -> Greeted:
 def meet_broker(endpoint: str, timeout_ms: int) -> tuple[Greeted, str]:
     """The broker that listens there, and the endpoint at which ZeroMQ reaches it.
 
-    They differ for a name with addresses of both kinds, as localhost is on many machines. ZeroMQ
-    would try the first IPv6 address alone, forever; this one names the address that has answered.
+    They differ for a name with addresses of both kinds, such as localhost on many machines. ZeroMQ
+    would try only the first IPv6 address, forever; this endpoint has the address that answered.
     """
     address = parse_endpoint(endpoint)
     began = time.monotonic()
     deadline = began + timeout_ms / 1000
-    # a broker's actor is replaced sooner than that
+    # replacing a broker's actor takes less than that
     strange = min(deadline, began + 2 * SILENCE_MS / 1000)
-    # A connection for each attempt. Nothing that was said on one counts for the next: another
-    # process may have taken the port meanwhile.
+    # Each attempt has a connection of its own. Nothing that was said on one counts for the next:
+    # another process may have taken the port meanwhile.
     while True:
         talk = _Talk(endpoint, deadline, timeout_ms)
         try:
             return talk.ask(address), talk.reached or endpoint
         except _Broken:
-            # What has not spoken ZMTP by then is another program that hangs up.
+            # A peer that has not spoken ZMTP by then is another program that hangs up.
             if time.monotonic() > (deadline if talk.is_zmtp else strange):
                 raise talk.ended() from None
         finally:
@@ -99,10 +99,10 @@ def meet_broker(endpoint: str, timeout_ms: int) -> tuple[Greeted, str]:
 
 
 class _Talk:
-    """One connection. `is_zmtp` as soon as the other side has said what a ZeroMQ peer says.
+    """One connection. `is_zmtp` is set once the other side has spoken as a ZeroMQ peer.
 
-    All that was received stays in `_got`, and `_at` is how far it was understood; all that was
-    sent stays in `_sent`. Together they tell what is there: by its first words, or because it
+    `_got` has everything that was received, and `_at` is how far it was understood; `_sent` has
+    everything that was sent. Together they identify the peer: by its first words, or because it
     only repeats what it hears.
     """
 
@@ -113,18 +113,18 @@ class _Talk:
         self._sent = b""
         self._at = 0
         self.is_zmtp = False
-        # the address, where the name has some of both versions
+        # the address that was reached, if the name has addresses of both versions
         self.reached = ""
 
     def ask(self, address: Address) -> Greeted:
-        """What whoever is there says of itself. To be called once.
+        """What the peer says of itself. Call it once.
 
         Raises ConnectError, BrokerTimeout, or _Broken where a new connection may do better.
         """
         self._socket = self._connect(address)
         self._send(_GREETING)
         self._meet()
-        # In one piece: the kernel would hold a second one back until the first is acknowledged.
+        # In one piece: the kernel would delay a second one until the first is acknowledged.
         self._send(_frame(_COMMAND, _READY) + _frame(0, encode(Greet(PROTOCOL))))
         while True:
             flags, body = self._next_frame()
@@ -150,8 +150,8 @@ class _Talk:
     # --- connecting ---
 
     def _connect(self, address: Address) -> socket.socket:
-        # All addresses of a name in turn: a broker may listen on only one of localhost's. Where all
-        # refuse, the error is the last one's.
+        # Try all addresses of a name in turn: a broker may listen on only one of localhost's. If
+        # all refuse, the last error is reported.
         refused: OSError | None = None
         targets = self._targets(address)
         for family, target in targets:
@@ -167,7 +167,7 @@ class _Talk:
                 self.reached = shown(Address(target[0], address.port))
             return peer
         assert refused is not None
-        # a full queue of connections: a socket file answers EAGAIN, a TCP port nothing at all
+        # the queue of connections is full: a socket file answers EAGAIN, a TCP port nothing at all
         if isinstance(refused, TimeoutError) or refused.errno == errno.EAGAIN:
             raise BrokerTimeout(
                 f"nobody has taken the connection within {self._timeout_ms} ms",
@@ -175,7 +175,7 @@ class _Talk:
                 "see that the machine is up and no firewall is between, and whether the broker has "
                 "as many connections as it takes: it says so, see max_connections",
             )
-        # It was there and has gone, as when a process ends: worth another attempt.
+        # The peer was there and has gone, as when a process ends: worth another attempt.
         if refused.errno in (errno.ECONNRESET, errno.ECONNABORTED):
             raise _Broken
         if refused.errno not in _NOT_THERE:
@@ -212,7 +212,7 @@ class _Talk:
             self._socket.sendall(data)
         except OSError:
             raise _Broken from None
-        # only what went out whole: it is compared with what comes back
+        # only what was sent as a whole: it is compared with what comes back
         self._sent += data
 
     def _read_until(self, size: int, until: float) -> bool:
@@ -240,13 +240,13 @@ class _Talk:
         try:
             greeted = self._read_until(len(_SIGNATURE), until)
         except _Broken:
-            # One that speaks and hangs up has said what it is. Silence leaves it open: try again.
+            # A peer that speaks and hangs up is identified. After silence it may be any: try again.
             if self._got:
                 raise self._stranger() from None
             raise
         if greeted and not _is_zmtp(self._got) or not greeted and self._got:
             raise self._stranger()
-        # always raises: after a nudge this connection is of no use, whatever comes
+        # _nudge always raises: after a nudge this connection is of no use, whatever comes
         if not greeted:
             self._nudge()
         self.is_zmtp = True
@@ -261,13 +261,13 @@ class _Talk:
             self._send(_NUDGE)
             self._read_until(len(_SIGNATURE), until)
         except _Broken:
-            # hung up on the line without a word, which may also be an actor being replaced
+            # it hung up on the line without a word, as an actor also does that is being replaced
             if not self._got:
                 raise
         if _is_zmtp(self._got):
             self.is_zmtp = True
-            # A ZeroMQ peer after all, only slow. The nudge has spoiled this connection, because it
-            # stands where the protocol has its next frame; the next attempt begins clean.
+            # A ZeroMQ peer after all, only slow. The nudge has spoiled this connection, since it
+            # stands where the protocol expects a frame; the next attempt starts clean.
             raise _Broken
         raise self._stranger() if self._got else self._silent()
 
@@ -279,7 +279,7 @@ class _Talk:
             head = 9
             self._need(head)
             size = int.from_bytes(self._got[self._at + 1 : self._at + head])
-        # before a byte of it is waited for: `_need` would collect whatever it is told
+        # before waiting for the body: `_need` would collect any length
         if size > _MAX_FRAME_BYTES:
             raise self._stranger()
         self._need(head + size)
@@ -292,8 +292,8 @@ class _Talk:
             raise self._silent()
 
     def _check_peer(self, command: bytes) -> None:
-        """Raise ConnectError for a socket that is not a ROUTER, and so would never answer."""
-        # An echo server passes every test up to here, for it sends our greeting and READY back.
+        """Raise ConnectError for a socket other than a ROUTER, which would never answer."""
+        # An echo server passes every check before this one, as it returns our greeting and READY.
         if self._sent.startswith(self._got[: self._at]):
             raise self._stranger()
         _, named, rest = command.partition(b"Socket-Type")
@@ -309,9 +309,9 @@ class _Talk:
     # --- what it was ---
 
     def ended(self) -> ConnectError:
-        """The error for a connection that has broken each time until the deadline.
+        """The error for a peer whose connections all broke until the deadline.
 
-        May make one more connection, to recognize a TLS server.
+        May make one more connection, to recognise a TLS server.
         """
         if self.is_zmtp:
             return self._silent()
@@ -325,10 +325,10 @@ class _Talk:
     def _speaks_tls(self) -> bool:
         """Whether a TLS handshake gets an answer. OpenSSL's servers hang up on anything else
         without a word, so only a handshake tells them from others that hang up."""
-        import ssl  # here, because hardly any client ever comes to this
+        import ssl  # here, because hardly any client needs it
 
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        # Nothing is sent over it, so whose certificate it is does not matter.
+        # Nothing is sent over it, so it does not matter whose certificate it is.
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
         try:
             family, target = self._targets(parse_endpoint(self._endpoint))[0]
@@ -371,7 +371,7 @@ class _Talk:
 
 
 def _is_zmtp(got: bytes) -> bool:
-    """Whether this begins as ZMTP does. The eight bytes in between are a length for ZMTP 1.0, and
+    """Whether this begins as ZMTP does. The eight bytes in between are a length in ZMTP 1.0, and
     may have any value."""
     return got[:1] == b"\xff" and got[9:10] == b"\x7f"
 

@@ -1,7 +1,7 @@
 """An endpoint as users write it: tcp://HOST:PORT or ipc://PATH. No name is resolved here.
 
-Anything else raises InvalidArgument. Where the meaning can be guessed, the hint has the endpoint as
-it should be written.
+Anything else raises InvalidArgument. If the intended endpoint can be guessed, the hint shows how to
+write it.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ EXAMPLE = "tcp://127.0.0.1:20911"
 _LIKE_THIS = f"an endpoint looks like {EXAMPLE} or ipc:///PATH; `penstock up` prints its own"
 # sockaddr_un has 108 bytes, of which one ends the path
 MAX_IPC_PATH_BYTES = 107
-# a broker listens on all addresses of its machine by these
+# with these hosts a broker listens on all addresses of its machine
 _ANY_HOST = ("*", "0.0.0.0", "::")
 
 
 class Address(NamedTuple):
     """Where a socket connects: `host` and `port`, or the `path` of a socket file.
 
-    `path` decides: where it is not empty, the others are. An IPv6 host is without its brackets.
+    If `path` is not empty, it counts and the others do not. An IPv6 host has no brackets here.
     """
 
     host: str = ""
@@ -31,8 +31,8 @@ class Address(NamedTuple):
 
 
 def parse_endpoint(endpoint: object) -> Address:
-    """What the endpoint says. Raises InvalidArgument, also for what is no text: it comes straight
-    from a client's arguments."""
+    """The endpoint as an address. Raises InvalidArgument, also for what is not text: the argument
+    comes straight from a client."""
     if not isinstance(endpoint, str):
         raise InvalidArgument("this endpoint is no text", repr(endpoint)[:80], _LIKE_THIS)
     scheme, found, rest = endpoint.partition("://")
@@ -50,8 +50,8 @@ def parse_endpoint(endpoint: object) -> Address:
 def at_port(endpoint: str, other: str) -> str:
     """The port of `other`, an endpoint as the broker knows it, on the host of `endpoint`.
 
-    What a broker listens on, 0.0.0.0 for example, is not where its clients find it. So the host
-    that has answered counts; a socket file has none, and its broker is on this machine.
+    The host on which a broker listens, 0.0.0.0 for example, is not where its clients find it. So
+    the host that has answered counts; a socket file has none, and its broker is on this machine.
     """
     here = parse_endpoint(endpoint)
     host, _, port = other.removeprefix("tcp://").rpartition(":")
@@ -61,7 +61,7 @@ def at_port(endpoint: str, other: str) -> str:
 
 
 def shown(address: Address) -> str:
-    """An address as an endpoint, with an IPv6 host in brackets. `parse_endpoint` takes it back."""
+    """An address as an endpoint, with an IPv6 host in brackets; `parse_endpoint` reverses it."""
     if address.path:
         return f"ipc://{address.path}"
     host = f"[{address.host}]" if ":" in address.host else address.host
@@ -82,16 +82,16 @@ def _ipc(endpoint: str, path: str) -> Address:
 
 
 def _tcp(endpoint: str) -> Address:
-    from urllib.parse import urlsplit  # a client by store has no use for it
+    from urllib.parse import urlsplit  # here, as clients that name a store do not need it
 
     try:
         parts = urlsplit(endpoint)
         host, port = parts.hostname or "", parts.port
     except ValueError:
-        # -1 stands for a port that is written and is not one; None for one that is not written
+        # -1 stands for a port that is written but invalid; None for one that is not written
         parts, host, port = urlsplit("tcp://"), "", -1
-    # urlsplit raises for a port that is not a number of 16 bits, and takes an IPv6 address without
-    # brackets for a host with something like a port: both are told apart by the colons.
+    # urlsplit raises for a port that is not a 16-bit number, and takes an IPv6 address without
+    # brackets for a host with something like a port: the colons tell the two apart.
     written = endpoint.removeprefix("tcp://")
     if port == -1 or host and port is None and written.count(":") > 1 and "[" not in written:
         what = "this endpoint's port is none"
@@ -117,7 +117,7 @@ def _tcp(endpoint: str) -> Address:
         )
     if port == 0:
         raise InvalidArgument("nobody listens on port 0", endpoint, _LIKE_THIS)
-    # Last, since the hint repeats host and port: both are known to be right here.
+    # Last, since the hint repeats host and port: here both are known to be right.
     if parts.path or parts.query or parts.fragment or parts.username is not None:
         raise InvalidArgument(
             "this endpoint has more than a host and a port",
@@ -128,9 +128,9 @@ def _tcp(endpoint: str) -> Address:
 
 
 def _meant(text: str) -> str:
-    """A hint for what was written without its scheme, or with another one.
+    """A hint for an endpoint that was written without a scheme, or with a wrong one.
 
-    A path is taken for that of a store.
+    A path is taken for a store's.
     """
     host, _, port = text.partition("/")[0].rpartition(":")
     if host and port.isdigit() and 0 < int(port) <= 65535:

@@ -8,14 +8,14 @@
     member -> Leave            answer Left
     coordinator -> Changed     pushed: members or queues of a group have changed, or one is free
 
-A member divides the queues itself, by RocketMQ's strategies over the sorted client ids of `Joined`,
-so that members of any language come to the same result. It reads a queue only while it has a claim
-on it, which one member has at a time: the one before releases it, or is gone. A claim has an
-`epoch`, and only a commit with the epoch of the claim counts. So a member that was frozen and taken
-for dead cannot move an offset back, and what was committed is never handled again.
+Each member divides the queues itself, by RocketMQ's strategies over the sorted client ids of
+`Joined`, so that members in any language get the same result. It reads a queue only while it has a
+claim on it. Only one member at a time has that: its predecessor has released it, or is gone. A
+commit counts only with the `epoch` of the present claim. So a member that was frozen and taken for
+dead cannot move an offset back, and what was committed is never handled again.
 
-A request of a member that the coordinator does not know is answered `Refused` with UNKNOWN_MEMBER:
-it joins again, naming the claims that it believes it has. Encoding and errors: see messages.py.
+If the coordinator does not know a member, it answers `Refused` with UNKNOWN_MEMBER: the member
+joins again, naming the claims that it believes it has. For encoding and errors see messages.py.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from penstock.shared.wire.messages import Number, Refused, WireMessage, decode_h
 Model = Literal["clustering", "broadcasting"]
 StartRule = Literal["last", "first", "timestamp", "member"]
 
-# Of one request: more topics or queues than these make an answer that is no longer short.
+# Limits of one request: with more topics or queues the answer would no longer be short.
 MAX_TOPICS = 256
 MAX_CLAIMS = 4096
-# Of a group's or a member's name, in characters.
+# Limit of a group's or a member's name, in characters.
 MOST_NAME = 255
-# How long a member may be silent before its queues go to others.
+# The longest silence that a member may ask for before its queues go to others.
 MOST_SESSION_MS = 600_000
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=MOST_NAME)]
 Offset = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
@@ -51,7 +51,7 @@ class SubscriptionData(msgspec.Struct, frozen=True, array_like=True):
 
 
 class HeldClaim(msgspec.Struct, frozen=True, array_like=True):
-    """A queue that a member has had a claim on, and the claim's epoch."""
+    """A queue on which a member has had a claim, and the claim's epoch."""
 
     topic: Name
     queue_id: QueueId
@@ -59,19 +59,19 @@ class HeldClaim(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Join(WireMessage, frozen=True):
-    """I am, or still am, a member. Kept up by repeating it within `session_timeout_ms`.
+    """I am, or still am, a member. Repeat it within `session_timeout_ms` to stay one.
 
-    `start` says where a queue begins of which the group has no offset: "member" decides by itself,
-    and is given an offset of -1; `start_timestamp_ms` is Unix time, for the rule "timestamp".
-    `held` are the member's claims, which a coordinator that does not know them takes over where
-    nobody else has them. Where there are more than MAX_CLAIMS, the member claims the others again:
-    one that is still its own has the epoch that it had. `orderly` members keep their claims through
-    a silence until the lock expires, as RocketMQ's do. With `retry_topic` the group's topic of
-    retries is made at once, as RocketMQ's clients expect; else whoever has a message come again has
-    it made, and most groups need none. One that is `parting` does not divide the queues with the
-    others any more, and keeps its claims until it gives them up. Of one that is `carried` somebody
-    else speaks: that connection's end says nothing of the member's. Each process has another
-    `instance`: one that takes a living member's name is refused."""
+    `start` says where a queue begins for which the group has no offset. With "member" the member
+    decides, and gets the offset -1; `start_timestamp_ms` is Unix time, for the rule "timestamp".
+    `held` are the member's claims. A coordinator that does not know them accepts those that nobody
+    else has. If there are more than MAX_CLAIMS, the member claims the others again: one that is
+    still its own keeps its epoch. `orderly` members keep their claims through a silence until the
+    lock expires, as RocketMQ's do. `retry_topic` has the group's retry topic made at once, as
+    RocketMQ's clients expect; otherwise it is made for the first message to be retried, and most
+    groups need none. A `parting` member no longer takes part in dividing the queues, and keeps its
+    claims until it gives them up. For a `carried` member somebody else speaks: the end of that
+    connection is not the member's end. Each process has another `instance`: one that takes the name
+    of a living member is refused."""
 
     request: Number
     group: Name
@@ -93,7 +93,7 @@ class Join(WireMessage, frozen=True):
 class Beat(WireMessage, frozen=True):
     """I am still the member that I was: my group has this `version`, and I have `claims` claims.
 
-    Answered as what it is, or by one word that it is not so; then the member joins again.
+    The answer says in one word whether that is so; if not, the member joins again.
     """
 
     request: Number
@@ -104,8 +104,8 @@ class Beat(WireMessage, frozen=True):
 
 
 class Claim(WireMessage, frozen=True):
-    """Give me these queues of a topic. Of one without an offset it is decided where the group
-    begins, and written down; not so where the member has `chosen` by itself where it reads."""
+    """Give me these queues of a topic. For one without an offset the coordinator decides where the
+    group begins, and saves that, unless the member has `chosen` itself where it reads."""
 
     request: Number
     group: Name
@@ -117,7 +117,7 @@ class Claim(WireMessage, frozen=True):
 
 class QueueCommit(msgspec.Struct, frozen=True, array_like=True):
     """All before `offset` is done. It counts if `epoch` is that of the queue's present claim.
-    In Release an offset of -1 says nothing of what is done."""
+    In Release, the offset -1 leaves the committed offset as it is."""
 
     topic: Name
     queue_id: QueueId
@@ -133,7 +133,7 @@ class Commit(WireMessage, frozen=True):
 
 
 class Release(WireMessage, frozen=True):
-    """Commit, and give these queues up: one step, so that the next owner goes on right there."""
+    """Commit and give these queues up in one step, so that the next owner goes on right there."""
 
     request: Number
     group: Name
@@ -142,7 +142,7 @@ class Release(WireMessage, frozen=True):
 
 
 class Leave(WireMessage, frozen=True):
-    """I am no member any more; what I still have is released without a commit."""
+    """I am no longer a member; queues that I still have are released without a commit."""
 
     request: Number
     group: Name
@@ -150,7 +150,7 @@ class Leave(WireMessage, frozen=True):
 
 
 class DescribeGroup(WireMessage, frozen=True):
-    """For operators: all that is known of a group; with `spans` who had its queues, too."""
+    """For operators: all that is known of a group; with `spans` also who had its queues."""
 
     request: Number
     group: Name
@@ -166,9 +166,9 @@ class ListGroups(WireMessage, frozen=True):
 class ResetOffsets(WireMessage, frozen=True):
     """Set a group's offsets, whether it has members or not. Members go on there at once.
 
-    With `dry_run` nothing changes, and the answer says what would. With `unclaimed` only queues
-    are set that nobody has a claim on, with `unmoved` only those whose offset no operator has set
-    since somebody committed last; the others are not in the answer.
+    With `dry_run` nothing changes, and the answer says what would. `unclaimed` sets only queues on
+    which nobody has a claim; `unmoved` only those whose offset no operator has set since the last
+    commit. The others are not in the answer.
     """
 
     request: Number
@@ -208,15 +208,15 @@ class DeleteGroup(WireMessage, frozen=True):
 
 
 class TopicQueues(msgspec.Struct, frozen=True, array_like=True):
-    """A topic that the member subscribes to, and how many queues it has to read; 0: none yet."""
+    """A topic to which the member subscribes, and how many queues it can read; 0: none yet."""
 
     topic: str
     read_queues: int
 
 
 class Joined(WireMessage, frozen=True):
-    """`members` are the client ids, sorted, of those that divide the queues. `version` changes with
-    them, with topics and queues.
+    """`members` are the sorted client ids of those that divide the queues. `version` changes when
+    these, the topics or the queues change.
 
     `lost` are claims that the member named and that somebody else has.
     """
@@ -227,7 +227,7 @@ class Joined(WireMessage, frozen=True):
     members: tuple[str, ...]
     topics: tuple[TopicQueues, ...]
     heartbeat_ms: int
-    broker_name: str  # stands in the queues that strategies divide
+    broker_name: str  # part of the queues that strategies divide
     retry_max_times: int
     retry_queue_nums: int
     consume_timeout_ms: int
@@ -235,7 +235,7 @@ class Joined(WireMessage, frozen=True):
 
 
 class Beaten(WireMessage, frozen=True):
-    """`is_same` says whether all is as the member says; the next heartbeat is due then."""
+    """`is_same` says whether all is as the member says; the next heartbeat is due in that time."""
 
     request: int
     is_same: bool
@@ -243,9 +243,9 @@ class Beaten(WireMessage, frozen=True):
 
 
 class ClaimedQueue(msgspec.Struct, frozen=True, array_like=True):
-    """A queue that is the member's now: go on at `offset`; -1 where the member decides.
+    """A queue that is now the member's: go on at `offset`; -1 where the member decides.
 
-    `is_moved` says that an operator has set the offset and nobody has committed since: whoever had
+    `is_moved` says that an operator has set the offset since the last commit: a member that had
     the queue before does not go on where it was.
     """
 
@@ -256,7 +256,7 @@ class ClaimedQueue(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Claimed(WireMessage, frozen=True):
-    """What was given; `taken` are with somebody else still: ask again when told, or soon."""
+    """The queues that were given. Others still have `taken`: ask again when told, or soon."""
 
     request: int
     group: str
@@ -266,7 +266,7 @@ class Claimed(WireMessage, frozen=True):
 
 
 class Committed(WireMessage, frozen=True):
-    """Done, but for `lost`: queues that are no longer the member's."""
+    """Done, except for `lost`: queues that are no longer the member's."""
 
     request: int
     group: str
@@ -274,7 +274,7 @@ class Committed(WireMessage, frozen=True):
 
 
 class Released(WireMessage, frozen=True):
-    """Done, but for `lost`: queues that were not the member's, whose offsets have not moved."""
+    """Done, except for `lost`: queues that were not the member's, whose offsets have not moved."""
 
     request: int
     group: str
@@ -288,13 +288,13 @@ class Left(WireMessage, frozen=True):
 
 class Changed(WireMessage, frozen=True):
     """Pushed to members: what their next Joined would say, or that a queue has come free. `reset`
-    are queues whose offset an operator has set; the member's claim on those is gone, and it claims
+    are queues whose offset an operator has set; the member has lost its claim on them, and claims
     them again."""
 
     request: int  # always 0
     group: str
     reset: tuple[HeldClaim, ...] = ()
-    version: int = 0  # 0: no news of the group
+    version: int = 0  # 0: nothing new about the group
     members: tuple[str, ...] = ()
     topics: tuple[TopicQueues, ...] = ()
 
@@ -310,8 +310,8 @@ class MemberInfo(msgspec.Struct, frozen=True, array_like=True):
 
 
 class ClaimSpan(msgspec.Struct, frozen=True, array_like=True):
-    """A claim in which a queue's offset went from `first` to `next`: its owner has done what lies
-    between them. `lasts`: it is not over. Times are ms since 1970; -1 where that is not known."""
+    """A claim during which a queue's offset went from `first` to `next`: its owner has done what
+    lies between. `lasts` while it is not over. Times are ms since 1970; -1 where not known."""
 
     owner: str
     first: int
@@ -324,10 +324,10 @@ class ClaimSpan(msgspec.Struct, frozen=True, array_like=True):
 class QueueInfo(msgspec.Struct, frozen=True, array_like=True):
     """A queue of a group: its committed offset, or -1, and the owner of its claim, or "".
 
-    `min_offset` and `max_offset` are the queue's own; `lag_ms` is how long ago the oldest message
-    was stored that is not done: 0 when all are, -1 when it is not known. `lag_bytes` likewise.
-    `owned_ms` is how long the owner has had its claim; -1 where that is not known. `spans` are
-    the last claims that this coordinator knows of, in order, if they were asked for.
+    `min_offset` and `max_offset` are the queue's own. `lag_ms` is the time since the oldest message
+    that is not done was stored: 0 if all are done, -1 if it is not known. `lag_bytes` likewise.
+    `owned_ms` is how long the owner has had its claim; -1 if that is not known. `spans` are the
+    last claims that this coordinator knows of, in order, if they were asked for.
     """
 
     topic: str
@@ -353,7 +353,7 @@ class GroupInfo(WireMessage, frozen=True):
 
 
 class GroupList(WireMessage, frozen=True):
-    """Each group: how many members it has and its lag in messages (-1: not known)."""
+    """Each group: its number of members, and its lag in messages (-1: not known)."""
 
     request: int
     groups: dict[str, tuple[int, int]]

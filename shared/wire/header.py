@@ -6,8 +6,8 @@ from typing import Annotated
 
 import msgspec
 
-# What a client numbers or counts. It leaves room to add to: an answer with number + 1 must still
-# encode, because MessagePack ends at 64 bits.
+# A number or count from a client. One may be added to it: an answer with number + 1 must still
+# encode, and MessagePack ends at 64 bits.
 Number = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
 
 

@@ -3,9 +3,9 @@
     client -> Greet       which protocol I speak
     broker -> Greeted     which one I speak, whom I serve here, where the others go, on which store
 
-Every endpoint answers it. These two messages keep their form in every version of the protocol, so
-that two versions which cannot talk can at least say so to each other: fields are only ever added
-after the last one, and a reader ignores those after the last one that it knows.
+Every endpoint answers Greet. These two messages keep their form in every version of the protocol,
+so that two versions that cannot talk can at least say so: fields are only ever appended, and a
+reader ignores those past the last one that it knows.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Literal, TypeVar
 
 import msgspec
 
-# What must be equal on both sides: shared/wire/messages.py, the rings, and the layout of records.
+# Counts the versions of what both sides must agree on: shared/wire/messages.py, rings, and records.
 PROTOCOL = 2
 
 Serves = Literal["producers", "consumers", "members", "transactions"]
-# The endpoint of each, by its name in Greeted and in run.json.
+# The field of Greeted and of run.json with the endpoint for each kind of client.
 ENDPOINT_OF: dict[Serves, str] = {
     "producers": "produce",
     "consumers": "consume",
@@ -36,9 +36,9 @@ class Greet(msgspec.Struct, frozen=True, tag="Greet", array_like=True):
 class Greeted(msgspec.Struct, frozen=True, tag="Greeted", array_like=True):
     """A broker: the `run_id` of its run on `store`, and its TCP endpoints.
 
-    The endpoints are those that it listens on, as in its configuration: 0.0.0.0 among them is not
-    an address for a client, see `endpoint.at_port`. One is "" where nobody serves it. Path and pid
-    mean something only on the broker's machine.
+    The endpoints are those on which it listens, as configured: 0.0.0.0 in one is not an address for
+    a client, see `endpoint.at_port`. One is "" where nobody serves it. Path and pid mean something
+    only on the broker's machine.
     """
 
     protocol: int
@@ -77,6 +77,6 @@ def decode_greeted(header: bytes) -> Greeted | None:
 def _decode(decoder: msgspec.msgpack.Decoder[_Form], header: bytes) -> _Form | None:
     try:
         return decoder.decode(header)
-    # besides its own errors msgspec lets UnicodeDecodeError and RecursionError through
+    # besides its own errors msgspec raises UnicodeDecodeError and RecursionError
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return None

@@ -1,13 +1,13 @@
-"""Streams over a socket file, by which two actors of a broker talk with no ZeroMQ in between.
+"""Streams over a socket file, through which two actors of a broker talk without ZeroMQ.
 
-ZeroMQ hands a message to a thread of its own at either end: a request that comes alone wakes four
-of these on its way there and back, which takes longer than all that is done with it. Here a message
-is one call of the kernel, which wakes who waits for it.
+ZeroMQ passes a message to a thread of its own at either end: a single request wakes four of these
+on its way there and back, which takes longer than the work on it. Here a message is one system
+call, which wakes the waiting process.
 
     message    lengths of header and records (uint32, native) | header | records
 
-Whoever has dialled dials again when a stream has ended; what was on its way is lost. The file is
-for this user alone. So an end that says what no message is has a fault, and its stream ends.
+If a stream ends, the side that has dialled dials again; what was under way is lost. The file is for
+this user only. So if an end sends what is not a message, it is faulty, and its stream ends.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from contextlib import suppress
 
 from penstock.shared.wire.sockets import owner_only
 
-# At once; of a longer message the rest is read to where it stays.
+# Bytes per read; the rest of a longer message is read directly to where it stays.
 READ_BYTES = 16 << 10
-# What the kernel may keep of what was sent, if it allows as much.
+# The kernel may hold this much unsent data, if its limits allow it.
 _UNSENT_BYTES = 1 << 20
-# What is shorter is copied into one piece, which is sent sooner than two.
+# Shorter records are copied next to their header: one piece is sent faster than two.
 _JOINED_BYTES = 16 << 10
 _LENGTHS = struct.Struct("=II")
 _WAITING = 16
@@ -41,13 +41,13 @@ class LocalStream:
     def __init__(self, end: socket.socket, most_bytes: int) -> None:
         """No message has more than `most_bytes`."""
         end.setblocking(False)
-        # a full frame is to leave at once: to wait for room wakes this end once more
+        # a full frame should leave at once: waiting for room would wake this end once more
         end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _UNSENT_BYTES)
         self._end, self._most_bytes = end, most_bytes
         self.handle = end.fileno()
-        # False when it has ended, and is to be closed
+        # False when the stream has ended and has to be closed
         self.is_open = True
-        # of a message whose lengths have not come; and one whose end has not, with what is missing
+        # a message whose lengths are incomplete; and one whose rest is missing, with that rest
         self._part = b""
         self._begun = self._missing = _NOTHING
         self._whole: deque[StreamMessage] = deque()
@@ -55,16 +55,16 @@ class LocalStream:
 
     @property
     def has_unsent(self) -> bool:
-        """Whether `flush` is to be called when the kernel takes more."""
+        """Whether to call `flush` when the kernel can take more."""
         return bool(self._unsent)
 
     @property
     def has_whole(self) -> bool:
-        """Whether messages wait here, of which the kernel tells nothing."""
+        """Whether messages wait here, which the kernel does not report."""
         return bool(self._whole)
 
     def read(self) -> None:
-        """Take what the kernel has; of more than a turn's worth it goes on telling."""
+        """Take what the kernel has, up to a turn's worth; it goes on reporting the rest."""
         try:
             if not self._missing:
                 data = self._end.recv(READ_BYTES)
@@ -78,12 +78,12 @@ class LocalStream:
                     self._complete()
         except BlockingIOError:
             return
-        except OSError:  # however the other end has gone
+        except OSError:  # the other end has gone, in whatever way
             self.is_open = False
 
     def _split(self, data: bytes) -> None:
-        """Find the messages in it. What has no end yet gets memory for all of it, which is read
-        into: a long one is copied once."""
+        """Find the messages in it. For one that is incomplete this allocates all of its memory,
+        into which the rest is read: so a long message is copied only once."""
         at, end = 0, len(data)
         while end - at >= _LENGTHS.size:
             header, records = _LENGTHS.unpack_from(data, at)
@@ -108,11 +108,11 @@ class LocalStream:
         self._begun = _NOTHING
 
     def next(self) -> StreamMessage | None:
-        """The message that has come first of those that were read."""
+        """The oldest of the messages that were read."""
         return self._whole.popleft() if self._whole else None
 
     def send(self, header: bytes, records: bytes = b"") -> None:
-        """Send a message; what the kernel does not take now is kept."""
+        """Send a message; what the kernel does not accept now is kept."""
         head = _LENGTHS.pack(len(header), len(records)) + header
         if len(records) < _JOINED_BYTES:
             self._unsent.append(memoryview(head + records if records else head))
@@ -121,7 +121,7 @@ class LocalStream:
         self.flush()
 
     def flush(self) -> None:
-        """Send what the kernel takes."""
+        """Send what the kernel accepts."""
         while self._unsent and self.is_open:
             try:
                 sent = self._end.send(self._unsent[0])
@@ -141,7 +141,7 @@ class LocalStream:
 
 
 class StreamListener:
-    """Where an actor takes streams: a socket file, which its successor makes again."""
+    """Where an actor accepts streams: a socket file, which its successor makes again."""
 
     def __init__(self, endpoint: str, most_bytes: int) -> None:
         path = _path(endpoint)
@@ -156,7 +156,7 @@ class StreamListener:
         self.handle = self._socket.fileno()
 
     def accept(self) -> LocalStream | None:
-        """The next one that was dialled. Raises OSError where there is no descriptor for it."""
+        """The next stream that was dialled. Raises OSError where no descriptor is free for it."""
         try:
             end, _ = self._socket.accept()
         except BlockingIOError:
@@ -168,8 +168,8 @@ class StreamListener:
 
 
 def dial_stream(endpoint: str, most_bytes: int) -> LocalStream | None:
-    """A stream to the actor that listens there; None where nobody does. Raises OSError where there
-    is no descriptor for it."""
+    """A stream to the actor that listens there; None where nobody does. Raises OSError if no
+    descriptor is free."""
     end = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     end.setblocking(False)
     try:

@@ -3,15 +3,15 @@
 Clients talk to two endpoints. A request is one multipart message: [header] or [header, payload];
 the answer has the same form. Headers are MessagePack, and a payload is raw records of the log.
 
-A producer numbers its frames in a session, which belongs to one connection. The writer takes the
-frames of a session in order and without gaps; on anything else it answers OutOfStep, and the
-producer opens a new session with Hello and sends what is unanswered again, marked as a retry. So
+A producer numbers its frames in a session, which belongs to one connection. The writer accepts the
+frames of a session in order and without gaps. To anything else it answers OutOfStep; then the
+producer opens a new session with Hello, and sends what is unanswered again, marked as a retry. So
 frames that a dead connection still delivers cannot overtake or repeat others.
 
-Requests that begin something name the `run` of the broker they are meant for, or "" for whoever is
-there (see shared/process/reception.py). introduction.PROTOCOL is raised when a message changes.
-Decoding never raises anything but ProtocolError: headers come from outside, and an exception that
-nobody expects would end an actor.
+Requests that begin something name the `run` of the broker they are meant for, or "" for whichever
+is there (see shared/process/reception.py). Raise introduction.PROTOCOL when a message changes.
+Decoding raises only ProtocolError: headers come from outside, and an exception that nobody expects
+would end an actor.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ from penstock.shared.wire.topic_messages import TopicDescribed as TopicDescribed
 from penstock.shared.wire.topic_messages import TopicList as TopicList
 from penstock.shared.wire.topic_messages import UpdateTopic as UpdateTopic
 
-# A frame of 256 KiB, which is what a producer packs, holds fewer messages.
+# More than a frame of 256 KiB, which is what a producer packs, has messages.
 MAX_RUNS = 4096
-# Answers that a pull may have. No more wait for one consumer: of others it would hear nothing, and
-# ask again only after a while.
+# A pull may ask for this many answers. No more wait for one consumer: it would not get the others,
+# and ask again only after a while.
 MOST_CREDIT = 8
 
 # An address and a port: IPv4 or IPv6.
@@ -94,10 +94,11 @@ class Append(WireMessage, frozen=True):
     """Store the payload's records, all or none. `ack` is durable, written, or "": the broker's own.
 
     `runs` say whose the records are, in the order of the payload. The records are whole, with queue
-    offset, physical offset, store time and store host blank. Of a `retry` the first may be stored
-    already, of a `scattered` one any. With a `span` they stand there, until the frame is answered
-    or another session is open, and the payload is empty. What is `staged` at these log offsets
-    comes between its two records: see shared/messaging/staged_records.py.
+    offset, physical offset, store time and store host blank. In a `retry` the first records may be
+    stored already, in a `scattered` one any of them. With a `span` the records stand in the ring
+    until the frame is answered or another session is open, and the payload is empty. The records
+    that are `staged` at these log offsets go between its two records: see
+    shared/messaging/staged_records.py.
     """
 
     producer: Number
@@ -112,17 +113,17 @@ class Append(WireMessage, frozen=True):
 
 
 class OpenRing(WireMessage, frozen=True):
-    """A producer with an open session asks for a ring in shared memory. A ring that it has already
-    is given back by this."""
+    """A producer with an open session asks for a ring in shared memory, and gives back a ring that
+    it already has."""
 
     request: Number
     producer: Number
 
 
 class Route(WireMessage, frozen=True):
-    """How many queues of the topic can be written? Refused where its permission lacks that.
+    """How many queues of the topic can be written? Refused where its permission forbids writing.
 
-    Creates it where `create` says so and the broker allows it, with `queues` at most, and with the
+    With `create` the topic is created if the broker allows it, with `queues` at most, and with the
     `sys_flag` of a topic (see topic_rules.py).
     """
 
@@ -138,11 +139,11 @@ class Route(WireMessage, frozen=True):
 
 
 class Welcome(WireMessage, frozen=True):
-    """The session is open. `wrote` is the log's end; `next_seq` the next frame that is taken.
+    """The session is open. `wrote` is the log's end; `next_seq` is the next frame to be accepted.
 
     Records leave `store_host_bytes` for the broker's address, and with `prop_crc` end in 20 bytes
-    for their checksum. Whoever sends much from the same machine may ask for a ring, if there are
-    `rings`; one belongs to the writer of this `generation`.
+    for their checksum. A client that sends much from the same machine may ask for a ring, if there
+    are `rings`; each belongs to the writer of this `generation`.
     """
 
     producer: int
@@ -160,8 +161,8 @@ class Welcome(WireMessage, frozen=True):
 class RingOpened(WireMessage, frozen=True):
     """A ring of `size` bytes is there for this producer to fill, if it finds its file.
 
-    The file begins with `token`: a client on another machine may find another broker's file there
-    under the same name. See shared/memory/ring_file.py.
+    The file begins with `token`: on another machine, a client may find another broker's file under
+    the same name. See shared/memory/ring_file.py.
     """
 
     request: Number
@@ -172,7 +173,7 @@ class RingOpened(WireMessage, frozen=True):
 
 
 class StoredRun(msgspec.Struct, frozen=True, array_like=True):
-    """From record `first` of the frame on: consecutive queue offsets and log bytes."""
+    """From record `first` of the frame on, queue offsets and log bytes are consecutive."""
 
     first: int
     queue_offset: int
@@ -208,9 +209,9 @@ class Routed(WireMessage, frozen=True):
 class Refused(WireMessage, frozen=True):
     """A request failed, as a typed error. For a frame, `request` is its seq.
 
-    A busy broker says in how many ms another try makes sense. Then the frame's session has ended,
-    and no later frame of it is stored, or they would overtake this one. A session also ends when
-    one of several runs is wrong: the producer may send the others again in a frame without it.
+    A busy broker says in how many ms another try makes sense. Then the frame's session has ended:
+    if later frames of it were stored, they would overtake this one. A session also ends when one of
+    several runs is wrong: the producer may send the others again in a frame without it.
     """
 
     request: int
@@ -228,9 +229,9 @@ class Refused(WireMessage, frozen=True):
 class Subscription(WireMessage, frozen=True):
     """Which messages a pull is for: `expression` is of type TAG or SQL92.
 
-    Tags are compared by their hash codes, so some that do not match may come. A queue is looked
-    through up to its offset in `ends`, where it has one, and the pull is answered when that is
-    reached. A `group` has its SQL92 filters written down; of two, the one of the later `version`.
+    Tags are compared by their hash codes, so a few that do not match may come. A queue is read up
+    to its offset in `ends`, if it has one; when that is reached the pull is answered. The SQL92
+    filters of a `group` are saved; of two filters that with the later `version` counts.
     """
 
     expression_type: str
@@ -243,10 +244,9 @@ class Subscription(WireMessage, frozen=True):
 class Pull(WireMessage, frozen=True):
     """Records of some queues of a topic from these offsets on; waits up to `wait_ms` for one.
 
-    It is answered too when the topic has more than `known_queues` queues with messages, or an
-    offset is not one that its queue holds. With `direct` the answer may say where the records are,
-    instead of having them. With `credit` for more than one answer it may wait again after a short
-    one, for what comes next.
+    It is also answered when more than `known_queues` queues of the topic have messages, or if an
+    offset is not in its queue. With `direct` the answer may say where the records are, instead of
+    having them. With a `credit` of more than one answer, the pull may wait again after a short one.
     """
 
     request: Number
@@ -262,11 +262,11 @@ class Pull(WireMessage, frozen=True):
 
 
 class QueueSlice(WireMessage, frozen=True):
-    """What the payload holds of one queue: `size` bytes of records, with offsets from `offset`,
-    where the consumer is said to be, to below `next_offset`.
+    """What the payload has of one queue: `size` bytes of records. Their offsets begin at `offset`,
+    where the consumer is said to be, and end before `next_offset`.
 
-    An `offset` below `min_offset` was asked for: the messages up to there have expired, or are
-    lost. One above `max_offset` was: then `next_offset` is that.
+    If an `offset` below `min_offset` was asked for, the messages up to there have expired or are
+    lost. If one above `max_offset` was, `next_offset` is `max_offset`.
     """
 
     queue_id: int
@@ -279,10 +279,10 @@ class QueueSlice(WireMessage, frozen=True):
 
 class Pulled(WireMessage, frozen=True):
     """Slices in the order of the payload. `queue_ids` are all queues of the topic by now; in those
-    that are `unreadable` the consumer stays where it is. With `credit` left, as many more answers,
-    the pull waits on from where these slices end, and its time begins again.
+    that are `unreadable` the consumer stays where it is. `credit` is how many more answers the pull
+    has left: it waits on from where these slices end, and its time starts again.
 
-    With places the payload has no records. It has the ranges of this run's log in which they are,
+    With places the payload has no records, but the ranges of this run's log in which they are,
     packed as `loops.forms.RANGE`, for a consumer that can read the files itself.
     """
 
@@ -298,7 +298,7 @@ class Pulled(WireMessage, frozen=True):
 class Query(WireMessage, frozen=True):
     """The newest `max_num` messages of a topic with this key, stored in [begin_ms, end_ms].
 
-    `unique` looks among UNIQ_KEYs only, and the broker chooses how many. No more than 8 MiB come.
+    With `unique` only UNIQ_KEYs count, and the broker chooses how many. At most 8 MiB come.
     """
 
     request: Number
@@ -344,10 +344,10 @@ _CONSUME_ANSWER: msgspec.msgpack.Decoder[ConsumeAnswer] = msgspec.msgpack.Decode
 
 
 def decode_header(decoder: msgspec.msgpack.Decoder[_Form], header: bytes) -> _Form:
-    """A header as one of the decoder's structs. Raises ProtocolError, and never anything else."""
+    """A header as one of the decoder's structs. Raises ProtocolError, and nothing else."""
     try:
         return decoder.decode(header)
-    # besides its own errors msgspec lets UnicodeDecodeError and RecursionError through
+    # besides its own errors msgspec raises UnicodeDecodeError and RecursionError
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise ProtocolError(
             "a header is no message of this protocol",

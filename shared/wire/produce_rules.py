@@ -1,7 +1,7 @@
-"""What a broker refuses of a produced message or batch, and the words for it.
+"""What a broker refuses in a produced message or batch, and the words for it.
 
-Client and broker both apply these: the client to fail before anything is sent, the broker because a
-client may be anybody's.
+Client and broker both apply these rules: the client fails before anything is sent, and the broker
+cannot trust a client.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from penstock.shared.names import MAX_PROPERTIES_BYTES, RETRY_PREFIX
 
 
 def delay_refused(level: str) -> InvalidMessage:
-    """For an ordinary record that asks for a delay: it would not be delayed."""
+    """The error for an ordinary record that asks for a delay: it would not be delayed."""
     if not (level.isascii() and level.isdigit() and len(level) <= 9):
         what = "the message's delay level is not a number"
         return InvalidMessage(what, f"DELAY={level[:40]}", "levels go from 1 to 18")
@@ -25,7 +25,7 @@ def delay_refused(level: str) -> InvalidMessage:
 def check_properties_size(length: int) -> None:
     """Raise PropertiesTooLarge for properties of this many bytes, UNIQ_KEY among them.
 
-    The limit is RocketMQ's: their length is a signed 16-bit number in a record.
+    The limit is RocketMQ's: in a record their length is a signed 16-bit number.
     """
     if length > MAX_PROPERTIES_BYTES:
         raise PropertiesTooLarge(
@@ -38,7 +38,7 @@ def check_properties_size(length: int) -> None:
 def check_batch(topic: str, body_bytes: int, max_body_bytes: int) -> None:
     """Raise InvalidMessage for a batch that RocketMQ would refuse as a whole.
 
-    `body_bytes` is the size of the whole: a batch is no larger than one message may be.
+    `body_bytes` is the size of the whole batch, which may not exceed that of one message.
     """
     if topic.startswith(RETRY_PREFIX):
         raise InvalidMessage("the batch is for a retry topic", topic, "send single messages")

@@ -1,4 +1,4 @@
-"""Parts of the answer to a pull that are no messages of their own."""
+"""Parts of the answer to a pull that are not messages of their own."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Place(msgspec.Struct, frozen=True, array_like=True):
 
 
 class UnreadableQueue(msgspec.Struct, frozen=True, array_like=True):
-    """A queue that cannot be read where its consumer stands, and the words of the error."""
+    """A queue that cannot be read at the consumer's offset, and the words of the error."""
 
     queue_id: int
     what: str

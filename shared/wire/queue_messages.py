@@ -1,7 +1,7 @@
 """What is asked about queues at the consume endpoint: those of a topic, and those of several.
 
-The answers tell of all that was acknowledged when the question came. They are imported through
-messages.py, with the rest of that endpoint.
+The answers cover all that was acknowledged when the question came. Import them through messages.py,
+with the rest of that endpoint.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import msgspec
 
 from penstock.shared.wire.header import Number, WireMessage
 
-# Names of any length fit into a request then. More are for another question.
+# With this many a request has room for names of any length. More need another request.
 MAX_LISTED_TOPICS = 512
 
 
@@ -26,7 +26,7 @@ class Describe(WireMessage, frozen=True):
 
 
 class QueueRange(WireMessage, frozen=True):
-    """A queue's first offset, its next one, and the one asked for by time, else the next."""
+    """A queue's first offset, its next one, and the one asked for by time, or else the next."""
 
     queue_id: int
     min_offset: int
@@ -39,12 +39,12 @@ class Described(WireMessage, frozen=True):
     topic: str
     exists: bool
     queues: tuple[QueueRange, ...]
-    hint: str = ""  # where it does not exist: which do, and how to create it
+    hint: str = ""  # if it does not exist: which topics do, and how to create it
     queued: int = -1  # a log offset: until it moves, no queue of any topic has anything new
 
 
 class ListQueues(WireMessage, frozen=True):
-    """The queues of these topics, of which some may not exist: those have none."""
+    """The queues of these topics; topics that do not exist have none."""
 
     request: Number
     topics: Annotated[tuple[str, ...], msgspec.Meta(min_length=1, max_length=MAX_LISTED_TOPICS)]
@@ -52,8 +52,8 @@ class ListQueues(WireMessage, frozen=True):
 
 
 class QueueList(WireMessage, frozen=True):
-    """The queues of each of the first topics that were asked for: of one at least, and of no more
-    when there are as many queues as a topic may have. The rest is to be asked for again."""
+    """The queues of each of the first topics that were asked for, at least of one. It ends when
+    there are as many queues as a topic may have; the client asks again for the rest."""
 
     request: int
     topics: Annotated[tuple[tuple[QueueRange, ...], ...], msgspec.Meta(min_length=1)]

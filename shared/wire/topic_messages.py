@@ -1,7 +1,7 @@
 """What is asked about topics at the produce endpoint: list, create, describe, update, delete.
 
-A producer's own question, Route, is in messages.py with the rest of that endpoint, through which
-all of these are imported.
+A producer's own question, Route, is in messages.py with the rest of that endpoint. Import all of
+these through messages.py.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ FilterType = Literal["SINGLE_TAG", "MULTI_TAG"]
 
 
 class CreateTopic(WireMessage, frozen=True):
-    """Make a topic, or give it more queues. It loses none: fewer than it has are refused."""
+    """Make a topic, or give it more queues. It loses none: a smaller number is refused."""
 
     request: Number
     topic: str
@@ -28,11 +28,11 @@ class ListTopics(WireMessage, frozen=True):
 
 
 class UpdateTopic(WireMessage, frozen=True):
-    """Change what is set of a topic; None leaves it. `attributes` are "+key": value, or "-key": "".
+    """Change a topic's settings; None leaves one. `attributes` are "+key": value, or "-key": "".
 
-    Where `ends` are given, fewer queues to read or write are taken only if those that go end there:
-    so none goes that has got a message since somebody looked. With `dry_run` nothing changes, and
-    the answer says what would.
+    With `ends`, the topic gets fewer queues to read or write only if those that go end there: so no
+    queue goes that has got a message since somebody looked. With `dry_run` nothing changes, and the
+    answer says what would.
     """
 
     request: Number
@@ -59,7 +59,7 @@ class DeleteTopic(WireMessage, frozen=True):
 
 
 class DescribeTopic(WireMessage, frozen=True):
-    """All that is set of a topic. What its queues hold is asked at the consume endpoint."""
+    """A topic's settings. Ask the consume endpoint what its queues hold."""
 
     request: Number
     topic: str
@@ -67,8 +67,8 @@ class DescribeTopic(WireMessage, frozen=True):
 
 
 class TopicList(WireMessage, frozen=True):
-    """Each topic with its queues to write. `others` has the queues to read and the permission of
-    those where they are not as many, or that is not 6."""
+    """Each topic with its number of queues to write. `others` has read queues and permission of the
+    topics in which the former differs, or the latter is not 6."""
 
     request: int
     topics: dict[str, int]
@@ -76,9 +76,9 @@ class TopicList(WireMessage, frozen=True):
 
 
 class TopicDescribed(WireMessage, frozen=True):
-    """All that is set of a topic, after the change that was asked for: RocketMQ's TopicConfig.
+    """A topic's settings after the change that was asked for: RocketMQ's TopicConfig.
 
-    `deleted` where it was deleted with that.
+    `deleted` says that the request has deleted it.
     """
 
     request: int

@@ -4,8 +4,8 @@
     producer -> EndTransaction      answer Ended, once it is durable
     actor -> CheckTransaction       pushed with the half message's record: how did it end?
 
-The half message itself goes to the log like any message, through the produce endpoint; its receipt
-has the two offsets by which it is named here. Encoding and errors: see messages.py.
+The half message itself goes to the log like any message, through the produce endpoint. Its receipt
+has the two offsets that name it here. For encoding and errors see messages.py.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ import msgspec
 
 from penstock.shared.wire.messages import Number, Refused, WireMessage, decode_header
 
-# Of a group's or a client's name, in characters.
+# Limit of a group's or a client's name, in characters.
 MOST_NAME = 255
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=MOST_NAME)]
 Outcome = Literal["commit", "rollback", "unknown"]
 
 
 class RegisterProducer(WireMessage, frozen=True):
-    """I am alive, and can be asked how transactions of this group ended."""
+    """I am alive, and can say how transactions of this group ended."""
 
     request: Number
     group: Name
@@ -32,10 +32,10 @@ class RegisterProducer(WireMessage, frozen=True):
 
 
 class EndTransaction(WireMessage, frozen=True):
-    """How a transaction ended. Repeating it is safe: a half message is done once.
+    """How a transaction ended. Repeating it is safe: it takes effect once.
 
     `queue_offset` is the half message's in the half topic, `physical_offset` its place in the log.
-    A `unique_key` of "" is not compared.
+    An empty `unique_key` is not compared.
     """
 
     request: Number
@@ -55,8 +55,8 @@ class Registered(WireMessage, frozen=True):
 
 
 class Ended(WireMessage, frozen=True):
-    """It is done and durable. `outcome` is what it ended with, which may have been decided before;
-    for a commit, the receipt of the visible message."""
+    """It is done and durable. `outcome` is how it ended, which may have been decided earlier; for a
+    commit, the other fields are the receipt of the visible message."""
 
     request: int
     outcome: str

@@ -1,7 +1,7 @@
-"""Answers that were handed to ZeroMQ and have not left: what consumers do not read takes memory.
+"""Answers that ZeroMQ has and has not sent yet: memory taken by what consumers do not read.
 
-A short one is copied and not counted here; the number of answers that may wait for one consumer
-bounds those.
+A short answer is copied and not counted here: it is bounded by the number of answers that may wait
+for one consumer.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import zmq
 
 from penstock.shared.wire.sockets import send_parts
 
-# Together; beyond it an answer is short.
+# For all answers together; beyond it an answer is short.
 MAX_UNREAD_BYTES = 64 << 20
 SHORT_ANSWER_BYTES = 64 << 10
 
@@ -26,9 +26,9 @@ class UnreadAnswers:
         self.size_bytes = 0
 
     def send(self, socket: Any, parts: Sequence[bytes | memoryview]) -> None:
-        """Send an answer, of which the last part may be long: then it is not copied, and counted.
+        """Send an answer. If its last part is long, that is not copied, but counted.
 
-        A view of a mapped file is not: it takes no memory, and keeps that file mapped.
+        A view of a mapped file is not counted: it takes no memory, and keeps that file mapped.
         """
         last = parts[-1]
         if len(last) <= SHORT_ANSWER_BYTES:
@@ -40,13 +40,13 @@ class UnreadAnswers:
             self.add(tracker, len(last))
 
     def add(self, tracker: zmq.MessageTracker, size: int) -> None:
-        """An answer of this size is under way until its tracker says that it is not."""
+        """Count an answer of this size until its tracker says that it was sent."""
         if not tracker.done:
             self._under_way.append((tracker, size))
             self.size_bytes += size
 
     def room(self) -> int:
-        """How many bytes the next answer may have. At least a short one always goes."""
+        """How many bytes the next answer may have. A short one always has room."""
         if self.size_bytes > MAX_UNREAD_BYTES // 2:
             self._under_way = [each for each in self._under_way if not each[0].done]
             self.size_bytes = sum(size for _, size in self._under_way)
