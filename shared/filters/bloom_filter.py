@@ -1,9 +1,9 @@
-"""The bloom filter of RocketMQ's consumer filters: which bits stand for a group on a topic.
+"""The bloom filter of RocketMQ's consumer filters: the bits that stand for a group on a topic.
 
 RocketMQ sizes it by its configuration, 20 % error and 32 consumers by default, which makes 112 bits
 and 3 positions. A position is `h1 + i * h2` for i from 1, from the two 32-bit halves of guava's
 murmur3_128 of `group#topic`. Tests compare both with RocketMQ's own classes. Penstock does not use
-the bits itself; they stand in consumerFilter.json, and a RocketMQ that reads the file does.
+the bits itself; they stand in consumerFilter.json for a RocketMQ that reads the file.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def bit_positions(group: str, topic: str) -> list[int]:
     for number in range(1, POSITIONS + 1):
         # guava computes in a Java int, which overflows
         combined = (first + number * second) & 0xFFFFFFFF
-        # guava inverts a negative Java int, where others take its absolute value
+        # guava inverts a negative Java int, where other code takes the absolute value
         if combined & 0x80000000:
             combined ^= 0xFFFFFFFF
         found.append(combined % BITS)
@@ -42,7 +42,7 @@ def murmur3_low(raw: bytes) -> int:
         h1 = ((h1 + h2) * 5 + 0x52DCE729) & _MASK
         h2 = _rotated(h2 ^ _second(k2), 31)
         h2 = ((h2 + h1) * 5 + 0x38495AB5) & _MASK
-    # Bytes that are not there count as zeros, and a half of zeros leaves its word as it is. So the
+    # Missing bytes count as zeros, and a half of zeros leaves its word as it is. So the
     # reference code's case for each length of the tail is not needed.
     tail = raw[whole:]
     h1 ^= _first(int.from_bytes(tail[:8], "little")) ^ len(raw)

@@ -1,8 +1,8 @@
 """What a consumer wants of a topic: tags, by RocketMQ's `TagA || TagB`, or an SQL92 condition.
 
-A queue entry holds the hash of its message's tags, so the reader passes over most others without
-looking at their records. Two tags can share a hash ("Aa" and "BB" do): what a tag filter lets
-through there, the client compares with the tags themselves.
+A queue entry has the hash of its message's tags, so the reader skips most other messages without
+reading their records. Two tags can share a hash ("Aa" and "BB" do), so the client compares the tags
+themselves in what a tag filter lets through.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from penstock.shared.formats.properties import TAGS, decode_properties, find_pro
 from penstock.shared.formats.record_outline import raw_properties
 
 if TYPE_CHECKING:
-    # a client imports this, and starts sooner without: only a broker looks at codes
+    # a client imports this and starts sooner without: only a broker compares codes
     import numpy as np
     import numpy.typing as npt
 
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
 TAG, SQL92 = "TAG", "SQL92"
 ALL = "*"
-# Codes up to here are no hash: they say where a consumequeue_ext has the message's details.
+# Codes up to here are not hashes: they say where a consumequeue_ext has the message's details.
 MAX_EXTENSION_ADDRESS = -(2**31) - 1
 
-# Some thousand tags. Up to SHORT_CHARACTERS an expression is parsed at once; a longer one waits for
-# its turn, because the reader parses it between the pulls of all others.
+# Limit of some thousand tags. Up to SHORT_CHARACTERS an expression is parsed at once; a longer one
+# waits for its turn, because the reader parses it between the pulls of all others.
 MAX_TAGS_CHARACTERS = 32_768
 SHORT_CHARACTERS = 256
 
@@ -41,7 +41,7 @@ _JAVA_SPACE = "".join(map(chr, range(33)))
 class TagFilter:
     """Messages with one of these tags."""
 
-    # As in RocketMQ the client has the last word, so the broker need not read the records at all.
+    # As in RocketMQ the client decides, so the broker need not read the records at all.
     decided_by_broker = False
 
     def __init__(self, tags: frozenset[str]) -> None:
@@ -55,9 +55,9 @@ class TagFilter:
         return np.array(self._hashes, dtype=np.int32)
 
     def may_match(self, codes: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-        """Which of these queue entries' tags codes can be those of matching messages, as a mask.
+        """Which of these queue entries' tags codes may belong to matching messages, as a mask.
 
-        A hash is the low 32 bits of a code, as in RocketMQ. An extension address says nothing of
+        A hash is the low 32 bits of a code, as in RocketMQ. An extension address says nothing about
         the tags, so its message must be taken.
         """
         import numpy as np
@@ -72,14 +72,14 @@ class TagFilter:
 class PropertyFilter:
     """Messages whose properties fulfil an SQL92 condition."""
 
-    # Unlike with tags there is nothing left for the client to compare: it gets only what matches.
+    # Unlike with tags, nothing is left for the client to compare: it gets only what matches.
     decided_by_broker = True
 
     def __init__(self, condition: Sql92) -> None:
         self._condition = condition
 
     def may_match(self, codes: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-        """All of them: an entry does not hold the properties."""
+        """All of them: an entry does not have the properties."""
         import numpy as np
 
         return np.ones(len(codes), dtype=np.bool_)
@@ -95,7 +95,7 @@ Filter = TagFilter | PropertyFilter
 def parse_tags(expression: str) -> TagFilter | None:
     """The filter of a tag expression; None for "*" and for "", which mean all messages.
 
-    Raises FilterError for one that names no tag, with which nothing could ever match.
+    Raises FilterError for an expression without a tag, which could never match.
     """
     if expression in ("", ALL):
         return None
@@ -133,7 +133,7 @@ def parse_filter(expression_type: str, expression: str) -> Filter | None:
 
 
 class KnownFilters:
-    """Filters that the reader has already parsed or refused, the last used ones.
+    """Filters that the reader has already parsed or refused: the most recently used ones.
 
     Characters are limited as well as filters, because a parsed filter takes far more memory than
     its text. Refusals are kept too: a client that repeats a bad filter must not cost a parse each
@@ -149,14 +149,14 @@ class KnownFilters:
     def costs(self, expression_type: str, expression: str) -> bool:
         """Whether `get` would take long: up to some 30 ms."""
         if not SHORT_CHARACTERS < len(expression) <= MAX_TAGS_CHARACTERS:
-            return False  # what is longer than any filter may be is refused at once
+            return False  # an expression beyond the limit is refused at once
         return (expression_type, expression) not in self._known
 
     def get(self, expression_type: str, expression: str) -> Filter | None:
-        """As `parse_filter`, once. Raises FilterError, each time, for what was refused."""
+        """Like `parse_filter`, but parses once. Raises FilterError each time for a refused one."""
         key = expression_type, expression
-        # Refused by its length or type alone, so there is no parse to save, and nothing of it is
-        # kept: either may be as large as a frame.
+        # Refused by length or type alone, so caching would save no parse. And nothing of it is
+        # kept, as either may be as large as a frame.
         if len(expression) > MAX_TAGS_CHARACTERS or expression_type not in ("", TAG, SQL92):
             return parse_filter(*key)
         if key in self._known:
@@ -167,12 +167,12 @@ class KnownFilters:
             except FilterError as error:
                 self._known[key] = error
             self._characters += len(expression)
-            # Never drops what has just been added: an expression that comes here is a quarter of
-            # the characters at most.
+            # Never drops what was just added: such an expression has at most a quarter of the
+            # characters.
             while len(self._known) > self._most or self._characters > self._most_characters:
                 self._characters -= len(self._known.popitem(last=False)[0][1])
         found = self._known[key]
         if isinstance(found, FilterError):
-            # it is raised again and again, and would keep the frames of each time
+            # it is raised again and again, and would collect the frames of each time
             raise found.with_traceback(None)
         return found

@@ -1,12 +1,12 @@
 """What the parts of an SQL92 filter mean: RocketMQ's values, comparisons and three-valued logic.
 
-A value is text, a number, TRUE or FALSE, or NULL. A message's properties are text; one that is
-absent is NULL. A Node is one part of an expression, ready to be evaluated, and its constructors
-here refuse what RocketMQ's parser refuses. RocketMQ's rules are those of Java's types:
+A value is text, a number, TRUE or FALSE, or NULL. A message's properties are text; an absent one is
+NULL. A Node is one part of an expression, ready to be evaluated, and its constructors here refuse
+what RocketMQ's parser refuses. RocketMQ's rules are those of Java's types:
 
 * text against a number becomes a number of that type: Integer up to 2147483647, Long above, Double
-  for one with a point. Text that is not such a number, as "5.5" compared with 5, makes the message
-  not match.
+  for one with a point. If the text is not such a number, as in "5.5" compared with 5, the message
+  does not match.
 * text against text is equal or not; for < and > both become Doubles.
 * NULL makes a comparison NULL, and AND, OR, NOT are SQL's; only TRUE matches. A property by itself
   is never TRUE: it is text.
@@ -28,16 +28,16 @@ from penstock.shared.errors import FilterError
 Value = bool | int | float | str | None
 Get = Callable[[str], str | None]
 
-# How deep nodes may lie in each other. Each level is a call for each message, so this keeps it far
-# from Python's recursion limit, which a chain like `a IS NULL IS NULL ...` would otherwise meet.
+# How deep nodes may be nested. Each level is a call for each message, so this keeps it far from
+# Python's recursion limit, which a chain like `a IS NULL IS NULL ...` could otherwise reach.
 MAX_DEPTH = 128
 MAX_INTEGER = 2**31 - 1
 MAX_LONG = 2**63 - 1
 LESS, EQUAL = -1, 0
 
-# What Java's parsers take, and not what Python's do: int() and float() take 7_0, and float() takes
-# inf. The patterns decide, and Python only converts. An Integer's digits may be of any script, as
-# in Java, so \d is not limited to ASCII there.
+# What Java's parsers accept, which differs from Python's: int() and float() accept 7_0, and float()
+# accepts inf. The patterns decide, and Python only converts. An Integer's digits may be of any
+# script, as in Java, so \d is not limited to ASCII there.
 _INTEGER = re.compile(r"[+-]?\d+")
 _DOUBLE = re.compile(
     r"[+-]?(?:NaN|Infinity|(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?[fFdD]?)", re.ASCII
@@ -45,7 +45,7 @@ _DOUBLE = re.compile(
 _HEX_DOUBLE = re.compile(
     r"[+-]?0[xX](?:[0-9a-fA-F]+\.?|[0-9a-fA-F]*\.[0-9a-fA-F]+)[pP][+-]?\d+[fFdD]?", re.ASCII
 )
-# Java's trim: everything up to the blank, and none of the spaces beyond ASCII that strip() takes
+# Java's trim: everything up to the space, but no spaces beyond ASCII, which strip() would remove
 _JAVA_SPACE = "".join(map(chr, range(33)))
 
 
@@ -53,16 +53,16 @@ class Incomparable(Exception):
     """Values that RocketMQ cannot compare: the message does not match.
 
     It leaves the whole expression, as RocketMQ's exception does: a part after an OR that would be
-    TRUE is not looked at, where NULL would have let it decide.
+    TRUE is not evaluated, while after NULL it could have decided.
     """
 
 
 class Node(NamedTuple):
     """One part of an expression. `boolean` says that it yields TRUE, FALSE or NULL.
 
-    `value` counts only where `is_constant`; NULL is a constant too, so None alone says nothing.
-    What RocketMQ's parser refuses depends on the kind of its operands, so that is kept here, beside
-    a closure that no longer knows it.
+    `value` counts only if `is_constant`; NULL is a constant too, so None alone says nothing. What
+    RocketMQ's parser refuses depends on the kind of the operands, so that is kept here, next to a
+    closure that does not show it.
     """
 
     evaluate: Callable[[Get], Value]
@@ -70,11 +70,11 @@ class Node(NamedTuple):
     depth: int = 1
     is_constant: bool = False
     value: Value = None
-    name: str = ""  # of a property
+    name: str = ""  # the property's, if it is one
 
 
 def constant(value: Value) -> Node:
-    """A literal. NULL counts as boolean: RocketMQ takes it where a condition is needed."""
+    """A literal. NULL counts as boolean: RocketMQ accepts it where a condition is needed."""
     boolean = value is None or isinstance(value, bool)
     return Node(lambda get: value, boolean, is_constant=True, value=value)
 
@@ -85,7 +85,7 @@ def property_of(name: str) -> Node:
 
 
 def truth(node: Node) -> Node:
-    """The node where TRUE or FALSE is needed. Raises FilterError for a text, number or sign."""
+    """The node where TRUE or FALSE is needed. Raises FilterError for text, a number or a sign."""
     if node.boolean:
         return node
     if not node.name:
@@ -95,10 +95,10 @@ def truth(node: Node) -> Node:
 
 
 def negative(node: Node) -> Node:
-    """A minus. Text is not read as a number here, so that of a property is NULL.
+    """A minus. Text does not become a number here, so for a property the result is NULL.
 
-    The result is no constant, not even of a number: RocketMQ does not fold it either, so that
-    BETWEEN 7 AND -5 passes its check, and matches nothing.
+    The result is not a constant, even for a number: RocketMQ does not fold it either, so BETWEEN 7
+    AND -5 passes its check, and matches nothing.
     """
 
     def evaluate(get: Get) -> Value:
@@ -120,13 +120,13 @@ def negation(node: Node) -> Node:
 
 
 def junction(nodes: list[Node], decides: bool) -> Node:
-    """OR, which TRUE decides, or AND, which FALSE decides. Stops at what decides."""
+    """OR, which TRUE decides, or AND, which FALSE decides. Evaluation stops at what decides."""
     if len(nodes) == 1:
         return nodes[0]
     conditions = [truth(node) for node in nodes]
     parts = tuple(node.evaluate for node in conditions)
 
-    # a flat loop and not nested pairs: a filter of a thousand ORs is one level deep
+    # a flat loop instead of nested pairs: a filter of a thousand ORs is one level deep
     def evaluate(get: Get) -> Value:
         outcome: Value = not decides
         for part in parts:
@@ -144,7 +144,7 @@ def junction(nodes: list[Node], decides: bool) -> Node:
 def ordered(left: Node, right: Node, compare: Callable[[Any, Any], bool]) -> Node:
     """<, <=, > or >=, as Python's operator. Raises FilterError for TRUE, FALSE, NULL and text.
 
-    Only constants and conditions can be refused: what a property holds is known from the message.
+    Only constants and conditions can be refused: what a property has depends on the message.
     """
     for node in (left, right):
         if node.boolean or isinstance(node.value, str):
@@ -163,7 +163,7 @@ def ordered(left: Node, right: Node, compare: Callable[[Any, Any], bool]) -> Nod
             if type(b) is int:  # what nearly all filters do
                 return compare(_number(a, b), b)
             if isinstance(b, str):
-                # two properties: RocketMQ orders text by value, though = compares it as text
+                # two properties: RocketMQ orders them by value, although = compares them as text
                 a, b = _double(a), _double(b)
         return compare(_order(a, b), EQUAL)
 
@@ -171,10 +171,10 @@ def ordered(left: Node, right: Node, compare: Callable[[Any, Any], bool]) -> Nod
 
 
 def equal(left: Node, right: Node) -> Node:
-    """=; the parser makes <> of it by a negation.
+    """=; the parser makes <> from it by a negation.
 
     Raises FilterError where RocketMQ's parser does. Its check is one-sided, and so is this one:
-    TRUE = 5 is refused, and 5 = TRUE is a condition that is always FALSE.
+    TRUE = 5 is refused, but 5 = TRUE is a condition that is always FALSE.
     """
     if any(node.is_constant and node.value is None for node in (left, right)):
         raise FilterError("= or <> is used with NULL", hint="write IS NULL or IS NOT NULL")
@@ -184,15 +184,15 @@ def equal(left: Node, right: Node) -> Node:
 
 
 def is_null(node: Node) -> Node:
-    """IS NULL. Not made by `equal`, which refuses a NULL that somebody has written."""
+    """IS NULL. Not made by `equal`, which refuses a NULL in the text of a filter."""
     return _same(node, constant(None))
 
 
 def _same(left: Node, right: Node) -> Node:
     def evaluate(get: Get) -> Value:
         a, b = left.evaluate(get), right.evaluate(get)
-        # RocketMQ's rule, and not symmetric: NULL on the left makes it NULL, on the right FALSE.
-        # That two NULLs are equal is no SQL either, but it is what IS NULL is made of.
+        # RocketMQ's rule is not symmetric: NULL on the left makes it NULL, on the right FALSE. That
+        # two NULLs are equal is not SQL either, but IS NULL is built on it.
         if a is None or b is None:
             if a is b:
                 return True
@@ -206,7 +206,7 @@ def between(node: Node, low: Node, high: Node) -> Node:
     """BETWEEN. Raises FilterError for bounds that are neither properties nor numbers, and for two
     numbers in the wrong order.
 
-    The node is evaluated twice; it is a property nearly always, and a look-up costs little.
+    The node is evaluated twice: nearly always it is a property, whose look-up costs little.
     """
     if low.is_constant and high.is_constant:
         if low.boolean or high.boolean or isinstance(low.value, str) or isinstance(high.value, str):
@@ -232,7 +232,7 @@ def not_between(node: Node, low: Node, high: Node) -> Node:
 
 
 def one_of(node: Node, texts: list[str], negated: bool) -> Node:
-    """IN and NOT IN, of texts as they are written: '5' is not '05'.
+    """IN and NOT IN, for texts as they are written: '5' is not '05'.
 
     Raises FilterError for anything but a property, as RocketMQ does, constants included.
     """
@@ -248,10 +248,10 @@ def one_of(node: Node, texts: list[str], negated: bool) -> Node:
 
 
 def text_test(node: Node, test: Callable[[str, str], bool], part: str, negated: bool) -> Node:
-    """CONTAINS and its kin: FALSE, negated or not, for what is not text, and for no `part`.
+    """CONTAINS and its kin: FALSE, even if negated, for what is not text, and for an empty `part`.
 
-    RocketMQ's rule, and no SQL: an absent property is FALSE here and not NULL, so NOT around the
-    test matches such a message, and NOT inside it does not.
+    RocketMQ's rule differs from SQL: an absent property makes it FALSE here and not NULL, so NOT
+    around the test matches such a message, and NOT inside it does not.
     """
 
     def evaluate(get: Get) -> Value:
@@ -264,8 +264,8 @@ def text_test(node: Node, test: Callable[[str, str], bool], part: str, negated: 
 def _above(*nodes: Node) -> int:
     """The depth of a node over these. Raises FilterError before evaluation could go too deep.
 
-    The parser's limit on nesting does not see this: a chain of IS NULL nests nodes without one
-    parenthesis.
+    The parser's limit on nesting does not cover this: a chain of IS NULL nests nodes without a
+    single parenthesis.
     """
     depth = 1 + max(node.depth for node in nodes)
     if depth > MAX_DEPTH:
@@ -276,9 +276,9 @@ def _above(*nodes: Node) -> int:
 def _order(left: bool | int | float | str, right: bool | int | float | str) -> int:
     """Java's compareTo, after one side has been converted to the other's type: -1, 0 or 1.
 
-    Not symmetric, as RocketMQ is not: compared with TRUE or FALSE, text on the left becomes one of
-    them, and on the right it raises Incomparable. A number is never equal to TRUE or FALSE; LESS
-    says that, and no caller asks which of the two is the smaller.
+    Not symmetric, as in RocketMQ: compared with TRUE or FALSE, text on the left becomes one of
+    these, while on the right it raises Incomparable. A number is never equal to TRUE or FALSE: LESS
+    says that, and no caller asks which of the two is smaller.
     """
     if isinstance(left, str):
         if isinstance(right, bool):
@@ -302,7 +302,7 @@ def _order(left: bool | int | float | str, right: bool | int | float | str) -> i
 def _order_of_doubles(left: float, right: float) -> int:
     """Java's Double.compareTo: NaN is above all and equal to itself, and -0.0 is below 0.0.
 
-    Python's own comparison has NaN unequal to itself, and both zeros equal.
+    To Python NaN is not equal to itself, and both zeros are equal.
     """
     a, b = (
         (math.isnan(each), 0.0 if math.isnan(each) else each, math.copysign(1, each))
@@ -317,14 +317,14 @@ def _number(text: str, like: int | float) -> int | float:
     """The text as a number of the other's type. Raises Incomparable."""
     if isinstance(like, float):
         return _double(text)
-    # what nearly all values are: too short to be out of an Integer's range, and without a sign
+    # nearly all values are so: too short to be out of an Integer's range, and without a sign
     if len(text) < 10 and text.isascii() and text.isdecimal():
         return int(text)
-    # By its size, without its sign: the literal of -2147483648 is one above the largest Integer, so
+    # By its size without its sign: the literal of -2147483648 is one above the largest Integer, so
     # it is a Long, and RocketMQ applies the minus to that.
     limit = MAX_INTEGER if abs(like) <= MAX_INTEGER else MAX_LONG
-    # Java looks at UTF-16 units: a digit that takes two of them is not a digit there. The length
-    # comes first, because Python converts long texts in quadratic time.
+    # Java looks at UTF-16 units: a digit that takes two of them does not count as a digit. The
+    # length comes first, because Python converts long texts in quadratic time.
     if len(text) > 40 or _INTEGER.fullmatch(text) is None or max(text) > "\uffff":
         raise Incomparable
     number = int(text)
@@ -339,13 +339,13 @@ def _double(text: str) -> float:
     if _DOUBLE.fullmatch(stripped):
         return float(stripped.rstrip("fFdD") if stripped[-1] in "fFdD" else stripped)
     if _HEX_DOUBLE.fullmatch(stripped):
-        # the exponent is decimal and always there, so no f or d at the end is one of its digits
+        # the exponent is decimal and always present, so a final f or d is not one of its digits
         return _hex_double(stripped.rstrip("fFdD"))
     raise Incomparable
 
 
 def _hex_double(text: str) -> float:
-    """Infinity for what is too large, as float() says of decimal text and Java of either."""
+    """Infinity for what is too large, as from float() for decimal text, and from Java for both."""
     try:
         return float.fromhex(text)
     except OverflowError:

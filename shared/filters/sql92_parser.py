@@ -8,13 +8,13 @@
                 | ("CONTAINS" | "STARTSWITH" | "ENDSWITH") text
     unary       ("+" | "-" | "NOT") unary | literal | property | "(" or ")"
 
-Words are taken in either case, names of properties as they are written. NOT binds closer than a
+Words are read in either case, names of properties as they are written. NOT binds closer than a
 comparison: NOT (a = 1) needs its parentheses. In a text, '' is one quote. `-- to the end of the
 line` and `/* */` are comments. RocketMQ stops reading where an expression is complete and ignores
 what follows; here that is an error, because it is always a mistake.
 
-An expression comes from any consumer, so its length, nesting and depth are limited before anything
-is built of it: Python's own recursion limit would be met somewhere in the reader.
+Any consumer may send an expression, so its length, nesting and depth are limited before anything is
+built from it: otherwise it could reach Python's own recursion limit somewhere in the reader.
 """
 
 from __future__ import annotations
@@ -46,15 +46,15 @@ from penstock.shared.filters.sql92_nodes import (
     truth,
 )
 
-# The reader parses filters between pulls, and meanwhile all its other consumers wait.
+# The reader parses filters between pulls, while all its other consumers wait.
 MAX_CHARACTERS = 8192
-# How deep parentheses, signs and NOT may lie in each other. A parenthesis takes the parser through
-# every rule of the grammar again, so a level can cost several Python frames.
+# How deep parentheses, signs and NOT may be nested. A parenthesis takes the parser through every
+# rule of the grammar again, so a level can cost several Python frames.
 MAX_NESTING = 48
-# What a hint says that has nothing more exact to say.
+# The hint where there is nothing more exact to say.
 SYNTAX = "write it as in: amount > 100 AND region IN ('eu', 'us') AND TAGS IS NOT NULL"
 
-# The first alternative that fits is taken, so their order counts: a double begins like an integer,
+# The first alternative that fits is taken, so their order matters: a double begins like an integer,
 # `--` and `<=` like shorter signs. A line comment needs the end of its line: without one `--` is
 # two minus signs.
 _TOKEN = re.compile(
@@ -82,9 +82,9 @@ _TEXT_TESTS: dict[str, Callable[[str, str], bool]] = {
 
 
 class Sql92:
-    """A compiled filter. Properties are those of a message, TAGS, KEYS and the like included.
+    """A compiled filter. Properties are those of a message, including TAGS, KEYS and the like.
 
-    It keeps no state between messages, so one is shared by all pulls that name its expression.
+    It keeps no state between messages, so all pulls with its expression share one.
     """
 
     def __init__(self, expression: str, root: Node) -> None:
@@ -96,9 +96,9 @@ class Sql92:
         return self.matches_by(properties.get)
 
     def matches_by(self, get: Get) -> bool:
-        """The same, where properties are looked up by name."""
+        """The same with a function that looks properties up by name."""
         try:
-            # not its truth: NULL does not match, and neither does a text
+            # not its truth value: NULL does not match, and neither does a text
             return self._evaluate(get) is True
         except Incomparable:
             return False
@@ -107,7 +107,7 @@ class Sql92:
 def compile_sql92(expression: str) -> Sql92:
     """The filter. Raises FilterError, which names the place.
 
-    The length is checked before the text is cut into tokens, so a refusal costs no parse.
+    The length is checked before the text is split into tokens, so a refusal costs no parse.
     """
     if len(expression) > MAX_CHARACTERS:
         raise FilterError(
@@ -123,9 +123,9 @@ class _Token(NamedTuple):
 
 
 def _tokens(expression: str) -> list[_Token]:
-    """All of them, spaces and comments left out, and one of the kind "end" after the last.
+    """All tokens without spaces and comments, and one of the kind "end" after the last.
 
-    With that the parser may look at the next token at any time. Raises FilterError.
+    So the parser may look at the next token at any time. Raises FilterError.
     """
     found, at = [], 0
     while at < len(expression):
@@ -147,7 +147,7 @@ def _tokens(expression: str) -> list[_Token]:
 
 
 def _error(what: str, expression: str, at: int, hint: str = "") -> FilterError:
-    # a short piece, because the whole expression may be 8192 characters long
+    # a short piece, because the whole expression may have 8192 characters
     near = expression[at : at + 20]
     where = f"at character {at + 1}, {near!r}" if near else "at its end"
     return FilterError(what, where, hint or SYNTAX)
@@ -156,7 +156,7 @@ def _error(what: str, expression: str, at: int, hint: str = "") -> FilterError:
 class _Parser:
     """One expression, read from left to right, with a method for each rule of the grammar above.
 
-    No rule goes back: the next token alone says which way to go on.
+    No rule backtracks: the next token alone says how to go on.
     """
 
     def __init__(self, expression: str) -> None:
@@ -166,7 +166,7 @@ class _Parser:
         self._nesting = 0
 
     def whole(self) -> Node:
-        """The root, which yields TRUE, FALSE or NULL. Raises FilterError. To be called once."""
+        """The root, which yields TRUE, FALSE or NULL. Raises FilterError. Call it once."""
         root = self._build(truth, self._or())
         if self._kind != "end":
             raise self._wrong("the filter goes on behind a complete expression")
@@ -180,7 +180,7 @@ class _Parser:
         return _error(what, self._expression, self._tokens[self._next].at)
 
     def _takes(self, *kinds: str) -> str:
-        """The next token's kind, if it is one of these, and pass it; else ""."""
+        """If the next token is of one of these kinds, consume it and return its kind; else ""."""
         kind = self._kind
         if kind not in kinds:
             return ""
@@ -188,7 +188,7 @@ class _Parser:
         return kind
 
     def _needs(self, kind: str, before: str) -> str:
-        """Pass a token of this kind; its text."""
+        """Consume a token of this kind, or raise FilterError. Returns its text."""
         token = self._tokens[self._next]
         if not self._takes(kind):
             raise self._wrong(f"{kind} is missing behind {before}")
@@ -203,7 +203,7 @@ class _Parser:
             raise _error(error.what, self._expression, at, error.hint) from None
 
     def _or(self) -> Node:
-        # The parts are collected and joined once: one junction of all of them stays one level deep.
+        # The parts are collected and joined once: one junction of all of them is one level deep.
         nodes = [self._and()]
         while self._takes("OR"):
             nodes.append(self._and())
@@ -216,7 +216,7 @@ class _Parser:
         return self._build(junction, nodes, False)
 
     def _equality(self) -> Node:
-        # From left to right, as RocketMQ does: a = 5 = TRUE asks whether (a = 5) is TRUE.
+        # From left to right, as in RocketMQ: a = 5 = TRUE asks whether (a = 5) is TRUE.
         node = self._comparison()
         while sign := self._takes("=", "<>", "IS"):
             if sign == "IS":
@@ -226,7 +226,7 @@ class _Parser:
             else:
                 negated = sign == "<>"
                 node = self._build(equal, node, self._comparison())
-            # <> is NOT of =, one-sided NULL included: a <> b is TRUE where only b is absent
+            # <> is NOT of =, with its one-sided NULL: a <> b is TRUE where only b is absent
             node = self._build(negation, node) if negated else node
         return node
 
@@ -240,7 +240,7 @@ class _Parser:
             negated = bool(self._takes("NOT"))
             test = self._takes("BETWEEN", "IN", *_TEXT_TESTS)
             if test == "BETWEEN":
-                # no whole condition, which would take the AND between the bounds for its own
+                # not a whole condition, which would take the AND between the bounds as its own
                 low = self._unary()
                 self._needs("AND", "BETWEEN and its first number")
                 make = not_between if negated else between
@@ -256,7 +256,7 @@ class _Parser:
                 return node
 
     def _texts(self) -> list[str]:
-        # RocketMQ takes neither numbers nor an empty list here
+        # RocketMQ accepts neither numbers nor an empty list here
         self._needs("(", "IN")
         texts = [self._text("(")]
         while self._takes(","):
@@ -268,7 +268,7 @@ class _Parser:
         return self._needs("text", before)[1:-1].replace("''", "'")
 
     def _unary(self) -> Node:
-        # counted where every recursion passes: parentheses, signs and NOT
+        # counted where every recursion passes: at parentheses, signs and NOT
         self._nesting += 1
         if self._nesting > MAX_NESTING:
             raise self._wrong(f"the filter is nested more than {MAX_NESTING} deep")
@@ -283,7 +283,7 @@ class _Parser:
             self._needs(")", "what ( began")
         else:
             node = self._operand()
-        # not in a `finally`: after an error the whole parser is given up
+        # not in a `finally`: after an error the whole parser is dropped
         self._nesting -= 1
         return node
 

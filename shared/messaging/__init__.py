@@ -1,5 +1,5 @@
-"""What RocketMQ makes of a message that is to come later, again, or only perhaps: names and rules.
+"""What RocketMQ does with a message that is to come later, again, or only perhaps: names and rules.
 
-May import `formats`. Never an actor's state or a socket: each rule is a pure function, so that
-every door to the broker applies the same one, and a client can apply it before it sends.
+May import `formats`. It must not know an actor's state or sockets: each rule is a pure function, so
+that every entrance to the broker applies the same one, and a client can apply it before it sends.
 """

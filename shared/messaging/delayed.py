@@ -4,12 +4,12 @@
     any time    rmq_sys_wheel_timer, queue 0, with TIMER_OUT_MS                      (40 days)
     recall      the same place, with TIMER_DEL_UNIQKEY: the message of that key is not delivered
 
-Both name where they are for in REAL_TOPIC and REAL_QID. When its time has come, a copy goes there.
-The copy is made of the stored record and nothing else, so it is the same bytes whenever it is made,
-and a broker that is not sure whether it was stored can look for it. No clocks, no I/O.
+Both name their destination in REAL_TOPIC and REAL_QID. When the time has come, a copy goes there.
+The copy is made from the stored record alone, so it has the same bytes whenever it is made, and a
+broker that is not sure whether it was stored can look for it. No clocks, no I/O.
 
-RocketMQ counts a relative time from when it stores the message, and so does `timer_due_ms`: a
-sender whose clock is slow has its message no earlier for it.
+RocketMQ counts a relative delay from the time at which it stores the message, and so does
+`timer_due_ms`: if the sender's clock is slow, its message does not come too early.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ TIMER_PROPERTIES = frozenset(
 MAX_LEVEL = len(DELAY_LEVELS_MS)
 # RocketMQ's timerMaxDelaySec is 3 days; its cloud service takes 40.
 MAX_DELAY_MS = 40 * 24 * 3_600_000
-# In the position `recalled`: a recall is being stored, nobody knows yet where.
+# Value of the position `recalled` while a recall is being stored: its offset is not known yet.
 RECALL_COMING = 1 << 62
-# What clocks of clients may be ahead of the broker's.
+# Clients' clocks may be ahead of the broker's by this much.
 _CLOCK_SLACK_MS = 60_000
 
 _REAL_TOPIC, _REAL_QID = REAL_TOPIC.encode(), REAL_QID.encode()
@@ -56,8 +56,8 @@ _DELETE, _DELAY = TIMER_DEL_UNIQKEY.encode(), DELAY.encode()
 
 
 class Delay(NamedTuple):
-    """When a message is to come: by `level`, or at `out_ms`, which is also `delay_ms` after it is
-    stored where that is not 0. With `recalls` it is no message but takes one back."""
+    """When a message is due: by `level`, or at `out_ms`, and in any case `delay_ms` after it is
+    stored, if that is not 0. With `recalls` the record is not a message but takes one back."""
 
     level: int = 0
     out_ms: int = 0
@@ -73,7 +73,7 @@ class Delay(NamedTuple):
         return self.level - 1 if self.level else 0
 
     def properties(self, topic: str, queue_id: int) -> dict[str, str]:
-        """What a message for this queue has beside its own."""
+        """The properties that a delayed message for this queue has besides its own."""
         real = {REAL_TOPIC: topic, REAL_QID: str(queue_id)}
         if self.level:
             return {DELAY: str(self.level)} | real
@@ -86,13 +86,13 @@ class Delay(NamedTuple):
 
 
 def recall_key(topic: str, unique_key: str) -> str:
-    """How a message that is taken back is named."""
+    """The name by which a recall names its message."""
     return f"{topic}+{unique_key}"
 
 
 def delayed(record: Record, delay: Delay | None = None) -> Record:
-    """The record as it waits. Without a `delay` it is by the level that its DELAY names;
-    where it names no level it is the record itself, for it does not wait."""
+    """The record in its waiting form. Without a `delay` the level is that of its DELAY; if that
+    names no level the message does not wait, and the record is returned as it is."""
     properties = decode_properties(record.properties)
     if delay is None:
         level = whole_number(properties.get(DELAY, ""))
@@ -107,7 +107,7 @@ def delayed(record: Record, delay: Delay | None = None) -> Record:
 
 
 def real_place(properties: bytes) -> tuple[bytes, int] | None:
-    """Topic and queue that raw properties name; None where they name none."""
+    """The topic and queue that raw properties name; None where they name none."""
     topic, queue = find_property(properties, _REAL_TOPIC), find_property(properties, _REAL_QID)
     if not topic or not queue.isdigit() or len(queue) > 9:
         return None
@@ -121,7 +121,7 @@ def timer_due_ms(properties: bytes, stored_ms: int) -> int:
         return -1
     due_ms = int(out)
     if find_property(properties, _ROLLED):
-        return due_ms  # stored again since; what it says is final
+        return due_ms  # a message that was rolled: what it says is final
     for name, unit_ms in ((_DELAY_SEC, 1000), (_DELAY_MS, 1)):
         relative = find_property(properties, name)
         if relative:
@@ -130,12 +130,12 @@ def timer_due_ms(properties: bytes, stored_ms: int) -> int:
 
 
 def recalled_key(properties: bytes) -> bytes:
-    """Which message a record of the wheel topic takes back; b"" where it is a message itself."""
+    """The key of the message that a record of the wheel topic takes back; b"" if it takes none."""
     return find_property(properties, _DELETE)
 
 
 def check_level(properties: bytes, queue_id: int) -> tuple[bytes, int]:
-    """Where a record for SCHEDULE_TOPIC_XXXX goes in the end. Raises InvalidMessage."""
+    """The destination of a record for SCHEDULE_TOPIC_XXXX. Raises InvalidMessage."""
     level = find_property(properties, _DELAY)
     if level != str(queue_id + 1).encode():
         what = f"a record for queue {queue_id} of {SCHEDULE_TOPIC} is not of delay level "
@@ -144,7 +144,7 @@ def check_level(properties: bytes, queue_id: int) -> tuple[bytes, int]:
 
 
 def check_timer(properties: bytes, now_ms: int) -> tuple[bytes, int]:
-    """Where a record for the wheel topic goes in the end. Raises InvalidMessage."""
+    """The destination of a record for the wheel topic. Raises InvalidMessage."""
     due_ms = timer_due_ms(properties, now_ms)
     if due_ms < 0:
         what = "a record for the wheel topic does not say when it is due"
@@ -155,7 +155,7 @@ def check_timer(properties: bytes, now_ms: int) -> tuple[bytes, int]:
 
 
 def too_late(delay_ms: int) -> InvalidMessage:
-    """For a message that is to come later than may be."""
+    """The error for a delay beyond the maximum."""
     return InvalidMessage(
         "the message is to be delivered later than 40 days from now",
         f"{delay_ms / 86_400_000:.1f} days",

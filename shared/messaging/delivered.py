@@ -1,11 +1,11 @@
-"""What is put in the end of a message that has waited: bytes of one record to bytes of the next.
+"""The record that is stored when a message has waited: bytes of one record to bytes of the next.
 
     by level    its properties as they are, DELAY among them, as in RocketMQ
     any time    with TIMER_ENQUEUE_MS, when it was stored, and TIMER_DEQUEUE_MS, when it was due
     rolled      the wheel topic again, with TIMER_ROLL_TIMES: its segment is about to expire
 
-A record that has no UNIQ_KEY gets its own place in the log as one: without it nobody could say
-whether its copy is stored. This runs once for each delayed message, so it works on the bytes.
+A record without a UNIQ_KEY gets the id of its own place in the log as one: otherwise nobody could
+tell whether its copy is stored. This runs once for each delayed message, so it works on the bytes.
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ from penstock.shared.names import MAX_PROPERTIES_BYTES, MAX_TOPIC_BYTES
 _STORED = struct.Struct(">q")
 _V2_LOW = MAGIC_V2 & 0xFF
 _UNIQ_KEY, _ROLL_TIMES = b"UNIQ_KEY", TIMER_ROLL_TIMES.encode()
-# A copy that is too long goes without these: a store may have got checksums since.
+# A copy that is too long drops these: the store may have got checksums since, which need room.
 _OF_ITS_WAY = (DELAY, REAL_TOPIC, REAL_QID)
-# What a roll says itself, or what is not so any more.
+# What a roll says itself, or what is no longer true.
 _OF_A_ROLL = (TIMER_OUT_MS, TIMER_DELAY_MS, TIMER_DELAY_SEC, TIMER_ROLL_TIMES, REAL_QID)
 
 
@@ -71,7 +71,7 @@ class Copy(NamedTuple):
 
 
 class Waiting(NamedTuple):
-    """A record that waits, taken apart: what comes before the store time, between the store host
+    """A waiting record in parts: what comes before the store time, what is between the store host
     and the topic, and the properties."""
 
     head: bytes
@@ -79,7 +79,7 @@ class Waiting(NamedTuple):
     tail: bytes
     properties: bytes
     record: memoryview
-    # when it is due, if it is one of the wheel topic; -1 where it does not say
+    # for a record of the wheel topic: when it is due, -1 where it does not say
     due_ms: int
 
     @property
@@ -107,7 +107,7 @@ def taken_apart(record: memoryview) -> Waiting:
 
 
 def delivered(waiting: Waiting, shape: Shape, timed: bool) -> Copy | None:
-    """What is delivered of it; None for a record that names no place."""
+    """The copy to deliver; None for a record that names no destination."""
     place = real_place(waiting.properties)
     if place is None:
         return None
@@ -124,12 +124,12 @@ def delivered(waiting: Waiting, shape: Shape, timed: bool) -> Copy | None:
 
 
 def rolled(waiting: Waiting, shape: Shape, queue_id: int) -> Copy:
-    """The same message once more in the wheel topic, due when it was, for this queue of its own:
-    the one that it names may have gone."""
+    """The same message once more in the wheel topic, due at the same time, for this queue of its
+    topic: the one that it names may have gone."""
     times = whole_number(find_property(waiting.properties, _ROLL_TIMES).decode("latin-1"))
     raw = without(_kept(waiting), _OF_A_ROLL)
     raw += encode_properties({TIMER_OUT_MS: str(waiting.due_ms), REAL_QID: str(queue_id)})
-    # without this, too, it says when it is due: it is not relative any more
+    # if there is no room for this, the record still says when it is due: its time is absolute now
     told = encode_properties({TIMER_ROLL_TIMES: str(max(0, times) + 1)})
     raw = _fitting(raw, _most_bytes(shape), _missing_key(waiting), told)
     topic = TIMER_TOPIC.encode()
@@ -137,16 +137,16 @@ def rolled(waiting: Waiting, shape: Shape, queue_id: int) -> Copy:
 
 
 def _kept(waiting: Waiting) -> bytes:
-    """The properties that it waits with, but for a checksum."""
+    """The properties with which it waits, without a checksum."""
     raw = waiting.properties
     if PROP_CRC_LEAD in raw:
         raw = with_prop_crc_room(raw, False)
-    # RocketMQ 4.9.1 to 5.1.4 leave the last separator out
+    # RocketMQ 4.9.1 to 5.1.4 omit the last separator
     return raw + b"\x02" if raw and not raw.endswith(b"\x02") else raw
 
 
 def _missing_key(waiting: Waiting) -> bytes:
-    """The property that tells a message that has none from all others."""
+    """A UNIQ_KEY, as a property, for a message that has none."""
     if waiting.unique_key:
         return b""
     physical = int.from_bytes(waiting.head[AT_PHYSICAL_OFFSET : AT_PHYSICAL_OFFSET + 8], "big")
@@ -159,7 +159,7 @@ def _most_bytes(shape: Shape) -> int:
 
 
 def _fitting(raw: bytes, most_bytes: int, *more: bytes) -> bytes:
-    """The properties, with those of `more` that there is room for: a copy that is too long would
+    """The properties, with those of `more` for which there is room: a copy that is too long would
     be refused, and the message lost."""
     for each in more:
         raw += each if len(raw) + len(each) <= most_bytes else b""
@@ -167,7 +167,7 @@ def _fitting(raw: bytes, most_bytes: int, *more: bytes) -> bytes:
 
 
 def _made(waiting: Waiting, topic: bytes, queue_id: int, raw: bytes, shape: Shape) -> bytes:
-    """The record, with what a broker stamps left blank."""
+    """The record; what a broker stamps is blank."""
     if shape.prop_crc:
         raw = with_prop_crc_room(raw, True)
     magic = MAGIC_V1 if len(topic) <= MAX_TOPIC_BYTES else MAGIC_V2

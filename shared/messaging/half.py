@@ -6,9 +6,9 @@
     put back       RMQ_SYS_TRANS_HALF_TOPIC queue 0   the half record again, further on
     discarded      TRANS_CHECK_MAX_TIME_TOPIC         the message whose outcome nobody could tell
 
-A half record is an ordinary one to the log: the transaction bits of its sysFlag are 0, and what
-makes it half is its topic. Each copy follows from the stored record alone, without a clock: so a
-copy that may have been stored before can be compared with what is there.
+To the log a half record is ordinary: the transaction bits of its sysFlag are 0, and only its topic
+makes it half. Each copy follows from the stored record alone, without a clock: so a copy that may
+have been stored before can be compared with what is there.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from penstock.shared.messaging.system_topics import (
 from penstock.shared.names import MAX_PROPERTIES_BYTES
 
 if TYPE_CHECKING:
-    # imported late where it runs: a producer needs the form of a half message alone
+    # imported where it is needed: a producer needs only the form of a half message
     from penstock.shared.formats.record import Record
 
 # RocketMQ's names of properties.
@@ -54,13 +54,13 @@ CHECK_TIMES = "TRANSACTION_CHECK_TIMES"
 CHECK_IMMUNITY = "CHECK_IMMUNITY_TIME_IN_SECONDS"
 TRANSACTION_ID = "__transactionId__"
 PREPARED_QUEUE_OFFSET = "TRAN_PREPARED_QUEUE_OFFSET"
-# Of op records, and Penstock's own: how the half records of this one ended. RocketMQ reads the tag
-# and the body alone.
+# In op records, and Penstock's own: how these half records ended. RocketMQ reads only the tag and
+# the body.
 OUTCOME = "PENSTOCK_OUTCOME"
 
 DONE_TAG = "d"
 MAX_OP_CHARACTERS = 4096
-# Java's ints and longs, which these properties are read as
+# RocketMQ reads these properties as Java's ints and longs
 _MAX_QUEUE_ID, _MAX_SECONDS = (1 << 31) - 1, 1 << 40
 
 
@@ -72,14 +72,14 @@ class Half(NamedTuple):
     group: str
     unique_key: str
     check_times: int  # how often its producer was asked before the record was put back
-    immunity_s: int  # seconds from its birth on within which nobody is asked; -1: the broker's
-    first_offset: int  # of a record that was put back: the queue offset of the first one; or -1
+    immunity_s: int  # nobody is asked for this many seconds from its birth; -1: the broker's time
+    first_offset: int  # in a record that was put back: the first one's queue offset; or -1
 
 
 class HalfForm(NamedTuple):
-    """How a message of this producer group is sent that is half.
+    """How to send a message of this producer group as half.
 
-    Nobody is asked for it before it is `immunity_s` seconds old; -1: as the broker is configured.
+    Nobody is asked about it before it is `immunity_s` seconds old; -1: as the broker is configured.
     """
 
     group: str
@@ -94,7 +94,7 @@ class HalfForm(NamedTuple):
         return 0
 
     def properties(self, topic: str, queue_id: int) -> dict[str, str]:
-        """What a message for this queue has besides its own."""
+        """The properties that a half message for this queue has besides its own."""
         found = half_properties(topic, queue_id, self.group)
         if self.immunity_s >= 0:
             found[CHECK_IMMUNITY] = str(self.immunity_s)
@@ -102,14 +102,14 @@ class HalfForm(NamedTuple):
 
 
 def half_properties(topic: str, queue_id: int, group: str) -> dict[str, str]:
-    """What a message has besides its own properties while it is half. A RocketMQ broker puts its
-    UNIQ_KEY there once more, as __transactionId__, and never reads that."""
+    """The properties that a message has while it is half, besides its own. A RocketMQ broker also
+    repeats its UNIQ_KEY there, as __transactionId__, and never reads that."""
     return {TRAN_MSG: "true", PGROUP: group, REAL_TOPIC: topic, REAL_QID: str(queue_id)}
 
 
 def as_half(record: Record, group: str) -> Record:
-    """The half record of a message that RocketMQ's client has marked as one; `group` is its
-    producer's, where it names none."""
+    """The half record of a message that RocketMQ's client has marked as half. `group` is its
+    producer's, for a message that names none."""
     found = decode_properties(record.properties)
     found |= half_properties(record.topic, record.queue_id, found.get(PGROUP, group))
     found[TRANSACTION_ID] = found.get(UNIQ_KEY, "")
@@ -123,7 +123,7 @@ def as_half(record: Record, group: str) -> Record:
 
 
 def read_half(properties: bytes) -> Half:
-    """Raises InvalidMessage for properties that are no half record's."""
+    """Raises InvalidMessage for properties that are not a half record's."""
     found = decode_properties(properties)
     for name in (REAL_TOPIC, PGROUP, UNIQ_KEY):
         if name not in found:
@@ -144,7 +144,7 @@ def read_half(properties: bytes) -> Half:
 
 
 def check_half(properties: bytes) -> Half:
-    """What a producer may send as a half record. Raises InvalidMessage."""
+    """Check what a producer sends as a half record. Raises InvalidMessage."""
     half = read_half(properties)
     found = decode_properties(properties)
     if found.get(TRAN_MSG, "").lower() != "true":
@@ -155,9 +155,9 @@ def check_half(properties: bytes) -> Half:
 
 
 def committed(half: Record) -> Record:
-    """The message that consumers see. Raises InvalidMessage where `half` is no half record.
+    """The message that consumers see. Raises InvalidMessage where `half` is not a half record.
 
-    Its properties are those of the half record, as they are on RocketMQ's disk.
+    It has the same properties as the half record, as on RocketMQ's disk.
     """
     meant = read_half(half.properties)
     return replace(
@@ -170,8 +170,8 @@ def committed(half: Record) -> Record:
 
 
 def put_back(half: Record, check_times: int) -> Record:
-    """The half record again, to stand at the end of its queue. It says where the first one stood,
-    and how often its producer was asked. RocketMQ's copy loses flag and reconsumeTimes."""
+    """The half record again, for the end of its queue. It says where the first one stood, and how
+    often its producer was asked. RocketMQ's copy loses flag and reconsumeTimes."""
     meant = read_half(half.properties)
     first = meant.first_offset if meant.first_offset >= 0 else half.queue_offset
     changed = {CHECK_TIMES: str(check_times), PREPARED_QUEUE_OFFSET: str(first)}
@@ -184,12 +184,12 @@ def put_back(half: Record, check_times: int) -> Record:
 
 
 def discarded(half: Record) -> Record:
-    """The message in the topic for those that nobody could tell the outcome of."""
+    """The message in the topic for those whose outcome nobody could tell."""
     return replace(_unstamped(half), topic=TRANS_CHECK_MAX_TIME_TOPIC, queue_id=0)
 
 
 def as_real(half: Record) -> Record:
-    """The half record as a producer is shown it that is asked: with its real topic and queue."""
+    """The half record as the producer that is asked sees it: with its real topic and queue."""
     meant = read_half(half.properties)
     return replace(half, topic=meant.topic, queue_id=meant.queue_id)
 
@@ -197,9 +197,9 @@ def as_real(half: Record) -> Record:
 def op_records(
     offsets: Iterable[int], outcome: str, unique_keys: Iterator[str], born_ms: int, host: bytes
 ) -> list[Record]:
-    """Says that these half records are done; RocketMQ 5.1's form, several offsets in one.
+    """Op records for these half records, in RocketMQ 5.1's form: several offsets in each.
 
-    `host` is the broker's. Each takes one of the `unique_keys`.
+    `host` is the broker's. Each op record takes one of the `unique_keys`.
     """
     from penstock.shared.formats.record import Record
 
@@ -231,22 +231,22 @@ def op_bodies(offsets: Iterable[int]) -> Iterator[bytes]:
 def parse_op(body: bytes) -> tuple[int, ...]:
     """The queue offsets that an op record names: `12` before RocketMQ 5.1, `12,15,` since.
 
-    What is no number is left out, as RocketMQ does.
+    What is not a number is skipped, as in RocketMQ.
     """
     found = (whole_number(each) for each in body.decode("latin-1").split(","))
     return tuple(offset for offset in found if offset >= 0)
 
 
 def op_outcome(properties: bytes) -> str:
-    """How the half records of an op record ended; "" in RocketMQ's, which do not say."""
+    """How the half records of an op record ended; "" in RocketMQ's own, which do not say."""
     return decode_properties(properties).get(OUTCOME, "")
 
 
 def as_sent(record: Record, shape: Shape) -> Record:
-    """With the room that a broker's records leave for what it stamps.
+    """The record with the room that a broker's records leave for what it stamps.
 
-    The store may have got checksums since the half message was stored. Where its properties leave
-    no room for one, those that were for the broker alone make it: else nobody could end it.
+    The store may have got checksums since the half message was stored. If its properties leave no
+    room for one, those that only the broker needs are dropped: otherwise nobody could end it.
     """
     properties = with_prop_crc_room(record.properties, shape.prop_crc)
     if len(properties) > MAX_PROPERTIES_BYTES:
@@ -256,7 +256,7 @@ def as_sent(record: Record, shape: Shape) -> Record:
 
 
 def _unstamped(record: Record) -> Record:
-    """Without what a broker stamps, the checksum included."""
+    """The record without what a broker stamps, the checksum included."""
     return replace(
         record,
         queue_offset=0,
@@ -268,7 +268,7 @@ def _unstamped(record: Record) -> Record:
 
 
 def _with(properties: bytes, changed: dict[str, str]) -> bytes:
-    """The properties with these in place of others of the same names."""
+    """The properties, with these instead of others of the same names."""
     kept = without(with_prop_crc_room(properties, False), changed)
     return kept + encode_properties(changed)
 

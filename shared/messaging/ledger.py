@@ -1,13 +1,13 @@
-"""What the broker knows of a writer of Spark's: three numbers, which move with what it stores.
+"""What the broker knows of a Spark writer: three numbers, which move with what it stores.
 
     BATCH      the number after the last batch that is decided on
     MANIFEST   where the list of that batch's staged blocks is, while they are being published
     PUBLISHED  how many of them are published
 
-They are offsets as of a group that works exactly once (see offsets_record.py): the broker stores a
-frame only if they are where the frame says, and moves them with it. That they are never offsets of
-the staging topic's queues nobody minds: it has no consumers. `Ledgers` says which writers the
-broker may forget when it has no room for others. Pure.
+They are kept as offsets of an exactly-once group (see offsets_record.py): the broker stores a frame
+only if they are what the frame says, and moves them with it. They are not really offsets of the
+staging topic's queues, which does no harm: the topic has no consumers. `Ledgers` says which writers
+the broker may forget when it has no room for others. Pure.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ Offsets = dict[str, dict[int, int]]
 
 
 def group_of(writer: str) -> str:
-    """The group whose offsets are this writer's. Nobody is shown groups of such names."""
+    """The group whose offsets are this writer's. Groups with such names are never shown."""
     return f"{SYSTEM_GROUP_PREFIX}SPARK_{writer}"
 
 
 def moves(before: State, after: State) -> dict[str, dict[int, tuple[int, int]]]:
-    """From one state to another. What does not change is compared all the same."""
+    """The move from one state to another. It also names what does not change, to be compared."""
     return {STAGING_TOPIC: dict(enumerate(zip(before, after, strict=True)))}
 
 
 def told(before: State, offsets: dict[str, dict[int, int]]) -> State:
-    """The present state, from what a refusal says of the numbers that are not as `before`."""
+    """The present state, from a refusal, which has only the numbers that differ from `before`."""
     other = offsets.get(STAGING_TOPIC, {})
     return (
         other.get(BATCH, before[BATCH]),
@@ -48,7 +48,7 @@ def told(before: State, offsets: dict[str, dict[int, int]]) -> State:
 
 
 class Ledgers:
-    """When each writer's numbers have moved last, that which has not for longest first."""
+    """When each writer's numbers last moved, in ascending order."""
 
     def __init__(self) -> None:
         # ms since 1970
@@ -57,14 +57,14 @@ class Ledgers:
     def load(
         self, offsets: Mapping[str, Offsets], moved_ms: Mapping[str, int], now_ms: int
     ) -> None:
-        """Go by what was saved of these groups; of some no time was."""
+        """Take over what was saved of these groups; some have no time."""
         self.moved_ms = {}
         times = {group: moved_ms.get(group, now_ms) for group in offsets}
         for group in sorted(offsets, key=times.__getitem__):
             self.moved(group, offsets[group], times[group])
 
     def moved(self, group: str, offsets: Offsets, now_ms: int) -> None:
-        """Of any group, what it has now. A consumer's is no ledger."""
+        """Note what any group has now. A consumer group's offsets are not a ledger."""
         self.moved_ms.pop(group, None)
         if offsets.keys() == {STAGING_TOPIC}:
             self.moved_ms[group] = now_ms
@@ -72,8 +72,8 @@ class Ledgers:
     def forget(
         self, offsets: dict[str, Offsets], count: int, before_ms: int, but: str
     ) -> list[str]:
-        """Take at most `count` writers out of `offsets`: those that have not moved since then, and
-        are publishing nothing. Their names."""
+        """Remove at most `count` writers from `offsets`: those that have not moved since
+        `before_ms` and are publishing nothing, but not `but`. Returns their names."""
         gone: list[str] = []
         for group, moved_ms in self.moved_ms.items():
             if moved_ms >= before_ms or len(gone) >= count:

@@ -1,20 +1,20 @@
-"""The offsets of a group that works exactly once, as records of the log: one topic, one queue.
+"""The offsets of an exactly-once group, as records of the log: one topic, one queue.
 
     frame of a block:  begin | outputs ... | offsets         all in one frame
                        {"records": n}        {"group": g, "topics": {t: {"0": [from, to]}}}
 
-The outputs are ordinary messages of any topics. What makes a frame of them and the offsets of their
-inputs are two records of OFFSETS_TOPIC around them. The last one moves the group's offsets: `to`
-counts where the present value is `from`, and otherwise the writer stores nothing of the frame.
-Since a power failure may cut a frame that nobody was answered for, the first one says how many
-records belong together, itself included: a start cuts a frame whose records are not all there.
-Without outputs there is nothing to cut apart, and the offsets stand alone.
+The outputs are ordinary messages of any topics. Two records of OFFSETS_TOPIC around them make one
+frame of the outputs and the offsets of their inputs. The last one moves the group's offsets: `to`
+counts if the present value is `from`; otherwise the writer stores nothing of the frame. A power
+failure may cut a frame that was not acknowledged yet. So the first record says how many records
+belong together, itself included, and a start cuts a frame whose records are not all there. Without
+outputs there is nothing to cut apart, and the offsets stand alone.
 
     from, to   NONE  there is no value; as `to` it ends one
     from       ANY   whatever it is: an operator's word
 
 To RocketMQ both are messages like any other: KEYS is the group, TAGS says which of the two it is.
-Pure functions. Bodies come from outside, so they are looked at strictly.
+Pure functions. Bodies come from outside, so they are checked strictly.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from penstock.shared.errors import InvalidArgument, InvalidMessage
 from penstock.shared.names import MAX_QUEUES_PER_TOPIC, check_group, is_stored_topic
 
 BEGIN_TAG, MOVE_TAG = "begin", "offsets"
-# The only queue: its order is the order in which offsets have moved.
+# The only queue: its order is the order in which offsets moved.
 OFFSETS_QUEUE = 0
 
 NONE, ANY = -1, -2
-# Of one record: a block has as many inputs as it likes, but these are a bound for their queues.
+# Limits of one record: a block may have any number of inputs, but their queues must fit into these.
 MAX_TOPICS, MAX_BODY_BYTES = 256, 256 << 10
 
 _From = Annotated[int, msgspec.Meta(ge=ANY, lt=1 << 62)]
@@ -69,15 +69,15 @@ def move_of(
 
 
 def begin_of(group: str, records: int) -> tuple[bytes, dict[str, str]]:
-    """Body and properties of the record before a frame's outputs. `records` are all in the frame,
-    3 or more. Raises InvalidMessage."""
+    """Body and properties of the record before a frame's outputs. `records` is the number of all
+    records in the frame, 3 or more. Raises InvalidMessage."""
     body = msgspec.json.encode(_Begin(records))
     decode_begin(body)
     return body, {"TAGS": BEGIN_TAG, "KEYS": group}
 
 
 def decode_move(body: bytes | memoryview) -> OffsetsMove:
-    """What a record moves. Raises InvalidMessage for a body that is not exactly such a record's."""
+    """The move in a record. Raises InvalidMessage for a body that is not exactly of this form."""
     if len(body) > MAX_BODY_BYTES:
         raise InvalidMessage(
             f"an offsets record is larger than {MAX_BODY_BYTES} bytes",
@@ -99,9 +99,9 @@ def decode_move(body: bytes | memoryview) -> OffsetsMove:
 
 
 def read_body(body: bytes | memoryview) -> OffsetsMove | None:
-    """What a record of the topic moves; None where it is a frame's begin. Raises InvalidMessage.
+    """The move in a record of the topic; None if it begins a frame. Raises InvalidMessage.
 
-    By the body and not by the tags, which are the sender's own.
+    The body decides, not the tags, which any sender can choose.
     """
     try:
         return decode_move(body)
@@ -111,7 +111,7 @@ def read_body(body: bytes | memoryview) -> OffsetsMove | None:
 
 
 def decode_begin(body: bytes | memoryview) -> int:
-    """How many records the frame has, with this one. Raises InvalidMessage."""
+    """How many records the frame has, this one included. Raises InvalidMessage."""
     try:
         return _BEGIN.decode(body).records
     except msgspec.MsgspecError as error:

@@ -1,8 +1,8 @@
-"""What a program sends besides bytes: its own objects, and how they become a body and come back.
+"""Objects that a program sends instead of bytes, and how they become a body and come back.
 
-The property `content-type` says which codec has made a body, so that any reader can tell; the table
-CODECS has them all. Objects are msgspec's structs, dataclasses, classes of attrs, pydantic's models
-and dictionaries. Pydantic is never imported: its models are known by what they can do. Pure.
+The property `content-type` names the codec that made a body, so that any reader can tell; the table
+CODECS has them all. Objects are msgspec structs, dataclasses, attrs classes, pydantic models and
+dictionaries. Pydantic is never imported: its models are recognised by what they can do. Pure.
 """
 
 from __future__ import annotations
@@ -33,35 +33,35 @@ class _Model(Protocol):
     __pydantic_fields__: ClassVar[dict[str, Any]]
 
 
-# What `send` takes for a body besides bytes.
+# Bodies that `send` accepts besides bytes.
 Payload = msgspec.Struct | _Dataclass | _Attrs | _Model | dict[str, Any]
 _MARKS = ("__struct_fields__", "__dataclass_fields__", "__attrs_attrs__", "__pydantic_fields__")
 
 
 def is_payload(value: object) -> bool:
-    """Whether it is an object that has a codec: not a class, and not a text."""
+    """Whether it is an object that has a codec: not a class, and not text."""
     if isinstance(value, type):
         return False
     return isinstance(value, dict) or any([hasattr(type(value), mark) for mark in _MARKS])
 
 
 def _as_builtins(value: Any) -> Any:
-    """For msgspec: the plain form of an object that it has no codec for."""
+    """For msgspec: the plain form of an object for which it has no codec."""
     if not hasattr(type(value), "__pydantic_fields__"):
         raise NotImplementedError(f"objects of type {type(value).__name__} have no codec")
     return value.model_dump(mode="json")
 
 
 def _from_builtins(kind: Any, value: Any) -> Any:
-    """For msgspec: an object of a type that it has no codec for."""
+    """For msgspec: an object of a type for which it has no codec."""
     if not hasattr(kind, "model_validate_json"):
         raise NotImplementedError(f"objects of type {kind} have no codec")
-    # by way of JSON, in which a strict model takes a date as text
+    # through JSON, where a strict model accepts a date as text
     return kind.model_validate_json(msgspec.json.encode(value))
 
 
 class Codec(NamedTuple):
-    """How bodies of one content type are made, and what makes the reader of a type."""
+    """How bodies of one content type are made, and how the reader for a type is made."""
 
     encode: Callable[[Any], bytes]
     reader: Callable[[Any], Callable[[bytes], Any]]
@@ -80,7 +80,7 @@ CODECS = {
 
 
 def encode_payload(value: Any, content_type: object = JSON) -> bytes:
-    """The body of an object. Raises InvalidMessage where it has none of this type."""
+    """The body of an object. Raises InvalidMessage where it cannot be encoded as this type."""
     codec = CODECS.get(content_type) if isinstance(content_type, str) else None
     if codec is None:
         raise InvalidMessage(
@@ -99,7 +99,7 @@ def encode_payload(value: Any, content_type: object = JSON) -> bytes:
 
 
 def decoded(message: Any, kind: Any) -> Any:
-    """The object that a message has for a body. Raises what `decode_payload` does."""
+    """The object in a message's body. Raises what `decode_payload` does."""
     try:
         return decode_payload(message.body, message.properties.get(CONTENT_TYPE), kind)
     except InvalidMessage as error:
@@ -108,8 +108,8 @@ def decoded(message: Any, kind: Any) -> Any:
 
 
 def decode_payload(body: bytes, content_type: str | None, kind: Any = Any) -> Any:
-    """The object of a body, of the type `kind`. Without a content type a body is taken for JSON, or
-    for text where `kind` is str.
+    """The object in a body, of the type `kind`. Without a content type a body is taken for JSON,
+    or for text if `kind` is str.
 
     Raises InvalidMessage for a body of another form, InvalidArgument for a type without a codec.
     """
@@ -142,12 +142,12 @@ def decode_payload(body: bytes, content_type: str | None, kind: Any = Any) -> An
         raise _undecodable(getattr(kind, "__name__", str(kind)), error) from error
 
 
-# msgspec makes what it knows of a type at its first use, and whoever uses that half way through, in
-# another thread, ends the process.
+# At the first use of a type msgspec collects what it knows of it; if another thread uses that half
+# way through, the process dies.
 _making = threading.Lock()
 
 
-# A reader takes longer to make than most bodies take to be read. Programs have few types.
+# Making a reader takes longer than reading most bodies. Programs have few types.
 @lru_cache(maxsize=256)
 def _reader(content_type: str, kind: Any) -> Callable[[bytes], Any]:
     with _making:

@@ -3,10 +3,10 @@
     request -> its topic                   CORRELATION_ID, REPLY_TO_CLIENT, TTL, CLUSTER
     reply   -> <CLUSTER>_REPLY_TOPIC       CORRELATION_ID, REPLY_TO_CLIENT, TTL, MSG_TYPE=reply
 
-Both are ordinary messages. RocketMQ's broker writes CLUSTER into every message and pushes a reply
-to the client that it names, before it stores it. Here the requester sets CLUSTER itself, and reads
-the replies that name it from the topic where they are stored. So clients of both kinds can stand on
-either side. Pure.
+Both are ordinary messages. RocketMQ's broker writes CLUSTER into every message, and pushes a reply
+to the client that the reply names before it stores it. Here the requester sets CLUSTER itself, and
+reads the replies that name it from the topic where they are stored. So either side may be a client
+of either kind. Pure.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Mapping
 
 from penstock.shared.errors import InvalidMessage
 
-# [brokerClusterName]
+# RocketMQ's default for brokerClusterName
 DEFAULT_CLUSTER = "DefaultCluster"
 # Properties, with RocketMQ's names.
 CORRELATION_ID = "CORRELATION_ID"
@@ -29,13 +29,13 @@ _OF_BOTH = (CORRELATION_ID, REPLY_TO_CLIENT, TTL)
 
 
 def reply_topic(cluster: str = DEFAULT_CLUSTER) -> str:
-    """Where a cluster's replies go; RocketMQ makes it with one queue."""
+    """The topic for a cluster's replies; RocketMQ makes it with one queue."""
     return f"{cluster}_REPLY_TOPIC"
 
 
 def new_client_id(ip: bytes) -> str:
-    """A requester's id, unlike any other's: as RocketMQ's, but with chance for its nanoseconds."""
-    import socket  # most clients make no request
+    """A requester's unique id: as RocketMQ's, but with random bits instead of nanoseconds."""
+    import socket  # here, as most clients make no request
 
     text = socket.inet_ntop(socket.AF_INET if len(ip) == 4 else socket.AF_INET6, ip)
     return f"{text}@{os.getpid()}#{os.urandom(8).hex()}"
@@ -46,7 +46,7 @@ def new_correlation_id() -> str:
 
 
 def request_properties(correlation_id: str, client_id: str, timeout_ms: int) -> dict[str, str]:
-    """What makes a message a request of this client, which waits for `timeout_ms`."""
+    """The properties that make a message a request of this client, which waits for `timeout_ms`."""
     return {
         CORRELATION_ID: correlation_id,
         REPLY_TO_CLIENT: client_id,
@@ -63,8 +63,8 @@ def replies_to(client_id: str) -> str:
 def reply_to(request: Mapping[str, str]) -> tuple[str, dict[str, str]]:
     """The topic and the properties of the reply to a message with these properties.
 
-    Raises InvalidMessage where that is no request. The topic's name comes from outside: it is
-    checked where it is sent to.
+    Raises InvalidMessage if that is not a request. The topic's name comes from outside: it is
+    checked when the reply is sent.
     """
     if missing := [name for name in (CORRELATION_ID, REPLY_TO_CLIENT) if name not in request]:
         raise InvalidMessage(

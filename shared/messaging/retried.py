@@ -1,4 +1,4 @@
-"""The record of a message that comes again, or has come too often, after RocketMQ's broker code 36.
+"""The record of a message that is to come again, or has come too often: RocketMQ's broker code 36.
 
     times a group has given it back < maximum   -> %RETRY%group, after the delay of a level, in a
                                                    queue by its first id
@@ -6,9 +6,9 @@
     its properties leave no room for a retry's  -> the same, and RETRY_REASON says so
 
 It is another record of the same message: body, hosts, times and UNIQ_KEY stay. ORIGIN_MESSAGE_ID is
-the first record's id and RETRY_TOPIC its topic, however often it comes. The broker knows a record
-that is sent twice by all of it, and looks for none without a UNIQ_KEY. So nothing here may depend
-on a clock, and a message that has no key gets its first id as one.
+the first record's id and RETRY_TOPIC its topic, however often the message comes. The broker
+recognises a record that is sent twice by all of its bytes, and only if it has a UNIQ_KEY. So
+nothing here may depend on a clock, and a message without a key gets its first id as one.
 """
 
 from __future__ import annotations
@@ -35,33 +35,33 @@ from penstock.shared.names import MAX_PROPERTIES_BYTES
 
 RETRY_TOPIC = "RETRY_TOPIC"
 ORIGIN_MESSAGE_ID = "ORIGIN_MESSAGE_ID"
-# Why a handler gave the message back the last time, and whose it was; Penstock's own.
+# Why a handler last gave the message back, and which member's it was; Penstock's own.
 RETRY_REASON = "RETRY_REASON"
 RETRY_MEMBER = "RETRY_MEMBER"
 MAX_REASON_CHARACTERS = 512
 
-# What records on the way to the next retry add to its properties at most, beside the name of its
+# The records before the next retry add this much to its properties at most, next to the name of its
 # topic: REAL_TOPIC, REAL_QID, the scheduler's times, and a checksum.
 _ROOM_FOR_DELAY = 200
 _NO_ROOM = "its properties leave no room for those of a retry"
 
-# A record has four bytes for it, and a client may say any number of what it sends.
+# A record has four bytes for the count, and a client may claim any number.
 _MOST_TIMES = (1 << 31) - 1
-# The level of the first retry. With each further one it is the next level.
+# The level of the first retry. Each further one has the next level.
 FIRST_LEVEL = 3
 NEVER_AGAIN = -1
 
-# Of the way that a message has come, and of nothing that the next record says of itself.
+# Properties about the way so far; the next record must not repeat them.
 _OF_ITS_WAY = (PROP_CRC, DELAY, REAL_TOPIC, REAL_QID, TRAN_MSG, *TIMER_PROPERTIES)
 
 
 def is_spent(times: int, max_times: int, level: int = 0) -> bool:
-    """Whether a message that has come again this often is a dead letter when it fails."""
+    """Whether a message that has come this often becomes a dead letter when it fails again."""
     return times >= max_times or level < 0
 
 
 def retry_level(times: int, level: int = 0) -> int:
-    """The delay level of the next retry; `level` 0 leaves it to RocketMQ's rule."""
+    """The delay level of the next retry; with `level` 0 RocketMQ's rule decides."""
     return min(level or FIRST_LEVEL + times, len(DELAY_LEVELS_MS))
 
 
@@ -76,11 +76,11 @@ def retried(
     reason: str = "",
     member: str = "",
 ) -> Record:
-    """What is put for a message that its group could not handle, with DELAY for its level.
+    """The record to store for a message that its group could not handle, with DELAY for its level.
 
-    `record` is as it was read; `retry_queues` how many queues the group has set for its retries;
-    `times` how often it has come already, if not what the record says; `member` who gives it back.
-    The copy with a DELAY is not put into its topic as it is: see `delayed.py`.
+    `record` is as it was read; `retry_queues` is the number of queues that the group has set for
+    its retries; `times` is how often the message has come, unless the record says it; `member`
+    gives it back. A record with a DELAY is not stored in its topic as it is: see `delayed.py`.
     """
     times = record.reconsume_times if times < 0 else times
     kept = decode_properties(record.properties)
@@ -118,8 +118,8 @@ def retried(
 
 
 def resent(record: Record, group: str) -> Record:
-    """A dead letter, or any message, to be given to its group once more: as if it had never failed,
-    and to no other group. Its own topic, first id and UNIQ_KEY stay."""
+    """A dead letter, or any message, to be given once more to its group, and to no other, as if it
+    had never failed. Its own topic, first id and UNIQ_KEY stay."""
     kept = decode_properties(record.properties)
     for name in (*_OF_ITS_WAY, RETRY_REASON, RETRY_MEMBER):
         kept.pop(name, None)
@@ -140,19 +140,19 @@ def resent(record: Record, group: str) -> Record:
 
 
 def shown_topic(topic: str, properties: dict[str, str], group: str) -> str:
-    """What a consumer is told that the topic is: of its group's retries, where they came from."""
+    """The topic that a consumer is shown: for its group's retries, the one they came from."""
     return properties.get(RETRY_TOPIC, topic) if topic == retry_topic(group) else topic
 
 
 def printable(reason: str) -> str:
-    """The reason as a property can have it: one line without the separators, and not too long."""
+    """The reason in a form that fits a property: one short line without the separators."""
     line = " ".join(reason.replace("\x01", " ").replace("\x02", " ").split())
     line = line.encode("utf-8", "replace").decode()
     return line if len(line) <= MAX_REASON_CHARACTERS else line[: MAX_REASON_CHARACTERS - 3] + "..."
 
 
 def _fitting(properties: dict[str, str], most_bytes: int) -> bytes | None:
-    """Encoded; what is nearly full loses reason and member. None where that is not enough."""
+    """Encoded; if there is no room, without reason and member. None if even that is too long."""
     raw = encode_properties(properties)
     if len(raw) > most_bytes:
         told = RETRY_REASON, RETRY_MEMBER
@@ -161,8 +161,8 @@ def _fitting(properties: dict[str, str], most_bytes: int) -> bytes | None:
 
 
 def _of_dead_letter(kept: dict[str, str], record: Record) -> bytes:
-    """What fits of a dead letter's properties. The longest of the sender's are left out first, and
-    the reason names them: a message that nobody can store would come again and again for ever."""
+    """A dead letter's properties, as far as they fit. The sender's longest are left out first, and
+    the reason names them: a message that cannot be stored would come again for ever."""
     most = MAX_PROPERTIES_BYTES - PROP_CRC_BYTES
     if (whole := _fitting(kept, most)) is not None:
         return whole

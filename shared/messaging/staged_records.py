@@ -1,10 +1,10 @@
-"""Records that are made before they are stored in their topics, and how they are staged meanwhile.
+"""Records that are made before they are stored in their topics, and the form in which they wait.
 
     messages of STAGING_TOPIC, whose bodies together are   store host bytes | CRC? | runs | records
 
-A task of Spark's stages them, and a frame names them later (see `Append` in wire/messages.py). Pure
-functions. What is staged comes from outside, so it is looked at strictly; the records in it are
-checked where they are stored.
+A Spark task stages them, and a frame names them later (see `Append` in wire/messages.py). Pure
+functions. What is staged comes from outside, so it is checked strictly; its records are checked
+where they are stored.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ _Count = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
 
 
 class Records(NamedTuple):
-    """Whole records, what the broker stamps left blank."""
+    """Whole records, in which what the broker stamps is blank."""
 
     shape: Shape
-    # topic, queue id, and how many, in their order
+    # topic, queue id, and number of records, in order
     runs: Sequence[tuple[str, int, int]]
     payload: memoryview
 
@@ -51,10 +51,10 @@ def encode_records(records: Records) -> bytes:
 
 
 def decode_records(raw: bytes | memoryview) -> Records:
-    """What `raw` holds, a view of it. Raises InvalidMessage."""
+    """What `raw` has, as a view of it. Raises InvalidMessage."""
     try:
         staged = _DECODER.decode(raw)
-    # besides its own errors msgspec lets UnicodeDecodeError and RecursionError through
+    # besides its own errors msgspec raises UnicodeDecodeError and RecursionError
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise InvalidMessage("what was staged cannot be read", error) from error
     return Records(Shape(staged.store_host_bytes, staged.prop_crc), staged.runs, staged.payload)

@@ -8,7 +8,7 @@
     %RETRY%group, %DLQ%group      a group's messages that come again, and those that came too often
 
 A client may send delayed and half messages into the first three: it makes their records itself, in
-the form that the functions of this room give them.
+the form that this room's functions give them.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ TIMER_TOPIC = "rmq_sys_wheel_timer"
 HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
 OP_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 TRANS_CHECK_MAX_TIME_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
-# The offsets of groups that read, work and write exactly once; Penstock's own.
+# The offsets of exactly-once groups; Penstock's own.
 OFFSETS_TOPIC = "rmq_sys_penstock_offsets"
 # Rows that Spark's tasks have written and that no driver has committed yet; Penstock's own.
 STAGING_TOPIC = "rmq_sys_penstock_staging"
-# How many queues each of Penstock's own has: a first use makes them, whatever is configured.
+# Queues of each of Penstock's own topics: a first use makes them, whatever is configured.
 OWN_QUEUES = {OFFSETS_TOPIC: 1, STAGING_TOPIC: 8}
-# Whose row in consumerOffset.json says how far that was looked through.
+# Its row in consumerOffset.json says how far OFFSETS_TOPIC was read.
 OFFSETS_GROUP = "CID_RMQ_SYS_PENSTOCK_OFFSETS"
-# Its row there counts deletions of topics: those that groups have forgotten their offsets for.
+# Its row there counts deletions of topics: those for which groups have dropped their offsets.
 DELETIONS_GROUP, DELETIONS_TOPIC = "CID_RMQ_SYS_PENSTOCK_DELETIONS", "rmq_sys_penstock_deletions"
-# Groups of the broker's own begin with this; nobody is shown them.
+# The broker's own groups begin with this; they are not shown to anybody.
 SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
-# By which RocketMQ's tools read.
+# The groups as which RocketMQ's tools read.
 _TOOL_GROUPS = frozenset(
     {
         "TOOLS_CONSUMER",
@@ -47,8 +47,8 @@ _TOOL_GROUPS = frozenset(
     }
 )
 
-# Those that records are sent to which have the form that this room gives them, and how many queues
-# each has. No user makes, changes or lists them.
+# Topics whose records have the form that this room gives them, and the number of queues of each. No
+# user makes, changes or lists them.
 QUEUES = {
     SCHEDULE_TOPIC: len(DELAY_LEVELS_MS),
     TIMER_TOPIC: 1,
@@ -56,14 +56,14 @@ QUEUES = {
     OP_TOPIC: 1,
     TRANS_CHECK_MAX_TIME_TOPIC: 1,
 }
-# Whose permission and queues a topic gets that is made by a first message: RocketMQ's template.
+# RocketMQ's template: a topic that a first message makes gets its permission and queues.
 TEMPLATE_TOPIC = "TBW102"
 
 TRACE_TOPIC, BENCHMARK_TOPIC = "RMQ_SYS_TRACE_TOPIC", "BenchmarkTest"
-# Those of the broker's own that have messages which somebody may want when they have expired.
+# The broker's own topics with messages that somebody may still want once they have expired.
 WORTH_KEEPING = frozenset({TRANS_CHECK_MAX_TIME_TOPIC, TRACE_TOPIC, BENCHMARK_TOPIC})
 
-# RocketMQ's set. It lets nobody change or delete these, nor whatever has its prefix.
+# RocketMQ's set. Nobody may change or delete these, nor any topic with its prefix.
 _SYSTEM_TOPICS = frozenset(
     {
         TEMPLATE_TOPIC,
@@ -79,11 +79,11 @@ _SYSTEM_TOPICS = frozenset(
     }
 )
 _SYSTEM_PREFIX = "rmq_sys_"
-# All whose names are known before a store has them.
+# All system topics whose names are known before a store has them.
 NAMED_TOPICS = _SYSTEM_TOPICS | QUEUES.keys() | OWN_QUEUES.keys()
 
-# What RocketMQ's clients may send to by name neither here nor there; and Penstock's own, which are
-# written by those that own them.
+# Topics to which RocketMQ's clients may not send by name, neither there nor here; and Penstock's
+# own, to which only their owners write.
 NOT_SENT_TO = frozenset(
     {
         SCHEDULE_TOPIC,
@@ -96,25 +96,25 @@ NOT_SENT_TO = frozenset(
     }
 )
 
-# Whose rows in consumerOffset.json say how far half messages and their marks were looked through.
+# Its rows in consumerOffset.json say how far half messages and op records were read.
 TRANSACTION_GROUP = "CID_RMQ_SYS_TRANS"
 
 
 def is_system_topic(topic: str) -> bool:
-    """Whether a topic is the broker's own, and not to be changed or deleted by a user."""
+    """Whether a topic is the broker's own, which users may not change or delete."""
     return topic in _SYSTEM_TOPICS or topic.startswith(_SYSTEM_PREFIX)
 
 
 def is_built_in_group(group: str) -> bool:
-    """Whether RocketMQ's broker knows a group without being told of it."""
+    """Whether a group exists for RocketMQ's broker without having been made."""
     return group in _TOOL_GROUPS or group.startswith(SYSTEM_GROUP_PREFIX)
 
 
 def retry_topic(group: str) -> str:
-    """Where a group's messages go that are to come again."""
+    """The topic for a group's messages that come again."""
     return RETRY_PREFIX + group
 
 
 def dlq_topic(group: str) -> str:
-    """Where a group's messages go that came too often: dead letters."""
+    """The topic for a group's messages that came too often: dead letters."""
     return DLQ_PREFIX + group

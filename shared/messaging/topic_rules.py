@@ -1,7 +1,7 @@
-"""What a topic may be, and what a request makes of it: RocketMQ's rules, as pure functions.
+"""What a topic may be, and how a request changes it: RocketMQ's rules, as pure functions.
 
-Nothing here knows the file or the log. What a topic is to be is worked out from what it is, or the
-request is refused and nothing has changed.
+Nothing here knows the file or the log. A function returns the new topic, computed from the present
+one, or refuses the request, and nothing has changed.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ UNIT, UNIT_SUB = 1, 2
 
 
 class TopicConfig(msgspec.Struct, frozen=True):
-    """What is set of a topic: RocketMQ's TopicConfig.
+    """A topic's settings: RocketMQ's TopicConfig.
 
-    Consumers see queues 0 to `read_queues` - 1, producers those to `write_queues` - 1. Both differ
-    while a topic grows or shrinks.
+    Consumers see queues 0 to `read_queues` - 1, producers those to `write_queues` - 1. The two
+    differ while a topic grows or shrinks.
     """
 
     read_queues: int
@@ -44,7 +44,7 @@ class TopicConfig(msgspec.Struct, frozen=True):
 
     @property
     def queues(self) -> int:
-        """How many there are: a message may be put into any that somebody writes or reads."""
+        """The number of queues: a message may be in any that somebody writes or reads."""
         return max(self.read_queues, self.write_queues)
 
     @property
@@ -56,18 +56,18 @@ class TopicConfig(msgspec.Struct, frozen=True):
         return bool(self.perm & PERM_WRITE)
 
 
-# Those of RocketMQ's attributes that may change once a topic is there. The others say how its
-# queues are stored, and nothing here stores them otherwise.
+# The attributes of RocketMQ's that may change on an existing topic. The others say how its queues
+# are stored, for which there is only one way here.
 _MESSAGE_TYPES = frozenset(("UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED"))
 _CHANGEABLE = ("message.type", "reserve.time")
-# of a change that sets one, and of one that removes it
+# signs of a change that sets an attribute, and of one that removes it
 _SIGNS = ("+", "-")
 
 
 def with_changes(attributes: Mapping[str, str], changes: Mapping[str, str]) -> dict[str, str]:
     """Attributes after changes in RocketMQ's form: "+key" sets one, "-key" removes it.
 
-    Raises InvalidArgument for a key without its sign, and for one to remove that is not there.
+    Raises InvalidArgument for a key without a sign, and for removing one that is not there.
     """
     found = dict(attributes)
     for sign_key, value in changes.items():
@@ -90,7 +90,7 @@ def with_changes(attributes: Mapping[str, str], changes: Mapping[str, str]) -> d
 
 
 def check_routable(topic: str, config: TopicConfig) -> None:
-    """Raise NoPermission or QueueNotFound where producers have no queue of a topic."""
+    """Raise NoPermission or QueueNotFound where producers have no queue in a topic."""
     if not config.is_writable:
         raise NoPermission(
             "the topic takes no messages",
@@ -108,11 +108,11 @@ def check_routable(topic: str, config: TopicConfig) -> None:
 def made_by_first_use(
     topic: str, most: int, template: TopicConfig | None, config: Config, sys_flag: int = 0
 ) -> TopicConfig | None:
-    """What a topic gets that a first message makes; None where none may be made.
+    """The topic that a first message makes; None where none may be made.
 
-    `most` are the queues that the client asks for at most. A group's own topics have one queue,
-    and with Penstock's own are made whatever is configured. Others follow the template, if
-    it can be inherited from.
+    The client asks for at most `most` queues. A group's own topics have one queue; these and
+    Penstock's own are made whatever is configured. Others follow the template, if it can be
+    inherited from.
     """
     if is_group_topic(topic) or topic in OWN_QUEUES:
         queues = OWN_QUEUES.get(topic, 1)
@@ -128,7 +128,7 @@ def made_by_first_use(
 
 
 def created(topic: str, queues: int, now: TopicConfig | None) -> TopicConfig:
-    """A topic with as many queues, or more than it had. Raises InvalidArgument for fewer."""
+    """A topic with this many queues. Raises InvalidArgument for fewer than it has."""
     found = now or TopicConfig(0, 0)
     if now is not None and queues < now.write_queues:
         raise InvalidArgument(
@@ -137,7 +137,7 @@ def created(topic: str, queues: int, now: TopicConfig | None) -> TopicConfig:
             f"ask for {now.write_queues} or more; to take some away: penstock topics update "
             f"{topic} --queues {max(queues, 1)}",
         )
-    # RocketMQ shrinks a topic by its write queues first: what can be read stays so
+    # RocketMQ shrinks a topic by its write queues first: what can be read can still be read
     read_queues = max(queues, found.read_queues)
     return structs.replace(found, read_queues=read_queues, write_queues=queues)
 
@@ -148,7 +148,7 @@ def updated(
     changes: Mapping[str, int | bool | str | None],
     attributes: Mapping[str, str],
 ) -> TopicConfig:
-    """A topic after changes of its fields, None for what stays.
+    """A topic after changes of its fields; None leaves a field as it is.
 
     `attributes` are changes in RocketMQ's form. Raises InvalidArgument.
     """
@@ -182,7 +182,7 @@ def _check_attribute(key: str, value: str) -> None:
 def check_ends(
     topic: str, queues: range, ends: Mapping[int, int], next_offset: Callable[[str, int], int]
 ) -> None:
-    """Raise StoreUnavailable where a queue that goes has got a message since somebody looked."""
+    """Raise StoreUnavailable if a queue that goes has got a message since `ends` were read."""
     for queue_id in queues:
         end = next_offset(topic, queue_id)
         if end != ends.get(queue_id, 0):

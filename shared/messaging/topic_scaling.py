@@ -3,8 +3,8 @@
     more     read queues first; when consumers have them, write queues
     fewer    write queues first; when producers know, and all has been read, read queues
 
-So no message is ever in a queue that nobody reads. The next step follows from how the topic is:
-whoever was interrupted goes on with the same number, or goes back with the old one.
+So no message is ever in a queue that nobody reads. The next step follows from the topic's present
+state: after an interruption, repeat the call with the same number, or go back with the old one.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from penstock.shared.messaging.topic_rules import TopicConfig
 
 
 class Step(StrEnum):
-    """What to change next. The number of queues it is set to is always the one that is wanted."""
+    """What to change next. It is always set to the number of queues that is wanted."""
 
     READ_MORE = "read_more"
     WRITE_MORE = "write_more"  # once every group has the new queues
@@ -24,7 +24,7 @@ class Step(StrEnum):
 
 
 def next_step(now: TopicConfig, wanted: int) -> Step | None:
-    """What brings a topic nearer to `wanted` queues; None where it has them."""
+    """The next step towards `wanted` queues; None where the topic has them."""
     if now.read_queues < wanted:
         return Step.READ_MORE
     if now.write_queues < wanted:

@@ -1,13 +1,13 @@
-"""What became of one message, by the records that there are of it. Pure functions.
+"""What became of one message, from its records. Pure functions.
 
     delayed  ->  its copy                   the same place, and as often given back
     half     ->  committed, put back, or discarded
     any      ->  retry -> retry -> ... -> dead letter       a record each; ORIGIN_MESSAGE_ID and
                                                             RETRY_TOPIC say where they are from
 
-All of them have one UNIQ_KEY, and that is how they are found. A record names the place of the one
-that it was made of only sometimes, so which copy is of which record follows from what both say.
-Where that is not certain it stays open: nothing here is guessed.
+All of them have one UNIQ_KEY, by which they are found. Only some records name the place of the
+record they were made from, so which copy belongs to which record follows from what both say. Where
+that is not certain it stays open: nothing here is guessed.
 """
 
 from __future__ import annotations
@@ -65,25 +65,25 @@ class Kind(StrEnum):
 
 
 class Outcome(StrEnum):
-    """What has become of a record that waits: a delayed one, or a half message."""
+    """What became of a record that waits: a delayed one, or a half message."""
 
     WAITING = "waiting"  # delayed, and not due yet
-    OVERDUE = "overdue"  # due, and no copy of it is found
+    OVERDUE = "overdue"  # due, but no copy of it is found
     DELIVERED = "delivered"
     RECALLED = "recalled"
-    PUT_AGAIN = "put again"  # a later record stands for it
+    PUT_AGAIN = "put again"  # a later record replaces it
     OPEN = "open"
     COMMITTED = "committed"
     ROLLED_BACK = "rolled back"
     DISCARDED = "discarded"
-    ENDED = "ended"  # somebody has said how, and that is not kept
+    ENDED = "ended"  # it has an outcome, which was not kept
     UNKNOWN = "unknown"
 
 
 class Way(msgspec.Struct):
     """One record, and what is known of it besides its place. Times are ms since 1970.
 
-    `outcome` and `led_to`, the log offset of the record that came of this one, are set by `linked`.
+    `linked` sets `outcome`, and `led_to`: the log offset of the record that came of this one.
     """
 
     record: Record
@@ -102,12 +102,12 @@ class Way(msgspec.Struct):
 
     @property
     def waits(self) -> bool:
-        """Whether it is in a topic that nobody consumes."""
+        """Whether it is in a topic that no group consumes."""
         return self.record.topic in QUEUES
 
 
 def unique_key(record: Record) -> str:
-    """By which all records of its message are found; "" where it has none."""
+    """The key by which all records of its message are found; "" where it has none."""
     return decode_properties(record.properties).get(UNIQ_KEY, "")
 
 
@@ -117,7 +117,7 @@ def origin_id(record: Record) -> str:
 
 
 def way_of(record: Record, due_ms: int | None = None) -> Way:
-    """What a record is. `due_ms` is when it is due where a queue's entry says so; else its
+    """What a record is. `due_ms` is when it is due, if a queue's entry says so; otherwise its
     properties do, by RocketMQ's usual delay levels."""
     properties = decode_properties(record.properties)
     way = Way(record, _kind(record.topic, properties), properties)
@@ -155,9 +155,9 @@ def _due_ms(record: Record, properties: dict[str, str]) -> int | None:
 
 
 def linked(found: Iterable[Way], now_ms: int) -> list[Way]:
-    """All that is found of one message in log order, with what came of each record that waits.
+    """Everything that was found of one message, in log order, with the outcome of what waits.
 
-    Of a half message that no record ends the outcome is left None: its mark says it.
+    If no record ends a half message, its outcome is left None: its op record says it.
     """
     ways = sorted(found, key=lambda way: way.at)
     for way in ways:
@@ -185,8 +185,8 @@ def _link_half(half: Way, ways: Sequence[Way]) -> None:
 
 
 def _link_delayed(ways: Sequence[Way], now_ms: int) -> None:
-    """Each delayed record and its copy. Several may wait for one place, as often given back: a
-    claim that was lost with its commit leads to that. Then only what both can be is told."""
+    """Link each delayed record with its copy. Several may wait for one place and the same count: a
+    claim that was lost with its commit leads to that. Then only what is certain is told."""
     groups: dict[tuple[str, int, int], list[Way]] = {}
     for way in ways:
         if way.kind is Kind.DELAYED:
@@ -199,7 +199,7 @@ def _link_delayed(ways: Sequence[Way], now_ms: int) -> None:
             if (way.record.topic, way.record.queue_id) == (topic, queue_id)
             and way.record.reconsume_times == times
             and way.at > waiting[0].at
-            # a message that was sent there has not waited
+            # a message that was sent there directly has not waited
             and REAL_TOPIC in way.properties
         ]
         _pair(waiting, copies)
@@ -209,8 +209,8 @@ def _link_delayed(ways: Sequence[Way], now_ms: int) -> None:
 
 
 def _pair(waiting: list[Way], copies: list[Way]) -> None:
-    """Say which copy is of which record; those that stay without an outcome have none, or it is
-    not certain which."""
+    """Say which copy belongs to which record. One that stays without an outcome has no copy, or it
+    is not certain which."""
     left = []
     for way in waiting:
         again = _rolled(way, waiting)
@@ -234,7 +234,7 @@ def _pair(waiting: list[Way], copies: list[Way]) -> None:
 
 
 def _rolled(way: Way, waiting: list[Way]) -> Way | None:
-    """The record that stands for a timer's since its segment was about to expire."""
+    """The record that replaced a timer's record because its segment was about to expire."""
     if way.record.topic != TIMER_TOPIC:
         return None
     times = max(0, whole_number(way.properties.get(TIMER_ROLL_TIMES, "")))
@@ -263,7 +263,7 @@ def _not_delivered(way: Way, ways: Sequence[Way], is_unsure: bool, now_ms: int) 
 
 
 def facts(way: Way) -> dict[str, str | int | None]:
-    """What a record says of its message's way, and of nothing else; None where it does not."""
+    """What a record says of its message's way, and nothing else; None for what it does not say."""
     found: dict[str, str | int | None] = {}
     if way.real_topic:
         found |= {"for_topic": way.real_topic, "for_queue": way.real_queue}

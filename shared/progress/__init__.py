@@ -1,5 +1,5 @@
-"""How far groups have come, and what they are: RocketMQ's files of it, and Penstock's journal.
+"""How far groups have come, and their settings: RocketMQ's files for that, and Penstock's journal.
 
-May import `store`, `messaging`, `wire`. Never a process: a form is the same whoever reads it, and
-who may change a file is decided by the actor that owns it.
+May import `store`, `messaging`, `wire`. It must not know processes: a format is the same for every
+reader, and the actor that owns a file decides who may change it.
 """

@@ -3,8 +3,8 @@
     {"dataVersion": {...}, "groupTopicMap": {group: [topic]},
      "offsetTable": {"topic@group": {queue: next offset}}}
 
-Rows that are not of this form, as proxies write them for broadcasting groups (topic@group@more),
-stay as they are, and so does what else the document has.
+Rows of another form, such as proxies write for broadcasting groups (topic@group@more), stay as they
+are, and so does whatever else the document has.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ GroupOffsets = Mapping[str, Mapping[str, Mapping[int, int]]]
 
 
 class ConsumerOffsets:
-    """The document. The file's owner keeps the offsets elsewhere, and puts them in to save."""
+    """The document. The file's owner keeps the offsets elsewhere, and puts them in to save them."""
 
     def __init__(self, document: dict[str, Any] | None = None) -> None:
         """Raises ValueError for a document of another form."""
@@ -32,7 +32,7 @@ class ConsumerOffsets:
         self._table: dict[str, dict[str, Any]] = table
 
     def rows(self) -> Iterator[tuple[str, str, int, int]]:
-        """(group, topic, queue, offset) of what has the usual form."""
+        """(group, topic, queue, offset) of the rows in the usual form."""
         for key, queues in self._table.items():
             topic, group = _names(key)
             for queue_id, offset in queues.items() if group else ():
@@ -40,7 +40,7 @@ class ConsumerOffsets:
                     yield group, topic, queue, offset
 
     def replace(self, offsets: GroupOffsets, now_ms: int) -> None:
-        """Have exactly these offsets; rows of another form stay. `now_ms` is wall time."""
+        """Replace all offsets; rows of another form stay. `now_ms` is wall time."""
         table = {key: row for key, row in self._table.items() if not _names(key)[1]}
         for group, topics in offsets.items():
             for topic, queues in topics.items():
@@ -53,7 +53,7 @@ class ConsumerOffsets:
         count_change(self._document, now_ms)
 
     def encode(self) -> bytes:
-        """The file's content; `digest` is that of it from now on."""
+        """The file's content, of which `digest` is the digest from now on."""
         content = encode_document(self._document)
         self.digest = digest_of(content)
         return content

@@ -2,7 +2,7 @@
 
     {"dataVersion": ..., "offsetTable": {"3": 120, ...}}
 
-The codec of the object alone. The scheduler writes the file; a start and a check only read it.
+Only the codec. The scheduler writes the file; a start and a check only read it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 
 def delay_offsets(document: dict[str, Any]) -> dict[int, int] | None:
-    """Delay level -> queue offset; None for an empty object, as of a missing file.
+    """Delay level -> queue offset; None for an empty object, which is that of a missing file.
 
     Raises ValueError for an object of another form.
     """

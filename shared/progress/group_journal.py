@@ -1,12 +1,12 @@
-"""penstock/groups: what of consumer groups is newer than config/consumerOffset.json. Two codecs.
+"""penstock/groups: changes of consumer groups since config/consumerOffset.json. Two codecs.
 
     "PSGROUP1", then blocks: length (u32), CRC-32 of the entries (u32), entries as MessagePack
     the first entry is a Head; each later one replaces what an earlier one said of the same thing
 
-A block is written with one call before anything of it is answered. So it outlives any kill of
-processes, and a block that a crash has cut short is of no answered request. The Head names the
-offsets' file by its digest, and a Saving does before that file is replaced: where the file on disk
-is not one of those, another broker has used the store since, and what it says counts.
+A block is written with one call before any request in it is answered. So it outlives any kill of
+processes, and no request in a block that a crash has cut was answered. The Head names the file of
+offsets by its digest, and so does a Saving before that file is replaced. If the file on disk is
+none of those, another broker has used the store since, and the file counts.
 
 Codecs without I/O, and without a clock.
 """
@@ -23,15 +23,15 @@ from penstock.shared.wire.group_messages import Model, StartRule, SubscriptionDa
 
 MAGIC = b"PSGROUP1"
 _BLOCK = struct.Struct(">II")
-# A length above it is no block's. One entry is no longer than a request, of 1 MiB at most.
+# A length above this means damage. One entry is no longer than a request, which has 1 MiB at most.
 MAX_BLOCK_BYTES = 64 << 20
 
 
 class Head(msgspec.Struct, frozen=True, array_like=True, tag="head"):
-    """`digests` are those of the offsets' file and of its copy; epochs below `next_epoch` are used.
+    """`digests` are those of the file of offsets and its copy; epochs below `next_epoch` are used.
 
-    `heartbeat_ms` is how often members were told to show up, at most. Times of other entries count
-    from when the machine was started: `boot` names that start.
+    `heartbeat_ms` is the longest interval at which members were told to show up. Times in other
+    entries count from the machine's start, which `boot` names.
     """
 
     digests: tuple[str, ...]
@@ -41,14 +41,14 @@ class Head(msgspec.Struct, frozen=True, array_like=True, tag="head"):
 
 
 class Saving(msgspec.Struct, frozen=True, array_like=True, tag="saving"):
-    """The offsets' file is about to be replaced by one of this digest."""
+    """The file of offsets is about to be replaced by one with this digest."""
 
     digest: str
 
 
 class Row(msgspec.Struct, frozen=True, array_like=True, tag="row"):
-    """A queue of a group as it is now. -1: no offset; epoch 0: no claim yet; "": no owner. With
-    `is_moved` an operator has set the offset, and no claim has committed since."""
+    """A queue of a group as it is now. -1: no offset; epoch 0: no claim yet; "": no owner.
+    `is_moved`: an operator has set the offset, and no claim has committed since."""
 
     group: str
     topic: str
@@ -60,8 +60,8 @@ class Row(msgspec.Struct, frozen=True, array_like=True, tag="row"):
 
 
 class MemberRow(msgspec.Struct, frozen=True, array_like=True, tag="member"):
-    """A member as it joined. `unheard_ms` is since when nobody has heard it: since the first
-    coordinator that did not; 0: it was heard. For one that is `carried` a gateway speaks."""
+    """A member as it joined. `unheard_ms` is when its silence began, by the first coordinator that
+    has not heard it; 0: it was heard. For a `carried` member a gateway speaks."""
 
     group: str
     client_id: str
@@ -76,8 +76,8 @@ class MemberRow(msgspec.Struct, frozen=True, array_like=True, tag="member"):
 
 
 class Gone(msgspec.Struct, frozen=True, array_like=True, tag="gone"):
-    """A member that has gone; with no `client_id` the whole group and its offsets. Until `keep_ms`
-    nobody else may have its queues; 0: they are free."""
+    """A member that has gone; without a `client_id` the whole group with its offsets. Until
+    `keep_ms` nobody else may have its queues; 0: they are free."""
 
     group: str
     client_id: str = ""
@@ -97,7 +97,7 @@ _decoder: msgspec.msgpack.Decoder[list[Entry]] = msgspec.msgpack.Decoder(list[En
 
 
 def encode_blocks(entries: Sequence[Entry]) -> bytes:
-    """One block, which is read whole or not at all; more of them where one would be too long."""
+    """One block, which is read whole or not at all; several where one would be too long."""
     payload = _encoder.encode(entries)
     if len(payload) > MAX_BLOCK_BYTES:
         half = len(entries) // 2
@@ -111,9 +111,9 @@ def encode_journal(head: Head, entries: Iterable[Entry]) -> bytes:
 
 
 def decode_journal(raw: bytes) -> tuple[list[Entry], int]:
-    """The entries of all whole blocks, and how many bytes these have with what stands before them.
+    """The entries of all whole blocks, and the length of these and of what stands before them.
 
-    Bytes of another file are no entries: ([], 0). Raises nothing.
+    The bytes of another file have no entries: ([], 0). Raises nothing.
     """
     if not raw.startswith(MAGIC):
         return [], 0
@@ -126,7 +126,7 @@ def decode_journal(raw: bytes) -> tuple[list[Entry], int]:
             break
         try:
             found += _decoder.decode(payload)
-        # of another version, perhaps: like a block that is not whole
+        # perhaps of another version: handled like a block that is not whole
         except (msgspec.MsgspecError, ValueError, RecursionError):
             break
         at += _BLOCK.size + length

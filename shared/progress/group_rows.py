@@ -1,7 +1,7 @@
-"""How far groups have come, by the files of a store that nobody has open: offsets and journal.
+"""How far groups have come, from a store's files, offsets and journal, while no broker has them.
 
-The journal is what is newer than config/consumerOffset.json, if it is that file's; if another
-broker has written the file since, the file counts alone. Reads only.
+The journal has what is newer than config/consumerOffset.json, if it belongs to that file. If
+another broker has written the file since, only the file counts. Reads only.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Rows = Mapping[tuple[str, str, int], int]
 
 
 def load_group_rows(paths: StorePaths) -> Rows:
-    """Each group's offsets, the broker's own groups left out. Raises StoreDamaged, OSError."""
+    """Each group's offsets, without the broker's own groups. Raises StoreDamaged, OSError."""
     saved = load_document(paths.consumer_offsets, ConsumerOffsets)
     raw = b""
     with suppress(FileNotFoundError):
@@ -44,7 +44,7 @@ def load_group_rows(paths: StorePaths) -> Rows:
 
 
 def with_journal(rows: Rows, entries: Iterable[Entry]) -> dict[tuple[str, str, int], int]:
-    """The offsets with what a journal's entries change."""
+    """The offsets after what a journal's entries change."""
     found = dict(rows)
     for entry in entries:
         if isinstance(entry, Row) and entry.offset >= 0:

@@ -3,7 +3,7 @@
     {"dataVersion": {...}, "forbiddenTable": {...},
      "subscriptionGroupTable": {group: {"groupName", "consumeEnable", "retryMaxTimes", ...}}}
 
-Pure functions on the document, and no file. What we do not know in it is kept as it was.
+Pure functions on the document, and no file. Unknown parts of it are kept as they were.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from penstock.shared.next_steps import did_you_mean
 from penstock.shared.store.rocketmq_json import count_change, encode_object, encode_value
 
 Settings = dict[str, bool | int]
-# Those that can be set, with RocketMQ's defaults.
+# The settings that can be changed, with RocketMQ's defaults.
 DEFAULTS: Settings = {
     "consumeBroadcastEnable": True,
     "consumeEnable": True,
@@ -32,16 +32,16 @@ DEFAULTS: Settings = {
     "whichBrokerWhenConsumeSlowly": 1,
 }
 _MOST = 2**31 - 1
-# What a group's entry has besides, as RocketMQ writes it for a new one. None of it is obeyed. The
-# policy says how long a message that failed waits for its next try, but RocketMQ's broker and its
-# remoting clients never ask: they go by the delay levels, as we do. Its reader is the proxy, which
-# tells it to gRPC clients and hides popped messages by it, and there is no such way in here. So it
-# is kept as it was found, and told as it was kept.
+# What RocketMQ also writes into the entry of a new group. None of it has an effect. The policy says
+# how long a message that failed waits for its next try, but RocketMQ's broker and its remoting
+# clients never read it: they obey the delay levels, as we do. Only the proxy reads it, for gRPC
+# clients and for the time that popped messages are hidden, and Penstock has no such interface. So
+# it is kept, and shown, as it was found.
 _UNREAD: dict[str, Any] = {"attributes": {}, "groupRetryPolicy": {"type": "CUSTOMIZED"}}
 
 
 class SubscriptionGroups:
-    """The groups, in memory. The coordinator owns the file; others load it to look."""
+    """The groups, in memory. The coordinator owns the file; others only load it."""
 
     def __init__(self, document: dict[str, Any] | None = None) -> None:
         """Raises ValueError for a document of another form."""
@@ -51,17 +51,17 @@ class SubscriptionGroups:
         if not isinstance(table, dict) or not all(isinstance(e, dict) for e in table.values()):
             raise ValueError("subscriptionGroupTable is not an object of objects")
         self._table: dict[str, dict[str, Any]] = table
-        # what `settings` has found: members ask for it at each heartbeat
+        # results of `settings`, for which members ask at each heartbeat
         self._known: dict[str, Settings] = {}
-        # the entries as the file has them: mostly one of many has changed
+        # entries as encoded for the file: mostly only one of many has changed
         self._texts: dict[str, str] = {}
 
     def names(self) -> Set[str]:
         return self._table.keys()
 
     def settings(self, group: str) -> Settings:
-        """All of a group's settings, not to be changed; the defaults where it has none, or
-        something else."""
+        """All of a group's settings, which the caller must not change; defaults for what is missing
+        or of another type."""
         entry = self._table.get(group)
         if entry is None:
             return DEFAULTS
@@ -74,13 +74,13 @@ class SubscriptionGroups:
         return found
 
     def consume_timeout_ms(self, group: str) -> int:
-        """How long its members may have a message in hand. RocketMQ's broker asks nobody for it, so
-        the file may say a time that no member can keep."""
+        """How long a member may work on a message. RocketMQ's broker does not check this, so the
+        file may have a time that no member can keep."""
         minutes = self.settings(group)["consumeTimeoutMinute"]
         return 60_000 * (minutes if minutes > 0 else DEFAULTS["consumeTimeoutMinute"])
 
     def switched_off(self, group: str, model: str) -> NoPermission | None:
-        """Why the group's members may not consume in this way now; None where they may."""
+        """Why the group's members may not consume in this way now; None if they may."""
         settings, what = self.settings(group), ""
         if not settings["consumeEnable"]:
             what, key = "consuming", "consumeEnable"
@@ -96,14 +96,14 @@ class SubscriptionGroups:
         return {name for name, each in self._table.items() if each.get("consumeEnable") is False}
 
     def entry(self, group: str) -> dict[str, Any]:
-        """All that its entry says, with the defaults of what it lacks: what operators are told."""
+        """All that its entry says, with defaults for what is missing: what operators are shown."""
         found = self._table.get(group, {})
         return {**_UNREAD, **found, "groupName": group, **self.settings(group)}
 
     def put(self, group: str, settings: Mapping[str, bool | int], now_ms: int) -> Settings:
-        """Make a group or change some of its settings; all of them. `now_ms` is wall time.
+        """Make a group or change some of its settings. Returns all of them. `now_ms` is wall time.
 
-        In memory only. Raises InvalidArgument, and then nothing has changed.
+        In memory only. Raises InvalidArgument, and then changes nothing.
         """
         for key, value in settings.items():
             _check(key, value)
@@ -116,7 +116,7 @@ class SubscriptionGroups:
         return self.settings(group)
 
     def delete(self, group: str, now_ms: int) -> bool:
-        """Forget a group; whether there was one."""
+        """Remove a group. Returns whether there was one."""
         self._forget(group)
         if self._table.pop(group, None) is None:
             return False
@@ -124,12 +124,12 @@ class SubscriptionGroups:
         return True
 
     def _forget(self, group: str) -> None:
-        """What was found out of its entry."""
+        """Drop what was derived from its entry."""
         self._known.pop(group, None)
         self._texts.pop(group, None)
 
     def encode(self) -> bytes:
-        """The file's content, with all that the document had and this class does not know."""
+        """The file's content, including what this class does not know in the document."""
         for group in self._table.keys() - self._texts.keys():
             self._texts[group] = encode_value(self._table[group])
         texts = {key: encode_value(v) for key, v in self._document.items() if v is not self._table}
@@ -138,7 +138,7 @@ class SubscriptionGroups:
 
 
 def _fits(value: object, default: bool | int) -> bool:
-    # bool is an int to Python, and not to Java
+    # bool is an int in Python, but not in Java
     return type(value) is type(default)
 
 

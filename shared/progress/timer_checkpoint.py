@@ -1,4 +1,4 @@
-"""config/timercheck: from where RocketMQ reads the wheel topic's queue, as it keeps that.
+"""config/timercheck: where RocketMQ starts to read the wheel topic's queue, in its own form.
 
 off  word                              off  word
   0  read up to this time, ms           32  version: state
@@ -7,8 +7,8 @@ off  word                              off  word
  24  the master's next queue offset
 
 Signed 64-bit words, big-endian, and zeros up to 4096 bytes. RocketMQ begins at the lesser of the
-two queue offsets, or after the last message that its own timer log has, where it has one. A time of
-0 is any: its wheel has nothing that could have been due before.
+two queue offsets, or, if it has a timer log of its own, after the last message in that. A time of 0
+does no harm: then its wheel has nothing that could have been due before.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ _WORDS = struct.Struct(">7q")
 
 
 def encode_timer_checkpoint(queue_offset: int, counter: int, now_ms: int) -> bytes:
-    """The page of a store without a timer log: all is read again from this queue offset."""
+    """The page of a store without a timer log: everything is read again from this queue offset."""
     words = _WORDS.pack(0, 0, queue_offset, queue_offset, 0, now_ms, counter)
     return words.ljust(PAGE_BYTES, b"\0")
 
 
 def timer_queue_offset(raw: bytes) -> tuple[int, int]:
-    """(the queue offset, the version's counter) of a page; (0, 0) of a missing or short one."""
+    """(the queue offset, the version's counter) of a page; (0, 0) if it is missing or short."""
     if len(raw) < _WORDS.size:
         return 0, 0
     _, _, own, master, _, _, counter = _WORDS.unpack_from(raw)
