@@ -1,10 +1,10 @@
-"""The loops that run once per message: which of their two forms this process uses is chosen here.
+"""The loops that run once per message: this file chooses which of their two forms a process uses.
 
 `compiled` is compiled. Its twin in Python, which is the reference and runs where there was no
-compiler, are `pure.frame`, `pure.walk`, `pure.queues`, `pure.encode`, `pure.sends`, `pure.intake`,
-`pure.sending`, `pure.ranges`, `pure.message`, `pure.answer`, `pure.serving`, `pure.timers`,
-`pure.plain`, `pure.client_frame` and `pure.columns`. PENSTOCK_PURE=1 chooses the twin. A compiled
-module of other sources than these is not used: it says which INTERFACE it was made for.
+compiler, consists of `pure.frame`, `pure.walk`, `pure.queues`, `pure.encode`, `pure.sends`,
+`pure.intake`, `pure.sending`, `pure.ranges`, `pure.message`, `pure.answer`, `pure.serving`,
+`pure.timers`, `pure.plain`, `pure.client_frame` and `pure.columns`. PENSTOCK_PURE=1 chooses the
+twin. A compiled module of other sources is not used: it says for which INTERFACE it was made.
 """
 
 from __future__ import annotations
@@ -55,17 +55,17 @@ __all__ = [
     "why_pure",
 ]
 
-# Raised with every change of what the compiled module and its twin take, give or mean: an editable
-# install goes on with the module that it has compiled until somebody installs again.
+# Raise it with every change of what the compiled module and its twin take, return or mean: an
+# editable install keeps using the module that it has compiled until it is installed again.
 INTERFACE = 30
-# "" and "0" are as if it were not set. It is read once, and inherited by the actors.
+# "" and "0" count as not set. It is read once, and inherited by the actors.
 VARIABLE = "PENSTOCK_PURE"
 
 
 def _why_pure() -> str:
-    """Why the compiled loops are not used; "" when they are.
+    """Why the compiled loops are not used; "" if they are.
 
-    Raises nothing: a process without them is slower and not wrong, and `penstock version` tells.
+    Raises nothing: a process without them is slower, not wrong, and `penstock version` says so.
     """
     if os.environ.get(VARIABLE, "") not in ("", "0"):
         return f"{VARIABLE} is set"
@@ -74,10 +74,10 @@ def _why_pure() -> str:
         import penstock.shared.loops.compiled as compiled
     except ModuleNotFoundError:
         return "the compiled module is not there: install again where a C compiler is"
-    # also what the module raises itself, where its offsets of a record's fields are not ours
+    # the module also raises this itself, if its offsets of a record's fields differ from ours
     except ImportError as error:
         return f"the compiled module cannot be loaded: {error}"
-    # A module of older sources may take the same arguments, and mean something else by them.
+    # A module of older sources may take the same arguments, with another meaning.
     if compiled.INTERFACE != INTERFACE:
         return (
             f"the compiled module was built for interface {compiled.INTERFACE}, "
@@ -86,11 +86,11 @@ def _why_pure() -> str:
     return ""
 
 
-# Once for a process: the compiled loops look at their frames and futures through pointers, and
+# Once for a process: the compiled loops access their frames and futures through pointers, and
 # refuse those of the other form.
 why_pure = _why_pure()
 
-# All or none: a loop of one form takes what a loop of the same form has made.
+# All or none: a loop takes only what a loop of the same form has made.
 if why_pure:
     from penstock.shared.loops.pure.answer import bodies, messages, part_starts
     from penstock.shared.loops.pure.client_frame import ClientFrame
@@ -162,7 +162,7 @@ else:
 
 
 def find_socket_functions() -> None:
-    """Look now for what `has_message` calls. It looks by itself at its first use, which takes it a
-    millisecond or two; a fork has what its parent has found."""
+    """Look up the functions that `has_message` calls. Otherwise its first use does so, which takes
+    a millisecond or two; a fork inherits what its parent has found."""
     if not why_pure:
         _pure.serving.addresses()

@@ -1,4 +1,4 @@
-"""What the compiled module has; what each is for stands in its twin (see `active`)."""
+"""What the compiled module has; each name is explained in its twin (see `active`)."""
 
 from array import array
 from collections.abc import Callable, Collection, Sequence

@@ -1,10 +1,10 @@
-"""What the loops take and give: the types and sizes that both forms of them share.
+"""What the loops take and return: the types and sizes that both of their forms share.
 
-`active` has the loops; here is what a caller needs to call them and to read what they return, so
-that nobody but `active` has to know that there are two forms. The compiled module builds and reads
-these bytes itself: a change of a struct here is a change of INTERFACE.
+`active` has the loops; this file has what a caller needs to call them and to read their results, so
+that only `active` has to know that there are two forms. The compiled module builds and reads these
+bytes itself: a change of a struct here is a change of INTERFACE.
 
-Between the walk and the files an entry of a consume queue is a row: whose it is, its place there,
+Between the walk and the files an entry of a consume queue is a row: its queue, its offset there,
 and its 20 bytes.
 
     off  field             type
@@ -13,8 +13,8 @@ and its 20 bytes.
      12  entry             20 bytes, as in the file
 
 Words are native-endian and not aligned: rows never leave the process that made them. A queue's
-window is three words: its entries `first` to below `stop` have a place there, the first one at byte
-`at` of the area; (0, 0, 0) is no window.
+window is three words (`first`, `stop`, `at`): the entries from `first` to below `stop` have a place
+in it, the first one at byte `at` of the area; (0, 0, 0) is no window.
 """
 
 from __future__ import annotations
@@ -36,39 +36,39 @@ if TYPE_CHECKING:
 
 # What a producer sends
 
-# No frame is packed fuller than this; a larger message or batch travels alone.
+# A frame is filled up to this size; a larger message or batch travels alone.
 FRAME_BYTES = 256 << 10
-# Tags and keys of this size fit with every broker, whatever it wants in the properties besides.
+# Tags and keys of this size fit with every broker, whatever else it puts into the properties.
 PLAIN_PROPERTIES_BYTES = 16 << 10
-# The answer for a plain message that fits into an empty frame, but not into the open one.
+# Returned for a plain message that fits into an empty frame, but not into the open one.
 NO_ROOM: Any = "no room"
 
-# One message to be made a record: body, properties encoded but for UNIQ_KEY, flag, sysFlag. Where
-# there is nothing but a body, the body itself is the draft.
-# A plain tuple: making a named one takes longer than making the record.
+# One message to be made a record: body, properties encoded without UNIQ_KEY, flag, sysFlag. If
+# there is only a body, the body itself is the draft.
+# A plain tuple, because making a named one takes longer than making the record.
 Draft = bytes | tuple[bytes, bytes, int, int]
 
-# Messages of one queue: the topic after its length, as a record has it, queue id, drafts, and for
-# each the number of its UNIQ_KEY, which also says when it was sent (see message_id.py).
+# Messages of one queue: the topic after its length, as in a record, queue id, drafts, and for each
+# the number of its UNIQ_KEY, which also says when it was sent (see message_id.py).
 DraftRun = tuple[bytes, int, Sequence[Draft], "array[int]"]
 
 
-# Of each record that `record_fields` finds.
+# The number of fields that `record_fields` finds in each record.
 FIELDS = 8
 
 
 class Rows(NamedTuple):
     """Messages as the columns of a table: Arrow's buffers, of 32-bit words.
 
-    `body_ends` has one word more than there are messages: where in `bodies` the first one begins,
-    and where each ends. So has `own_ends`, of their properties, encoded but for UNIQ_KEY.
+    `body_ends` has one word more than there are messages: where the first one begins in `bodies`,
+    and where each ends. So has `own_ends`, for properties that are encoded without UNIQ_KEY.
     """
 
-    # topics after their lengths, as records have them; `topics` says which is each message's
+    # topics after their lengths, as in records; `topics` has the number of each message's topic
     names: Sequence[bytes]
     topics: Buffer
     queues: Buffer
-    # the numbers of their UNIQ_KEYs
+    # the numbers of the messages' UNIQ_KEYs
     keys: array[int]
     body_ends: Buffer
     bodies: Buffer
@@ -76,28 +76,28 @@ class Rows(NamedTuple):
     own: Buffer
 
 
-# A column of texts, which become one property: its name, ends and bytes as those of Rows. Without a
-# name they are properties already.
+# A column of texts, each of which becomes one property: its name, and ends and bytes as in Rows.
+# Without a name the texts are properties already.
 TextColumn = tuple[bytes, "Buffer", "Buffer"]
 
 # What RocketMQ's clients send
 
-# A plain message is SEND_MESSAGE_V2 as Java writes it, and a plain batch SEND_BATCH_MESSAGE; one
-# that is written otherwise goes the general way.
+# A plain message is SEND_MESSAGE_V2 in Java's spelling, and a plain batch SEND_BATCH_MESSAGE; one
+# in another spelling goes the general way.
 PLAIN_LEADS = {b'{"code":310,': 310, b'{"code":320,': 320}
 BATCH_CODE = 320
-# The properties that a message is without: what the broker acts on, leaves out, or puts in itself.
+# A plain message has none of these properties: the broker acts on them, drops them, or sets them.
 PLAIN_MEANT = TIMER_PROPERTIES | {DELAY, PROP_CRC, "TRAN_MSG", "POP_CK", "INNER_NUM"}
 PLAIN_MEANT |= {"MSG_REGION", "TRACE_ON", "CLUSTER"}
-# A frame of this many records is full, however small they are.
+# A frame with this many records is full, however small they are.
 MOST_IN_FRAME = 1000
 
 
 class PlainRules(NamedTuple):
-    """What a broker makes of all plain messages.
+    """What a broker does with all plain messages.
 
-    `added` stands after the properties of a message, with the room for its checksum where
-    `prop_crc` says that there is one. With a `most_body` of -1 nothing is plain.
+    `added` goes after the properties of a message, with the room for its checksum if `prop_crc`.
+    With a `most_body` of -1 no message is plain.
     """
 
     added: bytes
@@ -108,7 +108,7 @@ class PlainRules(NamedTuple):
 
 
 class PlainSent(NamedTuple):
-    """What is made of a plain message, or of a batch: its records, and the size of each."""
+    """What a plain message, or a batch, becomes: its records, and the size of each."""
 
     opaque: int
     is_oneway: bool
@@ -120,18 +120,18 @@ class PlainSent(NamedTuple):
     is_batch: bool
 
 
-# From record `first` of a frame on: consecutive queue offsets and log bytes.
+# From record `first` of a frame on, queue offsets and log bytes are consecutive.
 Place = tuple[int, int, int]
 
 
 class Limit(Protocol):
-    """What the broker has said of the size of bodies; 0 until it has."""
+    """The broker's limit for the size of bodies; 0 until it has told it."""
 
     max_message_bytes: int
 
 
 class Numbers(Protocol):
-    """Where the numbers of UNIQ_KEYs come from: a KeyNumbers."""
+    """The source of UNIQ_KEYs' numbers: a KeyNumbers."""
 
     def next(self, now_ms: int) -> int: ...
 
@@ -144,26 +144,26 @@ class Plain(NamedTuple):
     # an Outcome, extended by the client
     outcome: type[Any]
     sender: Any
-    # the kind of acknowledgement where none is asked for
+    # the kind of acknowledgement if none is asked for
     ack: str
     numbers: Numbers
     limit: Limit
-    # what a record has besides topic, body and properties of its own
+    # size of a record without its topic, body and own properties
     fixed_bytes: int
-    # a body of this size is not plain any more: it is compressed
+    # a body from this size on is not plain: it is compressed
     compressed_bytes: int
 
 
 # What the writer checks and stamps
 
-# Whose the next records of a frame are: topic, queue id, and how many.
+# The queue of a frame's next records: topic, queue id, and how many records.
 RunOf = tuple[bytes, int, int]
 
 
 class Stamp(NamedTuple):
     """What the broker puts into all records of a frame.
 
-    They have room for `host`, and at their ends for the checksum where `prop_crc` says so.
+    They have room for `host`, and, if `prop_crc`, for the checksum at their ends.
     """
 
     stored_ms: int
@@ -171,17 +171,17 @@ class Stamp(NamedTuple):
     prop_crc: bool = False
 
 
-# What the walk says to queues and index
+# What the walk tells queues and index
 
 ROW = struct.Struct(f"=iq{CQ_ENTRY_BYTES}s")
 WINDOW_WORDS = 3
 
-# (topic, queue id) -> entries that follow each other, each run with the offset of its first one
+# (topic, queue id) -> runs of consecutive entries, each with the offset of its first entry
 Runs = dict[tuple[bytes, int], list[tuple[int, bytearray]]]
 
 
 class Dispatched(NamedTuple):
-    """What the whole records at the beginning of a piece of the log say."""
+    """What the whole records at the beginning of a piece of the log tell."""
 
     size: int  # of those records, in bytes
     records: int
@@ -191,7 +191,7 @@ class Dispatched(NamedTuple):
 
 
 def rows_of(number: int, first: int, entries: bytes) -> bytes:
-    """The rows of entries that follow each other in one queue."""
+    """The rows of consecutive entries of one queue."""
     pieces = range(0, len(entries), CQ_ENTRY_BYTES)
     return b"".join(
         [
@@ -203,21 +203,21 @@ def rows_of(number: int, first: int, entries: bytes) -> bytes:
 
 # What the reader looks up
 
-# From a log offset on to below another. Scattered records are many, so ranges are kept packed.
+# From a log offset to below another one. Scattered records are many, so ranges are kept packed.
 RANGE = struct.Struct("=qq")
 
 
 class Ranges(NamedTuple):
-    """Where the records of a queue are: in one segment, in the queue's order, neighbours joined."""
+    """Where the records of a queue are: in one segment, in queue order, adjoining ones joined."""
 
     base: int  # the log offset at which the segment begins; -1 without any record
     ranges: bytes  # one RANGE after the other
     size: int  # of all ranges, in bytes
-    taken: int  # how many entries that were
+    taken: int  # the number of entries that were covered
 
 
-# What the scheduler keeps of a message for any time: when it is due, its record's log offset and
-# size, and what it is. Files have it too, so here words are little-endian on every machine.
+# What the scheduler keeps of a timed message: when it is due, its record's log offset and size, and
+# its kind. It is also kept in files, so its words are little-endian on every machine.
 TIMER = struct.Struct("<QQII")
 MESSAGE, RECALL = 0, 1
 
@@ -226,11 +226,11 @@ MESSAGE, RECALL = 0, 1
 
 
 class Properties(NamedTuple):
-    """The entries of many records, in their order: Arrow's buffers of a map, of 32-bit words.
+    """The entries of many records, in order: Arrow's buffers of a map, of 32-bit words.
 
-    `firsts` is where each record's entries begin, one more than there are records; `key_ends` and
-    `value_ends` are where each key ends in `keys`, and each value in `values`. `places` has, for
-    each name that was asked for, which entry of it each record has, -1 for none.
+    `firsts` is where each record's entries begin, one word more than there are records; `key_ends`
+    and `value_ends` are where each key ends in `keys`, and each value in `values`. For each name
+    that was asked for, `places` has the index of each record's entry with that name, or -1.
     """
 
     firsts: bytes

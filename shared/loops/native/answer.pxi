@@ -1,7 +1,7 @@
-# What the broker answers a consumer: its messages, their bodies, or where they begin. Part of
-# `compiled`; the twin is `pure.answer`. What a message is, is in `native/message.pxi`.
+# A broker's answer to a consumer: its messages, their bodies, or where they begin. Part of
+# `compiled`; the twin is `pure.answer`. `native/message.pxi` says what a message is.
 
-# no record can name it: a queue's id is 32 bits
+# no record can name it: a queue's id has 32 bits
 cdef int64_t ANY_QUEUE = -(1 << 40)
 
 
@@ -102,7 +102,7 @@ cdef inline bint is_exact(Message message, Parts *parts) noexcept:
 
 
 cdef inline bint has_plain_body(Bytes at, Parts *parts) noexcept:
-    """Whether the body is what was sent, as it stands there."""
+    """Whether the stored body is what was sent: not compressed, and with the right checksum."""
     if at[AT_SYS_FLAG_LOW] & COMPRESSED:
         return False
     return u32(at + AT_BODY_CRC) == body_crc(at, parts)
@@ -117,5 +117,5 @@ cdef object twin_of(Message message):
 
 
 cdef object unusual(Message message, str field):
-    """What the twin makes of a field."""
+    """What the twin returns for a field."""
     return getattr(twin_of(message), field)

@@ -1,5 +1,5 @@
-# The items of a batch of RocketMQ's clients to records. Part of `compiled`; the twin is in
-# `pure.plain`, to which goes what is not in order, and an item that has a checksum.
+# From the items of a batch of RocketMQ's clients to records. Part of `compiled`; the twin is in
+# `pure.plain`, which gets whatever is not in order, and an item that has a checksum.
 
 from penstock.shared.formats.record_crc import PROP_CRC_ROOM
 
@@ -14,7 +14,7 @@ cdef Bytes crc_room = <Bytes> PyBytes_AS_STRING(_ROOM)
 
 
 cdef inline bint has_crc(Bytes at, Py_ssize_t size) noexcept nogil:
-    """Whether the name of the checksum stands anywhere in these properties."""
+    """Whether the name of the checksum occurs anywhere in these properties."""
     cdef Bytes stop = at + size
     while stop - at >= crc_lead_bytes:
         at = <Bytes> memchr(at, crc_lead[0], stop - at - crc_lead_bytes + 1)
@@ -29,8 +29,8 @@ cdef inline bint has_crc(Bytes at, Py_ssize_t size) noexcept nogil:
 cdef Py_ssize_t records_of(
     Bytes raw, Py_ssize_t length, Py_ssize_t more, bint prop_crc, Py_ssize_t *count
 ) noexcept nogil:
-    """How many bytes the records take that each have `more` beside body and properties; -1 where
-    the twin is to be asked. Every length is bounded here, and only followed after it."""
+    """How many bytes the records take, each with `more` next to body and properties; -1 where the
+    twin has to decide. Every length is checked here, and `put_items` then relies on that."""
     cdef Py_ssize_t at = 0, size, body, properties, room, total = 0
     count[0] = 0
     while at < length:
@@ -54,7 +54,7 @@ cdef Py_ssize_t records_of(
 
 
 cdef inline Py_ssize_t room_after(Bytes end, Py_ssize_t properties) noexcept nogil:
-    """What the checksum takes, and the separator before it where properties end without one."""
+    """The size of the checksum, and of the separator before it if the properties lack one."""
     return CRC_ROOM + (1 if properties and end[-1] != 2 else 0)
 
 
@@ -68,8 +68,8 @@ cdef void put_items(
     bint prop_crc,
     int32_t *sizes,
 ) noexcept nogil:
-    """The records of items that `records_of` has counted, and the size of each."""
-    # the topic with its own length before it
+    """Put the records of items that `records_of` has counted, and the size of each."""
+    # the topic with its length byte
     cdef Py_ssize_t size, body, properties, room
     cdef Py_ssize_t name = common_bytes - PROPERTIES_LENGTH - parts.body_at
     while item < stop:

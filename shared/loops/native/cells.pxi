@@ -1,4 +1,4 @@
-# Records as cells of a table. Part of `compiled`; like the lines of `native/listing.pxi`.
+# Records as cells of a table. Part of `compiled`; works like the lines of `native/listing.pxi`.
 
 def cells(records, Py_ssize_t start, bint with_body, shown_time):
     cdef Payload held = Payload(records)
@@ -12,7 +12,7 @@ def cells(records, Py_ssize_t start, bint with_body, shown_time):
     while 0 <= at <= held.buffer.len and is_whole(raw + at, held.buffer.len - at, &parts):
         one = raw + at
         find_properties(one + parts.properties_at, parts.size - parts.properties_at, &found)
-        # of a name that comes last without a value an earlier one counts
+        # if the last value of a name is empty an earlier one counts: unusual
         if found.tags.is_empty or found.keys.is_empty:
             break
         if with_body and one[AT_SYS_FLAG_LOW] & COMPRESSED:

@@ -1,5 +1,5 @@
 # Keys on their way into a hash index file: items, and the slots that lead to them. Part of
-# `compiled`; the twin is `formats.index_chains`, which says what they are.
+# `compiled`; the twin is `formats.index_chains`, which explains them.
 
 from libc.stdint cimport INT32_MAX
 
@@ -7,7 +7,7 @@ cdef extern from "arpa/inet.h" nogil:
     uint32_t htonl(uint32_t number)
 
 cdef extern from *:
-    # so that the lines of many slots come from memory at once, and not one after the other
+    # so that the lines of many slots come from memory in parallel, not one after the other
     void prefetch "__builtin_prefetch"(const void *at) noexcept nogil
 
 cdef enum:
@@ -17,7 +17,7 @@ cdef enum:
 
 
 cdef struct Numbered:
-    # the newest item of a slot among those of one call; 0 where the place is free
+    # the newest item of a slot among those of one call; slot 0 and item 0 where the place is free
     uint32_t slot
     int32_t item
 
@@ -41,7 +41,7 @@ cdef class Slots:
         PyBuffer_Release(&self.hashes)
 
     cdef inline unsigned char *slot_at(self, int64_t number) noexcept nogil:
-        """Of an entry. Its hash is not negative, or another slot of the file is meant."""
+        """The slot of an entry. A negative hash would lead to another slot of the file."""
         cdef uint64_t code = (<const uint64_t *> self.hashes.buf)[number]
         return <unsigned char *> self.slots.buf + code % <uint64_t> self.known * ITEM_SLOT_BYTES
 
@@ -87,7 +87,7 @@ cdef void fill_items(
     unsigned char *items, Slots at, const int64_t *places, const int64_t *times, bint is_new,
     int64_t begin_ms,
 ) noexcept nogil:
-    """All but what was there before."""
+    """Fill in the items, except what they follow."""
     cdef int64_t number
     for number in range(at.count):
         put32(items, <uint32_t> (<const int64_t *> at.hashes.buf)[number])
@@ -95,7 +95,7 @@ cdef void fill_items(
         put32(items + 12, seconds_between(begin_ms, times[number]))
         items += ITEM_BYTES
         if is_new and not number:
-            begin_ms = times[0]  # which item 1 sets, and does not count from
+            begin_ms = times[0]  # item 1 sets it, but does not count its own seconds from it
 
 
 cdef inline uint32_t seconds_between(int64_t begin_ms, int64_t end_ms) noexcept nogil:
@@ -107,9 +107,9 @@ cdef inline uint32_t seconds_between(int64_t begin_ms, int64_t end_ms) noexcept 
 cdef Py_ssize_t link_items(
     unsigned char *items, Slots at, int64_t first, Numbered *newest, uint64_t mask
 ) noexcept nogil:
-    """Have each item name the one before it in its slot; how many found their slot empty.
+    """Let each item name its predecessor in its slot; returns how many found their slot empty.
 
-    The slots are not written yet, so what these items have changed in them stands in `newest`.
+    The slots are not written yet, so `newest` has the changes that these items make in them.
     """
     cdef Py_ssize_t empty = 0
     cdef int64_t number
@@ -129,7 +129,7 @@ cdef Py_ssize_t link_items(
         before = newest[place].item
         if not before:
             before = i32(<Bytes> held)
-            # what is not an item of this file, or this one, would lead out of it or in a circle
+            # anything but an older item, or this one, could lead out of the file or in a circle
             if not 0 < before <= first + number:
                 before = 0
         empty += before == 0

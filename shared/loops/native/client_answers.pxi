@@ -1,5 +1,5 @@
 # The answers to RocketMQ's clients whose messages are stored. Part of `compiled`; the twin is
-# `pure.client_frame`. Whoever writes here has made room for it: see `answer_bytes`.
+# `pure.client_frame`. The caller has made room for what is written here: see `answer_bytes`.
 
 cdef enum:
     WORDS = 6
@@ -7,14 +7,14 @@ cdef enum:
     MOST_DECIMAL = 20  # and a sign
 
 cdef struct Words:
-    # of an answer, between which its numbers and names are; and what its ids begin with
+    # the fixed parts of an answer, between which numbers and names go; and how its ids begin
     Span parts[WORDS]
     Span lead
     Py_ssize_t size
 
 
 cdef int take_words(Words *into, tuple words, bytes lead) except -1:
-    """Pointers to words, which the caller holds on to."""
+    """Point to the words, which the caller keeps alive."""
     cdef bytes word
     cdef int number
     if len(words) != WORDS:
@@ -31,7 +31,7 @@ cdef int take_words(Words *into, tuple words, bytes lead) except -1:
 
 
 cdef struct Cursor:
-    # Where the next record of a frame is, and the pieces that are not reached: three words each.
+    # Where a frame's next record is, and the pieces that were not reached yet: three words each.
     const int64_t *pieces
     Py_ssize_t left
     int64_t number
@@ -46,7 +46,7 @@ cdef inline Py_ssize_t ids_bytes(const Words *words, Py_ssize_t count) noexcept 
 cdef inline Py_ssize_t answer_bytes(
     const Words *words, Py_ssize_t count, Py_ssize_t key_bytes
 ) noexcept nogil:
-    """What an answer takes at most."""
+    """The largest size of an answer."""
     return 8 + words.size + ids_bytes(words, count) + 3 * (MOST_DECIMAL + 1) + key_bytes
 
 
@@ -58,10 +58,10 @@ cdef unsigned char *put_ids(
     Cursor *cursor,
     int64_t *offset,
 ) noexcept nogil:
-    """The ids of the next records, with commas; where they end. `offset` is the first one's."""
+    """Put the ids of the next records, with commas; returns the end. `offset` gets the first's."""
     cdef Py_ssize_t number
     for number in range(count):
-        # what was sent again may lie in several places
+        # records that were sent again may lie in several places
         if cursor.left and cursor.pieces[0] == cursor.number:
             cursor.offset, cursor.position = cursor.pieces[1], cursor.pieces[2]
             cursor.pieces += 3
@@ -118,7 +118,7 @@ cdef unsigned char *put_answer(
     int64_t queue_id,
     const Span *key,
 ) noexcept nogil:
-    """The frame of an answer; where it ends."""
+    """Put the frame of an answer; returns the end."""
     cdef int64_t offset = 0
     cdef unsigned char *at = put_word(start + 8, &words.parts[0])
     at = put_decimal(at, opaque)
@@ -138,8 +138,8 @@ cdef unsigned char *put_answer(
 
 
 cdef list put_answers(Requests of, Room *rooms, tuple words, bytes lead, places):
-    """The answers of what was taken, into a room for each whom they are for; and of what was put
-    the first queue offset, and all ids."""
+    """For requests that were taken, put the answers, into a room for each recipient. For those that
+    were put, return the first queue offset and all ids."""
     cdef Words said
     cdef Cursor cursor
     cdef Py_ssize_t number
@@ -169,7 +169,7 @@ cdef int put_one(
     make_room(room, answer_bytes(words, asked.count, asked.key_bytes))
     start = room.at + room.used
     if asked.is_put or asked.is_oneway:
-        # what is written here is not kept
+        # what is written here is only read once, not kept
         end = put_ids(start, words, sizes, asked.count, cursor, &offset)
         if asked.is_put:
             ids = start[: end - start].decode("ascii")

@@ -1,6 +1,6 @@
-# What RocketMQ's clients send, gathered for one frame. Part of `compiled`; the twin is
-# `pure.client_frame`. The requests are taken as in client_taking.pxi, kept as in
-# client_requests.pxi, and answered as in client_answers.pxi.
+# What RocketMQ's clients send, collected for one frame. Part of `compiled`; the twin is
+# `pure.client_frame`. client_taking.pxi takes the requests, client_requests.pxi keeps them, and
+# client_answers.pxi answers them.
 
 cdef class ClientFrame(Requests):
     cdef public object since_ms
@@ -72,7 +72,7 @@ cdef class ClientFrame(Requests):
     cdef Asked *put_records(
         self, by, str topic, int64_t queue_id, bytes records, list sizes, bint is_batch
     ) except? NULL:
-        """NULL where there is no room."""
+        """NULL if there is no room."""
         cdef Py_ssize_t size = PyBytes_GET_SIZE(records), count = len(sizes), number
         cdef Asked *asked
         cdef int32_t *into
@@ -91,7 +91,7 @@ cdef class ClientFrame(Requests):
     cdef bint has_room(self, Py_ssize_t size, Py_ssize_t count) noexcept:
         size += self.size
         count += self.count
-        # what fits no frame has one for itself
+        # what does not fit into any frame gets one for itself
         if self.count and (size > self.most_bytes or count > self.most_records):
             self.is_full = True
             return False
@@ -119,7 +119,7 @@ cdef class ClientFrame(Requests):
         return [self.part(number) for number in range(self.requests)]
 
     cdef ClientFrame part(self, Py_ssize_t number):
-        """A frame of one of the requests."""
+        """A frame with one of the requests."""
         cdef ClientFrame part = ClientFrame(self.rules)
         cdef Asked *asked = self.all_asked() + number
         cdef Asked *own

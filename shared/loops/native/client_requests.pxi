@@ -1,11 +1,11 @@
-# The requests that are gathered for one frame, and their records. Part of `compiled`; in Python
+# The requests that are collected for one frame, and their records. Part of `compiled`; in Python
 # they are lists of `pure.client_frame`.
 #
-# Records stand in the order in which they came until the frame is packed; then runs stand together,
-# and so do the requests that they are of.
+# Records stand in the order in which they came until the frame is packed; then they, and their
+# requests, are grouped by runs.
 
 cdef struct Asked:
-    # One request. Its records, its key in them, the numbers of its first record and of its run.
+    # One request: its records, its key in them, its first record, its run and its recipient.
     Py_ssize_t at, size
     Py_ssize_t key_at, key_bytes
     Py_ssize_t first, count
@@ -16,14 +16,14 @@ cdef struct Asked:
 
 cdef class Requests:
     cdef readonly Py_ssize_t size, count, requests
-    # whom the answers are for, and where in the list somebody is
+    # who gets the answers, and each one's index in that list
     cdef list whom
     cdef dict numbers
-    # (topic, queue, whether it is a batch); topic -> queue -> the run that goes on
+    # (topic, queue, whether it is a batch); topic -> queue -> the run that is still open
     cdef list runs
     cdef dict open_runs
     cdef Room records, asked_room, sizes
-    # all records, once they are in order
+    # all records, once they are grouped
     cdef bytes raw
 
     def __cinit__(self, *arguments):
@@ -43,7 +43,7 @@ cdef class Requests:
     cdef Asked *another(
         self, by, str topic, int64_t queue_id, bint is_batch, Py_ssize_t size, Py_ssize_t count
     ) except NULL:
-        """One more request, with room for its records and sizes, which are to be filled in."""
+        """One more request, with room for its records and sizes, which the caller fills in."""
         cdef Asked *asked
         cdef Py_ssize_t run, number
         make_room(&self.records, size)
@@ -51,7 +51,7 @@ cdef class Requests:
         make_room(&self.asked_room, sizeof(Asked))
         number = self.number_of(by)
         run = self.run_of(topic, queue_id, is_batch)
-        # nothing fails from here on
+        # from here on nothing can fail
         asked = (<Asked *> self.asked_room.at) + self.requests
         memset(asked, 0, sizeof(Asked))
         asked.at, asked.size = self.size, size
@@ -67,7 +67,7 @@ cdef class Requests:
         return asked
 
     cdef Py_ssize_t number_of(self, by) except -1:
-        """Where somebody is in the list."""
+        """The index of a recipient in the list."""
         cdef Py_ssize_t count = len(self.whom)
         cdef object key
         if count and self.whom[count - 1] is by:
@@ -98,7 +98,7 @@ cdef class Requests:
         return run
 
     cdef int put_in_order(self) except -1:
-        """Have runs stand together, the requests of each in the order in which they came."""
+        """Group requests and records by runs; within a run they stay in the order they came."""
         cdef Py_ssize_t runs = len(self.runs), number, at = 0, place
         cdef Py_ssize_t *places
         cdef Asked *asked
@@ -116,7 +116,7 @@ cdef class Requests:
         if places == NULL:
             free_room(&ordered)
             raise MemoryError
-        # where each run begins: after the requests of those before it
+        # where each run begins: after the requests of all runs before it
         memset(places, 0, (runs + 1) * sizeof(Py_ssize_t))
         for number in range(self.requests):
             places[self.all_asked()[number].run + 1] += 1

@@ -1,4 +1,4 @@
-# What RocketMQ's clients send, taken into a frame: from a client's bytes to records. Part of
+# From a client's bytes to records: what RocketMQ's clients send is taken into a frame. Part of
 # `compiled`, and of client_frame.pxi.
 
 cdef enum:
@@ -6,7 +6,7 @@ cdef enum:
 
 
 cdef inline Py_ssize_t plain_size(const Plain *plain, Py_ssize_t added) noexcept nogil:
-    """Of a single message's record."""
+    """The size of a single message's record."""
     return SMALLEST + plain.body_bytes + plain.topic.size + plain.raw + added
 
 
@@ -18,8 +18,8 @@ cdef unsigned char *put_plain(
     Bytes added,
     Py_ssize_t more,
 ) noexcept nogil:
-    """The record of a message with `body_bytes` of its body, and with `more` bytes that are
-    `added` to its properties; where its properties begin. There is room for it."""
+    """Put the record of a message with `body_bytes` of its body, and with `more` bytes `added` to
+    its properties; returns where its properties begin. The caller has made room for it."""
     cdef Py_ssize_t raw = plain.raw + more
     put32(at, <uint32_t> (SMALLEST + body_bytes + plain.topic.size + raw))
     put32(at + AT_MAGIC, MAGIC_V1)
@@ -53,7 +53,7 @@ cdef unsigned char *put_plain(
 cdef Py_ssize_t take_one(
     ClientFrame into, Bytes at, Py_ssize_t length, by, bytes born_host, dict topics
 ) except -1:
-    """How many bytes the next frame has; 0 where it is not taken."""
+    """The size of the next frame in bytes; 0 if it is not taken."""
     cdef Plain plain
     cdef Reading reading
     cdef Py_ssize_t size
@@ -61,7 +61,7 @@ cdef Py_ssize_t take_one(
     if length < 4:
         return 0
     size = i32(at)
-    # a length that no frame has is for whoever splits frames to refuse
+    # a length that no frame can have is refused by the code that splits frames
     if size < 4 or size > length - 4:
         return 0
     reading = read_plain(at + 4, size, PyBytes_GET_SIZE(into.added), into.most_body, &plain)
@@ -79,7 +79,7 @@ cdef Py_ssize_t take_one(
 
 
 cdef bint has_queue(ClientFrame into, Span *name, int64_t queue_id, dict topics) except -1:
-    """Whether the topic has the queue; `into.topic` is its name after this."""
+    """Whether the topic has the queue. Sets `into.topic` to the topic's name."""
     cdef const char *known = NULL
     cdef Py_ssize_t size = -1
     cdef PyObject *queues
@@ -139,7 +139,7 @@ cdef bint take_batch(
 cdef bint take_unusual(
     ClientFrame into, Bytes at, Py_ssize_t length, by, bytes born_host, dict topics
 ) except -1:
-    """What the twin makes of a frame."""
+    """Take a frame by way of the twin."""
     cdef bytes records, key
     cdef Asked *asked
     sent = pure.plain.plain_sent(at[:length], born_host, into.rules)

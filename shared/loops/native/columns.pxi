@@ -1,18 +1,18 @@
-# Records to the columns of a table. Part of `compiled`; the twin is `pure.columns`, to which goes
-# what is not in order: a key that comes twice, bytes that are not UTF-8, a place outside.
+# Records to the columns of a table. Part of `compiled`; the twin is `pure.columns`, which gets
+# whatever is not in order: a key that comes twice, bytes that are not UTF-8, a place outside.
 
 cdef enum:
     BETWEEN = 1
     AFTER = 2
-    # of one record; with more the twin looks for those that come twice, as it needs no square
+    # entries of one record; with more the twin looks for duplicates, which takes no square time
     MOST_OF_ONE = 64
 
-# what 32 bits of Arrow's offsets can name
+# the largest size that Arrow's 32-bit offsets allow
 cdef Py_ssize_t MOST_PIECES_BYTES = 0x7FFFFFFF
 
 
 cdef struct Cut:
-    # What is cut so far: bytes, and where in them each piece ends.
+    # What was cut so far: bytes, and where each piece ends in them.
     unsigned char *bytes
     int32_t *ends
     Py_ssize_t filled
@@ -25,7 +25,7 @@ cdef inline void cut(Cut *into, Py_ssize_t number, Bytes piece, Py_ssize_t size)
 
 
 cdef inline bint comes_again(Cut *keys, Py_ssize_t first, Py_ssize_t last) noexcept nogil:
-    """Whether the last key is one of those before it, from the first of its record on."""
+    """Whether the last key equals one of its record's keys before it."""
     cdef Py_ssize_t end, start = keys.ends[first - 1] if first else 0
     cdef Py_ssize_t mine = keys.ends[last - 1] if last else 0
     cdef Py_ssize_t size = keys.ends[last] - mine
@@ -41,17 +41,17 @@ cdef inline bint comes_again(Cut *keys, Py_ssize_t first, Py_ssize_t last) noexc
 cdef Py_ssize_t cut_record(
     Bytes at, Py_ssize_t size, Cut *keys, Cut *values, Py_ssize_t count, bint *is_ascii
 ) noexcept nogil:
-    """How many entries there are with those of this record; -1 where the twin is to be asked."""
+    """The number of entries including this record's; -1 where the twin has to decide."""
     cdef Py_ssize_t first = count, place, start = 0, middle = -1
     cdef unsigned char byte, all_bytes = 0
     for place in range(size + 1):
-        # the last one need not be ended
+        # the last entry need not have its end
         byte = at[place] if place < size else AFTER
         all_bytes |= byte
         if byte == BETWEEN and middle < 0:
             middle = place
         elif byte == AFTER:
-            # without a key or a value it is not one
+            # without a key or a value it is not an entry
             if start < middle < place - 1:
                 if count - first == MOST_OF_ONE:
                     return -1
@@ -66,7 +66,7 @@ cdef Py_ssize_t cut_record(
 
 
 cdef bint are_inside(Bytes at, Bytes sizes, Py_ssize_t count, Py_ssize_t length) noexcept nogil:
-    """Whether all pieces are; each is two words, which need not be aligned."""
+    """Whether all pieces lie inside; each is two words, which need not be aligned."""
     cdef int64_t start, size
     cdef Py_ssize_t number
     for number in range(count):
@@ -101,7 +101,7 @@ def copy_bodies(raw_of, at_of, sizes_of, crcs_of, target_of):
                 if size > left:
                     wrong = -2
                     break
-                # of an empty body no checksum is compared, as in RocketMQ
+                # as in RocketMQ, the checksum of an empty body is not compared
                 if size and crc_of(<Bytes> raw.buffer.buf + start, size) & 0x7FFFFFFF != crc:
                     wrong = number
                     break
@@ -133,7 +133,7 @@ def cut_properties(raw_of, at_of, sizes_of, tuple names):
         if size > MOST_PIECES_BYTES - total:
             return pure.columns.cut_properties(raw_of, at_of, sizes_of, names)
         total += size
-    # an entry takes four bytes, the last of a record three
+    # an entry takes at least four bytes, the last one of a record three
     room = PyMem_RawMalloc((count + 1 + 2 * (total // 4 + count)) * sizeof(int32_t) + 2 * total + 1)
     if room == NULL:
         raise MemoryError
@@ -170,7 +170,7 @@ def cut_properties(raw_of, at_of, sizes_of, tuple names):
 
 
 cdef bint is_utf8(Bytes at, Py_ssize_t size):
-    """Whether a record's string is: separators are bytes of their own, so then each piece is."""
+    """Whether a record's string is UTF-8. Separators are single bytes, so then each piece is."""
     try:
         PyBytes_FromStringAndSize(<const char *> at, size).decode()
     except UnicodeDecodeError:
@@ -179,7 +179,7 @@ cdef bint is_utf8(Bytes at, Py_ssize_t size):
 
 
 cdef bytes places_of(bytes name, int32_t *firsts, Py_ssize_t count, Cut *keys):
-    """The entry of this name that each record has, -1 where it has none."""
+    """Each record's entry with this name, -1 where it has none."""
     cdef bytes made = PyBytes_FromStringAndSize(NULL, count * sizeof(int32_t))
     cdef Bytes wanted = <Bytes> PyBytes_AS_STRING(name)
     cdef Py_ssize_t size = PyBytes_GET_SIZE(name), number, start = 0, entry = 0

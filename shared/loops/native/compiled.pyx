@@ -3,9 +3,9 @@
 of the file of that name in `pure/`. The twins in Python say what each function is for, and decide:
 what looks unusual here goes to them, from its beginning, so every refusal is theirs, word for word.
 
-Bytes are read through pointers, and nobody else stops a wrong one. So each length is bounded by the
-buffer that the caller gave before it leads anywhere, whatever the bytes are, and each argument that
-is used as an index is checked here even where all callers pass it right.
+Bytes are read through pointers, and nothing else stops a wrong one. So each length is checked
+against the caller's buffer before it is used, whatever the bytes are, and each argument that is
+used as an index is checked here even if all callers pass it right.
 """
 
 cimport cython
@@ -42,8 +42,8 @@ crc_begin(0)
 
 
 def crc32(data, bint portable=False):
-    """CRC-32 of some bytes, as zlib's. `portable` takes the table that serves processors without
-    carry-less multiplication; tests compare the two."""
+    """CRC-32 of some bytes, as zlib's. `portable` uses the table for processors without carry-less
+    multiplication; tests compare the two."""
     cdef Py_buffer buffer
     cdef uint32_t crc
     PyObject_GetBuffer(data, &buffer, PyBUF_CONTIG_RO)

@@ -1,4 +1,4 @@
-# What is delivered of records that waited. Part of `compiled`; see
+# The copies that are delivered of records that have waited. Part of `compiled`; see
 # `timers.pxi`, which reads the records, and the twin, `pure.timers`.
 
 
@@ -7,26 +7,26 @@ cdef bint is_recalled(Delayed *it, recalled) except *:
         PyBytes_FromStringAndSize(<const char *> it.topic.at, it.topic.size),
         PyBytes_FromStringAndSize(<const char *> it.unique_key.at, it.unique_key.size),
     )
-    # what is not UTF-8 is replaced in keys
+    # in keys, bytes that are not UTF-8 are replaced
     return key.decode("utf-8", "replace").encode() in recalled
 
 
 cdef inline Py_ssize_t kept_bytes(Bytes record, Delayed *it) noexcept nogil:
-    """How many bytes of its properties a copy has, all but the checksum; 0 for the twin to say."""
+    """The size of the properties that a copy keeps, all but the checksum; 0: the twin decides."""
     cdef Bytes properties = record + it.parts.properties_at
     cdef Py_ssize_t size = it.parts.size - it.parts.properties_at
     if it.crcs:
         size -= CRC_ROOM
         if it.crcs > 1 or size < 0 or it.crc.at != properties + size:
             return 0
-        # it is one property only if it has no other separator than its last byte
+        # it is a single property only if its last byte is its only separator
         if memchr(it.crc.at, 2, CRC_ROOM) != it.crc.at + CRC_ROOM - 1:
             return 0
     return size if size and properties[size - 1] == 2 else 0
 
 
 cdef object copy_of(Bytes record, Delayed *it, int64_t due_ms, bint timed, int host, bint crc):
-    """The copy of a record; NotImplemented where it is not plain."""
+    """The copy of a record; NotImplemented if the record is not plain."""
     cdef int64_t queue = number_of(&it.queue, QUEUE_DIGITS)
     cdef Py_ssize_t kept = kept_bytes(record, it), properties = kept, added_bytes = 0, size, at
     cdef Py_ssize_t born = HOST_V6 if record[AT_SYS_FLAG_LOW] & BORN_V6 else HOST_V4
@@ -57,7 +57,7 @@ cdef object copy_of(Bytes record, Delayed *it, int64_t due_ms, bint timed, int h
     at = AT_BORN_HOST + born
     memset(into + at, 0, 8 + host)
     at += 8 + host
-    # times it has come, the offset of a transaction, which it has none of, and the body
+    # reconsume times, the offset of a transaction, which it does not have, and the body's length
     memcpy(into + at, record + it.parts.body_at - TAIL_HEAD_BYTES, TAIL_HEAD_BYTES)
     memset(into + at + AT_PREPARED_OFFSET - AT_RECONSUME_TIMES, 0, 8)
     at += TAIL_HEAD_BYTES
@@ -98,7 +98,7 @@ def delayed_copies(bytes timers, segment, int64_t base, shape, bint timed, recal
         if base <= place and place - base < log.buffer.len and size <= log.buffer.len:
             record = <Bytes> log.buffer.buf + (place - base)
             if read_delayed(record, log.buffer.len - (place - base), size, place, &it):
-                # one that says no time is due at -1, which no timer is
+                # a record that says no time is due at -1, which no timer has
                 if timed and (due_ms < 0 or due_ms_of(&it) != due_ms or it.recalls.size):
                     copy = None
                 elif asked and it.topic.size and is_recalled(&it, recalled):

@@ -1,11 +1,11 @@
-# Make records of what a producer sends. Part of `compiled`; the twin is `pure.encode`, which
-# is asked about what does not fit here.
+# Makes records of what a producer sends. Part of `compiled`; the twin is `pure.encode`, which
+# gets whatever does not fit here.
 
 from penstock.shared.formats.record_crc import PROP_CRC_ROOM
 
 cdef enum:
     MOST_PROPERTIES = 32767
-    # so few are made before another thread would have begun to run
+    # fewer are made in less time than it takes until another thread would run
     FEW_PARCELS = 64
 
 def properties_of(tags, keys, shard, bytes end):
@@ -41,7 +41,7 @@ cdef class RecordMaker:
         self.born_host = born_host
         self.month_start_ms = origin.month_start_ms
         raw = b"UNIQ_KEY\x01" + origin.prefix.encode("ascii")
-        # `key` has room for no more, and it is filled by pointer
+        # `key` has no room for more, and is filled through a pointer
         if len(raw) > 61:
             raise ValueError("the beginning of a UNIQ_KEY has at most 52 characters")
         self.key_lead = len(raw)
@@ -66,7 +66,7 @@ cdef class RecordMaker:
         cdef int32_t queue_id
         cdef int64_t key
         cdef Parcel *parcels
-        # the runs keep what the parcels point into; the caller changes none of it meanwhile
+        # the runs keep alive what the parcels point into; the caller does not change it meanwhile
         runs = list(runs)
         for name, queue_id, drafts, keys in runs:
             check_numbers(keys, len(drafts))
@@ -128,7 +128,7 @@ cdef class RecordMaker:
     cdef bint measure(
         self, Parcel *parcel, bytes name, int32_t queue_id, draft, int64_t key
     ) except -1:
-        """What a record is made of, and how large it is; whether its properties fit."""
+        """Note what a record is made of, and its size. Returns whether its properties fit."""
         cdef bytes body, properties
         parcel.flag = parcel.sys_flag = 0
         if type(draft) is bytes:
@@ -143,14 +143,14 @@ cdef class RecordMaker:
         return self.fits(parcel)
 
     cdef bint fits(self, Parcel *parcel):
-        """Whether its properties do; and how large the record is."""
+        """Set the record's size. Returns whether its properties fit."""
         parcel.size = AT_BODY - 2 * HOST_V4 + PyBytes_GET_SIZE(self.born_host) + self.store_bytes
         parcel.size += parcel.body_bytes + parcel.name_bytes + PROPERTIES_LENGTH
         parcel.size += parcel.own_bytes + self.key_bytes + PyBytes_GET_SIZE(self.end)
         return parcel.own_bytes + self.key_bytes + PyBytes_GET_SIZE(self.end) <= MOST_PROPERTIES
 
     cdef int put_all(self, unsigned char *at, Parcel *parcels, Py_ssize_t count) except -1:
-        """Make the records, while other threads run. Whoever sends waits for none of this."""
+        """Make the records while other threads run. A thread that sends need not wait for this."""
         cdef Common common
         cdef bytes born = self.born_host, end = self.end
         common.born, common.born_bytes = <Bytes> PyBytes_AS_STRING(born), PyBytes_GET_SIZE(born)
@@ -167,7 +167,7 @@ cdef class RecordMaker:
 
 
 cdef struct Text:
-    # a value, and what the property takes with name and separators; nothing where it is empty
+    # a value, and the size of its property with name and separators; 0 if the value is empty
     const char *at
     Py_ssize_t size
     Py_ssize_t room

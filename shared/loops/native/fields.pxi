@@ -1,20 +1,20 @@
-# The fields of records that are named, for the columns of a table. Part of `compiled`; the twin is
-# `pure.columns`, to which goes what is not in order: arrays that do not fit together.
+# The fields of named records, for the columns of a table. Part of `compiled`; the twin is
+# `pure.columns`, which gets whatever is not in order: arrays that do not fit together.
 
 cdef enum:
-    # of a record, as the twin lists them
+    # fields of a record, as the twin lists them
     FIELDS = 8
 
 
 cdef inline int64_t word(Payload words, Py_ssize_t number) noexcept nogil:
-    """One of an array's numbers, which need not be aligned; where it has one, that for all."""
+    """One of an array's numbers, which need not be aligned. A single number counts for all."""
     cdef int64_t found
     memcpy(&found, <Bytes> words.buffer.buf + (8 * number if words.buffer.len > 8 else 0), 8)
     return found
 
 
 cdef bint ascend(Payload ends, Py_ssize_t most) noexcept nogil:
-    """Whether each of these ends is at the one before it or later, and none is past `most`."""
+    """Whether these ends do not decrease, and none is past `most`."""
     cdef int64_t end, before = 0
     cdef Py_ssize_t number
     for number in range(ends.buffer.len // 8):
@@ -29,7 +29,7 @@ cdef bint put_fields(
     Bytes at, Py_ssize_t start, Py_ssize_t size, int64_t physical, int64_t offset, int64_t queue_id,
     Bytes topic, Py_ssize_t topic_bytes, unsigned char *into, Py_ssize_t step
 ) noexcept nogil:
-    """Whether this is the record that is named; its fields, `step` bytes from one to the next."""
+    """Whether this is the record that is named. Puts its fields, `step` bytes apart."""
     cdef Parts parts
     cdef int64_t fields[FIELDS]
     cdef int field
@@ -59,7 +59,7 @@ cdef bint put_fields(
 cdef bint fit_together(
     Py_ssize_t count, list of_each, Payload queues, Payload topics, Payload ends
 ):
-    """Whether there is one of each for each record, or one queue or end for all."""
+    """Whether there is one of each for each record, or a single queue or end for all."""
     for each in of_each:
         if (<Payload> each).buffer.len != 8 * count:
             return False

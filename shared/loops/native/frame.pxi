@@ -1,5 +1,5 @@
 # Frames of produced records: check them, and put them into the log, stamped. Part of
-# `compiled`; the twin is `pure.frame`, which refuses what looks wrong here, or lets it pass.
+# `compiled`; the twin is `pure.frame`, which refuses what looks wrong here, or accepts it.
 
 
 def check_frame(
@@ -24,7 +24,7 @@ def check_frame(
     try:
         raw, left = <Bytes> buffer.buf, buffer.len
         for topic, queue_id, number in runs:
-            # beyond these the words below would wrap, and a wrong queue could seem the right one
+            # outside of these limits the variables would wrap, and a wrong queue could seem right
             if not -(2**31) <= queue_id < 2**31 or not 0 <= number < 2**31:
                 good = False
                 break
@@ -61,7 +61,7 @@ def check_frame(
 cdef inline bint names_reserved(Bytes properties, Py_ssize_t length) noexcept nogil:
     """Whether DELAY or the checksum's name stands anywhere before a separator.
 
-    That may be the end of a longer name, so it is a suspicion only, and the twin decides.
+    It may be the end of a longer name, so this is only a suspicion, and the twin decides.
     """
     cdef Bytes at = properties, stop = properties + length
     while True:
@@ -86,7 +86,7 @@ def check_properties(frame, list starts, bint prop_crc):
     try:
         raw = <Bytes> buffer.buf
         for number in range(len(starts) - 1):
-            # starts come from check_frame, and are checked as if they did not
+            # starts come from check_frame, but are checked all the same
             at = starts[number]
             if at < 0 or at > buffer.len or not is_whole(raw + at, buffer.len - at, &parts):
                 good = False
@@ -134,7 +134,7 @@ def put_stamped(target, frame, list starts, list queue_offsets, int64_t position
                 at, stop = starts[number], starts[number + 1]
                 queue_offset = queue_offsets[number]
                 # The caller has checked the frame, but this stores through a pointer into the log:
-                # places out of order would write past the target, or over a record before them.
+                # places out of order would write past the target, or over an earlier record.
                 size = stop - at
                 if at < first or first < 0 or stop > buffer.len or size < SMALLEST:
                     raise ValueError("the places of records are in order, and in their frame")
@@ -149,8 +149,8 @@ def put_stamped(target, frame, list starts, list queue_offsets, int64_t position
                 memcpy(record + AT_STORE_HOST + born, address, host_bytes)
                 if prop_crc:
                     put_digits(record, raw + at, size)
-                # Without size and magic the bytes are no record. So they are stored last, and a
-                # writer that is killed at any instruction leaves no record unstamped.
+                # Without size and magic the bytes are not a record. So these are stored last, and a
+                # writer that is killed at any instruction leaves no unstamped record.
                 keep_order()
                 memcpy(record, raw + at, CLAIM)
         finally:

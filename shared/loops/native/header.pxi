@@ -1,11 +1,11 @@
 # The header of a plain message of RocketMQ's clients, in the one form that Java's client writes: no
-# blank, no byte beyond ASCII, no escape but two. Part of `compiled`; what has another form goes to
-# the twin (see plain.pxi).
+# spaces, no byte beyond ASCII, and only two escapes. Part of `compiled`; a header of another form
+# goes to the twin (see plain.pxi).
 #
 # A cursor moves through the header and never past its end: each step compares before it reads.
 
 cdef enum:
-    # so that no number is too large for 31 or 63 bits
+    # digits that fit into 31 and 63 bits in any case
     INT_DIGITS = 9
     LONG_DIGITS = 18
 
@@ -14,8 +14,8 @@ cdef struct Span:
     Py_ssize_t size
 
 cdef struct Sent:
-    # The fields of a send by their letters, from `a` on, each at its letter less 97; and of the
-    # header what counts.
+    # The fields of a send by their letters, `a` at index 0; and the parts of the header that
+    # matter.
     Span fields[26]
     int64_t opaque
     int64_t flag
@@ -32,7 +32,7 @@ cdef inline bint take_byte(Bytes *at, Bytes stop, unsigned char wanted) noexcept
 
 
 cdef inline bint take_string(Bytes *at, Bytes stop, Span *into) noexcept nogil:
-    """A string of JSON; its bytes between the quotes, escapes and all. `into` is not unescaped."""
+    """A JSON string: its bytes between the quotes. `into` keeps the escapes."""
     cdef Bytes here
     if not take_byte(at, stop, 34):
         return False
@@ -42,7 +42,7 @@ cdef inline bint take_string(Bytes *at, Bytes stop, Span *into) noexcept nogil:
         if here[0] < 32 or here[0] > 126:
             return False
         if here[0] == 92:
-            # \u0001 or \u0002, which part properties
+            # \u0001 or \u0002, which separate properties
             if stop - here < 6 or memcmp(here, b"\\u000", 5) or here[5] < 49 or here[5] > 50:
                 return False
             here += 5
@@ -55,7 +55,7 @@ cdef inline bint take_string(Bytes *at, Bytes stop, Span *into) noexcept nogil:
 
 
 cdef inline bint take_number(Bytes *at, Bytes stop, int64_t *into) noexcept nogil:
-    """An integer of JSON of 32 bits."""
+    """A JSON integer of 32 bits."""
     cdef Bytes here = at[0], first
     cdef bint negative = False
     cdef int64_t value = 0
@@ -105,7 +105,7 @@ cdef bint take_fields(Bytes *at, Bytes stop, Sent *sent) noexcept nogil:
 
 
 cdef bint take_header(Bytes at, Bytes stop, Sent *sent) noexcept nogil:
-    """Whether all that comes after the code is of the form."""
+    """Whether everything after the code is of this form."""
     cdef Span name, text
     cdef int64_t number
     cdef int seen = 0, bit

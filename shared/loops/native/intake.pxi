@@ -1,9 +1,9 @@
 # The fast path of messages into a producer. Part of `compiled`; the twin is `pure.intake`.
 #
-# Making any object may start Python's garbage collector, and that may run any code, even another
-# send of this producer. So nothing is read from a borrowed reference afterwards, and whatever can
-# fail comes before the first change: a failure half way would leave a message that nobody awaits.
-# The future is made before the frame is looked at, for the same reason.
+# Making any object may start Python's garbage collector, which may run any code, even another send
+# of this producer. So nothing is read from a borrowed reference afterwards, and whatever can fail
+# comes before the first change: a failure half way would leave a message that nobody waits for.
+# For the same reason the future is made before the frame is looked at.
 
 from cpython.object cimport PyTypeObject
 from cpython.unicode cimport PyUnicode_GET_LENGTH, PyUnicode_READ_CHAR
@@ -148,19 +148,19 @@ cdef class Intake:
         return frame
 
     cdef object turn_of(self, str topic, Py_ssize_t length):
-        """The queues of the topic in turn; None where they are not known, or a body is too long."""
+        """The iterator over a topic's queues; None if it is unknown, or the body is too long."""
         cdef Py_ssize_t limit = self.limit.max_message_bytes
         cdef PyObject *turn = PyDict_GetItem(self.turns, topic)
         return None if turn == NULL or length > limit > 0 else <object> turn
 
     cdef bint has_queue(self, str topic, queue) except -1:
-        """Whether a topic that is known has this queue; any has None."""
+        """Whether a known topic has this queue; None counts as one that it has."""
         if queue is None:
             return True
         return type(queue) is int and 0 <= queue < self.queues[topic]
 
     cdef Outcome make(self):
-        """A future, as its class would make it, but at once."""
+        """A future, as its class would make it, but faster."""
         cdef Outcome future = (<PyTypeObject *> self.outcome).tp_new(
             self.outcome, <PyObject *> NO_ARGUMENTS, NULL
         )

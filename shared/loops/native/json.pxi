@@ -1,15 +1,15 @@
-# Values of JSON as msgspec writes them, to the end of a room that is large enough. Part of
+# JSON values as msgspec writes them, appended to a room that is large enough. Part of
 # `compiled`.
 
 from libc.string cimport strlen
 
 cdef enum:
-    # what one byte of a text becomes at most: \u001f
+    # the longest escape of one byte: \u001f
     MOST_ESCAPED = 6
 
 cdef const char *LOWER = b"0123456789abcdef"
 
-# what stands after the backslash: of most bytes nothing, and u of those that have no short form
+# what follows the backslash: 0 for a byte without an escape, u for one without a short form
 cdef unsigned char escapes[256]
 memset(escapes, 0, 256)
 memset(escapes, c"u", 32)
@@ -18,20 +18,20 @@ for _byte, _sign in zip(b'\b\t\n\f\r"\\', b'btnfr"\\'):
 
 
 cdef inline void put_name(Room *room, const char *name) noexcept nogil:
-    """What is JSON already."""
+    """Append text that is JSON already."""
     cdef size_t size = strlen(name)
     memcpy(room.at + room.used, name, size)
     room.used += size
 
 
 cdef inline void put_integer(Room *room, const char *name, int64_t value) noexcept nogil:
-    """A value after what comes before it."""
+    """Append an integer, after the text before it."""
     put_name(room, name)
     room.used = put_decimal(room.at + room.used, value) - room.at
 
 
 cdef void put_string(Room *room, Bytes at, Py_ssize_t size) noexcept nogil:
-    """A text, of UTF-8, in its quotes."""
+    """Append UTF-8 text in quotes."""
     cdef unsigned char *to = room.at + room.used
     cdef unsigned char sign
     cdef Py_ssize_t place
@@ -57,7 +57,7 @@ cdef void put_string(Room *room, Bytes at, Py_ssize_t size) noexcept nogil:
 cdef inline void put_pairs(
     Room *room, Bytes at, Py_ssize_t size, const char *digits
 ) noexcept nogil:
-    """Bytes as hex digits."""
+    """Append bytes as hex digits."""
     cdef unsigned char *to = room.at + room.used
     cdef Py_ssize_t place
     for place in range(size):
@@ -67,7 +67,7 @@ cdef inline void put_pairs(
 
 
 cdef void put_base64(Room *room, Bytes at, Py_ssize_t size) noexcept nogil:
-    """Bytes as a text of base64, in its quotes."""
+    """Append bytes as base64, in quotes."""
     cdef const char *signs = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
     cdef unsigned char *to
     cdef uint32_t three

@@ -1,5 +1,5 @@
-# The properties that queues and index ask for, Java's hashes of them, and the keys of a walk. Part
-# of `compiled`; the twin is in `pure.walk`. Of one record at a time: it does not know the log.
+# The properties that queues and index need, Java's hashes of them, and the keys of a walk. Part
+# of `compiled`; the twin is in `pure.walk`. It handles one record at a time, and not the log.
 
 from penstock.shared.formats.queue_entry import tags_code
 from penstock.shared.formats.properties import find_property
@@ -7,7 +7,7 @@ from penstock.shared.formats.java_hash import string_hash
 
 
 cdef struct Value:
-    # a property's value; `is_empty` where the last property of the name has none
+    # a property's value; `is_empty` if the last property with the name has none
     Bytes at
     Py_ssize_t size
     bint is_empty
@@ -22,7 +22,7 @@ cdef struct Properties:
 cdef inline void take_value(
     Value *value, Bytes at, Py_ssize_t size, const char *lead, Py_ssize_t lead_bytes
 ) noexcept nogil:
-    """Note a property of the name that `lead` begins with; a later one replaces it."""
+    """Note a property if its name is that in `lead`; a later one replaces it."""
     if size >= lead_bytes and memcmp(at, lead, lead_bytes) == 0:
         value.at = at + lead_bytes
         value.size = size - lead_bytes
@@ -30,7 +30,7 @@ cdef inline void take_value(
 
 
 cdef inline void find_properties(Bytes at, Py_ssize_t left, Properties *found) noexcept nogil:
-    """One pass for all three names; first letters differ, so most properties cost one compare."""
+    """One pass for all three names. First letters differ, so most properties cost one compare."""
     cdef Bytes stop
     cdef Py_ssize_t size
     memset(found, 0, sizeof(Properties))
@@ -51,7 +51,7 @@ cdef inline void find_properties(Bytes at, Py_ssize_t left, Properties *found) n
 cdef inline bint hash_on(Bytes at, Py_ssize_t size, uint32_t *code) noexcept nogil:
     """Java's String.hashCode, continued from `code`; False where a byte is not ASCII."""
     cdef uint32_t value = code[0]
-    # the bytes' bits together: one test after the loop, and none in it, tells ASCII from the rest
+    # the OR of all bytes: one test after the loop, and none in it, recognises ASCII
     cdef unsigned char any_bits = 0
     cdef Py_ssize_t place
     for place in range(size):
@@ -62,7 +62,7 @@ cdef inline bint hash_on(Bytes at, Py_ssize_t size, uint32_t *code) noexcept nog
 
 
 cdef bytes text_of(Value *value, Bytes properties, Py_ssize_t size, str name):
-    """A value as bytes; an earlier one of the name where the last is empty."""
+    """A value as bytes; if the last with this name is empty, an earlier one."""
     if value.is_empty:
         raw = PyBytes_FromStringAndSize(<const char *> properties, size)
         return find_property(raw, name.encode())
@@ -78,7 +78,7 @@ cdef int64_t code_of_tags(Properties *found, Bytes properties, Py_ssize_t size) 
 
 
 cdef class Keys:
-    """What goes into the index, three words a key."""
+    """What goes into the index, three words per key."""
 
     cdef int64_t *words
     cdef Py_ssize_t count, room
@@ -156,7 +156,7 @@ cdef class Keys:
         return 0
 
     cdef object entries(self):
-        # these bring numpy, which takes longer to import than a start may
+        # imported here: numpy takes longer to import than a start may
         import numpy as np
 
         from penstock.shared.formats.index_chains import Entries

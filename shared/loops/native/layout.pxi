@@ -1,9 +1,8 @@
 # Where the fields of a record are. Part of `compiled`; in Python this is `formats.record_layout`,
 # which draws the record.
 #
-# C needs these as constants when it is compiled, so they are computed here once more, each from the
-# one before. What is not equal to the drawing is found when the module is loaded, and not when the
-# first log has been misread.
+# C needs these as compile-time constants, so they are computed once more here, each from the one
+# before. If one differs from the drawing, loading the module fails, before any log is misread.
 
 from penstock.shared.formats import record_layout
 
@@ -45,11 +44,11 @@ cdef enum:
     AT_BODY = AT_BODY_LENGTH + 4
 
 cdef enum:
-    LENGTH_V1 = 1  # of the topic's length
+    LENGTH_V1 = 1  # size of the topic's length
     LENGTH_V2 = 2
     PROPERTIES_LENGTH = 2
     SMALLEST = AT_BODY + LENGTH_V1 + PROPERTIES_LENGTH
-    CLAIM = AT_MAGIC + 4  # totalSize and magic: without them nothing is taken for a record
+    CLAIM = AT_MAGIC + 4  # totalSize and magic: without them no bytes count as a record
 
 for _name, _value in (
     ("MAGIC_V1", <uint32_t> MAGIC_V1),

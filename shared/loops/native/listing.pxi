@@ -1,6 +1,6 @@
-# Records as rows of a listing: lines of JSON, and cells of a table. Part of `compiled`. Which
-# fields a row has, and what each looks like, is said in `cli.printing.records`: whoever asks makes
-# rows by that of what is unusual, and the twins in `pure.columns` leave all rows to it.
+# Records as rows of a listing: lines of JSON, and cells of a table. Part of `compiled`.
+# `cli.printing.records` decides which fields a row has, and their form; the caller makes the rows
+# of unusual records by that, and the twins in `pure.columns` leave all rows to it.
 
 from hashlib import sha256
 
@@ -16,7 +16,7 @@ cdef const char *UPPER = b"0123456789ABCDEF"
 
 
 cdef struct Entries:
-    # properties that are cut, and room for them: their length is signed, and 16 bits
+    # entries of a properties string, and room for them: its length is a signed 16-bit number
     Cut keys
     Cut values
     Py_ssize_t count
@@ -44,7 +44,7 @@ cdef inline void put_piece(Room *room, Cut *pieces, Py_ssize_t number) noexcept 
 cdef void put_value(
     Room *room, const char *name, Entries *entries, const char *key, Py_ssize_t key_bytes
 ) noexcept nogil:
-    """The value of a key, null without it."""
+    """Append the value of a key, or null."""
     cdef Py_ssize_t number, start = 0
     put_name(room, name)
     for number in range(entries.count):
@@ -69,7 +69,7 @@ cdef int put_host(Room *room, const char *name, dict hosts, Bytes at, Py_ssize_t
 cdef bint put_line(
     Room *room, Bytes at, Parts *parts, Entries *entries, dict hosts, bint with_body
 ) except -1:
-    """Whether the record is usual; then its line stands in the room."""
+    """Whether the record is usual; if so, appends its line."""
     cdef Py_ssize_t others = parts.size - parts.body_at - parts.body_bytes
     if at[AT_PHYSICAL_OFFSET] > 127 or with_body and at[AT_SYS_FLAG_LOW] & COMPRESSED:
         return False
@@ -77,7 +77,7 @@ cdef bint put_line(
         return False
     if not take_entries(at + parts.properties_at, parts.size - parts.properties_at, entries):
         return False
-    # tags and keys stand in it twice; of a body there is the text and four bytes for each three
+    # tags and keys occur twice in it; a body becomes text, and four bytes for each three
     make_room(room, LINE_BYTES + 2 * MOST_ESCAPED * others)
     put_head(room, at, parts, hosts)
     put_value(room, b',"tags":', entries, b"TAGS", 4)
@@ -92,7 +92,7 @@ cdef bint put_line(
 
 
 cdef int put_head(Room *room, Bytes at, Parts *parts, dict hosts) except -1:
-    """Where the record is, and from where it came."""
+    """Append where the record is, and where it came from."""
     cdef Py_ssize_t born_bytes = HOST_V6 if at[AT_SYS_FLAG_LOW] & BORN_V6 else HOST_V4
     put_name(room, b'{"topic":')
     put_string(room, at + parts.topic_at, parts.topic_bytes)

@@ -1,7 +1,7 @@
-# A message, which is a view of its record. Part of `compiled`; the twin, `pure.message`, is
-# asked for what is not plainly in order, and for what is seldom wanted.
+# A message, which is a view of its record. Part of `compiled`; the twin, `pure.message`, handles
+# whatever is not plainly in order, and what is seldom needed.
 #
-# A record may be anything: no field is read before is_exact() or the size says that it is there.
+# A record may be anything: no field is read before is_exact() or the size shows that it is there.
 
 from typing import Any
 
@@ -9,14 +9,14 @@ from penstock.shared.formats.compression import MAX_BODY_BYTES
 from penstock.shared.formats.properties import KEYS, SHARDING_KEY, TAGS, UNIQ_KEY
 
 
-# As many are kept as a pull of small messages has: each pull makes and frees them all.
+# Keeps as many as a pull of small messages has: each pull makes and frees them all.
 @cython.freelist(8192)
 @cython.no_gc
 cdef class Message:
     """A message of a topic. Attributes are read-only; two messages with equal bytes are equal.
 
-    It holds the bytes of its record, or of the answer that has it; a field is decoded when it is
-    read, body and properties once.
+    It keeps the bytes of its record, or of the answer that contains it. A field is decoded each
+    time it is read, body and properties only once.
     """
     cdef Payload payload
     cdef Bytes at
@@ -101,7 +101,7 @@ cdef class Message:
 
     @property
     def body(self):
-        """What the producer sent. Raises UnreadableBody where that cannot be told any more."""
+        """What the producer sent. Raises UnreadableBody if that cannot be told any more."""
         cdef Parts parts
         if self.taken_body is None:
             if is_exact(self, &parts) and has_plain_body(self.at, &parts):
@@ -171,19 +171,19 @@ cdef class Message:
 
     @property
     def properties(self):
-        """All properties, those that tags, keys and the like stand in included."""
+        """All properties, including those that hold tags, keys and the like."""
         if self.taken_properties is None:
             self.taken_properties = unusual(self, "properties")
         return self.taken_properties
 
     @property
     def tags(self):
-        """The tag that consumers choose by; None without one."""
+        """The tag that consumers filter by; None without one."""
         return pure.message.text_of(self._raw_properties, TAGS)
 
     @property
     def keys(self):
-        """The keys as one string; several are separated by a blank. None without any."""
+        """The keys as one string; several are separated by a space. None without any."""
         return pure.message.text_of(self._raw_properties, KEYS)
 
     @property

@@ -15,8 +15,8 @@ cdef inline int put_number(array.array numbers, int64_t number) except -1:
 
 
 cdef int check_numbers(array.array numbers, Py_ssize_t count) except -1:
-    """Raise ValueError unless a caller's array has `count` numbers of 64 bits: it is indexed
-    without a check after this."""
+    """Raise ValueError unless a caller's array has `count` 64-bit numbers: after this it is indexed
+    without a check."""
     if numbers is None or numbers.typecode != "q" or len(numbers) != count:
         raise ValueError("each message has the number of its key")
     return 0

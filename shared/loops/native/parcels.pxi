@@ -1,7 +1,7 @@
-# Records of what a producer sends, written where they go without the interpreter's lock. Part of
+# Puts records of what a producer sends into their place, without the interpreter's lock. Part of
 # `compiled`, and of `native/encode.pxi`, which says what they are made of.
 
-# What a record is made of: pointers into what its sender holds.
+# What a record is made of: pointers into data that its sender keeps alive.
 cdef struct Parcel:
     Bytes body, own, name
     Py_ssize_t body_bytes, own_bytes, name_bytes, size
@@ -9,7 +9,7 @@ cdef struct Parcel:
     int32_t queue_id, flag, sys_flag
 
 
-# And what all records of a producer have in common.
+# What all records of a producer have in common.
 cdef struct Common:
     Bytes born, end, key
     Py_ssize_t born_bytes, end_bytes, key_lead, store_bytes

@@ -1,6 +1,6 @@
-# A plain message of RocketMQ's clients, or a batch: what its frame says. Part of `compiled`; the
-# twin is `pure.plain`, which says what is plain, and to which goes every frame whose header is not
-# of the form of header.pxi.
+# A plain message or batch of RocketMQ's clients: what its frame says. Part of `compiled`; the
+# twin is `pure.plain`, which defines what is plain, and gets every frame whose header has another
+# form than that of header.pxi.
 
 from penstock.shared.names import TOPIC_CHARACTERS
 
@@ -9,20 +9,20 @@ cdef enum:
     MOST_PLAIN_TOPIC = 127
     MOST_HEADER = 32 << 10
     V6_BITS = BORN_V6 | STORE_V6
-    LEAD_BYTES = 12  # of what a header begins with, up to the code's comma
+    LEAD_BYTES = 12  # the beginning of a header, up to the comma after the code
 
 cdef enum Reading:
     OTHER  # it is not plain
-    UNUSUAL  # the twin says whether it is
+    UNUSUAL  # the twin decides whether it is
     PLAIN
 
 cdef struct Plain:
-    # What a frame says: pointers into it, and `text`, which has a single message's properties.
+    # What a frame says: pointers into it, and `text`, with a single message's properties.
     Span topic
     Span key
     Bytes body
     Py_ssize_t body_bytes
-    Py_ssize_t raw  # of the properties in `text`
+    Py_ssize_t raw  # size of the properties in `text`
     int64_t opaque
     int64_t queue_id
     int64_t sys_flag
@@ -37,7 +37,7 @@ cdef unsigned char of_plain_topics[256]
 memset(of_plain_topics, 0, 256)
 for _character in TOPIC_CHARACTERS:
     of_plain_topics[<int> ord(_character)] = 1
-# what may begin RETRY_PREFIX or DLQ_PREFIX
+# RETRY_PREFIX and DLQ_PREFIX begin with it
 of_plain_topics[<int> ord("%")] = 0
 
 if forms.PLAIN_LEADS != {b'{"code":310,': 310, b'{"code":320,': 320}:
@@ -54,7 +54,7 @@ for _name in _MEANT_NAMES:
 
 
 cdef inline Py_ssize_t unescape(Span *span, unsigned char *into) noexcept nogil:
-    """Properties as they are written into a record; how many bytes. There is room for all."""
+    """Put properties as a record has them; returns their size. There is room for all of them."""
     cdef Bytes here = span.at, stop = span.at + span.size
     cdef unsigned char *at = into
     while here != stop:
@@ -72,7 +72,7 @@ cdef inline Py_ssize_t unescape(Span *span, unsigned char *into) noexcept nogil:
 
 
 cdef bint are_plain(Bytes at, Py_ssize_t size, Span *key) noexcept nogil:
-    """Whether these are entries with names that occur once and mean nothing to a broker; `key` is
+    """Whether these are entries whose names occur once and mean nothing to a broker. `key` gets
     the value of UNIQ_KEY."""
     cdef Span names[MOST_ENTRIES]
     cdef int count = 0, other
@@ -126,7 +126,7 @@ cdef inline bint is_topic(Span *span) noexcept nogil:
 cdef Reading read_plain(
     Bytes frame, Py_ssize_t length, Py_ssize_t added, Py_ssize_t most_body, Plain *plain
 ) noexcept nogil:
-    """What a frame has sent, which is without its total length. `added` bytes stand after the
+    """Read what was sent in a frame, given without its total length. `added` bytes will follow the
     properties of a single message."""
     cdef Py_ssize_t header
     cdef Sent sent

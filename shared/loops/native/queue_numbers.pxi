@@ -1,15 +1,15 @@
-# Numbers for queues, in the order in which they are met. Part of `compiled`; the twin is in
-# `pure.queues`. A queue's number is looked up for each message, so a topic has an array of them:
+# Numbers for queues, in the order in which they are first seen. Part of `compiled`; the twin is in
+# `pure.queues`. A queue's number is looked up for each message, so each topic has an array of them:
 # a dict of pairs would make a tuple and hash it each time.
 
 cdef enum:
-    # RocketMQ's most queues of a topic. Ids come from the log, and damage may make them anything:
-    # larger ones go to a dict, so that one id cannot make an array of 2**31 numbers.
+    # RocketMQ's limit of a topic's queues. Ids come from the log, where damage may make them
+    # anything: larger ones go into a dict, so that no id causes an array of 2**31 numbers.
     NEAR_IDS = 1024
 
 
 cdef class TopicQueues:
-    """The numbers of a topic's queues; -1 where one has none."""
+    """The numbers of a topic's queues; -1 for a queue without one."""
 
     cdef int32_t *near
     cdef int32_t room

@@ -1,5 +1,5 @@
 # Entries on their way from the log to consume queues. Part of `compiled`; the twin is
-# `pure.queues`, which says what a row and a window are.
+# `pure.queues`; `forms` draws rows and windows.
 
 cdef enum:
     ROW_BYTES = 12 + ENTRY_BYTES
@@ -79,8 +79,8 @@ def put_entries(bytes rows, windows, area):
     try:
         PyObject_GetBuffer(area, &into, PyBUF_CONTIG)
         try:
-            # A store into a mapped file may fault and wait for the disk. The thread that writes the
-            # heartbeat must run meanwhile, or the supervisor takes this process for dead.
+            # A store into a mapped file may fault and wait for the disk. Meanwhile the thread that
+            # beats must run, or the supervisor takes this process for dead.
             with nogil:
                 missed = put_rows(
                     row,
@@ -109,9 +109,9 @@ cdef Py_ssize_t put_rows(
     Py_ssize_t size,
     char *rest,
 ) noexcept nogil:
-    """How many rows have no place, and are copied to `rest`; -1 where the words are wrong.
+    """Returns how many rows have no place, and were copied to `rest`; -1 if the words are wrong.
 
-    Rows and windows come from this process, but a wrong one would be a store anywhere in memory.
+    Rows and windows come from this process, but a wrong one could store anywhere in memory.
     """
     cdef Py_ssize_t missed = 0, number
     cdef const int64_t *window
@@ -122,7 +122,7 @@ cdef Py_ssize_t put_rows(
         window = windows + row_number(row) * WINDOW_WORDS
         place = row_offset(row) - window[0]
         if 0 <= place < window[1] - window[0]:
-            # `place` first: it bounds the product, which could overflow
+            # `place` first: it bounds the product, which could otherwise overflow
             if place >= size or not 0 <= window[2] <= size - (place + 1) * ENTRY_BYTES:
                 return -1
             memcpy(area + window[2] + place * ENTRY_BYTES, row + 12, ENTRY_BYTES)
@@ -138,8 +138,8 @@ def move_ends(bytes rows, words, Py_ssize_t step):
     cdef Py_ssize_t count = whole_rows(rows), number, room
     cdef Bytes row = <Bytes> PyBytes_AS_STRING(rows)
     cdef uint64_t *end
-    # Readers in other processes take the offset as the promise that the entries before it are
-    # there, so the entries' stores must not be moved past it.
+    # To readers in other processes the offset promises that the entries before it are there, so
+    # the entries' stores must not be reordered after it.
     keep_order()
     PyObject_GetBuffer(words, &table, PyBUF_CONTIG)
     room = table.len // 8

@@ -1,5 +1,5 @@
 # The reader's loops: queue entries to ranges of the log, and ranges to one piece. Part of
-# `compiled`; the twin is `pure.ranges`, to which goes what is not in order.
+# `compiled`; the twin is `pure.ranges`, which gets whatever is not in order.
 
 cdef enum:
     BLANK_LENGTH = 0x7FFFFFFF
@@ -21,7 +21,7 @@ def log_ranges(bytes raw, max_bytes, segment_bytes):
     cdef Range *ranges
     if PyBytes_GET_SIZE(raw) % ENTRY_BYTES or segment <= 0:
         return pure.ranges.log_ranges(raw, max_bytes, segment_bytes)
-    # an entry makes one range at most
+    # an entry makes at most one range
     ranges = <Range *> PyMem_RawMalloc((len(raw) // ENTRY_BYTES + 1) * sizeof(Range))
     if ranges == NULL:
         raise MemoryError
@@ -36,7 +36,7 @@ def log_ranges(bytes raw, max_bytes, segment_bytes):
                 if base >= 0 and most - size < length:
                     break
                 if base < 0:
-                    # an offset of damage, so large that the segment's end would overflow
+                    # a damaged offset, so large that the segment's end would overflow
                     if offset > MOST_OFFSET - segment:
                         return pure.ranges.log_ranges(raw, max_bytes, segment_bytes)
                     base = offset - offset % segment
@@ -61,8 +61,8 @@ def gather(found):
     cdef bytes packed
     cdef Range one
     cdef unsigned char *into
-    # First the sum, because the result is allocated once; each range is then compared with its
-    # segment before it is copied, since no offset that was read from a queue can be trusted.
+    # First the sum, because the result is allocated once. Then each range is compared with its
+    # segment before it is copied, since an offset that was read from a queue cannot be trusted.
     for _, _, packed in found:
         if PyBytes_GET_SIZE(packed) % sizeof(Range):
             return pure.ranges.gather(found)

@@ -1,8 +1,8 @@
 # The words and the outline of a record, and its checksums. Part of `compiled`; in Python these
 # are `record_check`, `record_outline` and `record_crc`.
 #
-# All words are big-endian. is_whole() bounds every length of a record once; whoever has its Parts
-# may follow them without another check, and nobody follows a length without them.
+# All words are big-endian. is_whole() checks every length of a record once; code that has its Parts
+# may use these without another check, and no length is used without them.
 
 from penstock.shared.layout import MAX_QUEUE_OFFSET
 from penstock.shared.names import MAX_RETRY_TOPIC_BYTES, STORED_TOPIC_CHARACTERS
@@ -42,7 +42,7 @@ cdef inline void put64(unsigned char *at, int64_t value) noexcept nogil:
 
 
 cdef struct Parts:
-    # Where the parts of a record are, from its beginning on.
+    # Where the parts of a record are, relative to its beginning.
     Py_ssize_t size
     Py_ssize_t body_at
     Py_ssize_t body_bytes
@@ -52,10 +52,10 @@ cdef struct Parts:
 
 
 cdef inline bint is_whole(Bytes at, Py_ssize_t left, Parts *parts) noexcept nogil:
-    """Whether a record begins here whose lengths add up to its size, and that within `left`."""
+    """Whether a record begins here whose lengths add up to its size, within `left` bytes."""
     cdef Py_ssize_t topic_end
     cdef int lead = LENGTH_V1
-    # before the size is read, and before any field of the head: SMALLEST holds them all
+    # before the size is read, and before any field of the head: SMALLEST includes them all
     if left < SMALLEST:
         return False
     parts.size = i32(at)
@@ -70,12 +70,12 @@ cdef inline bint is_whole(Bytes at, Py_ssize_t left, Parts *parts) noexcept nogi
         parts.body_at += V6_EXTRA
     if at[AT_SYS_FLAG_LOW] & STORE_V6:
         parts.body_at += V6_EXTRA
-    # SMALLEST is that of IPv4 hosts: of a record that claims others the body may begin past its end
+    # SMALLEST assumes IPv4 hosts: if a record claims others, its body may begin past its end
     if parts.body_at > parts.size:
         return False
     parts.body_bytes = i32(at + parts.body_at - (AT_BODY - AT_BODY_LENGTH))
     parts.topic_at = parts.body_at + parts.body_bytes + lead
-    # Lengths are signed, as in RocketMQ, and sums of them are 64 bits wide: none overflows.
+    # Lengths are signed, as in RocketMQ, and their sums have 64 bits: none overflows.
     if parts.body_bytes < 0 or parts.topic_at + PROPERTIES_LENGTH > parts.size:
         return False
     if lead == LENGTH_V1:
@@ -90,7 +90,7 @@ cdef inline bint is_whole(Bytes at, Py_ssize_t left, Parts *parts) noexcept nogi
 
 
 cdef inline int64_t stored_ms_of(Bytes at) noexcept nogil:
-    """The store time of a record of at least SMALLEST bytes, in which it ends even after IPv6."""
+    """The store time of a record of at least SMALLEST bytes, which include it even after IPv6."""
     return i64(at + AT_STORE_TIMESTAMP + (V6_EXTRA if at[AT_SYS_FLAG_LOW] & BORN_V6 else 0))
 
 
@@ -103,10 +103,10 @@ assert MAX_QUEUE_OFFSET == 4 << 56, "the first byte says whether a queue offset 
 
 
 cdef inline bint names_queue(Bytes at, Parts *parts) noexcept nogil:
-    """Whether a whole record can be of the queue that it names: the rule of record.py."""
+    """Whether a whole record can be of the queue that it names: the rule of record_check.py."""
     cdef Bytes topic = at + parts.topic_at
     cdef Py_ssize_t last = parts.topic_bytes - 1, place
-    # the first bytes alone say that the queue's id is not negative and its offset below the limit
+    # the first bytes show that the queue's id is not negative and its offset is below the limit
     if at[AT_QUEUE_ID] > 127 or at[AT_QUEUE_OFFSET] > 3 or last < 0 or last >= MAX_TOPIC:
         return False
     if last < 2 and topic[0] == 0x2E and topic[last] == 0x2E:
@@ -138,7 +138,7 @@ cdef inline void digits_of(uint32_t crc, unsigned char *digits) noexcept nogil:
 
 
 cdef inline void put_digits(unsigned char *record, Bytes head, Py_ssize_t size) noexcept nogil:
-    """Put the checksum to a record's end; its first CLAIM bytes are still at `head` only."""
+    """Put the checksum at a record's end; its first CLAIM bytes are still only at `head`."""
     cdef uint32_t crc = crc_on(crc_of(head, CLAIM), record + CLAIM, size - CRC_ROOM - CLAIM)
     digits_of(crc, record + size - 1 - CRC_DIGITS)
 
@@ -152,8 +152,8 @@ cdef inline bint ends_in_crc(Bytes at, Py_ssize_t size) noexcept nogil:
 @cython.final
 @cython.no_gc
 cdef class Payload:
-    # The bytes that messages point into. Each message holds it, and it holds the buffer, so the
-    # bytes stay where they are until the last message is gone.
+    # The bytes that messages point into. Each message keeps this, and this keeps the buffer, so the
+    # bytes stay in place until the last message is gone.
     cdef Py_buffer buffer
 
     def __cinit__(self, data):

@@ -1,14 +1,14 @@
-# Bytes that grow, which nothing of Python owns. Part of `compiled`.
+# Bytes that grow, and that no Python object owns. Part of `compiled`.
 
 cdef struct Room:
-    # bytes that grow
+    # `used` of `size` bytes are filled
     unsigned char *at
     Py_ssize_t used
     Py_ssize_t size
 
 
 cdef int make_room(Room *room, Py_ssize_t more) except -1:
-    """Have room for as many bytes after those that are used."""
+    """Make room for this many bytes after those that are used."""
     cdef Py_ssize_t size = max(room.size, 1024)
     cdef void *at
     if room.used + more <= room.size:

@@ -1,10 +1,10 @@
-# Messages as the columns of a table. Part of `compiled`; the twins are in `pure.encode`, to which
-# goes what is not in order: a piece outside its column, a text that no property can have.
+# Messages as the columns of a table. Part of `compiled`; the twins are in `pure.encode`, which
+# get whatever is not in order: a piece outside its column, a text that no property can have.
 
 cdef inline bint take_piece(
     Payload ends, Payload data, Py_ssize_t row, Bytes *at, Py_ssize_t *size
 ) noexcept:
-    """Row `row` of a column, which has an end for it; whether it is inside. Words need not be
+    """The piece of a row, for which the column has an end; whether it is inside. Words need not be
     aligned."""
     cdef int32_t start, stop
     memcpy(&start, <Bytes> ends.buffer.buf + 4 * row, 4)
@@ -15,12 +15,12 @@ cdef inline bint take_piece(
 
 @cython.final
 cdef class Table:
-    # The columns of Rows, held while parcels point into them.
+    # The columns of Rows, kept alive while parcels point into them.
     cdef Payload topics, queues, body_ends, bodies, own_ends, own
     cdef array.array keys
     cdef list names
     cdef Py_ssize_t count
-    # whether all columns have as many rows
+    # whether all columns have the same number of rows
     cdef bint is_whole
 
     def __init__(self, rows):
@@ -37,7 +37,7 @@ cdef class Table:
         )
 
     cdef bint take(self, Parcel *parcel, Bytes row_at) except -1:
-        """Whether there is such a row; of what its record is made but for its size."""
+        """Whether the row exists. Notes what its record is made of, except its size."""
         cdef int64_t row
         cdef int32_t topic
         cdef bytes name
@@ -58,7 +58,7 @@ cdef class Table:
 
 
 cdef struct Pieces:
-    # A column: its words and bytes, and the name of the property that each of its texts is.
+    # A column: its words and bytes, and the name of the property that its texts become.
     Bytes ends, data, name
     Py_ssize_t name_bytes
 
@@ -119,7 +119,7 @@ def join_properties(texts_of):
 
 
 cdef bint are_pieces(Bytes ends, Py_ssize_t count, Py_ssize_t length) noexcept:
-    """Whether each of the words is inside, and none below the one before."""
+    """Whether the words are inside and do not decrease."""
     cdef int32_t start, stop
     cdef Py_ssize_t number
     memcpy(&start, ends, 4)

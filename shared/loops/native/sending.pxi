@@ -22,7 +22,7 @@ cdef extern from "Python.h":
 @cython.final
 cdef class SendLock:
     cdef PyThread_type_lock lock
-    # by whom it is held, as long as `count` is not 0
+    # the thread that holds it, as long as `count` is not 0
     cdef unsigned long owner
     cdef Py_ssize_t count
 
@@ -38,7 +38,7 @@ cdef class SendLock:
             PyThread_free_lock(self.lock)
 
     cdef bint take_free(self) noexcept:
-        """Take it, unless another thread has it."""
+        """Take it unless another thread has it."""
         cdef unsigned long own = PyThread_get_thread_ident()
         if self.count and self.owner == own:
             self.count += 1
@@ -70,7 +70,7 @@ cdef class SendLock:
                 self.owner = PyThread_get_thread_ident()
                 self.count = 1
                 return True
-            # Ctrl-C ends the waiting
+            # Ctrl-C ends the wait
             PyErr_CheckSignals()
 
     def release(self):
@@ -82,7 +82,7 @@ cdef class SendLock:
     def __exit__(self, *raised):
         self.leave()
 
-    # what threading.Condition wants of a lock that can be taken twice
+    # what threading.Condition needs from a lock that can be taken twice
 
     cpdef bint _is_owned(self):
         return self.count > 0 and self.owner == PyThread_get_thread_ident()
@@ -96,7 +96,7 @@ cdef class SendLock:
         return count
 
     def _acquire_restore(self, Py_ssize_t count):
-        # Ctrl-C does not end it: `with` leaves the lock afterwards
+        # Ctrl-C does not end this wait: `with` releases the lock afterwards
         if not self.take_free():
             with nogil:
                 PyThread_acquire_lock_timed(self.lock, -1, 0)

@@ -1,4 +1,4 @@
-# What a producer has in hand. Part of `compiled`; the twin is `pure.sends`.
+# What a producer has under way. Part of `compiled`; the twin is `pure.sends`.
 
 from cpython.dict cimport PyDict_GetItem
 from cpython.ref cimport PyObject

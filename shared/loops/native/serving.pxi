@@ -1,6 +1,6 @@
-# What an actor asks a socket at each turn, and what it does with a message that has too many parts.
-# Part of `compiled`; the twin is `pure.serving`, which also says where ZeroMQ's functions are: this
-# module is not linked to it.
+# What an actor asks a socket in each turn, and how it drops a message that has too many parts.
+# Part of `compiled`; the twin is `pure.serving`, which also finds ZeroMQ's functions: this module
+# is not linked to it.
 
 
 ctypedef int (*ReceiveFunction)(void *, void *, size_t, int) noexcept nogil
@@ -23,7 +23,7 @@ def has_message(socket):
     if not is_option_sought:
         get_option = pure.serving.addresses()[1]
         is_option_sought = True
-    # nothing waits here, so the interpreter's lock is kept
+    # nothing here waits, so the interpreter's lock is kept
     if get_option:
         failed = (<GetFunction> get_option)(<void *> underlying, ZMQ_EVENTS, &events, &size)
     if failed:
@@ -42,7 +42,7 @@ def drop_parts(socket, int most):
             size = sizeof(more)
             if (<GetFunction> get)(<void *> underlying, ZMQ_RCVMORE, &more, &size) or not more:
                 break
-            # into no bytes: ZeroMQ drops what does not fit, and nothing is copied
+            # into a buffer of no bytes: ZeroMQ drops what does not fit, and nothing is copied
             if (<ReceiveFunction> receive)(<void *> underlying, NULL, 0, ZMQ_DONTWAIT) < 0:
                 break
             count += 1

@@ -1,12 +1,12 @@
 # The scheduler's loops: records of the wheel topic to timers, and what is due to copies. Part of
-# `compiled`; the twin is `pure.timers`, to which goes each record that is not plainly in order.
+# `compiled`; the twin is `pure.timers`, which gets each record that is not plainly in order.
 
 from penstock.shared.loops.forms import MESSAGE, RECALL
 from penstock.shared.names import MAX_TOPIC_BYTES
 
 cdef enum:
     TIMER_BYTES = 24
-    MOST_DIGITS = 15  # of a time; a queue's number has fewer
+    MOST_DIGITS = 15  # for a time; a queue's number has fewer
     QUEUE_DIGITS = 9
     TAIL_HEAD_BYTES = AT_BODY - AT_RECONSUME_TIMES
     ADDED_ROOM = 80  # TIMER_ENQUEUE_MS and TIMER_DEQUEUE_MS, with numbers of 19 digits
@@ -17,7 +17,7 @@ cdef uint32_t OF_MESSAGE = MESSAGE, OF_RECALL = RECALL
 
 
 cdef struct Delayed:
-    # what the properties of a record that waits say of it, and how often they have a checksum
+    # what the properties of a waiting record say of it, and how many checksums they have
     Parts parts
     int64_t stored_ms
     Value out, delay_ms, delay_sec, rolled, recalls, topic, queue, unique_key, crc
@@ -59,7 +59,7 @@ cdef inline void take_property(Delayed *it, Bytes at, Py_ssize_t size) noexcept 
 cdef bint read_delayed(
     Bytes at, Py_ssize_t left, int64_t size, int64_t place, Delayed *it
 ) noexcept nogil:
-    """Whether a record of this size and place stands here that is plainly in order."""
+    """Whether a record of this size and place stands here, and is plainly in order."""
     cdef Bytes stop, one
     cdef Py_ssize_t length, rest
     memset(it, 0, sizeof(Delayed))
@@ -78,7 +78,7 @@ cdef bint read_delayed(
             take_property(it, one, length)
         one += length + 1
         rest -= length + 1
-    # of a name whose last value is empty an earlier one counts, and the twin looks for it
+    # if the last value of a name is empty an earlier one counts, and the twin looks for it
     return not (
         it.out.is_empty or it.delay_ms.is_empty or it.delay_sec.is_empty or it.rolled.is_empty
         or it.recalls.is_empty or it.topic.is_empty or it.queue.is_empty or it.unique_key.is_empty
@@ -86,7 +86,7 @@ cdef bint read_delayed(
 
 
 cdef inline int64_t number_of(Value *value, Py_ssize_t most) noexcept nogil:
-    """The number that a property is; -1 where it is no number, or a longer one."""
+    """A property's number; -1 if it is not a number, or has too many digits."""
     cdef int64_t number = 0
     cdef Py_ssize_t place
     if not value.size or value.size > most:
@@ -99,7 +99,7 @@ cdef inline int64_t number_of(Value *value, Py_ssize_t most) noexcept nogil:
 
 
 cdef inline int64_t due_ms_of(Delayed *it) noexcept nogil:
-    """When it is due; -1 where it does not say it."""
+    """When it is due; -1 if it does not say."""
     cdef int64_t out = number_of(&it.out, MOST_DIGITS), relative, unit = 1000
     cdef Value *delay = &it.delay_sec
     if out < 0 or it.rolled.size:

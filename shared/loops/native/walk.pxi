@@ -1,5 +1,5 @@
-# Walk the log: what its records say to consume queues and index, and which are whole. Part of
-# `compiled`; the twin is `pure.walk`. How keys are hashed and gathered is in `native/keys.pxi`.
+# Walks the log: what its records tell queues and index, and which are whole. Part of
+# `compiled`; the twin is `pure.walk`. `native/keys.pxi` hashes and collects keys.
 
 from penstock.shared.formats import delay_levels
 from penstock.shared.formats.record_crc import Checksum
@@ -26,19 +26,19 @@ def dispatch(
     cdef bytes topic = b"", made
     PyObject_GetBuffer(view, &buffer, PyBUF_CONTIG_RO)
     raw, left = <Bytes> buffer.buf, buffer.len
-    # as many rows as the piece can have records, so that put_row() needs no check
+    # enough rows for all the records that the piece can have, so that put_row() needs no check
     rows = <unsigned char *> PyMem_RawMalloc((left // SMALLEST + 1) * ROW_BYTES)
     try:
         if rows == NULL:
             raise MemoryError
         while is_whole(raw + at, left, &parts):
             record = raw + at
-            # A copy of a record inside a body is whole too; only its own offset gives it away.
+            # A copy of a record inside a body is whole, too; only its own offset gives it away.
             if i64(record + AT_PHYSICAL_OFFSET) != position + at or not names_queue(record, &parts):
                 break
             properties = record + parts.properties_at
             properties_bytes = parts.size - parts.properties_at
-            # neighbours mostly share a topic: one object and one look-up serve a run of them
+            # neighbours mostly share a topic: then one object and one look-up serve a run of them
             if name_bytes != parts.topic_bytes or memcmp(
                 name, record + parts.topic_at, name_bytes
             ):
@@ -98,12 +98,12 @@ def record_starts(buffer_of, int64_t position, checksum):
     try:
         if starts == NULL:
             raise MemoryError
-        # However long the piece is, the thread of the heartbeat may run.
+        # However long the piece is, the thread that beats can run.
         with nogil:
             while is_whole(raw + at, left, &parts):
                 if i64(raw + at + AT_PHYSICAL_OFFSET) != position + at:
                     break
-                # of an empty body no checksum is compared, as in RocketMQ
+                # as in RocketMQ, the checksum of an empty body is not compared
                 if check_body and parts.body_bytes:
                     if u32(raw + at + AT_BODY_CRC) != body_crc(raw + at, &parts):
                         break

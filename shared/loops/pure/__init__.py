@@ -1,9 +1,8 @@
-"""The loops in Python: what the compiled ones are held to, and what runs without a compiler.
+"""The loops in Python: the reference for the compiled ones, and what runs without a compiler.
 
-May import what `loops` may. Only `active` imports from here. Never clever for speed: this is what
-says which bytes are right. A file here has its counterpart in `native/`, which looks here for what
-it does not do itself: `pure.frame` is imported when that is first wanted, and few processes ever
-want it.
+May import what `loops` may. Only `active` imports from here. It is never optimised at the cost of
+clarity: it decides which bytes are right. Each file has its counterpart in `native/`, which comes
+here for what it does not do itself: then `pure.frame` is imported, which few processes ever need.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-# What this process makes messages with, where that is not the class of `pure.message`: `active`
+# The class with which this process makes messages, if it is not that of `pure.message`: `active`
 # puts the compiled one here.
 message_class: Any = None
 

@@ -1,4 +1,4 @@
-"""What the broker answers a consumer: its messages, their bodies alone, or where they begin. Pure.
+"""A broker's answer to a consumer: its messages, their bodies alone, or where they begin. Pure.
 
 The twin of what `compiled` has under the same names, and the reference for both (see `active`).
 """
@@ -34,8 +34,8 @@ def messages(
 ) -> tuple[list[Message], int, bool]:
     """The messages of a part of a payload, where the last one ends, and whether one names `name`.
 
-    With `queue_id` they are of that queue, with growing offsets from the first of `offsets` on to
-    below the second. Ends before the first record that does not fit, or is not whole: the caller
+    With `queue_id` they are of that queue, and their offsets grow, from the first of `offsets` to
+    below the second. Ends before the first record that does not fit or is not whole: the caller
     compares the end with that of the part, and has the words for what is wrong. Only properties of
     whole records are searched for `name`. Raises ValueError for a part that is not in the payload.
 
@@ -48,18 +48,18 @@ def messages(
     began, made = at, []
     while stop - at >= SMALLEST_RECORD_BYTES:
         size, of_queue, offset = _PLACE.unpack_from(payload, at)
-        # All that is looked at now: a message bounds its other lengths itself when they are read.
+        # Only the size is checked now: a message checks its other lengths when they are read.
         if not SMALLEST_RECORD_BYTES <= size <= stop - at:
             break
         if queue_id is not None:
             if of_queue != queue_id or not low <= offset < high:
                 break
-            # growing and not dense: a filter leaves gaps
+            # growing, but not dense: a filter leaves gaps
             low = offset + 1
         made.append(Message(payload[at : at + size], max_body_bytes))
         at += size
-    # One search through all bytes says that none does, as nearly always. Only otherwise is each
-    # record taken apart, because the name may be part of a body.
+    # Nearly always one search through all bytes shows that no record has the name. Otherwise
+    # each record is taken apart, because the name may be part of a body.
     named = name in bytes(payload[began:at]) and any(_names(each, name) for each in made)
     return made, at, named
 
@@ -72,8 +72,8 @@ def bodies(
     max_body_bytes: int,
     name: bytes,
 ) -> tuple[list[bytes | Message], int, bool]:
-    """The same, of each message only what was sent; where that does not stand there as it is, for
-    it is compressed or damaged, the message itself: its `body` says what it is."""
+    """The same, but only the bodies that were sent. Where a body is not stored as it was sent,
+    because it is compressed or damaged, the message itself: its `body` decompresses, or raises."""
     made, at, named = messages(payload, place, queue_id, offsets, max_body_bytes, name)
     return [_plain_body(each) for each in made], at, named
 
@@ -85,7 +85,7 @@ def part_starts(
     offsets: tuple[int, int],
     name: bytes,
 ) -> tuple[array[int], int, bool]:
-    """The same, of each message only where it begins in the payload: they follow each other."""
+    """The same, but only where each message begins in the payload; they are contiguous."""
     made, at, named = messages(payload, place, queue_id, offsets, 0, name)
     sizes = (len(each.record) for each in made)
     starts = array("q", accumulate(sizes, initial=place[0]))
@@ -104,7 +104,7 @@ def _plain_body(message: Message) -> bytes | Message:
 
 
 def _names(message: Message, name: bytes) -> bool:
-    """Whether the name is in the properties. Without a checksum: where they stand is enough."""
+    """Whether the name is in the properties. No checksum is needed to find these."""
     record = message.record
     found, _, _ = examine(record, 0, len(record), checksum=Checksum.NONE)
     return found is Kind.RECORD and name in message._raw_properties

@@ -1,5 +1,5 @@
-"""The gateway's loops: what RocketMQ's clients send, to one frame for the writer, and back to the
-answers. Pure Python.
+"""The gateway's loops: from what RocketMQ's clients send to one frame for the writer, and back
+to their answers. Pure Python.
 
 The twin of what `compiled` has under this name, and the reference for both; `active` chooses the
 one that a process uses. `pure.plain` says what is plain.
@@ -7,7 +7,7 @@ one that a process uses. `pure.plain` says what is plain.
     take, put -> pack -> answers; or parts, each a frame by itself
 
 No object is made for a plain message on its way: a client's bytes become records, and of the
-request there stays what its answer needs.
+request only what its answer needs is kept.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from penstock.shared.loops.pure.plain import plain_sent
 
 _LENGTH = struct.Struct(">i")
 _HEAD = struct.Struct(">ii")
-# The words of an answer, between which there are: opaque, ids, queue, queue offset, key.
+# The fixed parts of an answer, between which go: opaque, ids, queue, queue offset, key.
 Words = tuple[bytes, bytes, bytes, bytes, bytes, bytes]
 
 
 class _Request(NamedTuple):
-    """One message or batch. `by` is whom the answer is for; `is_put` if that is made elsewhere."""
+    """One message or batch, and who gets the answer; if `is_put`, the caller makes the answer."""
 
     by: Any
     sent: PlainSent
@@ -39,13 +39,13 @@ class ClientFrame:
 
     def __init__(self, rules: PlainRules) -> None:
         self._rules = rules
-        # of records in bytes, records, requests
+        # bytes of records, number of records, number of requests
         self.size = self.count = self.requests = 0
-        # when the first request came: the caller's to set
+        # when the first request came; the caller sets it
         self.since_ms = 0
         # whether a request was left out because there was no room
         self.is_full = False
-        # A queue's messages stand together, but for batches: each of those is a run by itself.
+        # A queue's messages stand together, except batches: each of those is a run by itself.
         self._runs: list[list[_Request]] = []
         self._open: dict[tuple[str, int], list[_Request]] = {}
         self._is_packed = False
@@ -59,11 +59,11 @@ class ClientFrame:
         topics: Mapping[str, int],
         most: int,
     ) -> int:
-        """Take the plain messages that come next from a connection; where the first frame begins
-        that is not taken: it is not plain, or not whole, or there is no room for it, or it is
-        more than the `most` that were to be taken.
+        """Take the plain messages that come next from a connection, at most `most`. Returns where
+        the first frame begins that was not taken: it is not plain, or not whole, or there is no
+        room for it, or `most` were taken.
 
-        `data` has frames with their lengths, and `topics` how many queues each has.
+        `data` has frames with their lengths, and `topics` how many queues each topic has.
         """
         self._check_open()
         if not 0 <= at <= len(data):
@@ -73,7 +73,7 @@ class ClientFrame:
                 break
             (size,) = _LENGTH.unpack_from(data, at)
             stop = at + _LENGTH.size + size
-            # a length that no frame has is for whoever splits frames to refuse
+            # a length that no frame can have is refused by the code that splits frames
             if size < _LENGTH.size or stop > len(data):
                 break
             sent = plain_sent(bytes(data[at + _LENGTH.size : stop]), born_host, self._rules)
@@ -93,7 +93,7 @@ class ClientFrame:
         sizes: Sequence[int],
         is_batch: bool,
     ) -> bool:
-        """Take a request that was read elsewhere; whether there is room."""
+        """Take a request that was read elsewhere. Returns whether there is room."""
         self._check_open()
         if sum(sizes) != len(records):
             raise ValueError("records have the sizes that are said")
@@ -108,7 +108,7 @@ class ClientFrame:
     def _add(self, request: _Request) -> bool:
         sent = request.sent
         size, count = self.size + len(sent.records), self.count + len(sent.sizes)
-        # what fits no frame has one for itself
+        # what does not fit into any frame gets one for itself
         if self.count and (size > self._rules.most_bytes or count > self._rules.most_records):
             self.is_full = True
             return False
@@ -129,7 +129,7 @@ class ClientFrame:
 
     def pack(self) -> tuple[list[tuple[str, int, int, bool]], bytes]:
         """The runs, each with its topic, queue, number of records, and whether it is a batch; and
-        all records. Nothing is taken after this."""
+        all records. After this nothing can be taken."""
         self._is_packed = True
         runs = []
         for run in self._runs:
@@ -150,17 +150,17 @@ class ClientFrame:
         return parts
 
     def asked(self) -> list[tuple[Any, int, bool]]:
-        """Whom the answers are for; and of what was taken opaque, and whether it is one-way."""
+        """For each request: who gets the answer, its opaque, and whether it is one-way."""
         self.pack()
         return [(each.by, each.sent.opaque, each.sent.is_oneway) for each in self._all()]
 
     def answers(
         self, words: Words, lead: bytes, places: Iterable[Place]
     ) -> tuple[dict[Any, bytes], list[tuple[Any, int, str]]]:
-        """The answers of what was taken, as the frames for each connection; and of what was put the
-        first queue offset, and all ids.
+        """For requests that were taken, the answers, as frames for each connection. For those that
+        were put, the first queue offset, and all ids.
 
-        `places` is where the records are. An id is the `lead`, and a log offset in hexadecimal.
+        `places` is where the records are. An id is the `lead` and a log offset in hexadecimal.
         """
         self.pack()
         left = deque(places)
@@ -170,7 +170,7 @@ class ClientFrame:
         for by, sent, is_put in self._all():
             ids, first = [], -1
             for size in sent.sizes:
-                # what was sent again may lie in several places
+                # records that were sent again may lie in several places
                 if left and left[0][0] == number:
                     _, offset, position = left.popleft()
                 first = offset if first < 0 else first

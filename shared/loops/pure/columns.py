@@ -1,5 +1,5 @@
-"""The loops of whoever makes a table of records: bodies and properties as columns, and rows of a
-listing, as lines of JSON or as cells. Pure Python.
+"""The loops that make tables of records: bodies and properties as columns, and rows of a listing,
+as lines of JSON or as cells. Pure Python.
 
 The twin of what `compiled` has under these names, and the reference for both; `active` chooses the
 one that a process uses. Places and numbers are arrays of 64-bit words, lengths are in bytes.
@@ -37,15 +37,15 @@ def record_fields(
     ends: Buffer,
     into: Buffer,
 ) -> int:
-    """Where the parts of records are, each of which must be the one that is named.
+    """Where the parts of records are. Each record must be the one that is named.
 
-    `named` are their starts in `raw`, sizes, log offsets, queue offsets and queue ids; `topics` are
-    their topics one after the other, and `ends` where each ends. One queue id, and one end, are
-    that of all. `into` takes as many words as there are records of each of these: where the body
-    begins and its length, where the properties begin and theirs, the body's checksum, the flags,
-    the times of birth and of storing in ms.
+    `named` has their starts in `raw`, sizes, log offsets, queue offsets and queue ids; `topics` has
+    their topics one after the other, and `ends` where each ends. A single queue id, or a single
+    end, counts for all. `into` takes as many words as there are records for each of these: where
+    the body begins and its length, where the properties begin and their length, the body's
+    checksum, the flags, the times of birth and of storing in ms.
 
-    The index of the first record that is damaged or another one, -1 where all are as named; no
+    Returns the index of the first record that is damaged or another one, -1 if all are as named; no
     checksum is compared. Raises ValueError where the arrays do not fit together.
     """
     view = memoryview(raw)
@@ -71,7 +71,7 @@ def record_fields(
         if (found.topic, found.queue_id, found.queue_offset) != queue:
             return len(made)
         made.append(_fields(record, start, found))
-    if made:  # what is empty cannot be cast
+    if made:  # an empty view cannot be cast
         columns.cast("B")[:] = array("q", chain.from_iterable(zip(*made, strict=True))).tobytes()
     return -1
 
@@ -94,18 +94,18 @@ def _fields(record: memoryview, start: int, found: Outline) -> tuple[int, ...]:
 
 
 def copy_bodies(raw: Buffer, at: Buffer, sizes: Buffer, crcs: Buffer, target: Buffer) -> int:
-    """Copy each body `raw[at : at + size]` after the one before, its checksum compared.
+    """Copy each body `raw[at : at + size]` after the one before; its checksum is compared.
 
-    The index of the first body that has another checksum, -1 where all are sound. Raises
+    Returns the index of the first body with another checksum, -1 if all are sound. Raises
     ValueError for a body that is not in `raw`, and where the target is too small.
     """
     source, into, filled = memoryview(raw), memoryview(target), 0
-    if into.nbytes:  # what is empty cannot be cast
+    if into.nbytes:  # an empty view cannot be cast
         into = into.cast("B")
     for index, (body, crc) in enumerate(zip(_pieces(source, at, sizes), _words(crcs), strict=True)):
         if len(body) > len(into) - filled:
             raise ValueError(f"{len(into)} bytes do not take {filled + len(body)}")
-        if not body:  # of which no checksum is compared, as in RocketMQ
+        if not body:  # as in RocketMQ, its checksum is not compared
             continue
         if body_crc(body) != crc:
             return index
@@ -116,7 +116,7 @@ def copy_bodies(raw: Buffer, at: Buffer, sizes: Buffer, crcs: Buffer, target: Bu
 
 def cut_properties(raw: Buffer, at: Buffer, sizes: Buffer, names: tuple[bytes, ...]) -> Properties:
     """The entries of each properties string `raw[at : at + size]`, as `decode_properties` has them,
-    and where those of these names are. Raises ValueError for one that is not in `raw`."""
+    and where those with these names are. Raises ValueError for a string that is not in `raw`."""
     firsts, entries = array("i", [0]), 0
     pieces: tuple[list[bytes], list[bytes]] = [], []
     places = [array("i") for _ in names]
@@ -137,12 +137,12 @@ def cut_properties(raw: Buffer, at: Buffer, sizes: Buffer, names: tuple[bytes, .
 
 
 def json_lines(records: Buffer, start: int, with_body: bool, ascii_only: bool) -> tuple[bytes, int]:
-    """Lines of JSON of the usual ones of some records, from the one at `start` on; and where the
-    first begins that is unusual, as one is whose properties have a key twice, or the records end.
+    """Lines of JSON for usual records from the one at `start` on, and where these end: at the first
+    unusual record, for example one whose properties have a key twice, or at the end of all.
 
-    Which fields a line has is not said here but where rows are made of any record, by whoever asks
-    (cli/printing/records.py). It makes that of an unusual one; and all of them here, where none is
-    usual, as this could not be faster.
+    The fields of a line are not decided here, but in the caller's code that makes rows of any
+    record (cli/printing/records.py). That code makes the row of an unusual record. To this twin
+    all records are unusual, as it could not be faster.
     """
     return b"", start
 
@@ -150,7 +150,7 @@ def json_lines(records: Buffer, start: int, with_body: bool, ascii_only: bool) -
 def cells(
     records: Buffer, start: int, with_body: bool, shown_time: Callable[[int], str]
 ) -> tuple[list[list[Any]], int]:
-    """The same as cells of a table. `shown_time` makes the one of a store time, in ms."""
+    """The same as cells of a table. `shown_time` makes the cell of a store time, in ms."""
     return [], start
 
 

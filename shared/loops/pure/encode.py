@@ -1,8 +1,8 @@
-"""Make records of what a producer sends, with what the broker stamps left blank. In pure Python.
+"""Makes records of what a producer sends; what the broker stamps is blank. In pure Python.
 
 The twin of what `compiled` has under the same names, and the reference for both; `active` chooses
 the one that a process uses. Sizes of bodies and names of topics are not checked here: the client
-has done so before it took the message.
+has checked them when it took the message.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ if TYPE_CHECKING:
 class RecordMaker:
     """Makes the records of one producer.
 
-    A record has its final layout here, so that the broker checks and copies it and never encodes.
-    The fields that only the broker knows are zeros until it stamps them: both offsets, store time
-    and store host, and the digits of the checksum where there is room for one.
+    Records get their final layout here, so that the broker only checks and copies, and never
+    encodes. The fields that only the broker knows are zeros until it stamps them: both offsets,
+    store time and store host, and the digits of the checksum if there is room for one.
     """
 
     def __init__(self, born_host: bytes, origin: KeyOrigin, shape: Shape) -> None:
@@ -63,10 +63,10 @@ class RecordMaker:
         self.take_shape(shape)
 
     def take_shape(self, shape: Shape) -> None:
-        """Leave this room in the records from now on.
+        """Leave the room of this shape in records from now on.
 
         The next broker may want another: messages wait as drafts, and become records when their
-        frame leaves. Raises ValueError for a host of no known length.
+        frame leaves. Raises ValueError for a host of unknown length.
         """
         born_bytes, store_bytes = len(self._born_host), shape.store_host_bytes
         if store_bytes not in (HOST_V4_BYTES, HOST_V6_BYTES):
@@ -74,8 +74,8 @@ class RecordMaker:
         self._host_bits = SYS_BORN_HOST_V6 if born_bytes == HOST_V6_BYTES else 0
         if store_bytes == HOST_V6_BYTES:
             self._host_bits |= SYS_STORE_HOST_V6
-        # The body's length comes after both hosts, so its place follows from what they are. What is
-        # skipped is the broker's to fill in: offsets, store time and host, ...
+        # The body's length comes after both hosts, so its place depends on them. What is skipped
+        # is the broker's to fill in: offsets, store time and host.
         self._head = fields_at(
             (AT_TOTAL_SIZE, "i"),
             (AT_MAGIC, "I"),
@@ -91,14 +91,14 @@ class RecordMaker:
         self._end = PROP_CRC_ROOM if shape.prop_crc else b""
 
     def pack(self, into: bytearray | memoryview, runs: Iterable[DraftRun]) -> array[int]:
-        """Put the records of some runs there; where each begins, and the end of the last.
+        """Put the records of some runs there. Returns where each begins, and the end of the last.
 
-        Raises ValueError where `into` is too short, or a run has not as many keys as drafts, and
-        PropertiesTooLarge; then the contents of `into` are undefined.
+        Raises ValueError where `into` is too short, or a run's keys and drafts differ in number,
+        and PropertiesTooLarge; then the contents of `into` are undefined.
         """
         starts, at = array("q"), 0
         for name, queue_id, drafts, keys in runs:
-            # strict: a record without a key could never be told from another on a retry
+            # strict: without a key, a record could not be recognised when it is sent again
             for draft, key in zip(drafts, keys, strict=True):
                 record = self._record(name, queue_id, draft, key)
                 if at + len(record) > len(into):
@@ -110,10 +110,11 @@ class RecordMaker:
         return starts
 
     def pack_rows(self, into: bytearray | memoryview, rows: Rows, order: Buffer) -> int:
-        """Put the records of some rows there; where the last one ends.
+        """Put the records of some rows there. Returns where the last one ends.
 
-        `order` names the rows, each a 64-bit word. Raises ValueError where `into` is too short or a
-        row is not there, and PropertiesTooLarge; then the contents of `into` are undefined.
+        `order` has the numbers of the rows, as 64-bit words. Raises ValueError where `into` is too
+        short or a row is not there, and PropertiesTooLarge; then the contents of `into` are
+        undefined.
         """
         topics, queues = _words("i", rows.topics), _words("i", rows.queues)
         bodies, own = _pieces(rows.body_ends, rows.bodies), _pieces(rows.own_ends, rows.own)
@@ -128,14 +129,14 @@ class RecordMaker:
         return self.pack(into, runs)[-1]
 
     def _record(self, name: bytes, queue_id: int, draft: Draft, key: int) -> bytes:
-        """One record. Its UNIQ_KEY and its born timestamp are made of one number, `key`, so a retry
-        makes the same record again, and the broker knows it by that.
+        """One record. One number, `key`, makes its UNIQ_KEY and its born timestamp. So a retry
+        makes the same record again, by which the broker recognises it.
         """
         whole = (draft, b"", 0, 0) if isinstance(draft, bytes) else draft
         body, properties, flag, sys_flag = whole
         raw = b"%sUNIQ_KEY\x01%s\x02%s" % (
             properties,
-            # last of the sender's own, because a later duplicate wins: nobody can forge it
+            # the last of the sender's own: a later duplicate wins, so nobody can forge it
             make_unique_key(self._origin, key).encode(),
             self._end,
         )
@@ -143,9 +144,9 @@ class RecordMaker:
         length = len(body)
         head = self._head.pack(
             self._fixed_bytes + length + len(name) + len(raw),
-            # `name` has its length byte in front; one that needs two is of the second version
+            # `name` begins with its length byte; a length of two bytes needs version 2
             MAGIC_V1 if len(name) <= MAX_TOPIC_BYTES + 1 else MAGIC_V2,
-            # of the body as it is stored, which may be compressed: the store never looks inside
+            # of the stored body, which may be compressed: the store never looks inside
             body_crc(body),
             queue_id,
             flag,
@@ -160,16 +161,16 @@ class RecordMaker:
 def properties_of(tags: str | None, keys: str | None, shard: str | None, end: bytes) -> bytes:
     """The properties of a message, followed by `end` as it is. Raises InvalidMessage.
 
-    What is None or empty makes no entry: RocketMQ takes a property without a value for none.
-    `end` is encoded already, and is not looked at.
+    None and "" make no entry: to RocketMQ a property without a value does not exist. `end` is
+    encoded already, and is not checked.
     """
     text, entries = "", 0
     for name, value in (("TAGS", tags), ("__SHARDINGKEY", shard), ("KEYS", keys)):
         if value:
             text += f"{name}\x01{value}\x02"
             entries += 1
-    # Each entry brings one of each separator. More of them came out of a value, and would let a
-    # sender forge properties that it may not set.
+    # Each entry has one of each separator. Any more came out of a value, and would let a sender
+    # forge properties that it may not set.
     if text.count("\x01") != entries or text.count("\x02") != entries:
         raise InvalidMessage(
             "tags, keys or shard contain the separator 0x01 or 0x02",
@@ -187,11 +188,11 @@ def properties_of(tags: str | None, keys: str | None, shard: str | None, end: by
 
 
 def join_properties(texts: Sequence[TextColumn]) -> tuple[bytes, bytes] | int:
-    """The properties of each message, one after the other, and their ends as those of Rows.
+    """The properties of each message, one after the other, and their ends, as in Rows.
 
-    `texts` come in their order; an empty one makes no entry. The index of the first message with a
-    text that no property can have as its value, if there is one. Raises ValueError for a piece that
-    is not there.
+    `texts` are in the order of the properties; an empty text makes no entry. If a message has a
+    text that cannot be a property's value, returns the index of the first such message. Raises
+    ValueError for a piece that is not in its data.
     """
     columns = [(name, _pieces(ends, data)) for name, ends, data in texts]
     ends, joined = array("i", [0]), bytearray()
@@ -208,7 +209,7 @@ def join_properties(texts: Sequence[TextColumn]) -> tuple[bytes, bytes] | int:
 
 
 def _pieces(ends: Buffer, data: Buffer) -> list[bytes]:
-    """What the words cut out of the data. Raises ValueError for a piece that is not in it."""
+    """The pieces of the data between these words. Raises ValueError for one that is not in it."""
     words, raw = _words("i", ends), memoryview(data)
     pieces = []
     for start, stop in zip(words, words[1:], strict=False):

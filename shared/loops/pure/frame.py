@@ -1,8 +1,8 @@
 """Frames of produced records: check them, and put them into the log, stamped. In pure Python.
 
 The twin of what `compiled` has under the same names, and the reference for both; `active` chooses
-the one that a process uses. Frames come from outside, so no length is trusted before it has been
-bounded; the time and the offsets to stamp are arguments.
+the one that a process uses. Frames come from outside, so no length is used before it has been
+checked; the time and the offsets to stamp are arguments.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ _OFFSETS = struct.Struct(">qq")  # queueOffset, physicalOffset
 _STORED = {size: struct.Struct(f">q{size}s") for size in (HOST_V4_BYTES, HOST_V6_BYTES)}
 _DELAY, _REAL_TOPIC = DELAY.encode(), REAL_TOPIC.encode()
 
-# In a record that a producer sends these bits of sysFlag have to be as the broker wants them.
+# In a record from a producer, these bits of sysFlag have to be as the broker wants them.
 _NOT_THE_SENDERS = SYS_STORE_HOST_V6 | SYS_TRANSACTION_MASK | SYS_INNER_BATCH
 _NOT_THEIRS = (
     "sysFlag lacks the broker's store host bit, or is of a half or rolled-back message or of a "
@@ -83,28 +83,27 @@ def check_frame(
     max_body_bytes: int = 1 << 31,
     shape: Shape = Shape(),  # noqa: B008 - a tuple
 ) -> list[int]:
-    """Check every record of a produce frame; where each begins, and the frame's length last.
+    """Check every record of a produce frame. Returns where each begins, and the frame's length.
 
     Raises InvalidMessage for the first record that is not whole, too large, damaged, of another
-    topic or queue than its run, or has no room for the store host of `shape`, and for a frame that
-    has more records than its runs, or fewer. Nothing is changed. All limits are in bytes.
+    topic or queue than its run, or has no room for the store host of `shape`, and for a frame with
+    more or fewer records than its runs name. Changes nothing. All limits are in bytes.
 
-    This is the form that has the words for a refusal: the compiled one gives a frame that it does
-    not like to this one, and goes by what is decided here. Fields that the broker stamps are not
-    looked at.
+    Only this form has the words for a refusal: the compiled one passes a frame that it would refuse
+    to this one, whose decision counts. Fields that the broker stamps are not checked.
     """
     starts: list[int] = []
     at, end = 0, len(frame)
     view = memoryview(frame)
     own_bits = SYS_STORE_HOST_V6 if shape.store_host_bytes == HOST_V6_BYTES else 0
-    # Three parts of sysFlag are not the sender's. The store host's bit, because the broker stamps
-    # the host and the room for it must fit. Two of the three transaction types, as no consumer
-    # would ever see the record; that of a committed message is as good as none. And that of a
-    # batch in one record, as the queues here have no entries for such.
+    # The sender may not choose three parts of sysFlag. The store host's bit: the broker stamps the
+    # host, and the room must fit. Two of the three transaction types: no consumer would ever see
+    # the record; the type of a committed message has no effect. And the bit of a batch in one
+    # record: the queues here have no entries for such.
     kinds = own_bits, own_bits | SYS_TRANSACTION_COMMIT
     limits = _Limits(max_record_bytes, max_body_bytes, kinds)
     for topic, queue_id, count in runs:
-        # Encoded once for a run: each record is then one look-up and one comparison of bytes.
+        # Encoded once for a run: then each record costs one look-up and one comparison of bytes.
         names, last = _names(topic), len(starts) + count
         while len(starts) < last:
             record_end = _check_record(view, at, queue_id, names, limits, starts)
@@ -118,8 +117,8 @@ def check_frame(
 
 
 class _Limits(NamedTuple):
-    """What a broker takes: sizes in bytes, and the two values of the bits that are not a sender's,
-    of an ordinary message and of a committed one."""
+    """What a broker accepts: sizes in bytes, and the two values of the bits that a sender may not
+    choose, for an ordinary message and for a committed one."""
 
     max_record_bytes: int
     max_body_bytes: int
@@ -134,17 +133,17 @@ def _check_record(
     limits: _Limits,
     starts: list[int],
 ) -> int:
-    """Check one record of a frame; where it ends. `starts` are those before it.
+    """Check one record of a frame. Returns where it ends. `starts` are those before it.
 
-    The order is that of trust: each length is compared with what is known to be there before
-    anything is read by it. The checksum comes last, because it costs a pass through the body.
+    Each length is compared with what is known to be there before anything is read by it. The
+    checksum comes last, because it costs a pass through the body.
     """
     left = len(view) - at
     if left < SMALLEST_RECORD_BYTES:
         raise _bad("a record is cut off", f"{left} bytes are left", starts)
     size: int
     size, magic, crc, queue, sys_flag = _CHECK_HEAD.unpack_from(view, at)
-    # signed, so what is negative fails here too; from here on [at, at + size) is in the frame
+    # signed, so a negative size fails here too; from here on [at, at + size) is in the frame
     if not SMALLEST_RECORD_BYTES <= size <= left:
         raise _bad("a record does not end inside its frame", f"{size} bytes", starts)
     if size > limits.max_record_bytes:
@@ -155,8 +154,8 @@ def _check_record(
         raise _bad(_NOT_THEIRS, hex(sys_flag), starts)
     body_at, record_end = at + AT_BODY_V4, at + size
     if sys_flag & SYS_ANY_HOST_V6:
-        # The smallest record has room for IPv4 hosts only. The body's length stands in front of the
-        # body, so this has to be known before that is read.
+        # The smallest record has room only for IPv4 hosts. The body's length stands just before the
+        # body, so this has to be checked before that is read.
         body_at += v6_extra_bytes(sys_flag)
         if body_at > record_end:
             raise _bad(
@@ -171,12 +170,12 @@ def _check_record(
         raise _bad("a record does not begin with a magic code", f"{magic:08x}", starts)
     topic_end = body_end + len(name)
     properties_at = topic_end + PROPERTIES_LENGTH_BYTES
-    # The run says what the topic is, so the record's own length of it is compared as a part of the
-    # name, and never used. A negative length of the body is the first of these.
+    # The run says what the topic is. So the record's own topic length is compared as a part of the
+    # name, and never used. A negative length of the body fails the first of these comparisons.
     if body_end < body_at or properties_at > record_end or view[body_end:topic_end] != name:
         raise _bad("a record is not for the topic of its run", names[MAGIC_V2][2:].decode(), starts)
     if _I16.unpack_from(view, topic_end)[0] != record_end - properties_at:
-        # no signed 16 bits can say this length, so the sender has most likely put in too much
+        # no signed 16 bits can have this length, so most likely the sender has put in too much
         if record_end - properties_at > MAX_PROPERTIES_BYTES:
             what = f"properties take more than {MAX_PROPERTIES_BYTES} bytes"
             raise _bad(what, record_end - properties_at, starts, PropertiesTooLarge)
@@ -188,9 +187,9 @@ def _check_record(
 
 
 def _names(topic: bytes) -> dict[int, bytes]:
-    """The topic after its length, as each version of a record has it."""
+    """The topic after its length, as in each version of a record."""
     names = {MAGIC_V2: len(topic).to_bytes(2, "big") + topic}
-    if len(topic) <= MAX_TOPIC_BYTES:  # the length byte of the first version is signed
+    if len(topic) <= MAX_TOPIC_BYTES:  # the length byte of version 1 is signed
         names[MAGIC_V1] = len(topic).to_bytes(1, "big") + topic
     return names
 
@@ -203,13 +202,13 @@ def _bad(
 
 
 def check_properties(frame: bytes | memoryview, starts: list[int], prop_crc: bool) -> None:
-    """Raise InvalidMessage for a message with a DELAY that is not in its form, a checksum where
-    none belongs or is missing, and properties whose end could not be told from one that is torn.
+    """Raise InvalidMessage for a message with a DELAY in an ordinary record, for a checksum that is
+    missing or that the sender has given, and for properties whose end would look torn.
 
     `starts` are the records' places, the frame's length last; `prop_crc` says whether each has to
-    end in the room for a checksum. Most frames hold none of the names looked for, so one search
-    through a frame's bytes usually does; where one occurs, in a body perhaps, records are taken
-    apart.
+    end in the room for a checksum. Most frames have none of the names that are searched for, so
+    usually one search through a frame's bytes is enough. Where a name occurs, perhaps in a body,
+    records are taken apart.
     """
     # a memoryview can neither search nor count
     frame = bytes(frame)
@@ -219,11 +218,11 @@ def check_properties(frame: bytes | memoryview, starts: list[int], prop_crc: boo
             "the broker has enabled_append_prop_crc",
             "leave the room that the broker's Welcome asks for",
         )
-    # A record without properties ends in a zero as well, that of their length: only a closer look
+    # A record without properties ends in a zero, too, that of their length: only a closer look
     # tells the two apart.
     if not all(frame[end - 1] for end in starts[1:]):
         _check_ends(frame, starts)
-    # the room at each end has the name once; any more of it is a sender's
+    # the room at each end has the name once; any further one is a sender's
     own = len(starts) - 1 if prop_crc else 0
     if _DELAY + b"\x01" not in frame and frame.count(PROP_CRC_LEAD) == own:
         return
@@ -231,8 +230,8 @@ def check_properties(frame: bytes | memoryview, starts: list[int], prop_crc: boo
     for at, end in zip(starts, starts[1:], strict=False):
         properties = raw_properties(view[at:end])
         level = find_property(properties, _DELAY)
-        # To RocketMQ level 0 is no delay; and one that has come keeps its DELAY, so that whoever
-        # sends a delayed record to its own topic must not have it taken for one.
+        # To RocketMQ level 0 is no delay. And a message that was delivered keeps its DELAY: if it
+        # is sent on to its own topic, it must not count as one that asks for a delay.
         if level and level != b"0" and not find_property(properties, _REAL_TOPIC):
             raise delay_refused(level.decode("utf-8", "replace"))
         if PROP_CRC_LEAD in b"\x02" + properties[: -PROP_CRC_BYTES if prop_crc else None]:
@@ -244,8 +243,8 @@ def check_properties(frame: bytes | memoryview, starts: list[int], prop_crc: boo
 
 
 def _check_ends(frame: bytes, starts: list[int]) -> None:
-    """Raise for properties that end in a zero byte: after a power failure they could not be told
-    from a record whose end never reached the disk."""
+    """Raise for properties that end in a zero byte: after a power failure they would look like a
+    record whose end never reached the disk."""
     view = memoryview(frame)
     for at, end in zip(starts, starts[1:], strict=False):
         if raw_properties(view[at:end]).endswith(b"\0"):
@@ -262,10 +261,10 @@ def put_stamped(
     position: int,
     stamp: Stamp,
 ) -> None:
-    """Put the records [starts[0], starts[-1]) to the beginning of `target`, stamped.
+    """Put the records [starts[0], starts[-1]) at the beginning of `target`, stamped.
 
-    Each has its queue offset; `position` is the log offset of the first one. No record stands in
-    `target` unstamped at any time: `target` may be the log itself, and this process may die at any
+    Each gets its queue offset; `position` is the log offset of the first one. At no time is there
+    an unstamped record in `target`: it may be the log itself, and this process may die at any
     instruction. Raises ValueError where `target` is too short, or where there are not as many queue
     offsets as records.
     """
@@ -275,8 +274,8 @@ def put_stamped(
         raise ValueError(f"{len(starts) - 1} records have {len(queue_offsets)} queue offsets")
     if stop - first > len(target):
         raise ValueError(f"{stop - first} bytes of records do not fit in {len(target)}")
-    # All is stamped in a buffer of this process and copied at once. Stamping in the log itself, a
-    # writer that is killed between two stores would leave records that look whole and are not.
+    # Everything is stamped in a buffer of this process and copied at once. If a writer stamped in
+    # the log itself and was killed between two stores, records there would look whole and not be.
     stamped = bytearray(frame[first:stop])
     offsets, stored = _OFFSETS.pack_into, _STORED[len(stamp.host)].pack_into
     for number, queue_offset in enumerate(queue_offsets):

@@ -1,14 +1,14 @@
-"""The fast path of messages into a producer: in one step from a body to the future of its outcome.
+"""The fast path of messages into a producer: one step from a body to the future of its outcome.
 
 In pure Python: the twin of what `compiled` has under the same names (see `active`). Only plain
-messages go this way: a body of bytes, with tags, keys, a shard or a queue or without, to a topic
-whose queues are known. For everything else the answer is None, and nothing has changed: the caller
-does it in its own code, which can do all that may be asked for and has the words for every refusal.
-Nothing here calls the caller back: where no open frame has room the answer is NO_ROOM, and the
-caller opens one and asks again.
+messages go this way: a body of bytes, with or without tags, keys, a shard or a queue, to a topic
+whose queues are known. For anything else the result is None, and nothing has changed: the caller
+handles it in its own code, which supports everything and has the words for every refusal. Nothing
+here calls the caller back: where no open frame has room the result is NO_ROOM, and the caller opens
+one and asks again.
 
-The rules for what is plain are narrower than those for what is right. So the two ways cannot
-disagree: a message that goes this way would have had the same record on the other.
+A message may be right without being plain, but not the reverse. So the two ways cannot disagree:
+a message that goes this way would have had the same record on the other.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from penstock.shared.loops.pure.sends import FrameOfRuns
 
 
 def wall_ms() -> int:
-    """The wall clock's milliseconds since 1970: each message has the time it was sent at."""
+    """The wall clock's milliseconds since 1970: each message has the time at which it was sent."""
     return time.time_ns() // 1_000_000
 
 
 class Intake:
-    """Takes plain messages into the open frame, and counts what has no outcome yet.
+    """Takes plain messages into the open frame, and counts those without an outcome.
 
-    The producer puts the open frame there and takes it away, and has what it takes in itself and
-    what is settled counted. All under the producer's lock.
+    The producer sets and removes the open frame, and also has counted here what it takes itself and
+    what is settled. All under the producer's lock.
     """
 
     def __init__(
@@ -46,15 +46,15 @@ class Intake:
     ) -> None:
         """`turns`: the queues of a topic's next messages; `queues`: how many the topic has.
 
-        Both are the producer's, who fills them when a broker has answered; a topic is in both or in
+        The producer owns both, and fills them when a broker has answered; a topic is in both or in
         neither.
         """
         self._plain = plain
         self._turns = turns
         self._queues = queues
-        # what takes messages; None while nothing does
+        # the frame that takes messages; None while there is none
         self.frame: FrameOfRuns | None = None
-        # whether the producer takes nothing any more; only whoever sends looks at it
+        # whether the producer has stopped taking messages; only the senders check it
         self.closed = False
         self.unsettled = 0
         self.waiting_bytes = 0
@@ -70,18 +70,18 @@ class Intake:
         ack: str,
         now_ms: int,
     ) -> Any:
-        """The future of a message that was sent at the clock's `now_ms`; None: it is not plain.
+        """The future of a message that was sent at the clock's `now_ms`; None if it is not plain.
 
-        NO_ROOM where a new frame of this kind must be opened first. Raises InvalidMessage for tags,
-        keys or a shard that no message can have; then nothing has changed.
+        NO_ROOM if the caller must first open a new frame of this kind. Raises InvalidMessage for
+        tags, keys or a shard that no message can have; then nothing has changed.
         """
-        # Exact types: a subclass may have an __eq__ or a __len__ of its own that says anything.
+        # Exact types: the __eq__ or __len__ of a subclass may return anything.
         usual = type(topic) is str and type(body) is bytes and type(ack) is str
         usual = usual and (tags is None or type(tags) is str)
         usual = usual and (keys is None or type(keys) is str)
         usual = usual and (shard is None or type(shard) is str)
         usual = usual and (queue is None or type(queue) is int)
-        # both named is for the caller's own code, which refuses it
+        # the caller's own code refuses a message that names both
         usual = usual and (queue is None or shard is None)
         if not usual or not self._may_take(topic, len(body), queue):
             return None
@@ -90,10 +90,10 @@ class Intake:
             return None
         raw = properties_of(tags, keys, shard, b"") if tags or keys or shard else b""
         size = plain.fixed_bytes + len(topic) + len(body) + len(raw)
-        # Larger than a frame, it travels alone; with longer properties it may not fit every broker.
+        # If larger than a frame, it travels alone; longer properties may not fit every broker.
         if size > FRAME_BYTES or len(raw) > PLAIN_PROPERTIES_BYTES:
             return None
-        # From NO_ROOM the caller comes back with the same message: nothing is used up before it.
+        # After NO_ROOM the caller comes back with this message, so nothing is used up before it.
         frame = self._frame_for(ack, size)
         if frame is None:
             return NO_ROOM
@@ -109,11 +109,11 @@ class Intake:
     ) -> Any:
         """The future of messages that are stored together or not at all; None: not all are plain.
 
-        In a batch only bodies are plain. NO_ROOM as in `take`.
+        In a batch only messages that are just a body are plain. NO_ROOM as in `take`.
         """
         usual = type(topic) is str and type(messages) is list and type(ack) is str
         usual = usual and (queue is None or type(queue) is int)
-        # RocketMQ takes no batch for a retry topic, whose name begins with %: refused elsewhere
+        # RocketMQ accepts no batch for a retry topic, whose name begins with %: refused elsewhere
         if not usual or not messages or topic.startswith("%"):
             return None
         if not all([type(each) is bytes for each in messages]):
@@ -138,13 +138,13 @@ class Intake:
         return future
 
     def count(self, sends: int, size: int) -> None:
-        """Count what the caller has taken in itself, or, below 0, what has its outcome."""
+        """Count what the caller has taken itself, or, if negative, what has its outcome."""
         self.unsettled += sends
         self.waiting_bytes += size
 
     def _may_take(self, topic: str, length: int, queue: int | None) -> bool:
-        """Whether the topic is known and has the queue, and the broker takes this much at once."""
-        # 0 until the broker has said what it takes
+        """Whether the topic is known and has the queue, and the broker accepts this size."""
+        # the limit is 0 until the broker has told it
         limit, count = self._plain.limit.max_message_bytes, self._queues.get(topic, 0)
         if limit and length > limit or not count:
             return False
@@ -158,7 +158,7 @@ class Intake:
         return frame if frame.size + size <= FRAME_BYTES else None
 
     def _queue_for(self, topic: str, shard: str | None, queue: int | None) -> int:
-        """Asked last: it uses up the topic's turn, so the message must go this way by now."""
+        """Call it last: it uses up the topic's turn, so the message must go this way."""
         if queue is not None:
             return queue
         if shard is not None:

@@ -1,8 +1,8 @@
 """What a consumer is given: messages, each a view of a record. Pure Python.
 
 The twin of what `compiled` has under the same names, and the reference for both; `active` chooses
-the one that a process uses. An answer may be anything, so no length in it is trusted before it has
-been bounded; a record that makes no sense raises when a field is read, not when it arrives.
+the one that a process uses. An answer may be anything, so no length in it is used before it has
+been checked; a record that makes no sense raises when a field is read, not when it arrives.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ from penstock.shared.notebook import page_of
 
 _T = TypeVar("_T")
 
-# of tags, and of keys, in a message's own text
+# characters of tags, and of keys, in a message's repr
 _MOST_SHOWN = 60
-# What stands before the first host, so these offsets hold for every record.
+# All fields before the first host, so these offsets hold for every record.
 _HEAD = fields_at(
     (AT_QUEUE_ID, "i"),
     (AT_FLAG, "i"),
@@ -73,8 +73,8 @@ _PLACE = fields_at((AT_TOTAL_SIZE, "i"), (AT_QUEUE_ID, "i"), (AT_QUEUE_OFFSET, "
 class Message:
     """A message of a topic. Attributes are read-only; two messages with equal bytes are equal.
 
-    It holds the bytes of its record, or of the answer that has it; a field is decoded when it is
-    read, body and properties once.
+    It keeps the bytes of its record, or of the answer that contains it. A field is decoded each
+    time it is read, body and properties only once.
     """
 
     __slots__ = {
@@ -89,8 +89,8 @@ class Message:
     _properties: Mapping[str, str] | None
 
     def __init__(self, record: bytes | memoryview, max_body_bytes: int = MAX_BODY_BYTES) -> None:
-        """`record` is one whole record of the log; its body expands to `max_body_bytes` at most."""
-        # The only place, with the two that keep what was decoded, where a message changes.
+        """`record` is one whole record of the log; its body may expand to `max_body_bytes`."""
+        # A message changes only here, and where a decoded body or properties are kept.
         keep = object.__setattr__
         keep(self, "record", memoryview(record))
         keep(self, "_max_body_bytes", max_body_bytes)
@@ -119,11 +119,11 @@ class Message:
                 f"{len(self.stored_body)} bytes)"
             )
         except (struct.error, StoreDamaged):
-            # a repr is for people who look for a fault, and must not raise one of its own
+            # a repr is for people who look for a fault, so it must not raise an error of its own
             return f"Message(no record: {_short(bytes(self.record[:32]))})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Its own record alone, and not the answer that it came in, which may be megabytes. Either
+        """Only its own record, and not the answer that it came in, which may be megabytes. Either
         twin can load it."""
         return remade, (bytes(self.record), self._max_body_bytes)
 
@@ -132,10 +132,10 @@ class Message:
         return self
 
     def __deepcopy__(self, memo: Any) -> Message:
-        """A copy that does not keep the whole answer alive, of which a message is a view."""
+        """A copy of its own bytes: a message is a view that keeps the whole answer alive."""
         return Message(bytes(self.record), self._max_body_bytes)
 
-    # Unpacked again for each field that is read: six numbers kept would make every message larger.
+    # Unpacked for each field that is read: keeping six numbers would make every message larger.
     @property
     def _head(self) -> tuple[int, int, int, int, int, int]:
         return _HEAD.unpack_from(self.record)
@@ -210,7 +210,7 @@ class Message:
 
     @property
     def body(self) -> bytes:
-        """What the producer sent. Raises UnreadableBody where that cannot be told any more."""
+        """What the producer sent. Raises UnreadableBody if that cannot be told any more."""
         body = self._body
         if body is None:
             body = self._whole_body()
@@ -223,9 +223,9 @@ class Message:
     def decode(self, kind: type[_T]) -> _T: ...
     def decode(self, kind: Any = Any) -> Any:
         """The object that was sent, of the type `kind`: a msgspec.Struct, a dataclass, a pydantic
-        model, or any that msgspec knows; without one, what JSON has.
+        model, or any type that msgspec knows; without one, what JSON has.
 
-        The property content-type says how the body is read; without it, as JSON. Raises
+        The property content-type says how to read the body; without it, as JSON. Raises
         InvalidMessage for a body of another form, and UnreadableBody.
         """
         return decoded(self, kind)
@@ -234,8 +234,8 @@ class Message:
         return page_of(self)
 
     def _whole_body(self) -> bytes:
-        # The checksum is compared here and not when the message arrives: a body that nobody reads
-        # costs nothing, and one bad body does not keep the others of its answer from the consumer.
+        # The checksum is compared here and not when the message arrives: so a body that nobody
+        # reads costs nothing, and a bad body does not keep other messages from the consumer.
         stored = self.stored_body
         if body_crc(stored) != int.from_bytes(self.record[AT_BODY_CRC:AT_QUEUE_ID], "big"):
             raise UnreadableBody(
@@ -253,7 +253,7 @@ class Message:
 
     @property
     def _tail(self) -> tuple[bytes, bytes]:
-        """Topic and properties, raw, as far as the record has them: slices raise nothing."""
+        """Topic and properties, raw, as far as the record has them: slices do not raise."""
         at, length = body_span(self.record, 0)
         tail = bytes(self.record[at + length :])
         magic = int.from_bytes(self.record[AT_MAGIC:AT_BODY_CRC], "big")
@@ -272,7 +272,7 @@ class Message:
     @property
     def topic(self) -> str:
         """The topic it was sent to."""
-        # as with all text here: bytes that are no UTF-8 become U+FFFD, as in Java
+        # as in all texts here, bytes that are not UTF-8 become U+FFFD, as in Java
         return self._raw_topic.decode("utf-8", "replace")
 
     @property
@@ -282,22 +282,22 @@ class Message:
 
     @property
     def properties(self) -> Mapping[str, str]:
-        """All properties, those that tags, keys and the like stand in included."""
+        """All properties, including those that hold tags, keys and the like."""
         properties = self._properties
         if properties is None:
-            # read-only, because all who ask get the same one
+            # read-only, because all callers get the same object
             properties = MappingProxyType(decode_properties(self._raw_properties))
             object.__setattr__(self, "_properties", properties)
         return properties
 
     @property
     def tags(self) -> str | None:
-        """The tag that consumers choose by; None without one."""
+        """The tag that consumers filter by; None without one."""
         return text_of(self._raw_properties, TAGS)
 
     @property
     def keys(self) -> str | None:
-        """The keys as one string; several are separated by a blank. None without any."""
+        """The keys as one string; several are separated by a space. None without any."""
         return text_of(self._raw_properties, KEYS)
 
     @property
@@ -312,7 +312,7 @@ class Message:
 
 
 def remade(record: bytes, max_body_bytes: int) -> Any:
-    """A message of the form that this process uses; it may have been pickled as the other.
+    """A message in the form that this process uses; it may have been pickled in the other form.
 
     Pickles name this function by its module, so neither may be renamed.
     """
@@ -325,5 +325,5 @@ def _short(value: object) -> str:
 
 
 def text_of(properties: bytes, name: str) -> str | None:
-    """One of the raw properties as text; None where it is not there, or has no value."""
+    """One of the raw properties as text; None if it is absent, or has no value."""
     return find_property(properties, name.encode()).decode("utf-8", "replace") or None

@@ -1,7 +1,7 @@
-"""A message or a batch as nearly all of RocketMQ's clients send it, to its records. Pure Python.
+"""From a message or batch in the usual form of RocketMQ's clients to its records. Pure Python.
 
-The reference for what `compiled` makes of one, and what it asks about one that is unusual.
-`remoting.plain` says what a plain message is for; the letters of its fields are those of
+The reference for what `compiled` makes of one, and what it calls for one that is unusual.
+`remoting.plain` says what a plain message is for; the letters of its fields are those in
 `remoting.fields`. `batch_records` has a twin of its own there, and `active` chooses one of both:
 `remoting.batch` draws an item, and says what is wrong with one.
 """
@@ -50,12 +50,12 @@ from penstock.shared.names import (
 ONEWAY_FLAG = 2
 _LENGTH = struct.Struct(">i")
 _LEAD_END = _LENGTH.size + len(next(iter(PLAIN_LEADS)))
-_MOST_HEADER_BYTES = 2 * (_LENGTH.size + MAX_PROPERTIES_BYTES)  # a longer one is not of this kind
+_MOST_HEADER_BYTES = 2 * (_LENGTH.size + MAX_PROPERTIES_BYTES)  # no plain message has a longer one
 _SHORT = struct.Struct(">h")
-# of a batch's item, without its body and its properties
+# the fixed fields of a batch's item, apart from its body and its properties
 _ITEM_HEAD = struct.Struct(">iiiii")
 _ITEM_BYTES = _ITEM_HEAD.size + _SHORT.size
-# so that no number is too large for 31 or 63 bits
+# digits that fit into 31 and 63 bits in any case
 _INT_DIGITS, _LONG_DIGITS = 9, 18
 # storeTimestamp and storeHost, which the broker stamps
 _STAMPED = bytes(8 + HOST_V4_BYTES)
@@ -82,7 +82,7 @@ class _Fields(msgspec.Struct):
 
 
 class _Header(msgspec.Struct):
-    """What a command takes in a header: one that it refuses is not taken here either."""
+    """What a command's header may have: what a command refuses is not taken here either."""
 
     code: int
     extFields: _Fields  # noqa: N815 - its name
@@ -97,7 +97,7 @@ _header: msgspec.json.Decoder[_Header] = msgspec.json.Decoder(_Header)
 
 
 def plain_sent(frame: bytes, born_host: bytes, rules: PlainRules) -> PlainSent | None:
-    """What a frame has sent, which is without its total length; None where it is not plain."""
+    """What was sent in a frame, given without its total length; None if it is not plain."""
     code = PLAIN_LEADS.get(frame[_LENGTH.size : _LEAD_END])
     if code is None or len(born_host) != HOST_V4_BYTES:
         return None
@@ -106,11 +106,11 @@ def plain_sent(frame: bytes, born_host: bytes, rules: PlainRules) -> PlainSent |
         return None
     try:
         header = _header.decode(frame[_LENGTH.size : body_at])
-    # to say what is wrong is for the general way
+    # the general way says what is wrong
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return None
     fields = header.extFields
-    # before it is kept: a client may send names of any length
+    # checked before it is cached: a client may send names of any length
     name = _stored_name(fields.b) if len(fields.b) <= MAX_TOPIC_BYTES else None
     body = frame[body_at:]
     if (
@@ -147,7 +147,7 @@ def _single(
         fields.m != "false"
         or not (key.isascii() and key.isalnum())
         or not PLAIN_MEANT.isdisjoint(properties)
-        # every entry counts once: it is written as it would be written again
+        # each entry counts once: then encoding it again would give the same text
         or not len(properties) == text.count("\x01") == text.count("\x02")
         or len(raw) > MAX_PROPERTIES_BYTES
     ):
@@ -159,7 +159,7 @@ def _single(
 def _batch(
     fields: _Fields, name: bytes, body: bytes, born_host: bytes, rules: PlainRules
 ) -> _Made | None:
-    """Its properties mean nothing to a broker, and flags are those of the items."""
+    """To a broker the properties of the send mean nothing; flags are those of the items."""
     if fields.m not in ("true", "false"):
         return None
     made = batch_records(body, _record(fields, 0, name, b"", b"", born_host), rules.prop_crc)
@@ -183,7 +183,7 @@ def _record(
 
 
 def _are_numbers(fields: _Fields) -> bool:
-    """Whether they can be nothing else: digits, and no more of them than a field has room for."""
+    """Whether these are all digits, and no more of them than each field has room for."""
     ints = fields.d, fields.e, fields.f, fields.h, fields.j, fields.l
     digits = "".join((*ints, fields.g))
     return (
@@ -199,7 +199,7 @@ _is_int = range(1, _INT_DIGITS + 1).__contains__
 
 @lru_cache(maxsize=4096)
 def _stored_name(topic: str) -> bytes | None:
-    """A topic as a record has it; None for one that is refused, or means more than others."""
+    """A topic as a record has it; None for one that is refused, or has a special meaning."""
     try:
         check_topic(topic)
     except InvalidArgument:
@@ -210,13 +210,13 @@ def _stored_name(topic: str) -> bytes | None:
 
 
 def batch_records(raw: bytes, common: bytes, prop_crc: bool) -> tuple[bytes, list[int]] | None:
-    """The records of a batch, and the size of each; None where it is not whole items, or one's
-    properties do not fit into a record.
+    """The records of a batch, and the size of each; None where it does not consist of whole items,
+    or an item's properties do not fit into a record.
 
-    `common` is a record with neither body nor properties, which has all that the items share. With
-    `prop_crc` each record ends in the room for its checksum.
+    `common` is a record with neither body nor properties, with everything that the items share.
+    With `prop_crc` each record ends in the room for its checksum.
     """
-    # head with sizes, flag and CRC to be filled in; what stands after the body
+    # head in which sizes, flag and CRC are filled in; and what stands after the body
     body_at, _ = body_span(common, 0)
     blank, name = common[: body_at - BODY_LENGTH_BYTES], common[body_at:-PROPERTIES_LENGTH_BYTES]
     after_flag = blank[AT_FLAG + _LENGTH.size :]
@@ -235,7 +235,7 @@ def batch_records(raw: bytes, common: bytes, prop_crc: bool) -> tuple[bytes, lis
         (length,) = _SHORT.unpack_from(raw, properties_at - _SHORT.size)
         if properties_at + length != at + size:
             return None
-        # a checksum that came along is taken out: it was of another record
+        # a checksum that came along is removed: it was another record's
         properties = with_prop_crc_room(raw[properties_at : at + size], prop_crc)
         if len(properties) > MAX_PROPERTIES_BYTES:
             return None

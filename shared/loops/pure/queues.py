@@ -3,7 +3,7 @@
 The twin of what `compiled` has under the same names, and the reference for both; `active` chooses
 the one that a process uses. No files are opened: a window is memory that the caller has mapped.
 
-What a row and a window are is drawn in `forms`.
+`forms` draws rows and windows.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from penstock.shared.loops.forms import ROW, WINDOW_WORDS, Runs
 
 
 class QueueNumbers:
-    """Numbers queues in the order in which they are met, from 0 on.
+    """Numbers queues in the order in which they are first seen, from 0 on.
 
-    A row has the number in the place of a name, which would cost a look-up for each entry. The
-    reput begins with the queues of its table, so that there a number is the slot of that queue.
+    A row has the number instead of a name, which would cost a look-up for each entry. The reput
+    begins with the queues of its table, so there a queue's number is its slot.
     """
 
     def __init__(self, names: Iterable[tuple[bytes, int]] = ()) -> None:
@@ -29,7 +29,7 @@ class QueueNumbers:
             self.number(topic, queue_id)
 
     def number(self, topic: bytes, queue_id: int) -> int:
-        """The queue's number; the next free one, if it has none yet."""
+        """The queue's number; the next free one if it has none yet."""
         found = self._numbers.setdefault((topic, queue_id), len(self.names))
         if found == len(self.names):
             self.names.append((topic, queue_id))
@@ -37,9 +37,9 @@ class QueueNumbers:
 
 
 def by_queue(rows: bytes, queues: QueueNumbers) -> Runs:
-    """The entries of each queue, joined where one follows the other; queues as they are met.
+    """The entries of each queue, joined where consecutive; queues in the order of their first row.
 
-    A queue has several runs where its offsets jump. Nothing is put in order: the log is.
+    A queue has several runs where its offsets jump. Nothing is sorted: the log is in order.
     """
     runs: Runs = {}
     number, expected, entries = -1, -1, bytearray()
@@ -56,11 +56,11 @@ def by_queue(rows: bytes, queues: QueueNumbers) -> Runs:
 
 
 def put_entries(rows: bytes, windows: array[int], area: memoryview) -> bytes:
-    """Put each entry into its queue's window; the rows of those that have no place in it.
+    """Put each entry into its queue's window. Returns the rows that have no place in one.
 
     An entry that comes again is stored over itself, so a cycle can be repeated. Raises IndexError
-    or ValueError for a queue without words in `windows`, or a window that lies outside `area`: with
-    a mistake of the caller's, too, nothing is stored outside.
+    or ValueError for a queue without words in `windows`, or a window that is not in `area`: even if
+    the caller makes a mistake, nothing is stored outside.
     """
     missed = []
     for queue, queue_offset, entry in ROW.iter_unpack(rows):
@@ -76,7 +76,7 @@ def put_entries(rows: bytes, windows: array[int], area: memoryview) -> bytes:
 def move_ends(rows: bytes, words: memoryview, step: int) -> None:
     """Raise the next offset of each queue past its rows; it is never lowered.
 
-    That of queue n is word n x `step`. A row that comes again, after a crash, changes nothing.
+    That of queue n is word n x `step`. If a row comes again, after a crash, it changes nothing.
     """
     for queue, queue_offset, _ in ROW.iter_unpack(rows):
         if words[queue * step] <= queue_offset:

@@ -1,18 +1,18 @@
 """From a caller's `send` to the open frame, in one call where nothing is in the way.
 
 In pure Python: the twin of what `compiled` has under the same names (see `active`). A message goes
-this way if it is plain (see `intake`), the open frame has room for it, and no other thread is at
-the producer just then. For everything else the answer is None, and nothing has changed: the caller
-has its own way, which can wait, open a frame, wake the thread that sends, and refuse. That thread
-need not be woken here: where a frame is open it is awake, or waits for an answer before more may
-leave.
+this way if it is plain (see `intake`), the open frame has room for it, and no other thread is using
+the producer at that moment. For anything else the result is None, and nothing has changed: the
+caller has its own way, which can wait, open a frame, wake the thread that sends, and refuse. That
+thread need not be woken here: while a frame is open it is awake, or waits for an answer before more
+may leave.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-# Compiled it is taken without a call of Python; `with` and threading.Condition take either.
+# The compiled lock is taken without a call of Python; `with` and threading.Condition take either.
 from threading import RLock as SendLock
 from typing import Any
 
@@ -37,7 +37,7 @@ class PlainSender:
     def try_send(
         self, topic: Any, body: Any, tags: Any, keys: Any, shard: Any, queue: Any, ack: Any
     ) -> Any:
-        """The future of a message; None: it does not go this way. Raises what `Intake.take` does.
+        """The future of a message; None if it does not go this way. Raises what `Intake.take` does.
 
         Never waits.
         """

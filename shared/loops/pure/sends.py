@@ -1,8 +1,8 @@
-"""What a producer has in hand: a send's outcome, and frames of runs that take messages.
+"""What a producer has under way: a send's outcome, and frames of runs that take messages.
 
-In pure Python: the twin of what `compiled` has under the same names (see `active`). Only
-what happens once per message is here. What a frame is made of and told, and what a receipt is, the
-client knows; it extends these classes.
+In pure Python: the twin of what `compiled` has under the same names (see `active`). Only what
+happens once per message is here. The client knows what a frame is made of and how it is sent, and
+what a receipt is; it extends these classes.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from penstock.shared.wire.messages import Appended
 class KeyNumbers:
     """Gives the messages of one producer the numbers of their UNIQ_KEYs.
 
-    The counter has 16 bits and begins again after 65,536, so keys of one millisecond differ up to
-    that many. Under the producer's lock.
+    The counter has 16 bits and wraps around, so keys are distinct for up to 65,536 messages in one
+    millisecond. Under the producer's lock.
     """
 
     __slots__ = ("origin", "_count")
@@ -31,7 +31,7 @@ class KeyNumbers:
         self._count = 0
 
     def next(self, now_ms: int) -> int:
-        """What key_number makes, written out: the call would take as long as all the rest."""
+        """What key_number computes, written out: the call would take as long as all the rest."""
         self._count = count = self._count + 1 & 0xFFFF
         return now_ms - self.origin.month_start_ms << 16 | count
 
@@ -41,7 +41,7 @@ class KeyNumbers:
 
 
 class FrameRun:
-    """Messages of one queue that follow each other in a frame.
+    """Consecutive messages of one queue in a frame.
 
     A batch is a run by itself, with one future for all its messages.
     """
@@ -64,28 +64,28 @@ class FrameRun:
         self.topic = topic
         self.queue_id = queue_id
         self.batch = batch
-        # whether a message of it is for this queue and no other
+        # whether some message in it must go to this queue and no other
         self.fixed = False
         self.drafts: list[Draft] = []
         # the numbers of their UNIQ_KEYs
         self.keys = array("q")
         self.futures: list[Outcome] = []
-        # once the frame is closed: its messages are `count` from the `first` of the frame on
+        # set when the frame is closed: its messages are `count` from the frame's message `first` on
         self.first = self.count = 0
 
 
 class FrameOfRuns:
     """Runs of messages that want the same acknowledgement, and the outcome of all of them.
 
-    Futures find their outcome here, so an answer is stored once for a frame and not once for each
-    message. Exactly one of `answer` and `error` is set then, and never changes.
+    Futures find their outcome here, so an answer is stored once for a frame, instead of once for
+    each message. Then exactly one of `answer` and `error` is set, and never changes.
     """
 
     __slots__ = ("ack", "size", "runs", "open_runs", "watched", "answer", "error", "stored")
 
     def __init__(self, ack: str) -> None:
         self.ack = ack
-        # no more bytes than this, whatever room the broker wants in records
+        # an upper limit, for any room that a broker may want in records
         self.size = 0
         self.runs: list[FrameRun] = []
         # the runs that still take messages: topic -> queue id -> run
@@ -94,7 +94,7 @@ class FrameOfRuns:
         self.watched = False
         self.answer: Appended | None = None
         self.error: PenstockError | None = None
-        # whether the answer is that all is as was asked for
+        # whether the answer is that everything was stored as asked
         self.stored = False
 
     def put(
@@ -106,7 +106,7 @@ class FrameOfRuns:
         future: Outcome,
         fixed: bool = False,
     ) -> None:
-        """Take a message of at most `size` bytes; a `fixed` one is for this queue and no other."""
+        """Take a message of at most `size` bytes; a `fixed` one must go to this queue."""
         run = self.open_runs.setdefault(topic, {}).get(queue_id)
         if run is None:
             run = self.open_runs[topic][queue_id] = FrameRun(self, topic, queue_id, False)
@@ -128,8 +128,8 @@ class FrameOfRuns:
         future: Outcome,
         fixed: bool = False,
     ) -> None:
-        """Take messages that are stored together. What comes for the queue later starts another
-        run, so that it is stored after them."""
+        """Take messages that are stored together. Later messages for the queue start another run,
+        so that they are stored after these."""
         self.open_runs.get(topic, {}).pop(queue_id, None)
         run = FrameRun(self, topic, queue_id, True)
         run.fixed = fixed
@@ -145,22 +145,22 @@ class FrameOfRuns:
 class Outcome:
     """The outcome of one send, now or later.
 
-    Of a batch there is one for all messages. `run` is None until the message is in a frame.
+    A batch has one for all of its messages. `run` is None until the message is in a frame.
     """
 
     __slots__ = ("sender", "key", "keys", "run", "index", "error", "seen", "callbacks")
 
     def __init__(self, sender: Any, key: int, keys: array[int] | None = None) -> None:
-        """`key`: the number of the message's UNIQ_KEY; of a batch the first, and all are `keys`.
+        """`key`: the number of the message's UNIQ_KEY; for a batch the first of its `keys`.
 
-        `sender` is for the subclass; nothing here looks at it.
+        `sender` is for the subclass; nothing here uses it.
         """
         self.sender = sender
         self.key = key
         self.keys = keys
         self.run: FrameRun | None = None
         self.index = 0
-        # of a message that is in no frame
+        # for a message that is in no frame
         self.error: PenstockError | None = None
         # whether somebody has asked for the outcome
         self.seen = False
@@ -174,9 +174,9 @@ class Outcome:
         return run is not None and (run.frame.answer is not None or run.frame.error is not None)
 
     def ask(self) -> bool:
-        """Note that somebody has asked for the outcome; whether it is that all is stored.
+        """Note that somebody has asked for the outcome. Returns whether everything is stored.
 
-        The producer itself reports the failures that nobody has asked for, and only those.
+        The producer itself reports those failures for which nobody has asked, and only those.
         """
         self.seen = True
         run = self.run

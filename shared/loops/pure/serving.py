@@ -1,10 +1,9 @@
-"""What an actor asks a socket at each turn, and what it does with a message that has too many
-parts: it drops them.
+"""What an actor asks a socket in each turn, and how it drops a message that has too many parts.
 
 The twins of what `compiled` has under these names; `active` chooses what a process uses. A peer may
-send millions of parts of no bytes in one message, and Python would make an object of each. And
-pyzmq makes an enum for each question: an actor asks several at each turn, and a message that comes
-alone takes two turns of most actors.
+send millions of empty parts in one message, and Python would make an object of each. And pyzmq
+makes an enum for each question: an actor asks several in each turn, and a single message takes two
+turns of most actors.
 ZeroMQ is imported where it is used: most processes that load this have no sockets.
 """
 
@@ -18,17 +17,17 @@ if TYPE_CHECKING:
 
 
 def has_message(socket: zmq.Socket[bytes]) -> bool:
-    """Whether a message has come. ZeroMQ looks then at what its threads have said, which a
-    descriptor tells of only once."""
+    """Whether a message has come. The question makes ZeroMQ process what its threads have reported,
+    which its descriptor signals only once."""
     import zmq
 
     return bool(int(socket.get(zmq.EVENTS)) & int(zmq.POLLIN))
 
 
 def drop_parts(socket: zmq.Socket[bytes], most: int) -> int:
-    """Receive at most `most` parts of the message under way and drop them; how many those were.
+    """Receive at most `most` parts of the current message and drop them. Returns their number.
 
-    Fewer than `most` were the last ones: it never goes on into the next message.
+    If that is less than `most`, the message is over: it never goes on into the next one.
     """
     import zmq
 
@@ -41,14 +40,14 @@ def drop_parts(socket: zmq.Socket[bytes], most: int) -> int:
 
 @cache
 def addresses() -> tuple[int, int]:
-    """Where the functions zmq_recv and zmq_getsockopt are; (0, 0) where they have no names."""
-    # here and not above: clients load this file, and none of them calls this
+    """The addresses of zmq_recv and zmq_getsockopt; (0, 0) if they cannot be found by name."""
+    # imported here, because clients load this file and never call this
     import ctypes
 
     from zmq.backend.cython import _zmq
 
     try:
-        # pyzmq's wheels bring libzmq along or link it in; either way its own module knows the names
+        # pyzmq's wheels bring libzmq along or link it in; either way their own module has the names
         library = ctypes.CDLL(_zmq.__file__)
         found = library.zmq_recv, library.zmq_getsockopt
     except (AttributeError, OSError):

@@ -1,9 +1,9 @@
 """The scheduler's loops: records of the wheel topic to timers, and what is due to copies.
 
 The twin of what `compiled` has under the same names, and the reference for both; `active` chooses
-the one that a process uses. What a timer is and what is delivered of it, `messaging` says; here
-that is done for many at once. Neither loop trusts an offset or a size: what they lead to must be a
-whole record of that size, which names that offset as its own.
+the one that a process uses. `messaging` defines timers and their copies; here many are made at
+once. Neither loop trusts an offset or a size: they must lead to a whole record of that size, which
+names that offset as its own.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ def timer_entries(
 ) -> bytes:
     """A TIMER for each timer that these queue entries lead to.
 
-    `segment` are the bytes of the log from `base` on; entries that lead elsewhere have none. What
-    says no time is left out, and so are those of the first `known` entries that are due up to
+    `segment` has the bytes of the log from `base` on; entries that lead elsewhere get none. Records
+    that say no time are left out, and so are those of the first `known` entries that are due up to
     `delivered_ms`.
     """
     found = []
@@ -57,11 +57,11 @@ def delayed_copies(
     timed: bool,
     recalled: Collection[bytes],
 ) -> list[Copy | None]:
-    """For each TIMER what is delivered of its record; None where it has nothing to deliver.
+    """The copy to deliver for each TIMER's record; None where there is nothing to deliver.
 
-    That is so where there is no such record, or it names no place to go to. Of the wheel topic's
-    records, which are `timed`, also where one says another time, takes a message back, or is taken
-    back itself: its key (see `recall_key`) is in `recalled`.
+    That is so if there is no such record, or it names no destination. For records of the wheel
+    topic, which are `timed`, also if one says another time, takes a message back, or is taken back
+    itself: its key (see `recall_key`) is in `recalled`.
     """
     return [
         _copy(segment, base, timer, shape, timed, recalled) for timer in TIMER.iter_unpack(timers)
@@ -100,7 +100,7 @@ def _is_recalled(waiting: Waiting, recalled: Collection[bytes]) -> bool:
 
 
 def _record(segment: memoryview, at: int, size: int, place: int) -> memoryview | None:
-    """The whole record of this size there that names its own place in the log."""
+    """The whole record of this size there, if it names its own place in the log."""
     end = at + size
     if end > len(segment):
         return None

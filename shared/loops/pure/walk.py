@@ -1,12 +1,13 @@
-"""Walk the log: what its records say to consume queues and index, and which are whole. Pure Python.
+"""Walks the log: what its records tell queues and index, and which are whole. Pure Python.
 
 The twin of what `compiled` has under the same names, and the reference for both; `active` chooses
-the one that a process uses. The log may hold anything after a crash, so no length is trusted before
-it has been bounded. What is left of a record is looked at in slices, which Python cuts at the end:
-then the lengths do not add up to the record's size, and it is not whole.
+the one that a process uses. The log may have anything after a crash, so no length is used before it
+has been checked. The rest of a record is read in slices, which Python cuts off at the end: then the
+lengths do not add up to the record's size, and it is not whole.
 
-`walk` and `record_starts` write out what `examine` has as plain rules, because a call for each of a
-million records costs more than the rules do. So a new rule has three places, and the compiled form.
+`walk` and `record_starts` write out the rules that `examine` has in their plain form, because a
+call for each of a million records costs more than the rules. So a new rule goes into three places
+here, and into the compiled form.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ from penstock.shared.loops.pure.queues import QueueNumbers
 if TYPE_CHECKING:
     from penstock.shared.formats.index_chains import Ints, KeyBatch, Slots
 
-# the last field of either stands there where the hosts are IPv4
+# for IPv4 hosts; with IPv6 hosts the last field of either is elsewhere
 _WALK_HEAD = fields_at(
     (AT_TOTAL_SIZE, "i"),
     (AT_MAGIC, "I"),
@@ -75,7 +76,7 @@ _TOPIC_AT_V4 = AT_BODY_V4 + TOPIC_LENGTH_BYTES[MAGIC_V1]  # of a usual record wi
 
 
 class Dispatch(NamedTuple):
-    """What one record says to the consume queue. `entry` is its 20 bytes; b"" when it has none.
+    """What one record tells the consume queue. `entry` is its 20 bytes; b"" if it has none.
 
     `position` is the record's log offset and `size` its length, both in bytes.
     """
@@ -96,18 +97,18 @@ def walk(
 ) -> Iterator[Dispatch]:
     """Dispatch each whole record of a piece of the log that begins at `position`.
 
-    `levels_ms` is what delay levels wait; `keys` gets what the records are to be indexed under.
-    Ends at the first byte that does not begin a whole record. That may be a blank, as `blank_size`
-    tells. CRCs are not compared: the writer has done so.
+    `levels_ms` are the delays of the levels; `keys` collects what to index the records under. Ends
+    at the first byte that does not begin a whole record; `blank_size` tells whether that is a
+    blank. CRCs are not compared: the writer has done so.
     """
-    codes: dict[bytes, int] = {}  # records share tags, and Java's hash is a loop over characters
+    codes: dict[bytes, int] = {}  # records share tags, and Java's hash loops over characters
     at, end = 0, len(view)
     unpack, length_at, entry = _WALK_HEAD.unpack_from, _I32.unpack_from, ENTRY.pack
     lead_tags, lead_keys = _TAGS[1], _KEYS[1]
-    make = tuple.__new__  # without the Python function that a named tuple's constructor is
+    make = tuple.__new__  # faster than a named tuple's constructor, which is a Python function
     while end - at >= SMALLEST_RECORD_BYTES:
         size, magic, queue_id, queue_offset, physical, sys_flag, stored_ms = unpack(view, at)
-        # Only its own offset tells a record from a copy of one, which a body may hold.
+        # Only its own offset tells a record from a copy of one, which a body may contain.
         if magic != MAGIC_V1 and magic != MAGIC_V2 or physical != position + at:
             return
         if not SMALLEST_RECORD_BYTES <= size <= end - at:  # first: it bounds all that follows
@@ -120,7 +121,7 @@ def walk(
             (body_length,) = length_at(view, at + AT_BODY_LENGTH_V4)
         if not 0 <= body_length <= at + size - body_at:  # IPv6 hosts may reach past the end
             return
-        # topic and properties are small: one copy, and all that follows is methods of bytes
+        # topic and properties are short: one copy, and the rest uses methods of bytes
         tail = bytes(view[body_at + body_length : at + size])
         lead = TOPIC_LENGTH_BYTES[magic]
         topic_end = lead + int.from_bytes(tail[:lead], "big", signed=True)
@@ -129,9 +130,9 @@ def walk(
         if topic_end < lead or properties_length < 0 or start + properties_length != len(tail):
             return
         topic = tail[lead:topic_end]
-        if not names_queue(topic, queue_id, queue_offset):  # no checksum has covered the topic
+        if not names_queue(topic, queue_id, queue_offset):  # no checksum covers the topic
             return
-        # rfind is several times as fast as `in`, and mostly there are no tags and no keys
+        # rfind is several times faster than `in`, and mostly there are no tags and no keys
         tags = _value(tail, start, _TAGS) if tail.rfind(lead_tags) > 0 else b""
         code = codes.get(tags)
         if code is None:
@@ -151,12 +152,12 @@ def walk(
 
 
 def _value(tail: bytes, start: int, names: tuple[bytes, bytes]) -> bytes:
-    """A property of a record, as `find_property` finds it, without cutting the properties out.
+    """A property of a record, as `find_property` finds it, without cutting out the properties.
 
-    `start` is where they begin in `tail`, and `names` what `_names_of` gives; b"" without it.
+    They begin at `start` in `tail`, and `names` comes from `_names_of`; b"" if it is absent.
     """
     later, first = names
-    # from the end, because of duplicates the last one counts
+    # from the end, because the last of several duplicates counts
     at = tail.rfind(later, start)
     if at >= 0:
         at += len(later)
@@ -171,14 +172,14 @@ def _value(tail: bytes, start: int, names: tuple[bytes, bytes]) -> bytes:
 
 
 def _names_of(key: str) -> tuple[bytes, bytes]:
-    """How a property begins after another one, and as the first."""
+    """The beginning of a property that follows another one, and of the first one."""
     first = key.encode() + b"\x01"
     return b"\x02" + first, first
 
 
 _TAGS, _KEYS, _UNIQ_KEY = (_names_of(key) for key in (TAGS, KEYS, UNIQ_KEY))
-# RocketMQ's rule: half messages and rolled back ones are in no queue, and their queue offset is 0.
-# The index is another matter: it has all but those that were rolled back.
+# RocketMQ's rule: half messages and rolled-back ones are in no queue, and their queue offset is 0.
+# The index has all but rolled-back ones.
 _NOT_QUEUED = (SYS_TRANSACTION_PREPARED, SYS_TRANSACTION_ROLLBACK)
 
 
@@ -189,10 +190,10 @@ def dispatch(
     levels_ms: tuple[int, ...] = DELAY_LEVELS_MS,
     keyed: bool = False,
 ) -> Dispatched:
-    """`walk`, all at once: entries as rows of `queues`, and `keyed` the index's as arrays.
+    """`walk`, all at once: entries as rows of `queues`, and, if `keyed`, the index's as arrays.
 
-    Queues that are new get their numbers in `queues`, also if the caller then fails and asks for
-    the same piece again: a number once given stays.
+    New queues get their numbers in `queues`, and keep them even if the caller then fails and asks
+    for the same piece again.
     """
     rows = []
     end, count, last = 0, 0, -1
@@ -202,21 +203,21 @@ def dispatch(
         end += size
         count += 1
         last = record
-        # A record without an entry counts all the same: the caller goes on after it.
+        # A record without an entry counts, too: the caller goes on after it.
         if entry:
             rows.append(row(number(topic, queue_id), queue_offset, entry))
     return Dispatched(end, count, last, b"".join(rows), None if keys is None else keys.entries())
 
 
 def _key_batch() -> KeyBatch:
-    # imported here because it brings numpy, and an actor that starts must not wait for that
+    # imported here because it brings numpy, for which an actor's start must not wait
     from penstock.shared.formats.index_chains import KeyBatch
 
     return KeyBatch()
 
 
 def link_entries(slots: Slots, *entries: Any) -> tuple[bytes, int]:
-    """As `index_chains` has it, which brings numpy as well."""
+    """Like that of `index_chains`, which brings numpy, too."""
     from penstock.shared.formats import index_chains
 
     return index_chains.link_entries(slots, *entries)
@@ -231,9 +232,9 @@ def move_slots(slots: Slots, hashes: Ints, first: int) -> None:
 def record_starts(buffer: bytes | memoryview, position: int, checksum: Checksum) -> list[int]:
     """Where the whole records at the buffer's beginning start, and where the last one ends.
 
-    The usual record is checked in place, with the rules of `examine` written out: at a million
-    records a call for each costs more than the checksum. Whatever looks unusual goes to `examine`,
-    so a rule that is too narrow here costs time, and one that is too wide would take damage for a
+    Usual records are checked in place, with the rules of `examine` written out: for a million
+    records, a call for each costs more than the checksum. Anything unusual goes to `examine`. So a
+    rule that is too narrow here costs only time, but one that is too wide would take damage for a
     record.
 
     `position` is the log offset of the buffer's first byte. A buffer that begins with no whole
@@ -248,8 +249,8 @@ def record_starts(buffer: bytes | memoryview, position: int, checksum: Checksum)
             buffer, at
         )
         next_at = at + size
-        # The order matters: with the length of the body bounded by the size, and the size by the
-        # buffer, the bytes of both other lengths are there to be read.
+        # The order matters: once the body's length is bounded by the size, and the size by the
+        # buffer, the bytes of both other lengths can be read.
         if (
             magic == MAGIC_V1
             and physical == position + at
@@ -262,14 +263,14 @@ def record_starts(buffer: bytes | memoryview, position: int, checksum: Checksum)
             properties_at = topic_end + PROPERTIES_LENGTH_BYTES
             if (
                 properties_at <= next_at
-                # both lengths are signed, so a high bit is a negative one
+                # both lengths are signed, so a high bit means a negative one
                 and buffer[topic_at - 1] <= 0x7F
                 and buffer[topic_end] <= 0x7F
                 and properties_at + (buffer[topic_end] << 8 | buffer[topic_end + 1]) == next_at
                 and names_queue(bytes(view[topic_at:topic_end]), queue_id, queue_offset)
                 and (
                     not check_body
-                    or body_length == 0  # RocketMQ stores 0 for it, and compares nothing
+                    or body_length == 0  # RocketMQ stores 0 for it, and does not compare
                     or crc32(view[at + AT_BODY_V4 : topic_at - 1]) & 0x7FFFFFFF == crc
                 )
                 and (not check_record or prop_crc_holds(view, at, next_at))
