@@ -1,4 +1,4 @@
-"""Time as a value that is passed in: the system's clock, and one that a test moves by hand.
+"""Time as a value that is passed in: the system's clock, or one that a test moves by hand.
 
 Wall time stamps messages. It may jump in both directions, so nothing is ever measured with it.
 Monotonic time measures how long something took. Both count whole ms, as RocketMQ's records do.
@@ -11,24 +11,24 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """What an actor may know of time. It is passed in, so years can pass in a test."""
+    """What an actor may know of time. It is passed in, so that in a test years can pass."""
 
     def now_ms(self) -> int:
         """Wall time, ms since 1970."""
         ...
 
     def monotonic_ms(self) -> int:
-        """A time that never goes back; the same origin for all processes of one boot.
+        """A time that never goes back; all processes of one boot share its origin.
 
         So one process may store it in shared memory or a file, and another compare it with its own.
-        After a boot such a number means nothing.
+        After another boot such a number means nothing.
         """
         ...
 
     def local_hour(self) -> int:
-        """The hour of the day, 0 to 23, where this machine stands.
+        """The hour of the day, 0 to 23, in this machine's time zone.
 
-        The hours of `delete_when` are local ones, as RocketMQ's are.
+        The hours of `delete_when` are local, as in RocketMQ.
         """
         ...
 
@@ -47,7 +47,7 @@ class SystemClock:
 
 
 class ManualClock:
-    """A clock that stands still until it is told to move: for tests, and for chaos in steps."""
+    """A clock that stands still until it is moved: for tests, and for chaos in steps."""
 
     def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
         self._now_ms = now_ms
@@ -69,5 +69,5 @@ class ManualClock:
         self._monotonic_ms += ms
 
     def jump(self, ms: int) -> None:
-        """Move wall time alone, as a correction of the system's clock does."""
+        """Move wall time alone, as when the system's clock is corrected."""
         self._now_ms += ms

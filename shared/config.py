@@ -21,22 +21,22 @@ DEFAULT_CONSUME_PORT = 20912
 DEFAULT_GROUP_PORT = 20913
 DEFAULT_TRANSACTION_PORT = 20914
 DEFAULT_MONITOR_PORT = 20915
-# where RocketMQ's clients look for a name server and a broker, and older ones for the same broker
+# where RocketMQ's clients look for a name server and a broker; older ones use a second broker port
 DEFAULT_NAME_SERVER_PORT = 9876
 DEFAULT_GATEWAY_PORT = 10911
 VIP_PORTS_BELOW = 2
 
 
 class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What `configs/broker.toml` may say; the comments there explain each key."""
+    """What `configs/broker.toml` may set; the comments there explain each key."""
 
     # --- the log and its records ---
     store_path_root_dir: str = "store"
     mapped_file_size_commit_log_bytes: int = 1 << 30
     mapped_file_size_consume_queue_bytes: int = 300_000 * CQ_ENTRY_BYTES
     max_message_size_bytes: int = 4 << 20
-    # RocketMQ 5 has the next two off as well. A store keeps working when they change: each record
-    # says by its last property whether it has a checksum of its own.
+    # RocketMQ 5 has the next two off as well. A store keeps working when they change: the last
+    # property of each record says whether it has a checksum of its own.
     enabled_append_prop_crc: bool = False
     force_verify_prop_crc: bool = False
     check_crc_on_recover: bool = True
@@ -63,12 +63,12 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     flush_consume_queue_least_pages: int = 2
     flush_consume_queue_thorough_interval_ms: int = 5000
 
-    # On, unlike in RocketMQ: the writer stores into memory that never waits for the disk, and the
-    # committer alone meets a slow page cache.
+    # On, unlike in RocketMQ: the writer stores into memory that never waits for the disk, and only
+    # the committer waits for a slow page cache.
     transient_store_pool_enable: bool = True
     transient_store_pool_bytes: int = 32 << 20
     commit_interval_commit_log_ms: int = 200
-    # RocketMQ's are 4. What is copied goes in blocks of as many, and the page cache keeps these.
+    # RocketMQ has 4. The committer copies in blocks of this size, and the page cache keeps these.
     commit_commit_log_least_pages: int = 16
     commit_commit_log_thorough_interval_ms: int = 1
     fast_fail_if_no_buffer_in_store_pool: bool = False
@@ -79,7 +79,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     warm_mapped_file_enable: bool = False
     flush_least_pages_when_warm_mapped_file: int = 4096
 
-    # Expired segments that are kept to be filled with zeros and used again; RocketMQ has no such.
+    # Expired segments that are kept, to be filled with zeros and reused. Not in RocketMQ.
     max_recycled_segments: int = 4
 
     # --- what is deleted, and when ---
@@ -87,8 +87,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     delete_when: str = "04"
     disk_max_used_space_ratio_percent: int = 75
     disk_space_warning_level_ratio_percent: int = 90
-    # RocketMQ's default is on, and deletes the oldest segments of a full disk unread. Here a full
-    # disk refuses new messages first.
+    # RocketMQ's default is on, and deletes the oldest segments of a full disk even if nobody has
+    # read them. Here a full disk first refuses new messages.
     clean_file_forcibly_enable: bool = False
     disk_space_clean_forcibly_ratio_percent: int = 85
     expire_archived_only: bool = False
@@ -144,7 +144,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     @property
     def ports(self) -> dict[str, int]:
-        """Of each endpoint, by its name in `Endpoints`."""
+        """The port of each endpoint, by its name in `Endpoints`."""
         return {
             "produce": self.produce_port,
             "consume": self.consume_port,
@@ -154,10 +154,10 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     @property
     def gateway_ports(self) -> dict[str, int]:
-        """Of each endpoint of the gateway, as above; none where it is off.
+        """The port of each endpoint of the gateway, as above; none where it is off.
 
-        The third is where clients before 4.0 send to. It follows from the broker's port, so there
-        is none where that is any free one.
+        Clients before 4.0 send to the third. It is computed from the broker's port, so it is
+        missing if that is 0, any free one.
         """
         if not self.gateway_enable:
             return {}
@@ -168,7 +168,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     @property
     def name_servers(self) -> list[tuple[str, int]]:
-        """Host and port of each that the broker registers with. Raises ValueError."""
+        """Host and port of each name server with which the broker registers. Raises ValueError."""
         return [_split_address(each) for each in self.namesrv_addr.split(";") if each.strip()]
 
     @property
@@ -181,7 +181,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     @property
     def max_record_bytes(self) -> int:
-        """The largest record that is legal and fits a segment.
+        """The largest record that is legal and fits into a segment.
 
         A segment ends with a blank whose header has 8 bytes, even after a record that fills it.
         """
@@ -195,7 +195,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 def _split_address(text: str) -> tuple[str, int]:
-    """HOST:PORT, the host of IPv6 in brackets. Raises ValueError."""
+    """(host, port) of HOST:PORT, with an IPv6 host in brackets. Raises ValueError."""
     host, _, port = text.strip().rpartition(":")
     if not host or not port.isascii() or not 0 < int(port) < 1 << 16:
         raise ValueError(f"{text} is not HOST:PORT")

@@ -1,4 +1,4 @@
-"""What a configuration's values must be, and which go together. Types are checked elsewhere, first.
+"""What a configuration's values must be, and which go together. Types are checked before this.
 
 One table with a row for each rule. The text of a rule completes the sentence "it must be ...".
 A broker checks all of it before it touches the store: a value that only fails an hour later, when
@@ -17,10 +17,10 @@ from penstock.shared.errors import ConfigError
 from penstock.shared.layout import CQ_ENTRY_BYTES, MAX_SEGMENT_BYTES, PAGE_BYTES
 from penstock.shared.names import MAX_QUEUES_PER_TOPIC
 
-# A queue in use takes 320 bytes of shared memory, so the table can grow to 5 GiB. The limit keeps
-# its size computable: the table is mapped whole.
+# A queue in use takes 320 bytes of shared memory, so the table can grow to 5 GiB. It is mapped
+# whole, so its size must be limited.
 MAX_QUEUES = 1 << 24
-# Keys that end so count something: 0 is allowed and means "none" or "at once".
+# Keys with these endings count something: 0 is allowed and means "none" or "at once".
 _NOT_NEGATIVE = ("_ms", "_pages", "_nums", "_num", "_h", "_mapped_file")
 _NAME = re.compile(r"[\w%|-]{1,127}", re.ASCII)
 _DELAYS = re.compile(r"\d{1,9}[smhd]( \d{1,9}[smhd])*")
@@ -31,8 +31,8 @@ Rule = tuple[str, Callable[[Config], bool], str]
 # the key whose value the error shows, what must hold, and how to say it
 RULES: tuple[Rule, ...] = (
     (
-        # whole pages, because segments are mapped and RocketMQ maps them too; below 2 GiB, because
-        # its positions inside a segment are Java ints
+        # whole pages, because segments are mapped, by RocketMQ too; below 2 GiB, because RocketMQ's
+        # positions inside a segment are Java ints
         "mapped_file_size_commit_log_bytes",
         lambda c: (
             PAGE_BYTES <= c.mapped_file_size_commit_log_bytes <= MAX_SEGMENT_BYTES
@@ -55,8 +55,8 @@ RULES: tuple[Rule, ...] = (
         "from 1 to 1 GiB",
     ),
     (
-        # one frame may need a blank and start again in the next segment, and the committer must
-        # be able to free a part of the pool while the writer fills another
+        # a frame may need a blank and start again in the next segment, and the committer must be
+        # able to free a part of the pool while the writer fills another
         "transient_store_pool_bytes",
         lambda c: (
             c.transient_store_pool_bytes % PAGE_BYTES == 0
@@ -76,8 +76,8 @@ RULES: tuple[Rule, ...] = (
     ("max_hash_slot_num", lambda c: 1 <= c.max_hash_slot_num <= 1 << 28, "from 1 to 2^28"),
     (
         "max_index_num",
-        # Item 0 is never used, so a file of one item could hold no key. And a file is mapped by
-        # Java, whose positions have 32 bits: header, slots and items together stay below 2 GiB.
+        # Item 0 is never used, so a file of one item could hold no key. And Java maps the file with
+        # 32-bit positions: header, slots and items together stay below 2 GiB.
         lambda c: (
             c.max_index_num >= 2 and 40 + 4 * c.max_hash_slot_num + 20 * c.max_index_num < 1 << 31
         ),
@@ -85,8 +85,8 @@ RULES: tuple[Rule, ...] = (
         "20 * max_index_num bytes)",
     ),
     (
-        # RocketMQ's form. isdigit takes the digits of all scripts, so ASCII is asked for as well.
-        # Of an empty part it is false, which refuses "04;" too.
+        # RocketMQ's form. isdigit accepts the digits of all scripts, so ASCII is required as well.
+        # It is false for an empty part, so "04;" is refused, too.
         "delete_when",
         lambda c: all(
             hour.isascii() and hour.isdigit() and int(hour) < 24
@@ -95,7 +95,7 @@ RULES: tuple[Rule, ...] = (
         'hours from 00 to 23, as in "04" or "04;16"',
     ),
     (
-        # the three ratios must be in order: expired files go first, then messages are refused
+        # the three ratios must be in order: first expired files go, then messages are refused
         "disk_max_used_space_ratio_percent",
         lambda c: (
             10 <= c.disk_max_used_space_ratio_percent <= c.disk_space_clean_forcibly_ratio_percent
@@ -170,10 +170,10 @@ RULES: tuple[Rule, ...] = (
 def check_config(config: Config) -> None:
     """Raise ConfigError for values that are out of range or do not go together.
 
-    Reports the first one. Looks at values alone, and at no file or socket: whether a port is free
-    or a disk has room is not a rule of the configuration.
+    Reports the first one. It checks only values, and no file or socket: whether a port is free or a
+    disk has room is not a rule of the configuration.
     """
-    # the table first: its texts say more than the one for all numbers that count something
+    # the table first: its texts are more exact than the general one for numbers
     for key, holds, said in RULES:
         if not holds(config):
             raise _error(key, said, config)
@@ -191,8 +191,8 @@ def _error(key: str, said: str, config: Config) -> ConfigError:
 
 
 def default_of(key: str) -> str:
-    """The value that a key has where none is set, as it would be typed. For hints: the command is
-    copied into a shell, where a delete_when of "04;16" needs its quotes.
+    """A key's default, in the form of a hint: it is copied into a shell, where a delete_when of
+    "04;16" needs its quotes.
     """
     default = getattr(Config(), key)
     word = str(default).lower() if isinstance(default, bool) else str(default)
@@ -210,12 +210,12 @@ def _is_loopback(host: str) -> bool:
     try:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
-        return False  # a name, which is not resolved
+        return False  # it is a name, and names are not resolved
 
 
 def _ip_version(text: str) -> int:
     """4 or 6; 0 for anything else. Names are not resolved: `broker_ip` goes into records, which
-    have room for an address only.
+    have room only for an address.
     """
     try:
         return ipaddress.ip_address(text).version

@@ -2,17 +2,17 @@
 
     flag          penstock up --produce-port 0, or --set key=value for any key
     environment   PENSTOCK_BROKER_<KEY>, in capital letters; for the store PENSTOCK_STORE, which
-                  the other commands heed too
+                  the other commands use, too
     file          --config FILE, TOML
     default       shared/config.py
 
-A number may have underscores. Wherever a value is text (a flag, the environment, a TOML string),
-it may have a unit that fits its key: B, KB, MB, GB, TB (powers of 1000) or KiB, MiB, GiB, TiB (of
-1024) where the key ends in _bytes; ms, s, m, h, d where in _ms or _h; % where in _percent.
+A number may have underscores. Where a value is text (a flag, the environment, a TOML string), it
+may have a unit that fits its key: B, KB, MB, GB, TB (powers of 1000) or KiB, MiB, GiB, TiB (of
+1024) if the key ends in _bytes; ms, s, m, h, d if in _ms or _h; % if in _percent.
 
-An unknown key is an error that names the nearest known one: a misspelt key that is ignored would
-leave its default in force without a word. Every value remembers where it came from, so that an
-error and `penstock config show` can say so.
+An unknown key is an error that names the nearest known one: if a misspelt key were ignored, its
+default would silently stay in force. Every value remembers where it came from, so that an error and
+`penstock config show` can say so.
 
 This file opens the configuration file and nothing else. The environment is passed in, because tests
 and embedded brokers must not depend on the one of their process.
@@ -36,8 +36,8 @@ from penstock.shared.next_steps import nearest
 
 ENVIRONMENT_PREFIX = "PENSTOCK_BROKER_"
 STORE_VARIABLE, STORE_KEY = "PENSTOCK_STORE", "store_path_root_dir"
-# How the origin of a value begins that is from the file. A file has types, so its values are not
-# converted from text except for units.
+# The origin of a value from the file begins with this. A file has types, so its values are not
+# converted from text, except for units.
 _FILE = "file "
 _TYPES = get_type_hints(Config)
 _AMOUNT = re.compile(r"(\d+(?:_\d+)*)(\.\d+)? ?([A-Za-z%]*)", re.ASCII)
@@ -47,11 +47,11 @@ _BYTES = (
     | {f"{letter}B": 1000**power for power, letter in _PREFIXES}
     | {f"{letter}iB": 1024**power for power, letter in _PREFIXES}
 )
-# The largest time and size. In ms that is 35,000 years. Sums of a few of them still fit the 64-bit
-# words of shared memory, so no later addition has to check for overflow.
+# The largest time and size. In ms that is 35,000 years. Sums of a few of them still fit into 64-bit
+# words of shared memory, so later additions need not check for overflow.
 _MOST = 1 << 50
 _MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-# how a key ends -> the units of its text, and how much of them makes one of the key's own unit
+# a key's ending -> the units of its text, and how many of their base units make one of the key's
 _UNITS: dict[str, tuple[dict[str, int], int]] = {
     "_bytes": (_BYTES, 1),
     "_ms": (_MS, 1),
@@ -59,12 +59,12 @@ _UNITS: dict[str, tuple[dict[str, int], int]] = {
     "_percent": ({"%": 1}, 1),
 }
 HeedStore = Callable[[Path, Mapping[str, Any], Mapping[str, str]], Mapping[str, int]]
-# key, value, and where it is from
+# key, value, and origin
 _Setting = tuple[str, object, str]
 
 
 class Loaded(NamedTuple):
-    """A configuration, and for each key the place that its value is from."""
+    """A configuration, and for each key the origin of its value."""
 
     config: Config
     origins: dict[str, str]
@@ -78,9 +78,9 @@ def load_config(
 ) -> Loaded:
     """The configuration of a broker. Raises ConfigError, naming the place of what is wrong.
 
-    `flags` maps keys to values; a value of None means that the flag was not given. `heed_store`
-    is asked last, with the store's directory, the values so far and their origins: the sizes of an
-    existing store's files are settled by those files, and not by a default.
+    `flags` maps keys to values; None means that the flag was not given. `heed_store` is called
+    last, with the store's directory, the values so far and their origins: an existing store's files
+    determine their sizes, instead of a default.
     """
     given = {key: value for key, value in (flags or {}).items() if value is not None}
     values: dict[str, Any] = {}
@@ -90,22 +90,22 @@ def load_config(
         _from_environment(environment or {}),
         [(key, value, "flag") for key, value in given.items()],
     )
-    # a later layer overwrites an earlier one, and each value is checked even if it is overwritten:
-    # a wrong line in the file must not hide until the flag is left out
+    # a later layer overwrites an earlier one, but each value is checked even if it is overwritten:
+    # otherwise a wrong line in the file would stay hidden until the flag is left out
     for key, value, origin in chain.from_iterable(layers):
         check_known(key, origin)
         values[key] = _typed(key, value, origin)
         origins[key] = origin
     if heed_store:
-        # the store's directory may itself be configured, so this cannot be one more layer
+        # the store's directory may itself be configured, so the store cannot be one more layer
         root = Config(store_path_root_dir=values.get(STORE_KEY, Config().store_path_root_dir)).store
         settled = heed_store(root, values, origins)
         values |= settled
-        # what somebody gave, and the store says too, keeps its own origin
+        # a value that was given, and that the store has too, keeps its own origin
         origins |= {key: "store" for key in settled if origins[key] == "default"}
     config = Config(**values)
     # Last, because rules compare keys with each other: the pool need not have room for a frame that
-    # only the default segment could hold.
+    # only a segment of the default size could hold.
     check_config(config)
     return Loaded(config, origins)
 
@@ -113,17 +113,17 @@ def load_config(
 def default_store() -> str:
     """Where the commands look when --store is not given: $PENSTOCK_STORE, else ./store.
 
-    The one function here that looks at the environment of its process: it is a command's default.
+    The only function here that reads the environment of its process: it is a command's default.
     """
-    # `or`, and no default of `get`: a variable that is set to nothing counts as not set
+    # `or`, not a default of `get`: a variable that is set to nothing counts as not set
     return os.environ.get(STORE_VARIABLE) or Config().store_path_root_dir
 
 
 def parse_setting(text: str) -> tuple[str, str]:
     """`key=value` as a pair. Raises ConfigError for another form.
 
-    The first `=` counts, so a value may have more. Whether there is such a key is asked by
-    `load_config`, which knows where it is from.
+    The first `=` counts, so the value may contain more. `load_config` checks whether the key
+    exists, as it knows the origin.
     """
     key, equals, value = text.partition("=")
     if not equals or not key:
@@ -134,8 +134,8 @@ def parse_setting(text: str) -> tuple[str, str]:
 
 
 def _from_file(file: Path) -> list[_Setting]:
-    """What a TOML file sets. A table in it is a value like any other here, and no key takes one."""
-    import tomllib  # most starts have no file
+    """The settings in a TOML file. A table counts as a value, which no key accepts."""
+    import tomllib  # here, as most starts have no file
 
     try:
         found = tomllib.loads(file.read_bytes().decode())
@@ -145,7 +145,7 @@ def _from_file(file: Path) -> list[_Setting]:
             error,
             "name one that is there with --config FILE; penstock config show prints every key",
         ) from None
-    # arrays that are nested without an end are a RecursionError
+    # arrays of unlimited depth raise RecursionError
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ConfigError(
             "the configuration file is not TOML", f"{file}: {error}", "correct that line"
@@ -154,14 +154,14 @@ def _from_file(file: Path) -> list[_Setting]:
 
 
 def _from_environment(environment: Mapping[str, str]) -> list[_Setting]:
-    """What the environment sets; other variables of Penstock's are not looked at."""
+    """The settings in the environment; Penstock's other variables are ignored."""
     found: list[_Setting] = []
     if environment.get(STORE_VARIABLE):
         found.append((STORE_KEY, environment[STORE_VARIABLE], STORE_VARIABLE))
     for name, value in environment.items():
         if name.startswith(ENVIRONMENT_PREFIX):
-            # variables are shared by everything in a container, so a key with a wrong name there is
-            # an error too, like one in the file
+            # all of a container's programs share its variables; still, a wrong key there is an
+            # error, as in the file
             key = name.removeprefix(ENVIRONMENT_PREFIX).lower()
             # two variables for one value could contradict each other
             if key == STORE_KEY:
@@ -175,8 +175,8 @@ def _from_environment(environment: Mapping[str, str]) -> list[_Setting]:
 
 
 def check_known(key: str, origin: str) -> None:
-    """Raise ConfigError, with the nearest key that there is, for one that there is not. `origin` is
-    where it was set, as the error tells it.
+    """Raise ConfigError, which names the nearest key, if this key does not exist. `origin` is where
+    it was set, as the error shows it.
     """
     if key in Config.__struct_fields__:
         return
@@ -192,7 +192,7 @@ def duration_ms(text: str) -> float | None:
 
 
 def _amount(text: str, units: Mapping[str, int]) -> float | None:
-    """A number with one of these units; None for any other text. Whole where it is written so."""
+    """A number with one of these units; None for any other text. An int if there is no fraction."""
     found = _AMOUNT.fullmatch(text)
     if found is None or found[3] not in units:
         return None
@@ -202,10 +202,10 @@ def _amount(text: str, units: Mapping[str, int]) -> float | None:
 
 
 def _without_unit(key: str, text: str, bare: bool) -> object:
-    """The number that a text means for this key, or the text itself where it means no number.
+    """The number that a text means for this key, or the text itself if it means none.
 
-    A number without a unit is accepted only where `bare`: in a TOML file it would be a string where
-    the user could have written a number, which is more likely a mistake.
+    A number without a unit is accepted only if `bare`: in a TOML file it would be a string where
+    the user could have written a number, which is probably a mistake.
     """
     if _TYPES[key] is not int:
         return text
@@ -220,7 +220,7 @@ def _without_unit(key: str, text: str, bare: bool) -> object:
 def _typed(key: str, value: object, origin: str) -> Any:
     """A value in its key's type.
 
-    Text may stand for a number; in flags and variables, which have only text, for a bool as well.
+    Text may stand for a number; in flags and variables, which are always text, also for a bool.
     """
     is_text = isinstance(value, str) and not origin.startswith(_FILE)
     given = _without_unit(key, value, is_text) if isinstance(value, str) else value
@@ -239,7 +239,7 @@ def _typed(key: str, value: object, origin: str) -> Any:
 
 
 def _taken(key: str) -> str:
-    """What values a key takes, in words."""
+    """The values that a key accepts, in words."""
     kind = _TYPES[key]
     if get_origin(kind) is Literal:
         return " or ".join(get_args(kind))

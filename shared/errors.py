@@ -1,13 +1,13 @@
 """Every error a caller can meet, split by what the caller can do about it.
 
 Each carries data, not only text: `status` is RocketMQ's name for the condition, `what` says what
-happened, `value` what it happened with, or its cause, and `hint` is the next step, a command where
+happened, `value` what it happened with, or its cause, and `hint` is the next step, a command if
 there is one. `what` states a fact and never a rule: "there is no such topic", not "the topic
 exists". Users import the classes from `penstock.errors`.
 
-A class exists where a caller can do something different about it, and not for each place that
-raises. `exit_code` is what a command ends with: 2 for a mistake of the user, 3 where no broker
-answers, 5 for a damaged store, 1 otherwise.
+A class exists where a caller can react differently, and not for each place that raises. `exit_code`
+is what a command ends with: 2 for a mistake of the user, 3 if no broker answers, 5 for a damaged
+store, 1 otherwise.
 """
 
 from __future__ import annotations
@@ -15,14 +15,13 @@ from __future__ import annotations
 import errno
 from typing import Any
 
-# Resource exhaustion in this process (memory, descriptors). It says nothing about the file that was
-# being accessed, so that file must not be reported as damaged: the actor exits, and its replacement
-# starts with free resources.
+# This process lacks memory or descriptors. That says nothing about the file that was accessed, so
+# it must not be reported as damaged: the actor exits, and its replacement has free resources.
 RESOURCE_EXHAUSTED = frozenset((errno.ENOMEM, errno.EMFILE, errno.ENFILE))
 
 # RocketMQ has two names for a busy broker; this is the one for an append that takes too long.
 PAGE_CACHE_BUSY = "OS_PAGE_CACHE_BUSY"
-# The two statuses of a message that is stored.
+# The two statuses of a message that was stored.
 PUT_OK = "PUT_OK"
 FLUSH_DISK_TIMEOUT = "FLUSH_DISK_TIMEOUT"
 
@@ -64,13 +63,13 @@ class InvalidArgument(PenstockError, ValueError):
 
 
 class PortTaken(ConfigError):
-    """Another process listens at an address that the broker was to have."""
+    """Another process listens at an address that the broker needs."""
 
     status = "PORT_IN_USE"
 
 
 class MissingDependency(PenstockError):
-    """A program or package that this command needs is not installed: the hint says which."""
+    """A program or package that this command needs is not installed: the hint names it."""
 
     status = "MISSING_DEPENDENCY"
     exit_code = 2
@@ -91,7 +90,7 @@ class FilterError(PenstockError):
 
 
 class PropertiesTooLarge(InvalidMessage):
-    """The encoded properties do not fit their signed 16-bit length."""
+    """The encoded properties are too long for their signed 16-bit length."""
 
     status = "PROPERTIES_SIZE_EXCEEDED"
 
@@ -115,13 +114,13 @@ class GroupNotFound(PenstockError):
 
 
 class UnknownMember(PenstockError):
-    """The group has no such member, or has it no longer: join again."""
+    """The group does not have this member, or no longer: join again."""
 
     status = "UNKNOWN_MEMBER"
 
 
 class TransactionEnded(PenstockError):
-    """The transaction has ended already, and not as was asked for."""
+    """The transaction has ended already, with another outcome than was asked for."""
 
     status = "TRANSACTION_ENDED"
 
@@ -151,10 +150,10 @@ class SegmentUnavailable(StoreUnavailable):
 
 
 class BrokerBusy(PenstockError):
-    """The broker takes no message at the moment; the same one may be sent again, later.
+    """The broker takes no message at the moment; the same message may be sent again later.
 
-    `status` is SYSTEM_BUSY, or OS_PAGE_CACHE_BUSY where an append takes too long; not before
-    `retry_after_ms` is there a point in trying again.
+    `status` is SYSTEM_BUSY, or OS_PAGE_CACHE_BUSY if an append takes too long. Trying again makes
+    no sense before `retry_after_ms`.
     """
 
     status = "SYSTEM_BUSY"
@@ -188,24 +187,24 @@ class FlushTimeout(PenstockError, TimeoutError):
 
 
 class OffsetOutOfRange(PenstockError):
-    """A consumer asked for an offset the queue does not hold."""
+    """A consumer asked for an offset that the queue does not have."""
 
     status = "PULL_OFFSET_MOVED"
 
 
 class OffsetsMoved(PenstockError):
-    """The offsets of a group are not where a frame of exactly_once() begins: others have done its
-    inputs, or an operator has set them. Nothing of the frame is stored.
+    """The offsets of a group are not where a frame of exactly_once() begins: others have processed
+    its inputs, or an operator has set them. Nothing of the frame is stored.
 
     `value` is the present value of each queue that has another one, as JSON; `offsets` the same as
-    topic -> queue -> offset, -1 where there is none. More queues than fit into a line are left out.
+    topic -> queue -> offset, -1 if there is none. Queues that do not fit into a line are left out.
     """
 
     status = "OFFSETS_MOVED"
 
     @property
     def offsets(self) -> dict[str, dict[int, int]]:
-        import json  # few programs ever have this error
+        import json  # here, as few programs ever have this error
 
         found = json.loads(str(self.value))
         return {
@@ -215,7 +214,7 @@ class OffsetsMoved(PenstockError):
 
 
 class UnreadableBody(PenstockError):
-    """One message's body has changed or cannot be decompressed; all else can be read."""
+    """One message's body has changed or cannot be decompressed; everything else can be read."""
 
     status = "BODY_UNREADABLE"
 
@@ -227,24 +226,24 @@ class ProtocolError(PenstockError):
 
 
 class ConnectError(PenstockError):
-    """There is no broker at the endpoint or on the store, or none that can be talked to."""
+    """There is no broker at the endpoint or on the store, or it cannot be talked to."""
 
     status = "CONNECT_FAILED"
     exit_code = 3
 
 
 class NotRunning(ConnectError):
-    """No broker runs on the store, or none that can be seen from here; one may come."""
+    """No broker runs on the store, or it cannot be seen from here; one may come."""
 
 
 class BrokerTimeout(ConnectError, TimeoutError):
-    """A broker was there, and did not answer within the time it had."""
+    """A broker was there but did not answer in the time it was given."""
 
     status = "BROKER_TIMEOUT"
 
 
 class WrongStore(ConnectError):
-    """The broker at the endpoint runs on another store than the one that was named."""
+    """The broker at the endpoint runs on another store than was named."""
 
     status = "STORE_MISMATCH"
 
@@ -256,24 +255,24 @@ class StoreLocked(PenstockError):
 
 
 class StoreDamaged(PenstockError):
-    """Bytes on disk break the format where nothing harmless explains it."""
+    """Bytes on disk break the format, and nothing harmless explains it."""
 
     status = "STORE_DAMAGED"
     exit_code = 5
-    # Where a consumer has found it among records of a queue: a message's, at least this one's, and
-    # those after it may be sound.
+    # If a consumer found it among a queue's records: the damage is in one message, at this offset
+    # or later, and the messages after it may be sound.
     queue_offset: int | None = None
 
 
 class QueueUnreadable(StoreDamaged):
-    """One queue cannot be read where its consumer stands. It stays there and is tried again after a
-    while; who asks for messages again gets those of the other queues."""
+    """One queue cannot be read where its consumer stands. The consumer stays there and tries again
+    after a while; a program that asks for messages again gets those of the other queues."""
 
     status = "QUEUE_UNREADABLE"
 
 
 def _sentence(hint: str) -> str:
-    """The hint with a capital, unless it begins with a command to be copied, or a name."""
+    """The hint with a capital, unless it begins with a name, or a command to be copied."""
     first = hint.partition(" ")[0]
     return (
         hint
@@ -282,7 +281,7 @@ def _sentence(hint: str) -> str:
     )
 
 
-# what a hint may begin with that must be typed as it stands: commands, and an argument's name
+# beginnings of a hint that must be typed as they are: commands, and an argument's name
 _COMMANDS = frozenset(("penstock", "pip", "apt", "mv", "rm", "ls", "kill", "ack"))
 
 # The classes of the statuses that come over a socket.
@@ -317,7 +316,7 @@ BY_STATUS[PAGE_CACHE_BUSY] = BrokerBusy
 def error_from_status(
     status: str, what: str, value: object, hint: str, retry_after_ms: int = 0
 ) -> PenstockError:
-    """The typed error for a status that came over a socket; an unknown one keeps its name."""
+    """The typed error for a status from a socket; an unknown status keeps its name."""
     kind = BY_STATUS.get(status, PenstockError)
     error = kind(what, value, hint, status=status)
     if isinstance(error, BrokerBusy):

@@ -1,4 +1,4 @@
-"""Named points in the product where a process can be made to fail, so that a test meets every state
+"""Named points in the product where a process can be made to fail, so that tests meet every state
 that a crash can leave. An unarmed point is a call of a function that does nothing.
 
     PENSTOCK_FAULTS="flush.after_msync_before_cursor=crash@3 commit.before_cursor=delay:50@1x20"
@@ -10,19 +10,19 @@ that a crash can leave. An unarmed point is a call of a function that does nothi
     stop                        it is stopped, as by kill -STOP
     delay:MS                    it sleeps
     error:ENOSPC                the point raises that OSError
-    yes:PERCENT                 the point says yes so often; its sentence below says to what
-    upto:MS                     the point says how many ms, by chance; its sentence says of what
+    yes:PERCENT                 the point answers yes with this chance; its sentence below says what
+    upto:MS                     the point answers with a random number of ms; its sentence says what
 
 A point that several pairs of actors pass (a doorbell) can be armed for one pair alone:
 bell.lost/writer-committer=yes:100. That takes precedence over the point's own entry.
 
 Each firing appends a line to the file that PENSTOCK_FAULTS_FIRED names, and the lines are counted
 across processes: a replaced actor must not crash at the same point for ever. Without the file each
-process counts its own. The same holds if the file contains anything else, is a link, or is too
-long, because a variable that somebody left in the environment must not append to an arbitrary file.
+process counts its own. So it does if the file contains anything else, is a link, or is too long: a
+variable that somebody left in the environment must not make a process append to an arbitrary file.
 A `yes` is neither counted nor limited.
 
-A broker that starts with a point armed says so. All its processes see the environment as it was
+A broker that starts with a point armed says so. All its processes use the environment as it was
 when the first of them started. The table below is complete; a test proves that each point is passed
 at exactly one place.
 """
@@ -40,8 +40,8 @@ from penstock.shared.errors import ConfigError
 
 VARIABLE, FIRED_VARIABLE = "PENSTOCK_FAULTS", "PENSTOCK_FAULTS_FIRED"
 
-# What a process has done, and what it has not done yet, when it passes the point. It is a table and
-# not a comment at each place, because `penstock chaos --points` prints it.
+# What a process has done, and what it has not done yet, when it passes the point. A table instead
+# of a comment at each place, because `penstock chaos --points` prints it.
 POINTS: dict[str, str] = {
     # doorbells, of any actor: questions
     "bell.lost": "a doorbell is not rung",
@@ -185,21 +185,21 @@ POINTS: dict[str, str] = {
     "spark.published": "the batch is published, Spark does not know it",
 }
 
-# Compiled when a point is armed: every client loads this file.
+# A text, compiled only when a point is armed: every client loads this file.
 _FAULT = (
     r"([a-z_.0-9]+(?:/[a-z-]+)?)="
     r"(crash|stop|(?:delay|upto):\d{1,6}|yes:\d{1,3}|error:E[A-Z0-9]+)(?:@(\d+))?(?:x(\d+))?"
 )
 _FIRING = rb"[a-z_.0-9]+(?:/[a-z-]+)? \d+"
-# The file is read as a whole at each firing, and a longer one is somebody else's.
+# The file is read as a whole at each firing; a longer one is not a file of firings.
 MAX_FIRED_BYTES = 1 << 20
 
 
 class Fault(NamedTuple):
     """What happens at a point: from the `first` time on, `times` times.
 
-    `first` counts how often one process passes it, `times` what has happened in all of them.
-    `argument` is ms, a percentage or an errno, whatever the action takes; else 0.
+    `first` counts how often one process passes it, `times` how often it happens in all of them.
+    `argument` is ms, a percentage or an errno, depending on the action; else 0.
     """
 
     action: str
@@ -209,8 +209,8 @@ class Fault(NamedTuple):
 
 
 class Faults:
-    """The armed points of one process, and of those that are forked from it: each goes on counting
-    passes by itself. `fired` is the path of the file that counts for all, "" for none.
+    """The armed points of one process and of its forks; each goes on counting passes separately.
+    `fired` is the path of the file that counts for all of them, "" for none.
     """
 
     def __init__(self, armed: dict[str, Fault], fired: str) -> None:
@@ -220,10 +220,10 @@ class Faults:
         self._fired = dict.fromkeys(armed, 0)
 
     def hit(self, name: str, which: str = "") -> int:
-        """Pass a point. Its answer, for a point that is a question: 1 is yes, 0 is no; or ms.
+        """Pass a point. Returns the answer if the point is a question: 1 for yes, 0 for no; or ms.
 
-        `which` is the pair that passes it, as in "writer-committer". Raises OSError where the point
-        is armed with one.
+        `which` is the pair that passes it, as in "writer-committer". Raises OSError if the point is
+        armed with one.
         """
         # the pair's own entry takes precedence
         if f"{name}/{which}" in self._armed:
@@ -234,9 +234,9 @@ class Faults:
         self._passed[name] += 1
         if self._passed[name] < fault.first:
             return 0
-        # not counted and not limited: `times` and the file mean nothing for a question
+        # not counted and not limited: for a question, `times` and the file mean nothing
         if fault.action == "yes":
-            import random  # clients load this file, and need it for nothing
+            import random  # here, as clients load this file and never need it
 
             return random.random() * 100 < fault.argument
         if fault.action == "upto":
@@ -250,24 +250,24 @@ class Faults:
     def _may_fire(self, name: str, times: int) -> bool:
         """Whether the point may fire again; if so, this firing is counted first.
 
-        Counted before it happens: a crash leaves nobody who could count it afterwards.
+        Counted before it happens: after a crash no process is left to count it.
         """
         if not self._file:
             self._fired[name] += 1
             return self._fired[name] <= times
-        # O_NOFOLLOW: a link could lead to any file of this user, and a line would be added there
-        # O_NONBLOCK: opening a FIFO that nobody reads would stop the actor here
+        # O_NOFOLLOW: a link could lead to any file of this user, which would then get a line
+        # O_NONBLOCK: opening a FIFO that nobody reads would block the actor here
         flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK
         try:
             handle = os.open(self._file, flags, 0o600)
         except OSError:
-            # from now on this process counts for itself, as it does without the variable
+            # from now on this process counts for itself, as without the variable
             self._file = ""
             return self._may_fire(name, times)
         try:
-            import fcntl  # clients load this file, and other systems have none
+            import fcntl  # here, as clients load this file, and other systems lack it
 
-            # two actors may pass at the same time, and only one of them may take the last firing
+            # two actors may pass at the same time, and only one of them may have the last firing
             fcntl.flock(handle, fcntl.LOCK_EX)
             lines = _firings(handle)
             if lines is None:
@@ -275,7 +275,7 @@ class Faults:
                 return self._may_fire(name, times)
             if sum(line.split(b" ")[0] == name.encode() for line in lines) >= times:
                 return False
-            # not synced: it has to outlive this process, which a kill ends now, and not the machine
+            # not synced: it has to outlive this process, but not the machine
             os.write(handle, f"{name} {os.getpid()}\n".encode())
             return True
         finally:
@@ -297,8 +297,8 @@ def _fail(fault: Fault, name: str) -> None:
     """Do what the point is armed with. Returns after a delay, and once a stop is continued."""
     import signal
 
-    # By signals and not by an exit: no handler, no `finally` and no buffer of this process may do
-    # anything after it, as nothing does after kill -9.
+    # By signals instead of an exit: no handler, `finally` or buffer of this process may do anything
+    # afterwards, as after kill -9.
     if fault.action == "crash":
         os.kill(os.getpid(), signal.SIGKILL)
     elif fault.action == "stop":
@@ -311,7 +311,7 @@ def _fail(fault: Fault, name: str) -> None:
 
 def parse_faults(text: str) -> dict[str, Fault]:
     """The faults of a specification. Raises ConfigError for bad syntax and for unknown points: a
-    misspelt point that never fires would make a test pass that tests nothing.
+    misspelt point would never fire, and a test would pass without testing anything.
     """
     found: dict[str, Fault] = {}
     for word in text.split():
@@ -323,7 +323,7 @@ def parse_faults(text: str) -> dict[str, Fault]:
                 "see penstock chaos --points",
             )
         name, what, first, times = match.groups()
-        # a pair that there is not is no error: such a point never fires
+        # a pair that does not exist is not an error: its point just never fires
         if name.partition("/")[0] not in POINTS:
             raise ConfigError("there is no such crash point", name, "see penstock chaos --points")
         action, _, argument = what.partition(":")
@@ -339,7 +339,7 @@ def parse_faults(text: str) -> dict[str, Fault]:
 
 
 def remark() -> str:
-    """What a broker with armed points says at its start; "" where no point is armed. It is said
+    """What a broker with armed points reports at its start; "" if no point is armed. It says so
     because somebody may have left the variable in the environment.
     """
     text = os.environ.get(VARIABLE, "")
@@ -347,16 +347,16 @@ def remark() -> str:
 
 
 def _nothing(name: str, which: str = "") -> int:
-    """An unarmed point. A function of its own, so that it costs nothing but the call."""
+    """An unarmed point. A separate function, so that it costs only the call."""
     return 0
 
 
 def _from_environment() -> Faults | None:
-    """What this process is armed with. Raises ConfigError, at import: nothing runs half armed."""
+    """The faults of this process. Raises ConfigError, at import: no process runs half armed."""
     text = os.environ.get(VARIABLE, "")
     return Faults(parse_faults(text), os.environ.get(FIRED_VARIABLE, "")) if text else None
 
 
-# Decided once, at import: an unarmed point must cost a call and no look at the environment.
+# Decided once, at import: an unarmed point must cost one call, without reading the environment.
 _faults = _from_environment()
 crash_point = _faults.hit if _faults is not None else _nothing

@@ -7,7 +7,7 @@
     ROOT/abort                                      pid; there while a broker runs, or after a crash
     ROOT/lock                                       "lock"; byte 0 is locked by the running broker
     ROOT/config/topics.json, consumerFilter.json, delayOffset.json    RocketMQ's JSON
-    ROOT/config/timercheck                          from where RocketMQ reads the wheel topic
+    ROOT/config/timercheck                          where RocketMQ starts to read the wheel topic
     ROOT/timerwheel, ROOT/timerlog/                 RocketMQ's wheel; gone once Penstock has run
     ROOT/config/consumerOffset.json                 how far each group has come in each queue
     ROOT/config/subscriptionGroup.json              the groups and their settings
@@ -34,8 +34,8 @@ CQ_ENTRY_BYTES = 20
 BLANK_HEADER_BYTES = 8
 # A record may be this much larger than its body before RocketMQ calls it illegal.
 RECORD_OVERHEAD_BYTES = 65536
-# An entry has 20 bytes, and a file's size is a signed 64-bit number: beyond this queue offset an
-# entry would have no place, and byte positions computed from it would overflow.
+# An entry has 20 bytes, and a file's size is a signed 64-bit number: an entry beyond this queue
+# offset would have no place, and byte positions computed from the offset would overflow.
 MAX_QUEUE_OFFSET = 1 << 58
 
 # RocketMQ's positions inside a segment are Java ints.
@@ -52,13 +52,13 @@ def is_segment_name(name: str) -> bool:
 
 
 def is_queue_name(name: str) -> bool:
-    """Whether a directory of this name is a queue's: its id, as it is written there."""
-    # `01` would be a second directory of queue 1; isdigit alone takes other scripts' digits, too
+    """Whether a directory of this name is a queue's: its id, without leading zeros."""
+    # `01` would be a second directory of queue 1; isdigit alone accepts other scripts' digits
     return name.isascii() and name.isdigit() and name == str(int(name))
 
 
 class _Place:
-    """A path below a store's root, made when it is first asked for: most callers want a few."""
+    """A path below a store's root, made at first use: most callers need only a few."""
 
     def __init__(self, *names: str) -> None:
         self._names = names
@@ -116,12 +116,12 @@ class StorePaths:
     quarantine = _Place("penstock", "quarantine")
 
     def __init__(self, root: Path | str) -> None:
-        from pathlib import Path  # for its sizes this file is imported by those who have no store
+        from pathlib import Path  # here, as programs without a store import this file for its sizes
 
         self.root = Path(root)
 
     def queue(self, topic: str, queue_id: int) -> Path:
-        """Raises InvalidArgument for what is no name of a directory."""
+        """The queue's directory. Raises InvalidArgument for a topic that cannot be a directory."""
         if not is_stored_topic(topic):
             check_topic(topic)
             raise InvalidArgument("no topic has this name", repr(topic), "use another name")

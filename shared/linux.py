@@ -1,4 +1,4 @@
-"""What needs Linux says so, by name: clients run wherever Python does."""
+"""Says by name what needs Linux: clients run wherever Python does."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from penstock.shared.errors import MissingDependency
 
 
 def check_linux(what: str) -> None:
-    """Raise MissingDependency on any other system. `what` says what needs it."""
+    """Raise MissingDependency on any other system. `what` names what needs Linux."""
     if sys.platform != "linux":
         raise MissingDependency(
             f"{what} needs Linux",

@@ -1,7 +1,7 @@
-"""What topics and groups may be called, after RocketMQ 5.3.
+"""The rules for names of topics and groups, after RocketMQ 5.3.
 
-Every name from outside is checked here before it becomes a part of a path or of a file: a topic is
-a directory's name, so "..", "/" and the empty name must never get further than this.
+Every name from outside is checked here before it becomes part of a path or of a file: a topic is a
+directory's name, so "..", "/" and the empty name must never get past this.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ MAX_PROPERTIES_BYTES = 32767
 MAX_TOPIC_BYTES = 127
 MAX_RETRY_TOPIC_BYTES = 255
 MAX_GROUP_CHARACTERS = 120
-# A group's messages that are to come again, and those that came too often: RocketMQ's prefixes.
+# RocketMQ's prefixes for a group's messages that come again, and those that came too often.
 RETRY_PREFIX = "%RETRY%"
 DLQ_PREFIX = "%DLQ%"
 # A light queue's entries point at records of other topics.
@@ -23,20 +23,20 @@ LIGHT_QUEUE_PREFIX = "%LMQ%"
 MAX_QUEUES_PER_TOPIC = 1024
 TOPIC_CHARACTERS = frozenset("%|-_0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
 # RocketMQ names its own topics after clusters and brokers, and those after machines and addresses.
-# They may stand in a store that it wrote, but a user may not create one.
+# Such a topic may be in a store that RocketMQ wrote, but a user may not create one.
 STORED_TOPIC_CHARACTERS = TOPIC_CHARACTERS | frozenset(".:")
 
 
 def listed(text: str) -> list[str]:
-    """The names of a list with commas between, as options have them."""
+    """The names in a comma-separated list, as in options."""
     return [name.strip() for name in text.split(",") if name.strip()]
 
 
 def check_topic(topic: str) -> str:
-    """The topic, or raise InvalidArgument. Every topic passes here before it meets a path."""
+    """The topic, or raise InvalidArgument. Every topic is checked here before it meets a path."""
     if not topic:
         raise InvalidArgument("the topic's name is empty", repr(topic), "name a topic")
-    # a set of allowed characters and not of forbidden ones: what nobody thought of is refused
+    # a set of allowed characters instead of forbidden ones: what nobody thought of is refused
     bad = sorted(set(topic) - TOPIC_CHARACTERS)
     if bad:
         raise InvalidArgument(
@@ -53,8 +53,8 @@ def check_topic(topic: str) -> str:
 
 
 def is_stored_topic(topic: str) -> bool:
-    """Whether records of this topic may be in a store: topics that users may create, and those that
-    RocketMQ makes itself. Safe as a directory's name either way."""
+    """Whether a store may have records of this topic: topics that users may create, and those that
+    RocketMQ makes itself. Either kind is safe as a directory's name."""
     return (
         0 < len(topic) <= MAX_RETRY_TOPIC_BYTES
         and not set(topic) - STORED_TOPIC_CHARACTERS

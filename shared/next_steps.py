@@ -1,10 +1,10 @@
-"""What an error's hint says: the nearest names that there are, and commands as they can be typed.
+"""What an error's hint says: the nearest existing names, and commands as they can be typed.
 
-Functions on names and paths; only `look_at` touches the file system. What they say is bounded, and
-so is the work for it: a broker may have 10,000 topics, and a client may ask for missing ones as
+Functions on names and paths; only `look_at` touches the file system. Their texts are limited, and
+so is the work for them: a broker may have 10,000 topics, and a client may ask for missing ones as
 fast as it can, so a hint that compared all names would be a way to stop the broker.
 
-Paths in commands are absolute and quoted: the command is typed in another directory than the
+Paths in commands are absolute and quoted: users type the command in another directory than the
 broker's.
 """
 
@@ -22,16 +22,16 @@ from pathlib import Path
 from penstock.shared.errors import QueueNotFound, TopicNotFound
 from penstock.shared.names import MAX_QUEUES_PER_TOPIC, MAX_RETRY_TOPIC_BYTES, is_group_topic
 
-# How many near names a hint tells; twice as many where no name is near.
+# A hint names this many near names; twice as many if no name is near.
 _TOLD = 3
-# Comparing letter by letter is quadratic in a name's length. So of a large number of names only the
-# neighbours in the alphabet are looked at, and of these only the likeliest are compared.
+# Comparing letter by letter is quadratic in a name's length. So of many names only the alphabetical
+# neighbours are looked at, and only the likeliest of these are compared.
 _LOOKED_AT, _COMPARED = 1000, 12
 
 
 def nearest(name: str, known: Iterable[str]) -> list[str]:
-    """Those of the known names that somebody may have meant, the nearest first; a few at most."""
-    import difflib  # a client that makes no mistake starts sooner without
+    """The known names that may have been meant, the nearest first; a few at most."""
+    import difflib  # here: a client that makes no mistake starts sooner without it
 
     if len(name) > MAX_RETRY_TOPIC_BYTES:
         return []  # nothing has such a name, and each comparison would read all of it
@@ -39,21 +39,21 @@ def nearest(name: str, known: Iterable[str]) -> list[str]:
     first = max(0, bisect(names, name) - _LOOKED_AT // 2)
     around = names[first : first + _LOOKED_AT]
     likely = nlargest(_COMPARED, around, lambda each: _likeness(name, each))
-    # without case, because "Orders" for "orders" is the likeliest mistake of all
+    # ignoring case, because "Orders" for "orders" is the likeliest mistake of all
     folded = {each.casefold(): each for each in likely}
     return [folded[near] for near in difflib.get_close_matches(name.casefold(), folded, _TOLD)]
 
 
 def _likeness(name: str, other: str) -> int:
-    """How much two names look alike at a glance: common beginning and end, less the difference in
-    length. Linear in the names' length, which is why it may run for a thousand of them."""
+    """How similar two names are at a glance: common beginning and end, less the difference in
+    length. Linear in the names' length, so it may run for a thousand of them."""
     lead = len(commonprefix((name, other)))
     tail = len(commonprefix((name[::-1], other[::-1])))
     return 2 * min(lead + tail, len(name)) - abs(len(name) - len(other))
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """The names that there are, as a sentence: the near ones, or else the first few."""
+    """The existing names, as a sentence: the near ones, or else the first few."""
     known = list(known)
     if near := nearest(name, known):
         return f"Did you mean {' or '.join(near)}?"
@@ -66,8 +66,8 @@ def _some(names: list[str]) -> str:
 
 
 def other_topics(topic: str, known: Iterable[str]) -> str:
-    """What topics there are instead of this one, the nearest first; groups' own are left out."""
-    # nobody means a retry topic by a misspelt name, and they would crowd out the user's own
+    """The topics that exist instead of this one, the nearest first; without groups' own topics."""
+    # a misspelt name never means a retry topic, and these would crowd out the user's own
     names = sorted(each for each in known if not is_group_topic(each))
     if not names:
         return "there is no topic yet"
@@ -80,20 +80,20 @@ def other_topics(topic: str, known: Iterable[str]) -> str:
 
 
 def topic_hint(topic: str, known: Iterable[str], store: Path) -> str:
-    """What to do about a topic that a broker has not: take another, or create it."""
+    """What to do about a topic that a broker does not have: use another, or create it."""
     create = f"penstock topics create {shlex.quote(topic)} --store {quoted(store)}"
     return f"{other_topics(topic, known)}; to create it: {create}"
 
 
 def no_such_topic(topic: str, hint: str) -> TopicNotFound:
-    """The error for a topic that there is not."""
+    """The error for a topic that does not exist."""
     return TopicNotFound("there is no topic of this name", topic, hint)
 
 
 def no_such_queue(topic: str, queue: int, count: int, store: Path | str) -> QueueNotFound:
     """The error for a queue that a topic with `count` queues does not have.
 
-    An empty `store` means that the path is not known: a remote client does not learn it.
+    An empty `store` means that the path is not known: a remote client is not told it.
     """
     there = f"it has queues 0 to {count - 1}" if count > 1 else f"it has {count} queue, 0"
     if 0 <= queue < MAX_QUEUES_PER_TOPIC:
@@ -103,30 +103,30 @@ def no_such_queue(topic: str, queue: int, count: int, store: Path | str) -> Queu
 
 
 def quoted(path: Path | str) -> str:
-    """A path as a word of a command, from wherever that is typed."""
+    """A path as a word of a command that may be typed anywhere."""
     return shlex.quote(str(Path(path).absolute()))
 
 
 def verify(path: Path | str | None) -> str:
-    """See what is wrong with the store that this is, or is a file of; None: it is not known."""
+    """See what is wrong with the store that has this path, or at it; None: it is not known."""
     store = "STORE" if path is None else quoted(store_of(path))
     return f"see what is wrong: penstock store verify {store}"
 
 
 def rebuild(path: Path | str) -> str:
-    """Make queues and index again, of the store that this is, or is a file of."""
+    """Make queues and index again, for the store at this path or around it."""
     return (
         f"stop the broker and make the queues anew: penstock store rebuild {quoted(store_of(path))}"
     )
 
 
 def rebuild_index(path: Path | str) -> str:
-    """Make the index again, of the store that this is, or is a file of."""
+    """Make the index again, for the store at this path or around it."""
     return f"penstock store rebuild {quoted(store_of(path))} --index"
 
 
 def repair_command(path: Path | str) -> str:
-    """Mend the store that this is, or is a file of."""
+    """Repair the store at this path or around it."""
     return f"penstock store repair {quoted(store_of(path))} --apply"
 
 
@@ -149,7 +149,7 @@ def look_at(path: Path | str) -> str:
 
 
 def store_of(path: Path | str) -> Path:
-    """The store's directory, of a file or directory in its log or its queues; else the path."""
+    """The directory of the store whose log, queues or index contain this path; else the path."""
     path = Path(path)
     for each in (path, *path.parents):
         if each.name in ("commitlog", "consumequeue", "index"):

@@ -1,6 +1,6 @@
-"""What a notebook shows of an object: a small table of HTML. Pure; all text in it is escaped.
+"""What a notebook shows of an object: a small HTML table. Pure; all text in it is escaped.
 
-A message's bytes are anybody's, and a notebook's page runs scripts.
+Anybody may have written a message's bytes, and a notebook's page runs scripts.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from typing import Any
 
 from penstock.shared.errors import StoreDamaged, UnreadableBody
 
-# of a body
+# characters of a body
 _MOST_SHOWN = 500
 
 
 def as_table(title: str, rows: Iterable[tuple[str, object]]) -> str:
-    """Names and values under a title; what is None or empty is left out."""
-    from html import escape  # clients load this file, and few are in notebooks
+    """Names and values under a title; None and "" are left out."""
+    from html import escape  # here: clients load this file, and few are in notebooks
 
     shown = "".join(
         f'<tr><th style="text-align:left">{escape(name)}</th>'
@@ -29,7 +29,7 @@ def as_table(title: str, rows: Iterable[tuple[str, object]]) -> str:
 
 
 def page_of(message: Any) -> str:
-    """A message. Raises nothing: people look for faults there, too."""
+    """A message. Raises nothing: people also look for faults in a notebook."""
     try:
         fields = ("topic", "queue_id", "queue_offset", "message_id", "tags", "keys", "shard")
         rows = [(name, getattr(message, name)) for name in fields]
@@ -40,6 +40,6 @@ def page_of(message: Any) -> str:
 
 
 def as_text(body: bytes) -> str:
-    """The beginning of a body; bytes that are not UTF-8 are spelt out."""
+    """The beginning of a body; bytes that are not UTF-8 are shown as escapes."""
     text = body[:_MOST_SHOWN].decode("utf-8", "backslashreplace")
     return text if len(body) <= _MOST_SHOWN else f"{text}... ({len(body)} bytes)"
