@@ -1,5 +1,5 @@
 """Works on a store without a broker: verify, repair, rebuild, offline query.
 
-May import `shared`. No actor imports it: what a broker needs while it runs must not depend on what
-mends a store afterwards.
+May import `shared`. No actor imports it: what a running broker needs must not depend on what
+repairs a store afterwards.
 """

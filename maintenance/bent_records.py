@@ -1,9 +1,9 @@
 """Whole records that stand in one slot and name another: a bit has flipped in topic, queue or slot.
 
 No checksum covers these by default, so the log alone cannot tell such a record from the message
-that it names; least of all where it names a slot past its queue's end. What tells is a slot that
-no record of the log names, whose entry leads to this one, between neighbours that lead to their own
-records. Only reads.
+that it names; least of all if it names a slot past its queue's end. What gives it away is a slot
+that no record of the log names: its entry leads to this record, while its neighbours' entries lead
+to their own records. Only reads.
 
     entries of orders/2    ... 335 -> names orders/2 335
                                336 -> names osders/2 336     bent: nothing else has this slot
@@ -24,8 +24,8 @@ from penstock.shared.store.directory import StoreDirectory
 def bent_records(
     store: StoreDirectory, vacant: Mapping[Queue, list[tuple[int, int]]]
 ) -> Iterator[int]:
-    """Log offsets of such records. `vacant` are spans of slots of each queue that no record of the
-    log names, those before its first record and after its last one too."""
+    """Log offsets of such records. `vacant` has, for each queue, the spans of slots that no record
+    of the log names, including those before its first record and after its last one."""
     queues = {(each.topic, each.queue_id): each for each in store.queues()}
     known = queues_of(store.paths.topics)
     for key in queues.keys() & vacant.keys():
@@ -39,7 +39,7 @@ def bent_records(
                     named = record.topic, record.queue_id
                     if (*named, record.queue_offset) == (*key, slot):
                         continue
-                    # where the files of a queue are gone it may be the other one's that are wrong
+                    # if all of a queue's files are gone the entry's queue may be the wrong one
                     is_elsewhere = named in known and named not in queues
                     if (
                         not is_elsewhere
@@ -50,7 +50,7 @@ def bent_records(
 
 
 def _record(store: StoreDirectory, queue: QueueFiles, slot: int) -> Record | None:
-    """The whole record that an entry leads to; None without one."""
+    """The whole record that an entry leads to; None if there is none."""
     try:
         record = store.record_at(position := queue.log_offset(slot))
     except (StoreDamaged, OffsetOutOfRange):
@@ -59,18 +59,18 @@ def _record(store: StoreDirectory, queue: QueueFiles, slot: int) -> Record | Non
 
 
 def _has(queue: QueueFiles | None, record: Record) -> bool:
-    """Whether the queue that a record names has it there."""
+    """Whether the queue that a record names has an entry for it there."""
     slot = record.queue_offset
     if queue is None or not queue.first_slot <= slot < queue.max_offset:
         return False
     try:
         return queue.log_offset(slot) == record.physical_offset
     except StoreDamaged:
-        return True  # the file is missing: nobody can tell
+        return True  # the file is missing, so this cannot be told
 
 
 def _is_own(store: StoreDirectory, queue: QueueFiles, slot: int) -> bool:
-    """Whether an entry, if there is one of what has not expired, leads to its own message."""
+    """Whether an entry leads to its own message; true where there is none, or it has expired."""
     if not queue.min_offset <= slot < queue.max_offset:
         return True
     record = _record(store, queue, slot)

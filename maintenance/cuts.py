@@ -1,8 +1,8 @@
 """Where a log is cut into parts, for a check, a job or a query: at segments, and at records.
 
-A cut is found by a record's own log offset and checksum. A body may hold a copy of a record that
-names the very place at which it stands; so the walk of the part before a cut must end there, and
-where it does not, both parts are walked again as one.
+A record at a cut is recognised by its own log offset and checksum. A body may contain a copy of a
+record that names the very place at which it stands. So the walk of the part before a cut must end
+there; if it does not, both parts are walked again as one.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from penstock.shared.formats.record_check import Kind
 from penstock.shared.log.scan import scan_runs
 from penstock.shared.store.directory import StoreDirectory
 
-# Of the log in one task, about.
+# About this much of the log for one task.
 PART_BYTES = 128 << 20
-# What is read at a time where a record is looked for: most are shorter.
+# Bytes that are read at a time in search of a record: most records are shorter.
 _LOOK_BYTES = 32 << 10
 
 
 def cuts_of(store: StoreDirectory, part_bytes: int, start: int = 0) -> Iterator[int]:
     """Where parts begin: with segments, and at the first record after a number of bytes. The first
-    one at `start`, where a record begins, if that is not before the log."""
+    one is `start`, where a record begins, unless that is before the log."""
     files = FileCache()
     bases = [segment.base for segment in store.segments]
     try:
@@ -48,7 +48,7 @@ def cuts_of(store: StoreDirectory, part_bytes: int, start: int = 0) -> Iterator[
 
 
 def _record_after(files: FileCache, segment: Segment, place: int) -> int | None:
-    """The first whole record at or after a place of a segment; None: there is none in it."""
+    """The first whole record at or after a place in a segment; None if there is none."""
     for run in scan_runs(files, [segment], place, window_bytes=_LOOK_BYTES):
         if run.found is Kind.RECORD:
             return run.position
@@ -56,7 +56,7 @@ def _record_after(files: FileCache, segment: Segment, place: int) -> int | None:
 
 
 def parts_of(store: StoreDirectory, part_bytes: int, start: int = 0) -> Iterator[tuple[int, int]]:
-    """Where parts begin and end: each in one segment, where that or the next part ends it."""
+    """Where parts begin and end. Each is in one segment, and ends with it or at the next part."""
     cuts = cuts_of(store, part_bytes, start)
     at = next(cuts, None)
     while at is not None:
@@ -66,12 +66,12 @@ def parts_of(store: StoreDirectory, part_bytes: int, start: int = 0) -> Iterator
 
 
 def between(cuts: Sequence[int]) -> list[tuple[int, int | None]]:
-    """From where to where each part is: to the next cut, and the last one to the log's end, None.
-    A log without a segment has neither cuts nor parts."""
+    """From where to where each part goes: to the next cut; the last one to the log's end, None. A
+    log without a segment has neither cuts nor parts."""
     return [*pairwise(cuts), *((last, None) for last in cuts[-1:])]
 
 
 def costs_of(store: StoreDirectory, cuts: Sequence[int]) -> list[int]:
-    """Bytes of each part; where a segment is missing its neighbour's are too many."""
+    """Bytes of each part; before a missing segment the number is too large."""
     end = store.files_end
     return [(end if stop is None else stop) - start for start, stop in between(cuts)]

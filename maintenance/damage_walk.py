@@ -1,7 +1,7 @@
 """A repair's walk through the log: its damaged ranges, and the slots that no record fills.
 
-A whole record that names a slot of another message, or a queue that it does not stand in, is damage
-too, for no checksum covers that. What a range held is found out in repair_ranges.py. Only reads.
+A whole record that names another message's slot, or a queue in which it does not stand, is damage
+too, as no checksum covers these. repair_ranges.py finds out what a range held. Only reads.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from penstock.shared.recovery.recover_log import Recovered
 from penstock.shared.store.directory import StoreDirectory
 
 Progress = Callable[[int, int], None]
-# what finds stretches in which all is as it should be: by processes, or none
+# finds stretches in which everything is in order, using other processes, or finds none
 Look = Callable[[StoreDirectory], Generator[Stretch, None, None]]
 
 
@@ -40,12 +40,12 @@ class RangeRepair(msgspec.Struct):
 
     damage: Damage
     stored_ms: int  # of the record before it, so that times do not go back along the log
-    lost: list[LostMessage]  # what neither an entry nor a gap in its queue speaks of is not in it
+    lost: list[LostMessage]  # only those of which an entry or a gap in its queue tells
     kept_in: str  # the file in the quarantine that has, or will have, the range's bytes
 
 
 class Gap(NamedTuple):
-    """Slots [low, high) of a queue that no record has, and between which two log offsets."""
+    """Slots [low, high) of a queue that no record has, and the log offsets of its neighbours."""
 
     low: int
     high: int
@@ -54,12 +54,12 @@ class Gap(NamedTuple):
 
 
 class _Placed(NamedTuple):
-    """A whole record, and the store time of what its replacement would follow."""
+    """A whole record, and the store time of the record that its replacement would follow."""
 
     position: int
     size: int
     stored_ms: int
-    expected: int = -1  # the slot that was to come, where it names one that cannot be
+    expected: int = -1  # the slot that was next in its queue, if it names an impossible one
 
 
 class Walk:
@@ -73,28 +73,28 @@ class Walk:
         begun: Sequence[Damage],
         bent: Collection[int] = (),
     ) -> None:
-        self.store, self._bent = store, bent  # log offsets of whole records that are damage too
+        self.store, self._bent = store, bent  # log offsets of whole records that are damage, too
         self._bent_in_order = sorted(bent)
         # Records of a topic that begin before its end here are of one that was deleted. They name
         # slots that those of a topic of the same name have lost, and fill none of them.
         self._gone = load_deleted_topics(store.paths.deleted_topics).ends()
         self._begun = DamagedRanges(begun)
-        self._replaced: dict[int, int] = {}  # by such a repair: position and size of its records
-        # A start knows more than the bytes tell: where the log ends, and what was torn. What stands
-        # past that end, a blank of another segment, say, is nothing that damage ends at.
+        self._replaced: dict[int, int] = {}  # by a killed repair: position and size of its records
+        # A start knows more than the bytes tell: where the log ends, and what was torn. Whatever
+        # stands past that end, for example a blank of another segment, does not end damage.
         self._known_end = found.log_end if found is not None else sys.maxsize
         self._known = DamagedRanges(found.quarantined if found is not None else ())
         self._segment_bytes = config.mapped_file_size_commit_log_bytes
         self.ranges: list[RangeRepair] = []
-        self.end = store.log_start  # of the last whole record or blank
+        self.end = store.log_start  # the end of the last whole record or blank
         self._stored_ms = 0
-        self.next: dict[tuple[str, int], tuple[int, int]] = {}  # slot, and after which position
+        self.next: dict[tuple[str, int], tuple[int, int]] = {}  # slot, and the position before it
         self.first: dict[tuple[str, int], int] = {}  # slot of the first record that is left
-        self.gaps: dict[tuple[str, int], list[Gap]] = {}  # of a queue in ascending order
-        self.room: list[int] = []  # of each range, for more tombstones
-        self._pending: list[Damage] = []  # up to here: whole records may come after it, or none
-        self._begins: int | None = None  # of a queue whose first record comes
-        self.damage: list[Damage] = []  # all that was met, past the known end too
+        self.gaps: dict[tuple[str, int], list[Gap]] = {}  # of each queue, in ascending order
+        self.room: list[int] = []  # bytes that each range has for more tombstones
+        self._pending: list[Damage] = []  # damage so far: a whole record may follow it, or none
+        self._begins: int | None = None  # where a queue may begin whose first record comes
+        self.damage: list[Damage] = []  # all that was met, even past the known end
         self.order: SlotOrder[tuple[str, int], _Placed] = SlotOrder(lambda queue: self._begins)
 
     def add(self, damage: Damage) -> None:
@@ -103,7 +103,7 @@ class Walk:
         self.room.append(self._room_in(damage))
 
     def _room_in(self, damage: Damage) -> int:
-        """Bytes for tombstones: a segment ends with a blank."""
+        """Bytes for tombstones: at a segment's end there must be a blank."""
         return damage.size - BLANK_HEADER_BYTES * (damage.end % self._segment_bytes == 0)
 
     def run(self, progress: Progress | None, look: Look) -> Walk:
@@ -122,7 +122,7 @@ class Walk:
         with closing(look(self.store)) as stretches:
             for position, found, size, record, reason in steps_but(self.store, stretches, take):
                 if found is Kind.END:
-                    break  # damage at the very end is a torn tail: a start sees to it
+                    break  # damage at the very end is a torn tail, which a start handles
                 if not self._is_lost(position, found, size, record, reason):
                     self._add_pending()
                     self.end = position + size
@@ -135,13 +135,13 @@ class Walk:
     def _is_lost(
         self, position: int, found: Kind, size: int, record: memoryview, reason: str
     ) -> bool:
-        """Whether a step of the log is damage; then it waits for what comes after it."""
+        """Whether a step of the log is damage. If so, it is kept until something follows it."""
         if position >= self._known_end:
-            # a segment that was made ahead may have changed places with one of the log
+            # a segment that was made ahead may have been exchanged with one of the log
             self.damage += self._between(position, position + size, reason)
             return True
         stop = min(position + size, self._known_end)
-        # any bytes may name the segment's end: damage ends at a record, and not at a blank
+        # any bytes may name the segment's end: damage ends only at a record, not at a blank
         lost = found is Kind.DAMAGED or bool(self._pending) and found is Kind.BLANK
         if found is Kind.RECORD and self._begun and self._begun.at(position) is not None:
             lost = is_replacement(decode_record(record))
@@ -160,8 +160,8 @@ class Walk:
         self._pending = []
 
     def _take_stretch(self, stretch: Stretch) -> bool:
-        """Take whole records as one, if nothing is known against them, and each queue goes on with
-        its next slot."""
+        """Take whole records as one, if nothing known contradicts them, and each queue goes on with
+        its next slot. Returns whether they were taken."""
         size, bent = stretch.end - stretch.start, self._bent_in_order
         if stretch.end > self._known_end or any(
             each.touches(stretch.start, size) for each in (self._begun, self._known) if each
@@ -200,32 +200,32 @@ class Walk:
         if is_next and position not in self._bent and self.order.take_next(queue, named):
             self.next[queue] = (named + 1, position)
             return
-        # More records than this cannot stand before it.
+        # Not more records than this can stand before it.
         room = (position - self.store.log_start) // SMALLEST_RECORD_BYTES
-        # the first one of a queue may have lost those before it, or begin wherever it likes
+        # a queue's first record may follow lost ones, or the queue may begin anywhere
         begins = named if self.store.log_start or named > room else 0
         slot, past = self.next.get(queue, (begins, -1))
-        # no checksum covers it: a jump over more messages than there was room for is damage
+        # no checksum covers the slot: a jump over more messages than there was room for is damage
         placed = _Placed(position, size, self._stored_ms, slot if named - slot > room else -1)
         if named < 0 or position in self._bent:
             self.ranges.append(self._misplaced(placed._replace(expected=slot)))
             self.room.append(size)
             return
-        # of a first record that begins anywhere nobody knows whether it is the first
+        # if a first record may begin anywhere, it may really not be the first
         self._begins = slot if slot < named else None
         began = self.order.begun_again.get(queue)
         if not self.order.take(queue, named, placed, room=room)[1]:
-            return  # the next one of its queue tells
+            return  # the next record of its queue decides
         if self.order.begun_again.get(queue) != began:
-            slot = named  # what was taken for its first record is not of it
+            slot = named  # what counted as its first record does not belong to it
         if slot < named:
             self.gaps.setdefault(queue, []).append(Gap(slot, named, past, position))
         self.first.setdefault(queue, named)
-        # a slot that comes again must not take the queue back
+        # a slot that comes again must not move the queue back
         self.next[queue] = (max(slot, named + 1), position)
 
     def _misplaced(self, placed: _Placed) -> RangeRepair:
-        """A whole record whose queue or queue offset cannot be, as the damage that it is."""
+        """A whole record with an impossible queue or queue offset, as a damaged range."""
         at, end = placed.position, placed.position + placed.size
         fields = outline(memoryview(self.store.read_log(at, placed.size)))
         early = f"where {placed.expected} was to come" if placed.expected >= 0 else ""
@@ -239,7 +239,7 @@ class Walk:
         )
 
     def _settle(self) -> None:
-        """After the walk: what has no slot is damage, and of what was missing some has come."""
+        """After the walk: records without a slot are damage, and some missing ones came later."""
         self.order.finish(is_all=True)
         self.first |= self.order.begun_again
         found = self.order.left_out + self.order.overtaken + self._stood_at_ends()
@@ -263,8 +263,8 @@ class Walk:
         return found
 
     def _stood_at_ends(self) -> list[_Placed]:
-        """Records that come last of their queues and name taken slots. They may be the first ones
-        of topics that were made again, unless an entry at its queue's end leads to them."""
+        """Records that come last in their queues and name taken slots. They may be the first ones
+        of topics that were made again, unless an entry at the queue's end leads to them."""
         found = []
         for queue in self.store.queues() if self.order.undecided else ():
             key = queue.topic, queue.queue_id

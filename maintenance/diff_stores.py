@@ -1,6 +1,6 @@
-"""What two stores differ in: topics, queues, where these begin and end, the first other message.
+"""How two stores differ: topics, queues, where these begin and end, the first different message.
 
-Both are read as files, Penstock's or RocketMQ's, running or not. Nothing is changed.
+Both are read as files, whether Penstock's or RocketMQ's, running or not. Nothing is changed.
 """
 
 from __future__ import annotations
@@ -22,30 +22,30 @@ from penstock.shared.queue.snapshot import QueueFiles
 from penstock.shared.store.directory import StoreDirectory
 from penstock.shared.store.topics import load_topics
 
-# How many entries of a queue are read at once.
+# Entries of a queue that are read at once.
 _ENTRIES = 4096
 _SHOWN = 60
-# What producers and brokers put there: an id, how to send it, the checksum of a record. An import
-# leaves it out.
+# Properties that producers and brokers set: an id, how to send it, the checksum of a record. An
+# import leaves these out.
 _UNSAID = RESERVED - {KEYS, SHARDING_KEY, TAGS}
 Progress = Callable[[int, int], None]
 Queue = tuple[str, int]
 
 
 class Difference(NamedTuple):
-    """One of them. Of what is on one side only the other is None."""
+    """One difference. For what only one side has, the other's value is None."""
 
     kind: str  # topic, queue or message
     topic: str
     queue_id: int  # -1 for a topic
-    offset: int  # of the message in A's queue; -1 for a topic or a queue
+    offset: int  # the message's, in A's queue; -1 for a topic or a queue
     field: str  # what differs
     a: object
     b: object
 
 
 class Compared:
-    """What has been looked at so far."""
+    """Counts what was compared so far."""
 
     def __init__(self) -> None:
         self.topics = self.queues = self.messages = 0
@@ -60,13 +60,13 @@ def diff_stores(
     compared: Compared | None = None,
     progress: Progress = lambda done, total: None,
 ) -> Iterator[Difference]:
-    """All differences, of each queue the first other message only.
+    """All differences; for each queue only the first different message.
 
-    Messages are the same where all of their records is but their place in the log. With `content`
-    they are compared in their order and not by offset, and of each what its sender has said: body,
-    flag, properties; so a topic that was exported and imported is the same. Raises StoreDamaged,
-    OffsetOutOfRange for what a running store has deleted meanwhile, TopicNotFound for one of
-    `topics` that neither has, UnreadableBody for `content` that cannot be decompressed.
+    Messages are the same if their records agree in all but their place in the log. With `content`
+    they are compared in order, not by offset, and only by what the sender has decided: body, flag,
+    properties. So a topic that was exported and imported is the same. Raises StoreDamaged;
+    OffsetOutOfRange for what a running store has deleted meanwhile; TopicNotFound for one of
+    `topics` that neither store has; UnreadableBody for `content` that cannot be decompressed.
     """
     compared = compared or Compared()
     both = _declared(a, topics), _declared(b, topics)
@@ -97,7 +97,7 @@ def diff_stores(
 
 
 def _declared(store: StoreDirectory, topics: tuple[str, ...]) -> dict[str, object]:
-    """How many queues each topic has to write and to read, and what may be done with it."""
+    """The queues that each topic has to write and to read, and its permission."""
     loaded = load_topics(store.paths.topics)
     others = loaded.others()
     return {
@@ -120,7 +120,7 @@ def _count(queue: QueueFiles) -> int:
 
 
 def _range(queue: QueueFiles | None, content: bool) -> tuple[int, int]:
-    """Where it begins and ends; with `content` only how many it has."""
+    """Where it begins and ends; with `content` only the number of its messages."""
     if queue is None:
         return 0, 0
     return (0, _count(queue)) if content else (queue.min_offset, queue.max_offset)
@@ -134,7 +134,7 @@ def _words(found: tuple[int, int]) -> str:
 def _pairs(
     a: StoreDirectory, ours: QueueFiles, b: StoreDirectory, theirs: QueueFiles, content: bool
 ) -> Iterator[tuple[int, Record, Record]]:
-    """What is compared with what: (offset in A, the record there, the record in B)."""
+    """The pairs to compare: (offset in A, the record there, the record in B)."""
     first = (ours.min_offset, theirs.min_offset)
     if not content:
         first = (max(first), max(first))
@@ -151,7 +151,7 @@ def _pairs(
 
 
 def _first_other(a: Record, b: Record, content: bool) -> tuple[str, object, object] | None:
-    """The name of the first field that differs, and both values; None where none does."""
+    """The name of the first field that differs, and both values; None if none does."""
     ours, theirs = (_said(each) if content else _whole(each) for each in (a, b))
     for name, mine in ours.items():
         if mine != theirs[name]:
@@ -176,7 +176,7 @@ def _whole(record: Record) -> dict[str, object]:
 
 
 def _said(record: Record) -> dict[str, object]:
-    """What the sender has said."""
+    """What the sender has decided."""
     properties = decode_properties(record.properties)
     properties = {name: text for name, text in properties.items() if name not in _UNSAID}
     body = decompress(record.body, record.sys_flag)

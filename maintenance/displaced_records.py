@@ -1,18 +1,18 @@
-"""Records that stand in damage, and what they tell a repair of where their queues ended.
+"""Records in damaged bytes, and what they tell a repair about where their queues ended.
 
-Segments that changed places, a file of the log under another name, a body with a flipped bit: there
-are records in such bytes all the same. None of them is served or moved. But a message that was
-stored and not yet dispatched has its queue offset nowhere else, and the next one of its queue would
-get it again. No checksum covers topic, queue and queue offset, and the bytes may be of an older
-copy, of another store, or of a body that holds a record. So a record tells something only
+Segments that were exchanged, a log file under another name, a body with a flipped bit: such bytes
+still contain records. None of these is served or moved. But the queue offset of a message that was
+stored and not yet dispatched stands nowhere else, and the next message of its queue would get it
+again. No checksum covers topic, queue and queue offset, and the bytes may be from an older copy,
+from another store, or from a body that contains a record. So a record is believed only
 
-    where it is whole, or names the place where it stands
-    where the place that it names is damaged: what stands at a whole one knows better
-    of a queue that the store knows otherwise
-    of as many messages as the damage between it and the one before it in its queue has room for
+    if it is whole, or names the place where it stands
+    if the place that it names is damaged: what stands at a whole one knows better
+    if the store also knows its queue from elsewhere
+    if the damage between it and the record before it in its queue has room for the messages between
 
-A queue's end only goes up by it, so an older record changes nothing; and what a wrong one may add
-is bounded by the bytes that are lost.
+It can only raise a queue's end, so an older record changes nothing. And what a wrong record may add
+is limited by the bytes that are lost.
 """
 
 from __future__ import annotations
@@ -62,19 +62,19 @@ class Claim(NamedTuple):
 
 
 class Claimed(NamedTuple):
-    """Where a queue ends by what records say, and where without them."""
+    """Where a queue ends according to records, and where without them."""
 
     begin: int
     end: QueueEnd
 
 
 def claims_in(raw: bytes | memoryview, position: int = -1) -> Iterator[Claim]:
-    """Of the records in bytes that stand at this log offset; -1 where they are not in the log."""
+    """The claims of records in bytes that stand at this log offset; -1: they are not in the log."""
     end = 0
     for hit in _MAGIC.finditer(raw, 4):
         at = hit.start() - 4  # its size comes before the magic
         if at < end:
-            continue  # in the body of the one before
+            continue  # inside the body of the previous record
         named = int.from_bytes(raw[at + AT_PHYSICAL_OFFSET : at + AT_SYS_FLAG], "big")
         checksum = Checksum.NONE if position >= 0 and named == position + at else Checksum.BODY
         kind, size, _ = examine(raw, at, len(raw), checksum=checksum)
@@ -88,12 +88,12 @@ def claims_in(raw: bytes | memoryview, position: int = -1) -> Iterator[Claim]:
 
 
 def claims_of(paths: StorePaths, damage: Iterable[Damage], segment_bytes: int) -> Iterator[Claim]:
-    """Of the records in damage, and in files of the log that repairs have put aside; but of no
-    topic that was deleted since."""
+    """The claims of records in damage, and in log files that repairs have put aside; without
+    topics that were deleted since."""
     gone = load_deleted_topics(paths.deleted_topics).ends()
     pieces = [(each.file, each.offset, each.size, each.position) for each in damage]
     for file in sorted(paths.quarantine.glob(f"{paths.commit_log.name}--*")):
-        if stat.S_ISREG(file.lstat().st_mode):  # and no link that stood in a segment's place
+        if stat.S_ISREG(file.lstat().st_mode):  # not a link that stood in a segment's place
             pieces.append((str(file), 0, segment_bytes, -1))
     for name, offset, size, position in pieces:
         for claim in claims_in(_mapped(name, offset, size), position):
@@ -102,13 +102,13 @@ def claims_of(paths: StorePaths, damage: Iterable[Damage], segment_bytes: int) -
 
 
 def _mapped(name: str, offset: int, size: int) -> memoryview:
-    """Bytes of a file, as far as it goes. Mapped: damage may be as long as a segment."""
-    # damage ends where zeros begin, and a record without properties ends in their length
+    """Bytes of a file, as far as it goes. Mapped, as damage may be as long as a segment."""
+    # damage ends where zeros begin, and a record without properties ends in zeros: their length
     size += PROPERTIES_LENGTH_BYTES
     with opened(name, os.O_RDONLY) as handle:
         length = os.fstat(handle).st_size
         if length == 0:
-            return memoryview(b"")  # cannot be mapped
+            return memoryview(b"")  # an empty range cannot be mapped
         mapped = mmap.mmap(handle, length, mmap.MAP_SHARED, mmap.PROT_READ)
     return memoryview(mapped)[offset : offset + size]
 
@@ -120,8 +120,8 @@ def claimed_ends(
 ) -> dict[Queue, Claimed]:
     """The queues that went on further than is known otherwise. `damage` is in log order.
 
-    `known` has ends of queues and the log offsets of what came last, -1 where nobody knows; of
-    several the highest counts.
+    `known` has ends of queues, and the log offset of each last record, -1 if unknown; if several
+    know a queue the highest end counts.
     """
     starts = [each.position for each in damage]
     before = [0, *accumulate(each.size for each in damage)]
@@ -136,7 +136,7 @@ def claimed_ends(
     ends: dict[Queue, Claimed] = {}
     for position, queue, slot in sorted(claims):
         if damaged_before(position) == damaged_before(position + 1):
-            continue  # it has lost nothing there
+            continue  # nothing is lost at that place
         said = max((QueueEnd(*each[queue]) for each in known if queue in each), default=None)
         if said is None:
             continue
@@ -148,8 +148,8 @@ def claimed_ends(
 
 
 def queues_of(topics: Path) -> Iterator[Queue]:
-    """The queues that the file of topics has. None where it cannot be read: it is one witness of
-    several, and a repair goes on without it."""
+    """The queues in the file of topics. None if it cannot be read: it is one witness of several,
+    and a repair goes on without it."""
     try:
         found = load_topics(topics)
     except StoreDamaged:

@@ -12,11 +12,11 @@ from penstock.shared.log.damage import Damage, place_aside
 
 
 def kept_in(paths: StorePaths, damage: Damage, replaced: Mapping[int, int]) -> str:
-    """The file that has them, or will have. `replaced` are positions and sizes of the records that
-    a repair which was killed has put there already.
+    """The file that has them, or will have them. `replaced` has positions and sizes of the records
+    with which a killed repair has replaced some already.
 
-    What has other bytes is of an earlier repair; but of this one, which was killed half way, the
-    newest file has them, and where it got to does not count.
+    A file with other bytes is from an earlier repair. But if this repair was killed half way, the
+    newest file has the bytes, and those that were replaced already are not compared.
     """
     at, newest = damage.position, ""
     while at in replaced:
@@ -36,6 +36,6 @@ def kept_in(paths: StorePaths, damage: Damage, replaced: Mapping[int, int]) -> s
 
 
 def bytes_of(damage: Damage) -> bytes:
-    """What stands in a damaged range."""
+    """The bytes in a damaged range."""
     with opened(damage.file, os.O_RDONLY) as handle:
         return os.pread(handle, damage.size, damage.offset)

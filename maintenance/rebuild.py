@@ -1,13 +1,13 @@
-"""Consume queues and index made from the log, next to the old ones, and swapped in.
+"""Consume queues and index made from the log, next to the old ones, and then swapped in.
 
-    STORE/penstock/rebuild/   the new ones while they grow, and what the log's parts have said of
+    STORE/penstock/rebuild/   the new ones while they grow, and what the log's parts have told of
                               them; the old ones after the swap
 
-The swap is one exchange of names, so a crash leaves the old or the new, whole; what it leaves in
-`rebuild/` the next rebuild or start removes. The caller holds the store's lock.
+The swap is one exchange of names, so a crash leaves either the old ones or the new, whole; the next
+rebuild or start removes what is left in `rebuild/`. The caller holds the store's lock.
 
 A queue without a record in the log keeps its files: they say at which offset it goes on. A message
-that damage took keeps its slot, with an entry that points to the damage, as the reput does it.
+that was lost to damage keeps its slot, with an entry that points to the damage, as the reput does.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ from penstock.shared.store.geometry import check_lengths, keep_sizes, load_sizes
 
 
 class Rebuilt(msgspec.Struct):
-    """What a rebuild has made. Of the part that was not asked for everything stays 0, or empty."""
+    """What a rebuild has made. For a part that was not asked for, everything stays 0 or empty."""
 
     messages: int = 0
     queues: int = 0
     entries: int = 0
     kept_queues: int = 0  # without a record in the log
     lost: int = 0  # slots of messages that the log does not have
-    # log offsets of records that are left out, as their queue offsets cannot be
+    # log offsets of records that are left out, as their queue offsets are impossible
     misplaced: list[int] = []
     index_files: int = 0
     keys: int = 0
@@ -61,16 +61,16 @@ def rebuild_store(
     run: RunParts = run_side_by_side,
     part_bytes: int = PART_BYTES,
 ) -> Rebuilt:
-    """Rebuild; durable on return. Raises StoreDamaged and OSError, and then nothing has changed.
+    """Rebuild; durable on return. Raises StoreDamaged and OSError, and then nothing has changed,
 
-    With two exceptions: stray files of queues may be in the quarantine, and a failure between the
-    two swaps leaves new queues and the old index, each of them whole. ConfigError where the
-    files have another size than `config`. `run` walks the log, in parts of about `part_bytes`: in
-    this process, where nothing else is said. `progress` is told (done, in all), in bytes of the
-    log: each counts once for being walked, and once for queues or index made of it.
+    with two exceptions: stray files of queues may be in the quarantine, and a failure between the
+    two swaps leaves new queues and the old index, each of them whole. Raises ConfigError if the
+    files have other sizes than `config`. `run` walks the log in parts of about `part_bytes`, by
+    default in this process. `progress` is told (done, total) in bytes of the log: each counts once
+    for being walked, and once for the queues or the index made from it.
     """
     began = time.monotonic()
-    # This comes before anything is made: a wrong size would make files that do not fit the store.
+    # This comes before anything is made: with a wrong size the files would not fit the store.
     check_lengths(paths, config)
     done = Rebuilt()
     remove_rebuild(paths)
@@ -89,8 +89,8 @@ def rebuild_store(
             made = rebuild_index(store, *places, steps.next(), walked.keys())
             done.index_files, done.keys = made
             _keep_other_files(paths.index, new.index)
-    # The swap and geometry.json cannot change in one step. So where the index changes its sizes,
-    # none are remembered in between, and after a crash they are found by a look at the files.
+    # The swap and geometry.json cannot change in one step. So if the index changes its sizes, none
+    # are written down in between; after a crash they are found by inspecting the files.
     if index:
         keep_sizes(paths, config, index=_has_this_index(paths, config))
     _swap_in(paths, new, queues, index)
@@ -104,14 +104,14 @@ def rebuild_store(
 
 
 class _Steps:
-    """Several walks over the log, each told from its beginning to its end, as one thing to do."""
+    """Several walks over the log, each reported from beginning to end, as one progress."""
 
     def __init__(self, progress: Progress | None, count: int) -> None:
         self._progress, self._count = progress, count
         self._begun = 0
 
     def next(self) -> Progress | None:
-        """What is to be told of the next step."""
+        """The progress function for the next step."""
         tell, before = self._progress, self._begun
         self._begun += 1
         if tell is None:
@@ -120,7 +120,7 @@ class _Steps:
 
 
 def _swap_in(paths: StorePaths, new: StorePaths, queues: bool, index: bool) -> None:
-    """Have the store's names lead to what was made."""
+    """Let the store's names lead to what was made."""
     for wanted, old, rebuilt in (
         (queues, paths.consume_queue, new.consume_queue),
         (index, paths.index, new.index),
@@ -128,7 +128,7 @@ def _swap_in(paths: StorePaths, new: StorePaths, queues: bool, index: bool) -> N
         if wanted:
             make_directory(old)
             # Everything below is durable before the name leads there, and the exchange is durable
-            # when it returns. So at no time does the store's name lead to less than a whole tree.
+            # when it returns. So at no time does the store's name lead to an incomplete tree.
             sync_tree(rebuilt)
             crash_point("rebuild.before_swap")
             exchange(old, rebuilt)
@@ -143,7 +143,7 @@ def _build_queues(
     progress: Progress | None,
     walked: WalkedLog,
 ) -> None:
-    """Make all queues in `new`; what that came to goes into `done`. Nothing is synced here."""
+    """Make all queues in `new`, and count them in `done`. Nothing is synced here."""
     builder = QueueBuilder(store, new, config)
     builder.build(progress, walked.runs(builder.numbers))
     builder.close()
@@ -153,9 +153,9 @@ def _build_queues(
 
 
 def _has_this_index(paths: StorePaths, config: Config) -> bool:
-    """Whether the index that is about to go is of the sizes that the new one has.
+    """Whether the index that is about to go has the same sizes as the new one.
 
-    Where nothing is remembered of it the answer is no, which is the safe one.
+    If its sizes were not written down the answer is no, which is the safe one.
     """
     sizes = load_sizes(paths)
     had = sizes.max_hash_slot_num, sizes.max_index_num
@@ -163,34 +163,34 @@ def _has_this_index(paths: StorePaths, config: Config) -> bool:
 
 
 def _files(directory: Path) -> list[Path]:
-    """Ordinary files, and links to them, of a directory that may be missing."""
+    """Ordinary files, and links to them, in a directory that may be missing."""
     return [path for path in directory.iterdir() if path.is_file()] if directory.is_dir() else []
 
 
 def _keep_other_files(index: Path, new: Path) -> None:
-    """Files of other names are not Penstock's to lose. They are linked and not moved, so the old
+    """Files of other names are not Penstock's to remove. They are linked, not moved, so the old
     directory stays whole until the swap."""
     for path in set(_files(index)) - set(index_files(index)):
         os.link(path, new / path.name, follow_symlinks=False)
 
 
 def _keep_others(paths: StorePaths, new: Path, done: Rebuilt) -> None:
-    """Link what is in the old tree and was not rebuilt: queues at rest, and files of others.
+    """Link what is in the old tree and was not rebuilt: queues without records, and others' files.
 
-    A directory two levels down is a queue's. Where the log has records of it the new one stands for
-    it, and the old segments go with the old tree.
+    A directory two levels down is a queue's. If the log has records of the queue, the new directory
+    replaces it, and the old segments go with the old tree.
     """
     old = paths.consume_queue
     for place, _, names in os.walk(old):
         here = Path(place).relative_to(old)
         rebuilt = len(here.parts) == 2 and (new / here).exists()
         for name in names:
-            # linked and not moved: until the swap the old tree is the store's, and has to be whole
+            # linked, not moved: until the swap the old tree is the store's, and has to be whole
             if not rebuilt:
                 make_directory(new / here)
                 os.link(old / here / name, new / here / name, follow_symlinks=False)
-            # RocketMQ refuses a stray file among segments, so it may not come along; but it may be
-            # all that somebody has of something.
+            # RocketMQ refuses a stray file among segments, so it must not come along; but it may be
+            # all that is left of something.
             elif not is_segment_name(name):
                 set_aside(paths, old / here / name)
         done.kept_queues += bool(names) and len(here.parts) == 2 and not rebuilt

@@ -1,12 +1,12 @@
-"""The log walked in parts, for a rebuild: what its records say to queues and to the index.
+"""The log walked in parts, for a rebuild: what its records tell the queues and the index.
 
-    parts    a stretch of the log each -> what its records say, in a file
+    parts    a stretch of the log each -> what its records tell, in a file
     then     those files in log order  -> one builder of queues, one of the index
 
-Reading, checksums and looking into records is what takes the time, and that is done in parts, by
-whoever has processes for them: this machine's (side_by_side.py), or Spark's. What needs the order
-of the log, slots of lost messages among it, is done by the one builder there is, so the files are
-the same byte for byte however the log was cut.
+Most of the time goes into reading, checksums and decoding records. That is done in parts, by
+whatever provides processes: this machine (side_by_side.py), or Spark. What needs the order of the
+log, such as slots of lost messages, is done by the single builder, so the files are the same byte
+for byte, however the log was cut.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from penstock.shared.recovery.build_index import index_entries
 from penstock.shared.recovery.build_queues import LogRun, log_runs
 from penstock.shared.store.directory import StoreDirectory
 
-# Does the parts: of the work, the parts, what each costs, and where to tell how far it is.
+# Runs the work: takes the work, the parts, the cost of each, and the progress function.
 RunParts = Callable[[Work, Sequence[bytes], Sequence[int], Progress | None], list[bytes]]
 
 _ROW = np.dtype([("number", "=i4"), ("rest", f"V{ROW.size - 4}")])
 
 
 class _Task(msgspec.Struct, frozen=True):
-    """A stretch of the log, up to its end where `stop` is None, and the file for what it says."""
+    """A stretch of the log, up to its end if `stop` is None, and the file for its result."""
 
     store: str
     file: str
@@ -65,7 +65,7 @@ class _Part(msgspec.Struct):
 
 
 class WalkedLog:
-    """The log, walked by tasks when this is made."""
+    """The log; tasks walk it when this is made."""
 
     def __init__(
         self,
@@ -75,8 +75,8 @@ class WalkedLog:
         run: RunParts,
         progress: Progress | None,
     ) -> None:
-        """`parts` is where what they say is written, in a directory that is made, how long they
-        are, about, in bytes, and whether they are asked for queues and for the index."""
+        """`parts` is the directory for results, which is made here; about how long parts are, in
+        bytes; and whether queues, and the index, are wanted."""
         directory, part_bytes, wanted = parts
         directory.mkdir()
         root, at = str(store.paths.root.absolute()), directory.absolute()
@@ -91,7 +91,7 @@ class WalkedLog:
         self._mend([int.from_bytes(raw) for raw in results])
 
     def _mend(self, ends: list[int]) -> None:
-        """A part that ends after the next one begins is walked again, as one with it."""
+        """If a part ends after the next one begins, walk both again as one."""
         for at in range(len(ends) - 1):
             task, following = self._tasks[at], self._tasks[at + 1]
             if ends[at] > following.start:
@@ -106,7 +106,7 @@ class WalkedLog:
                 yield msgspec.msgpack.decode(file.read_bytes(), type=_Part)
 
     def runs(self, numbers: QueueNumbers) -> Iterator[LogRun]:
-        """What the records say to queues, which have these numbers; in the order of the log."""
+        """What the records tell queues, numbered by `numbers`, in log order."""
         for part in self._parts():
             own = np.array([numbers.number(*name) for name in part.names], np.int32)
             for run in part.runs:
@@ -115,14 +115,14 @@ class WalkedLog:
                 yield LogRun(run.start, run.stop, run.records, rows.tobytes(), run.is_damage)
 
     def keys(self) -> Iterator[Entries]:
-        """What they say to the index."""
+        """What the records tell the index."""
         for part in self._parts():
             for arrays in part.keys:
                 yield Entries(*(np.frombuffer(each, np.int64) for each in arrays))
 
 
 def walk_part(raw: bytes) -> bytes:
-    """One task, in a process of its own perhaps; where the last record ends that began in it."""
+    """One task, perhaps in another process. Returns where the last record ends that began in it."""
     task = msgspec.msgpack.decode(raw, type=_Task)
     numbers = QueueNumbers()
     part = _Part([], [], [])
@@ -138,11 +138,11 @@ def walk_part(raw: bytes) -> bytes:
             if run.keys is not None:
                 keys.append(run.keys)
         if is_damaged and task.index:
-            # a record whose body is damaged has its keys all the same
+            # a record with a damaged body still has its keys
             keys = list(index_entries(store, task.start, task.stop))
     part.names = list(numbers.names)
     part.keys = [(e.hashes.tobytes(), e.offsets.tobytes(), e.stored_ms.tobytes()) for e in keys]
-    # whole or not at all: a task may be tried twice, at once, and by another machine of a cluster
+    # whole or not at all: a task may run twice at once, even on another machine of a cluster
     written = Path(f"{task.file}.{socket.gethostname()}.{os.getpid()}")
     written.write_bytes(msgspec.msgpack.encode(part))
     written.replace(task.file)

@@ -1,14 +1,14 @@
-"""Repair of a damaged store: RocketMQ, and we, can run on it again, and no byte is thrown away.
+"""Repair of a damaged store: RocketMQ and Penstock can run on it again, and no byte is lost.
 
     files    a stray file goes to STORE/penstock/quarantine/; a segment of a wrong length gets the
-             right one, a missing one is made; what is cut off is kept there too
+             right one, a missing one is made; what is cut off is also kept there
     log      the bytes of a damaged range are kept in quarantine/<log offset>.bin, then tombstones
-             and fillers take its place, of the same length: everything after it keeps its offset
+             and fillers replace them, of the same length: everything after it keeps its offset
     queues   and index are made from the log, with a tombstone for each lost message
 
-Where damage is, damage_walk.py finds, and which messages it held is found out in repair_ranges.py.
+damage_walk.py finds the damage, and repair_ranges.py which messages it held.
 
-Every step can be done twice: killed anywhere, a repair is run again. The caller holds the lock.
+Every step can be done twice: if a repair is killed, run it again. The caller holds the lock.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def plan_repair(
 ) -> Repair:
     """What is to be repaired; changes nothing.
 
-    Where files are wrong there may be more to do after them than this can see.
+    If files are wrong, there may be more to do after they are repaired than this can see.
     """
     files = [step.text for step in plan_files(paths, config)]
     begun = load_quarantine(paths)
@@ -91,11 +91,11 @@ def repair_store(
     progress: Progress | None = None,
     processes: int = 1,
 ) -> Repair:
-    """Repair, durable on return. Raises StoreDamaged for what nobody can repair, and OSError.
+    """Repair, durable on return. Raises StoreDamaged for what cannot be repaired, and OSError.
     `processes` work side by side.
 
-    Until the last step quarantine.json names the damage, so a range that is replaced in part is not
-    taken for whole.
+    Until the last step quarantine.json names the damage, so a range that is partly replaced does
+    not count as whole.
     """
     begun = load_quarantine(paths)
     make_directory(paths.staging)
@@ -106,11 +106,11 @@ def repair_store(
         files.append(step.text)
     with StoreSurvey(paths, config) as survey:
         found = recover_store(survey, last_run)
-    # from here on a start knows where the log was damaged, and does the queues after it again
+    # from here on a start knows where the log was damaged, and makes the queues after it again
     save_quarantine(paths, _united(begun, found), clock.now_ms())
     look = partial(whole_stretches, processes=processes)
     ranges, ends = plan_ranges(paths, config, found, progress, begun, look)
-    if ends:  # before what tells of them goes
+    if ends:  # before the damage that tells of them is replaced
         _keep_ends(paths, load_living_queues(paths) | ends)
     save_quarantine(paths, [each.damage for each in ranges], clock.now_ms())
     crash_point("repair.planned")
@@ -119,10 +119,10 @@ def repair_store(
     crash_point("repair.replaced")
     if ranges:
         with StoreSurvey(paths, config) as survey:
-            recover_store(survey, last_run)  # a torn tail could not be cut before
+            recover_store(survey, last_run)  # before this a torn tail could not be cut
     done = Repair(True, files, ranges)
     index, run = config.message_index_enable, partial(run_side_by_side, processes=processes)
-    # Queues are always made: one whose file was given its length has zeros where entries belong.
+    # Queues are always made: if a file was given its length, it has zeros instead of entries.
     done.rebuilt = rebuild_store(
         paths, config, clock, queues=True, index=index, progress=progress, run=run
     )
@@ -133,7 +133,7 @@ def repair_store(
 
 
 def _united(begun: Sequence[Damage], found: Recovered) -> list[Damage]:
-    """What is damaged, and what a repair that was killed has been at."""
+    """What is damaged, and what a killed repair was working on."""
     known = DamagedRanges(begun)
     new = [each for each in found.quarantined if not known.touches(each.position, each.size)]
     begun = [each for each in begun if each.position >= found.log_start]
@@ -141,8 +141,8 @@ def _united(begun: Sequence[Damage], found: Recovered) -> list[Damage]:
 
 
 def _note_ends(paths: StorePaths) -> None:
-    """The list says of queues what they are now: a tombstone is not where its message was. One that
-    was known to go on further stays as it was known, and a start lets it go on there."""
+    """Note queues' present ends in the list, since a tombstone is not where its message was. For a
+    queue that was known to go on further that end stays, and a start lets it go on there."""
     ends = load_living_queues(paths)
     with StoreDirectory(paths.root) as store:
         for queue in store.queues():
@@ -153,7 +153,7 @@ def _note_ends(paths: StorePaths) -> None:
 
 
 def _keep_ends(paths: StorePaths, ends: dict[str, QueueEnd]) -> None:
-    """Write the list; what it says of the watermark stays. Durable on return."""
+    """Write the list; its flush offset stays. Durable on return."""
     flushed = load_known_flush(paths.known_queues)
     replace_known_queues(
         paths.known_queues, ends | ({WATERMARK: QueueEnd(flushed)} if flushed else {})
@@ -161,7 +161,7 @@ def _keep_ends(paths: StorePaths, ends: dict[str, QueueEnd]) -> None:
 
 
 def _groups(ranges: Sequence[RangeRepair]) -> Iterator[list[RangeRepair]]:
-    """Ranges that share their syncs. A group's bytes are in memory at once, so they count too."""
+    """Ranges that share their syncs. A group's bytes are in memory at once, so they are limited."""
     held: list[RangeRepair] = []
     held_bytes = 0
     for each in ranges:
@@ -177,11 +177,11 @@ def _groups(ranges: Sequence[RangeRepair]) -> Iterator[list[RangeRepair]]:
 def _replace(paths: StorePaths, config: Config, ranges: Sequence[RangeRepair]) -> None:
     """Keep the ranges' bytes, and put tombstones there; durable on return.
 
-    Several at once, for each sync takes as long as many writes. All copies of a group are on disk,
-    names too, before the first byte of the log changes.
+    Several at once, since each sync takes as long as many writes. All copies of a group are on
+    disk, including their names, before the first byte of the log changes.
     """
     make_directory(paths.quarantine)
-    # what is there the first try of this repair has kept
+    # files that exist were kept by an earlier try of this repair
     wanted = [each for each in ranges if not os.path.exists(each.kept_in)]
     files = [NewFile(each.kept_in, bytes_of(each.damage)) for each in wanted]
     make_files(paths.staging, files, 0, sparse=True)
@@ -195,7 +195,7 @@ def _replace(paths: StorePaths, config: Config, ranges: Sequence[RangeRepair]) -
 
 def _put_tombstones(handle: int, config: Config, each: RangeRepair) -> None:
     damage = each.damage
-    # Only there may a blank fill the rest: to whoever reads the log it is the segment's end.
+    # Only there may a blank fill the rest: to readers of the log it is the segment's end.
     ends_segment = damage.end % config.mapped_file_size_commit_log_bytes == 0
     at = damage.offset
     for piece in lay_out(damage.position, damage.size, ends_segment, each.lost, each.stored_ms):

@@ -1,8 +1,8 @@
 """What a repair will replace: the damaged ranges of a log, and the messages that each of them held.
 
-A range says nothing of what it held, but its neighbours do: a queue whose offsets jump over it has
-lost what lies between, and entries of consume queues that point into it name their messages. So
-each queue is as dense as RocketMQ needs it. Where the damage is, damage_walk.py finds. Only reads.
+A range does not say what it held, but other things do: if a queue's offsets jump over it, the
+messages between them are lost, and entries of consume queues that point into it name theirs. So
+each queue stays as dense as RocketMQ requires. damage_walk.py finds the damage. Only reads.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ from penstock.shared.store.directory import StoreDirectory
 
 
 class RangePlan(NamedTuple):
-    """What a repair replaces, and the ends of queues of which nothing but records in the damage
-    tells, by name: once it is replaced nobody can find them out again."""
+    """What a repair replaces; and, by name, the ends of queues that only records in the damage
+    tell: once it is replaced these cannot be found out again."""
 
     ranges: list[RangeRepair]
     ends: dict[str, QueueEnd]
@@ -51,11 +51,11 @@ def plan_ranges(
     begun: Sequence[Damage],
     look: Look,
 ) -> RangePlan:
-    """Every damaged range in front of a whole record, or of the end that is known.
+    """Every damaged range before a whole record, or before the end that is known.
 
-    Of those that are `begun`, by a repair that was killed, also what it has replaced already: a
-    range is one, with one copy of its bytes, whoever comes to its end. `look` finds stretches of
-    whole records, ahead of the walk.
+    For ranges that a killed repair had `begun`, this includes what it has replaced already: a range
+    stays one range, with one copy of its bytes, whichever repair completes it. `look` finds
+    stretches of whole records, ahead of the walk.
     """
     with StoreDirectory(paths.root) as store:
         walk = Walk(store, config, found, begun).run(progress, look)
@@ -68,8 +68,8 @@ def plan_ranges(
             for each in damage_between(paths, size, walk.end, known_end, reason):
                 walk.add(each)
         losses = _Losses(walk, config)
-        # In this order: entries name their messages, ends only count them, gaps go where room is
-        # left.
+        # In this order: entries name their messages, ends only count them, and gaps use what room
+        # is left.
         losses.take_entries()
         losses.take_ends(load_living_queues(paths))
         losses.place_gaps()
@@ -85,7 +85,7 @@ def _known_end(paths: StorePaths, store: StoreDirectory) -> int:
 
 
 class _Losses:
-    """Which messages the ranges of a walk held, by what else tells of them."""
+    """Which messages the ranges of a walk held, by everything else that tells of them."""
 
     def __init__(self, walk: Walk, config: Config) -> None:
         self._walk = walk
@@ -93,8 +93,8 @@ class _Losses:
         self.ends: dict[str, QueueEnd] = {}  # of queues, by records in the damage
 
     def take_ends(self, known: Mapping[str, QueueEnd]) -> None:
-        """Queues that are known to have gone on have lost what is missing after their last one. So
-        have those whose last records name wrong slots, and those of records in the damage."""
+        """A queue that is known to have gone on has lost what is missing after its last record. So
+        have queues whose last records name wrong slots, and those of records in the damage."""
         named: dict[tuple[str, int], tuple[int, int]] = {}
         for each in self._walk.ranges:
             for topic, queue_id, slot in each.lost:
@@ -109,7 +109,7 @@ class _Losses:
         for queue, (_, known_end) in claimed.items():
             self.ends["{}/{}".format(*queue)] = ends[queue] = known_end
         for queue, (end, _) in ends.items():
-            # of one that has nothing here all has expired, but for what its records claim
+            # a queue without records here has expired, except for what records in the damage claim
             begin = claimed[queue].begin if queue in claimed else end
             last = self._walk.next.get(queue, named.get(queue, (begin, -1)))
             lost = max(last, named.get(queue, last))
@@ -121,7 +121,7 @@ class _Losses:
                     self._walk.gaps.setdefault(queue, []).append(gap)
 
     def _claimed_ends(self, known: list[Mapping[Queue, tuple[int, int]]]) -> dict[Queue, Claimed]:
-        """What the records in the damage tell, by what is known already of the queues' ends."""
+        """What the records in the damage tell, given what is already known of the queues' ends."""
         store = self._walk.store
         files = {(each.topic, each.queue_id): (each.max_offset, -1) for each in store.queues()}
         new = {queue: (0, -1) for queue in queues_of(store.paths.topics)}
@@ -130,7 +130,7 @@ class _Losses:
         return claimed_ends(claims, damage, [*known, files, new])
 
     def take_entries(self) -> None:
-        """Entries that point into the damage name its messages, the last of a queue too."""
+        """Entries that point into the damage name its messages, even the last of a queue."""
         if not self._walk.ranges:
             return
         starts, ends = self._bounds()
@@ -142,7 +142,7 @@ class _Losses:
                 numbers = np.searchsorted(starts, offsets, "right") - 1
                 for index in np.flatnonzero((numbers >= 0) & (offsets < ends[numbers])).tolist():
                     slot = start + index
-                    # A slot that a record fills is not lost, whatever its entry says.
+                    # If a record fills a slot it is not lost, whatever its entry says.
                     if not first <= slot < filled or self._is_in_gap(key, slot):
                         self._lose(int(numbers[index]), LostMessage(*key, slot))
 
@@ -158,8 +158,8 @@ class _Losses:
         return index >= 0 and slot < gaps[index].high
 
     def _lose(self, number: int, lost: LostMessage) -> bool:
-        """Have a range hold this message's tombstone; whether it has the room for the smallest one:
-        that the queue stays dense comes before telling its consumers why."""
+        """Add this message's tombstone to a range. Returns whether there was room for the smallest
+        form: a dense queue is more important than telling its consumers why."""
         need = smallest_tombstone_bytes(lost)
         if need > self._walk.room[number]:
             return False
@@ -173,9 +173,9 @@ class _Losses:
         starts, _ = self._bounds()
         for queue, gaps in self._walk.gaps.items():
             for gap in gaps:
-                # a range that has no room for one of a queue has none for its next either
+                # a range without room for one tombstone of a queue has none for the next either
                 number = int(np.searchsorted(starts, gap.past, "right"))
-                # the record after the gap may be damage itself: see _settle
+                # the record after the gap may itself be damage: see _settle
                 beyond = int(np.searchsorted(starts, gap.before, "right"))
                 for slot in range(gap.low, gap.high):
                     lost = LostMessage(*queue, slot)
@@ -186,5 +186,5 @@ class _Losses:
                     if number >= beyond:
                         break
         for each in self._walk.ranges:
-            # Entries and gaps came by different ways. A queue's slots have to ascend along the log.
+            # Entries and gaps were added separately. A queue's slots have to ascend along the log.
             each.lost.sort(key=lambda lost: (lost.topic, lost.queue_id, lost.queue_offset))

@@ -1,12 +1,12 @@
 """Parts of a long work, done by several processes of this machine side by side.
 
-    side_by_side(work, parts, processes=2) -> the result of each part, in their order, one by one
+    side_by_side(work, parts, processes=2) -> the result of each part, in order, one by one
     run_side_by_side(work, parts, costs, processes=2) -> all of them, with progress
 
-Parts and results are bytes, and `work` a function of a module: so that its name is all that a
-worker is told, and nothing is pickled. A worker is `python -m` this module; it reads parts from a
-pipe and writes results to another, each with its length in front, until its pipe ends. So it ends
-with whoever has started it, also when that is killed.
+Parts and results are bytes, and `work` is a function of a module, so a worker is told only its
+name, and nothing is pickled. A worker is `python -m` this module. It reads parts from one pipe and
+writes results to another, each with its length in front, until its pipe ends. So it ends with the
+process that has started it, even if that is killed.
 
 This file must not know what the work is: verify, rebuild, repair and inspect bring their own.
 """
@@ -42,10 +42,10 @@ def run_side_by_side(
     *,
     processes: int = 1,
 ) -> list[bytes]:
-    """The result of each part, in their order. `progress` is told (done, total) in the unit of
-    `costs`.
+    """The result of each part, in order. `progress` is told (done, total) in the unit of `costs`.
 
-    Raises what `work` raises. Where one process is asked for, or there is one part, it is this one.
+    Raises what `work` raises. If one process is asked for, or there is only one part, this process
+    does the work.
     """
     counted = _Counted(costs, progress)
     count = min(processes, len(parts))
@@ -60,11 +60,11 @@ def side_by_side(
     alone: int = 0,
     ended: Callable[[int], None] = lambda _: None,
 ) -> Generator[bytes, None, None]:
-    """The result of each part, in their order, while the next ones are worked on.
+    """The result of each part, in order, while the next ones are worked on.
 
-    Parts may come without end: three for each process are taken ahead, at most. The first `alone`
-    are done by this process, so that a short work starts no other. `ended` is told the number of
-    each part when it is done, by any thread, in any order.
+    There may be any number of parts: at most three for each process are taken ahead. This process
+    does the first `alone` parts, so that a short work starts no other. `ended` is told the number
+    of each part when it is done, by any thread, in any order.
 
     Raises what `work` raises.
     """
@@ -78,7 +78,7 @@ def side_by_side(
         return
     with ExitStack() as stack:
         pool = stack.enter_context(_threads(processes))
-        # left first: what waits for a killed worker hears of its end, and does not wait
+        # left first: threads that wait for a killed worker notice its end, and do not block
         workers = stack.enter_context(_Workers(work, processes))
 
         def do(number: int, part: bytes) -> bytes:
@@ -106,8 +106,8 @@ def _threads(count: int) -> Iterator[ThreadPoolExecutor]:
 
 @contextmanager
 def _uninterrupted() -> Iterator[None]:
-    """Ctrl-C waits until the block is left. What is started in it is born so, and has none while it
-    does not ignore it yet."""
+    """Ctrl-C waits until the block is left. Processes that are started in it begin with the signal
+    blocked, so it cannot reach them before they ignore it."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
@@ -116,7 +116,7 @@ def _uninterrupted() -> Iterator[None]:
 
 
 class _Counted:
-    """What is done of all, whichever part ends first."""
+    """Adds up what is done, whichever part ends first."""
 
     def __init__(self, costs: Sequence[int], progress: Progress | None) -> None:
         self._costs, self._progress = costs, progress
@@ -157,7 +157,7 @@ class _Workers:
             each.wait()
             for pipe in (each.stdin, each.stdout):
                 assert pipe is not None
-                with suppress(BrokenPipeError):  # of a part that a dead worker has not read
+                with suppress(BrokenPipeError):  # a dead worker has not read its part
                     pipe.close()
 
     def do(self, part: bytes) -> bytes:
@@ -167,13 +167,13 @@ class _Workers:
         self._free.put(worker if result is not None else None)
         if result is None and self._ended:
             raise StoreUnavailable("the work was ended")
-        # It was killed, or the work failed. Done once more, here, a failure is an error of its own
+        # It was killed, or the work failed. Repeated here, a failure raises an error of its own
         # kind, which no text from another process is.
         return self._work(part) if result is None else result
 
 
 def _asked(worker: subprocess.Popen[bytes], part: bytes) -> bytes | None:
-    """What a worker makes of a part; None where it has ended."""
+    """A worker's result for a part; None if the worker has ended."""
     assert worker.stdin is not None and worker.stdout is not None
     try:
         _put(worker.stdin, part)
@@ -189,26 +189,26 @@ def _put(pipe: IO[bytes], message: bytes) -> None:
 
 
 def _next(pipe: IO[bytes]) -> bytes | None:
-    """The next message of a pipe; None where it ends, whole or amid one."""
+    """The next message of a pipe; None if the pipe ends, between messages or within one."""
     length = int.from_bytes(head := pipe.read(_LENGTH_BYTES), "big")
     message = pipe.read(length)
     return message if len(head) == _LENGTH_BYTES and len(message) == length else None
 
 
 def main(module: str, name: str) -> int:
-    """A worker: until its pipe ends, or the work fails."""
-    # Ctrl-C goes to all of a terminal's processes; whoever has started this one ends it
+    """A worker: runs until its pipe ends, or the work fails."""
+    # Ctrl-C goes to all of a terminal's processes; the process that started this one ends it
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # and a result that nobody reads any more is no error to be told of
+    # a result that nobody reads any more is not an error to report
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-    # parts and results are as large as each other, mostly
+    # parts, and results, mostly have similar sizes
     keep_large_blocks()
     work: Work = getattr(importlib.import_module(module), name)
     while (part := _next(sys.stdin.buffer)) is not None:
         try:
             result = work(part)
         except Exception:
-            return 1  # done again by whoever has asked, who then tells of it
+            return 1  # the process that asked repeats the work, and reports the failure
         _put(sys.stdout.buffer, result)
     return 0
 

@@ -13,9 +13,10 @@ from penstock.shared.store.geometry import index_sizes
 class StoreQuery:
     """Queries of an open store. Use it as a context manager.
 
-    `slots` and `items` are those of its index files, where somebody says them; else the store does.
-    The store may be running: index files are listed again for each query, and the log's segments
-    are those of the last refresh. Leaving the context closes the index files, and not the store.
+    `slots` and `items` are those of its index files, if the user says them; otherwise the store
+    does. The store may be running: index files are listed again for each query, and the log's
+    segments are those of the last refresh. Leaving the context closes the index files, not the
+    store.
     """
 
     def __init__(
@@ -23,8 +24,8 @@ class StoreQuery:
     ) -> None:
         self._store = store
         self._asked = slots, items
-        # Opened by the first query that needs it: messages are found by id in a store without an
-        # index, or with one whose sizes nobody knows.
+        # Opened by the first query that needs it: finding a message by id also works in a store
+        # without an index, or if the sizes of its index are not known.
         self._view: IndexView | None = None
 
     def __enter__(self) -> StoreQuery:
@@ -44,8 +45,8 @@ class StoreQuery:
     ) -> list[bytes]:
         """The newest records with this key, in log order: `max_num` of them at most.
 
-        Times are store times in ms, both inclusive; `unique` looks at the UNIQ_KEY only, and not at
-        KEYS. Only records that really have the key are found, though the index has but its hash.
+        Times are store times in ms, both inclusive; with `unique` only the UNIQ_KEY counts, not
+        KEYS. Only records that really have the key are found, although the index has just its hash.
 
         Raises InvalidArgument, StoreDamaged, ConfigError where the index's sizes are not known.
         """
@@ -65,14 +66,14 @@ class StoreQuery:
     def by_id(self, message_id: str) -> bytes:
         """The record that an offsetMsgId names. Raises InvalidArgument, MessageNotFound.
 
-        The id is a place in the log, so the index is not asked, and may be damaged or missing.
+        The id is a place in the log, so the index is not used, and may be damaged or missing.
         """
         return bytes(find_by_id(message_id, self._log_at))
 
     def _log_at(self, offset: int, size: int) -> bytes:
-        """At most `size` bytes of the log; fewer at a segment's end, across which no record goes.
+        """At most `size` bytes of the log; fewer at a segment's end, which no record crosses.
 
-        Raises OffsetOutOfRange where no file has the offset, as with an item that has expired.
+        Raises OffsetOutOfRange if no file has the offset, for example for an item that has expired.
         """
         left = self._store.segment_of(offset).end - offset
         return self._store.read_log(offset, min(size, left))

@@ -1,12 +1,12 @@
-"""A walk through the log for a repair, in which others have looked at most of it before.
+"""A repair's walk through the log, most of which other processes have checked before.
 
     log, cut where records begin -> stretches of whole records, found by processes side by side
-    steps_but(those)             -> the walker takes a stretch as one, or is given a scan's steps
+    steps_but(those)             -> the walker takes a stretch as one, or gets a scan's steps
 
-A stretch is whole records whose queues go on slot by slot, so that of each queue the first and the
-last of them tell all. What it means is decided by the walker, who knows what comes before: here
-nothing is left out, and nothing is judged. A part ends for those who look where anything else than
-a record stands, as of a damaged one the walker has to see each step anyhow.
+A stretch is whole records whose queues go on slot by slot, so the first and the last record of each
+queue are enough. The walker decides what a stretch means, as it knows what comes before; here
+nothing is left out or judged. The other processes stop within a part at anything but a record, as
+the walker has to see each step of a damaged one anyhow.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from penstock.shared.log.scan import WINDOW_BYTES, Step
 from penstock.shared.loops.active import QueueNumbers, by_queue, dispatch, record_starts
 from penstock.shared.store.directory import StoreDirectory
 
-# Parts that are looked at here: of a shorter log others would take longer to start.
+# This process looks at this many parts first: for a short log, starting others would take longer.
 ALONE = 2
 
 
@@ -50,7 +50,7 @@ class Stretch(msgspec.Struct, array_like=True, frozen=True):
 
 
 class _Task(msgspec.Struct, array_like=True, frozen=True):
-    """A part of the log, in one segment, of which this many bytes are looked at at a time."""
+    """A part of the log, in one segment, which is read in windows of this size."""
 
     store: str
     start: int
@@ -64,8 +64,8 @@ def whole_stretches(
     part_bytes: int = PART_BYTES,
     window_bytes: int = WINDOW_BYTES,
 ) -> Generator[Stretch, None, None]:
-    """Those of the whole log, in its order. Close it, if it is left before its end: it may have
-    processes. What begins where a part was cut may be a copy of a record, in a body."""
+    """The stretches of the whole log, in order. If you leave it before its end, close it: it may
+    have processes. What begins at a cut may be a copy of a record in a body."""
     root = str(store.paths.root.absolute())
     tasks = (
         msgspec.msgpack.encode(_Task(root, start, stop, window_bytes))
@@ -77,7 +77,7 @@ def whole_stretches(
 
 
 def look(raw: bytes) -> bytes:
-    """One part, in a process of its own perhaps."""
+    """One part, perhaps in another process."""
     task = msgspec.msgpack.decode(raw, type=_Task)
     with StoreDirectory(task.store) as store:
         return msgspec.msgpack.encode(list(_stretches(store, task)))
@@ -108,10 +108,10 @@ def steps_but(
     store: StoreDirectory, stretches: Iterable[Stretch], take: Callable[[Stretch], bool]
 ) -> Iterator[Step]:
     """The steps of a scan of the log, without those of the stretches that `take` has taken. It is
-    asked when all before the stretch has been given."""
+    called for a stretch when all steps before that have been given."""
     at = store.log_start
     for stretch in stretches:
-        # one that was taken for a record inside another one is passed over
+        # skip a stretch that begins inside a record
         while at < stretch.start:
             for step in store.scan_log(at):
                 yield step

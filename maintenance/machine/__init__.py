@@ -1,5 +1,5 @@
-"""What a broker and its clients need of a machine: each need looked at, with what to do.
+"""What a broker and its clients need from a machine: checks each need, and says what to do.
 
-May import `shared`. Nothing is changed here, and nothing is started; no store is known either: that
-is the work of `verify`.
+May import `shared`. It changes nothing, starts nothing, and must not know stores: those are checked
+by `verify`.
 """

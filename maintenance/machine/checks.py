@@ -1,4 +1,4 @@
-"""All needs, in the order in which they are shown; system, memory, disk and ports are seen here."""
+"""All needs, in the order in which they are shown; checks system, memory, disk and ports itself."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from penstock.shared.process.listeners import listen_tcp
 
 
 def check_machine(config: Config) -> Iterator[Check]:
-    """All of them, the quick ones first. `config` says which ports and which disk."""
+    """All checks, the quick ones first. `config` says which ports and which disk."""
     yield _system()
     yield _loops()
     yield _installed()
@@ -82,7 +82,7 @@ def _abandoned() -> Check:
 
 def _bytes_in(directory: Path) -> int:
     size = 0
-    with suppress(FileNotFoundError):  # removed meanwhile, by another who looks
+    with suppress(FileNotFoundError):  # another process that looked has removed it
         for file in directory.iterdir():
             size += file.stat().st_blocks * 512
     return size
@@ -114,7 +114,7 @@ def _ports(config: Config) -> Iterator[Check]:
 
 
 def _port(name: str, host: str, port: int, remedy: str = "") -> Check:
-    """Whether it is free; without a `remedy` what a start would say counts."""
+    """Whether it is free; without a `remedy` the hint of a start's error is shown."""
     try:
         listen_tcp(host, port).socket.close()
     except PenstockError as error:

@@ -8,11 +8,11 @@ from pathlib import Path
 
 from penstock.maintenance.machine.need import FINE, PROBLEM, WARNING, Check
 
-# Clocks of before this version of Penstock are wrong.
+# A clock that is before the release of this version of Penstock is wrong.
 _BUILT_S = 1_767_225_600
-# adjtimex(2): the state of a clock that nobody disciplines, and the bit that says so
+# adjtimex(2): the state of a clock that is not synchronised, and the bit that says so
 _TIME_ERROR, _STA_UNSYNC = 5, 0x40
-# systemd-timesyncd has set the clock since the start
+# exists if systemd-timesyncd has set the clock since the boot
 _TIMESYNC = Path("/run/systemd/timesync/synchronized")
 
 
@@ -35,7 +35,7 @@ def check_clock() -> Check:
 
 
 def clock(now_s: float, synchronised: bool | None) -> Check:
-    """Pure; None is a clock of which that is not known."""
+    """Pure; `synchronised` is None if that is not known."""
     found = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now_s))
     remedy = "set it (timedatectl set-ntp true): messages are stored with their time"
     if now_s < _BUILT_S:
@@ -49,7 +49,7 @@ def clock(now_s: float, synchronised: bool | None) -> Check:
 
 
 def is_synchronised() -> bool | None:
-    """As the kernel says it; None where it does not."""
+    """Whether the kernel says so; None where it does not tell."""
     found = _Timex()
     try:
         state = ctypes.CDLL(None, use_errno=True).adjtimex(ctypes.byref(found))

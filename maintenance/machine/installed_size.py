@@ -1,7 +1,7 @@
-"""What an installation of Penstock takes on the disk, with the libraries that it needs.
+"""The disk space of an installation of Penstock, including the libraries that it needs.
 
-By what pip has written down of each; compiled bytecode, which Python adds as it goes, does not
-count. Libraries of extras do not count either, for a broker runs without them.
+It counts what pip has recorded for each. Compiled bytecode, which Python adds later, does not
+count; nor do libraries of extras, since a broker runs without them.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ _NAME = re.compile(r"[A-Za-z0-9._-]+")
 
 
 def installed_bytes() -> tuple[int, int]:
-    """Of Penstock's own files, and of its libraries'."""
-    # of a checkout pip has written down no more than where it is
+    """Bytes of Penstock's own files, and of its libraries'."""
+    # for a checkout pip records only where it is
     own = _folder_bytes(Path(penstock.__file__).parent)
     return own, sum(map(_library_bytes, _libraries("penstock") - {"penstock"}))
 
 
 def _libraries(name: str) -> set[str]:
-    """What that needs on this system without extras, and what that needs, and so on."""
+    """The libraries that it needs on this system without extras, directly and indirectly."""
     found, wanted = set(), {name}
     while wanted:
         each = wanted.pop()
         try:
             needs = distribution(each).requires or []
         except PackageNotFoundError:
-            continue  # for another Python, or another system
+            continue  # only needed for another Python, or another system
         found.add(each)
         names = (_NAME.match(need) for need in needs if "extra ==" not in need)
         wanted |= {name[0].lower() for name in names if name} - found

@@ -1,6 +1,6 @@
 """What a shell, systemd or a container allows a broker's processes: files, processes, memory.
 
-The judgements are pure: a limit and what there is go in, so they are the same whoever asks.
+The judgements are pure: the limit and the present use are arguments, so any caller gets the same.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ import psutil
 from penstock.maintenance.machine.need import FINE, WARNING, Check
 from penstock.shared.config import Config
 
-# A queue's segment is a file, and so is a client.
+# Each queue's segment is a file, and so is each client.
 _ENOUGH_FILES = 4096
-# Tasks, as the kernel counts processes and threads: a broker has 13 processes of 4 threads each.
+# Tasks, as the kernel calls processes and threads: a broker has 13 processes of 4 threads each.
 _BROKER_TASKS = 100
-# An actor maps some segments of the log at once, and takes this for the rest of it.
+# An actor maps this many segments of the log at once, and needs these bytes besides.
 _SEGMENTS, _OTHER_BYTES = 4, 2 << 30
 _CAP_IPC_LOCK, _CAP_SYS_RESOURCE = 14, 24
 _GROUPS = Path("/sys/fs/cgroup")
 
 
 def check_limits(config: Config, container: Path = _GROUPS) -> Iterator[Check]:
-    """All of them; that of locked memory where a broker of this configuration locks some."""
+    """All checks; that of locked memory only if a broker of this configuration locks some."""
     yield open_files(resource.getrlimit(resource.RLIMIT_NOFILE)[1])
     yield processes(_most_tasks(container), _own_tasks())
     if config.warm_mapped_file_enable and not config.transient_store_pool_enable:
-        # it is held to the soft limit: nobody raises it
+        # the soft limit applies: nothing raises it
         most = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
         is_held = not _may(_CAP_IPC_LOCK)
         yield locked_memory(most if is_held else resource.RLIM_INFINITY, config)
@@ -48,7 +48,7 @@ def open_files(most: int) -> Check:
 
 
 def processes(most: int, there: int) -> Check:
-    """`there` are already, of the `most` that may be."""
+    """`there` is the number of present tasks, `most` the number allowed."""
     if most == resource.RLIM_INFINITY:
         return Check("processes", FINE, f"no limit, {there} threads are there")
     found = f"at most {most} with their threads, {there} are there"
@@ -90,31 +90,31 @@ def address_space(most: int, config: Config) -> Check:
 
 
 def _most_tasks(container: Path) -> int:
-    """The least of what this user and this container may have."""
+    """The lower of this user's and this container's limits."""
     most = resource.getrlimit(resource.RLIMIT_NPROC)[0]
     found = [] if most == resource.RLIM_INFINITY or _may(_CAP_SYS_RESOURCE) else [most]
     try:
         text = (container / "pids.max").read_text().strip()
         found += [int(text)] if text.isdecimal() else []
     except OSError:
-        pass  # the machine's own group has none, and cgroups of before 2016 are elsewhere
+        pass  # the machine's own group has no limit, and cgroups before 2016 are elsewhere
     return min(found, default=resource.RLIM_INFINITY)
 
 
 def _own_tasks() -> int:
-    """Threads of this user's processes; of a container those that it sees."""
+    """Threads of this user's processes; in a container those that it sees."""
     own, count = os.getuid(), 0
     for process in psutil.process_iter():
         try:
             if process.uids().real == own:
                 count += process.num_threads()
         except psutil.Error:
-            pass  # has ended, or is not shown
+            pass  # it has ended, or is not shown
     return count
 
 
 def _may(capability: int) -> bool:
-    """Whether this process has it, and so is not held to the limit."""
+    """Whether this process has the capability, so that the limit does not apply to it."""
     try:
         lines = Path("/proc/self/status").read_text().splitlines()
     except OSError:

@@ -1,5 +1,5 @@
-"""The one check of a store's invariants: log, queues, index, groups. It reads, and writes nothing.
+"""The one check of a store's invariants: log, queues, index, groups. It only reads.
 
-May import the rest of `maintenance` (cuts, side_by_side, verify_loops) and `shared`. No record is
-read here by the code that wrote it: the verifier has loops of its own.
+May import the rest of `maintenance` (cuts, side_by_side, verify_loops) and `shared`. Usual records
+are not read here by the code that wrote them: the verifier has loops of its own.
 """

@@ -1,19 +1,19 @@
 """The one checker of a store's invariants: reads every record and queue entry, writes nothing.
 
-The log is walked once, as a whole or in parts side by side (verify_walk.py), and each record handed
+The log is walked once, as a whole or in parts side by side (verify/walk.py), and each record passed
 to the check of its queue; then come the checkpoint, the index files, and what is known of consumer
 groups.
 
-Usual records are read by loops of its own, which share no code with what they check: where fields
-are, checksums, what entry and index are to have of a record, and the index's chains (verify_loops).
-What is unusual goes through `scan` and `outline`, which a start, a rebuild and a reader use too:
-damage, filler, inner batches, records longer than a window. The layouts of entries and items are
-shared as well. A misreading of the format in those it cannot see; the golden stores and the interop
-tests, with RocketMQ's own broker, are what would show that.
+Usual records are read by the verifier's own loops (verify_loops), which share no code with what
+they check: where fields are, checksums, what entry and index must have for a record, and the
+index's chains. Unusual ones go through `scan` and `outline`, which a start, a rebuild and a reader
+use, too: damage, filler, inner batches, records longer than a window. The layouts of entries and
+items are shared as well. If shared code misreads the format, this check cannot see it; the golden
+stores, and the interop tests with RocketMQ's own broker, would show that.
 
 An unclean store (running, or killed: `abort` is there) may end in a torn record, and its queues may
-lag the log: those are notes, because the next start puts them right. In a clean one they
-are problems, because RocketMQ then trusts what it finds.
+lag the log: those are notes, because the next start corrects them. In a clean store they are
+problems, because RocketMQ then trusts what it finds.
 """
 
 from __future__ import annotations
@@ -65,22 +65,22 @@ def verify_store(
     processes: int = 1,
     part_bytes: int = PART_BYTES,
 ) -> VerifyReport:
-    """Check the store in `directory`; `progress` is told (bytes done, bytes in all) now and then,
-    of the log's files and the index's items together.
+    """Check the store in `directory`. `progress` is told (bytes done, bytes in all) from time to
+    time, for the log's files and the index's items together.
 
-    `index` is for whoever knows better than the store how many slots and items its index files
-    have; where nobody does, only their headers are looked at. The queues of delayed messages say
-    when these are due, by the broker's `delay_levels_ms`.
+    `index` is for callers that know better than the store how many slots and items its index files
+    have; if nobody knows, only their headers are checked. Entries of delayed messages say when
+    these are due, by the broker's `delay_levels_ms`.
 
     The store may be running: it is only read, and what grows meanwhile is no problem. Whatever is
-    wrong with the files is in the report. `checksum` says what is compared of each record; with
-    NONE, a flipped bit in a body goes unseen.
+    wrong with the files is in the report. `checksum` says what is compared for each record; with
+    NONE, a flipped bit in a body is not noticed.
 
-    With more than one of `processes` parts of the log, of `part_bytes` at least, and the index
-    files are looked at side by side. The report of a sound store is the same. Damage may be told of
-    in other words: a queue offset that jumps is reported again by each part after it.
+    If `processes` is more than one, parts of the log, of at least `part_bytes`, and the index files
+    are checked side by side. The report of a sound store is the same. Damage may be described in
+    other words: a queue offset that jumps is reported again by each part after it.
 
-    Raises ConfigError where there is no store.
+    Raises ConfigError if there is no store.
     """
     with StoreDirectory(directory) as store:
         check = Verification(store, checksum, index, delay_levels_ms)
@@ -116,7 +116,7 @@ class Verification:
 
         walk() ... for each part of the log -> join() in their order -> finish()
 
-    What a running store may outgrow is taken down before the walk: the list of queues, the
+    Before the walk it records what a running store may outgrow: the list of queues, the
     checkpoint, where queues end and how many items the index has. A record is in the log before
     any of these names it.
     """
@@ -133,9 +133,9 @@ class Verification:
         self._found = Findings()
         self._unclean = store.is_unclean
         self._check_known_queues()
-        # taken down before the walk: a running store moves on meanwhile
+        # recorded before the walk: a running store moves on meanwhile
         self._checkpoint = store.checkpoint()
-        # Deleted topics have records, which no queue has; a start takes away what is left of these.
+        # Records of deleted topics are in no queue; a start removes what is left of their queues.
         self._gone = load_deleted_topics(store.paths.deleted_topics).ends()
         self._files = checked_queues(store, self._gone)
         self._queues: dict[tuple[bytes, int], QueueCheck] = {
@@ -154,10 +154,9 @@ class Verification:
         self._check_segments()
 
     def _index_sizes(self) -> Geometry | None:
-        """What the store says about its index files; None where that cannot be known.
+        """What the store says about its index files; None if that cannot be known.
 
-        A check goes on without it: that no index can be read takes nothing from what is known of
-        the log.
+        A check goes on without it: an unreadable index does not affect the check of the log.
         """
         try:
             return index_sizes(self._store.paths)
@@ -173,7 +172,7 @@ class Verification:
 
     @property
     def index_files(self) -> int:
-        """How many index files have chains to be looked at; each can be by itself."""
+        """The number of index files whose chains are checked; each can be checked separately."""
         return len(self._index)
 
     @property
@@ -183,13 +182,13 @@ class Verification:
         return log_bytes(self._store, self._store.log_start) + items
 
     def cost(self, task: Task) -> int:
-        """What is counted of one task."""
+        """What is counted for one task."""
         if task.index_file is not None:
             return self._index.item_bytes(task.index_file)
         return log_bytes(self._store, task.start, task.stop)
 
     def join_all(self, tasks: Sequence[Task], results: Sequence[bytes]) -> None:
-        """Take what `work` has made of tasks: parts of the log, then index files."""
+        """Take the results of `work` for tasks: parts of the log, then index files."""
         count = sum(task.index_file is None for task in tasks)
         parts = (msgspec.msgpack.decode(raw, type=LogPart) for raw in results[:count])
         for part in mended(lambda *ends: self.walk(*ends).run(), tasks[:count], parts):
@@ -201,7 +200,7 @@ class Verification:
         """Take what the next part of the log has shown."""
         whole = self._whole
         if whole.damage and (part.messages or part.blanks or part.damage or part.problem_count):
-            # something follows
+            # something follows, so it is not a torn tail
             report_damage(self._found, self._store, "log-damaged", whole.damage)
             whole.damage = None
         for queue in part.queues:
@@ -214,25 +213,25 @@ class Verification:
         self._index.repeated += part.repeated
         for name in ("messages", "bytes", "blanks", "inner_batches", "without_crc", "backwards"):
             setattr(whole, name, getattr(whole, name) + getattr(part, name))
-        # of a part that begins late it is known that some are earlier, not how many
+        # if a part begins with older records some go back in time; how many is not known
         whole.backwards += bool(part.messages and part.oldest_ms < whole.newest_ms)
         whole.newest_ms = max(whole.newest_ms, part.newest_ms)
-        if part.messages or part.blanks:  # else it has no end of its own
+        if part.messages or part.blanks:  # otherwise it has no end of its own
             whole.log_end = part.log_end
         whole.damage = part.damage or whole.damage
 
     def join_chains(self, part: IndexPart) -> None:
-        """Take what was found in an index file: `finish` looks at no chains then."""
+        """Take what was found in an index file; then `finish` does not check chains."""
         self._found.join(part.problems, part.problem_count, [each.kind for each in part.problems])
         self._index.deviations += part.deviations
         self._chains = False
 
     def finish(self, moved: Moved = lambda _: None) -> VerifyReport:
-        """Check the rest. Findings do not end it: a reader wants to know of all of them."""
+        """Check the rest. Findings do not end it: a reader wants to know all of them."""
         whole = self._whole
         if whole.damage:
             self._take_torn_tail(whole.damage)
-        # This is one problem for all of them: it follows from how the store was written.
+        # One problem for all of them: it follows from how the store was written.
         if whole.without_crc:
             detail = (
                 f"{whole.without_crc} of {whole.messages} records have no checksum of their own, "
@@ -240,7 +239,7 @@ class Verification:
             )
             place = shown(self._store.paths.commit_log), 0
             self._found.report("record-checksum-missing", place, None, detail)
-        # These are counted before the refresh, for the report is of what was walked.
+        # Counted before the refresh, since the report is about what was walked.
         segments = len(self._store.segments)
         log_start = self._store.log_start
         # Segments may have expired during the walk. Entries that still name their records are no
@@ -249,7 +248,7 @@ class Verification:
         for queue in self._queues.values():
             queue.finish(self._store.log_start, whole.log_end, unclean=self._unclean)
         self._check_checkpoint(self._checkpoint)
-        # Headers are checked apart from items: they can be, where nobody knows the index's sizes.
+        # Headers are checked apart from items: they can be, even if the index's sizes are unknown.
         check_index_files(self._store.paths.index, whole.log_end, self._unclean, self._found)
         self._index.finish_files(whole.log_end, self._chains, moved)
         self._index.close()
@@ -282,13 +281,13 @@ class Verification:
         )
 
     def _check_known_queues(self) -> None:
-        """Where the log has nothing of a queue, only the list knows that it is gone, or shorter."""
+        """If the log has nothing of a queue, only the list tells that it is gone, or shorter."""
         for name, why in find_missed_queues(self._store).items():
             place = shown(self._store.paths.consume_queue / name), 0
             self._found.report("queue-lost", place, None, f"queue {name} {why}")
 
     def _check_segments(self) -> None:
-        """Names and lengths. An empty file at the log's end is what a crash of RocketMQ leaves.
+        """Names and lengths. A crash of RocketMQ leaves an empty file at the log's end.
 
         A start removes it, so it is a note; an empty file before others is a hole in the log.
         """
@@ -302,7 +301,7 @@ class Verification:
     def _take_torn_tail(self, damage: tuple[int, int, str]) -> None:
         """Damage with nothing whole after it: a write that a crash cut off.
 
-        A clean store has had no crash, so in that it is a problem; elsewhere a note will say so.
+        A clean store has had no crash, so there it is a problem; in others a note will say so.
         """
         self._torn_bytes = damage[1]
         if not self._unclean:
@@ -325,7 +324,7 @@ class Verification:
             (8, "logics", checkpoint.logics_timestamp_ms),
         )
         for at, name, value in times:
-            # A log without a record has no newest time to compare with.
+            # A log without records has no newest time to compare with.
             if value < 0 or (value > self._whole.newest_ms and self._whole.messages):
                 detail = f"{name} time {value}, but the newest record is of {self._whole.newest_ms}"
                 self._found.report("checkpoint-ahead", (shown(path), at), None, detail)
@@ -334,7 +333,7 @@ class Verification:
             self._found.report("checkpoint-ahead", (shown(path), 32), None, detail)
 
     def _take_notes(self) -> None:
-        """What is worth knowing and breaks no invariant. Each is counted, and said in one line."""
+        """What is worth knowing but breaks no invariant. Each is counted and has one line."""
         note = self._found.note
         if self._torn_bytes and self._unclean:
             note(

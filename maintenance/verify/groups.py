@@ -1,7 +1,7 @@
-"""The check of what a store says of consumer groups, and of delays: offsets, settings, the journal.
+"""Checks what a store says of consumer groups, and of delays: offsets, settings, the journal.
 
 A file that cannot be read is a problem. An offset past its queue's end is a note: a power failure
-may take messages that a group had read, and the group goes on at the end that there is.
+may take messages that a group had read, and the group then goes on at the end that is left.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from penstock.shared.progress.group_rows import with_journal
 from penstock.shared.progress.subscription_groups import SubscriptionGroups
 from penstock.shared.store.rocketmq_json import load_document
 
-# Of offsets past the end of a queue the first are named.
+# This many offsets past the end of a queue are named.
 MOST_NAMED = 20
 _Document = TypeVar("_Document")
 
 
 def check_groups(paths: StorePaths, queues: Iterable[QueueSummary], found: Findings) -> None:
-    """Check the four files, where there are any. Raises OSError for one that may not be read."""
+    """Check those of the four files that exist. Raises OSError for one that may not be read."""
     _load(paths.delay_offsets, delay_offsets, found, "delay-file")
     _load(paths.subscription_groups, SubscriptionGroups, found)
     offsets = _load(paths.consumer_offsets, ConsumerOffsets, found)
@@ -62,7 +62,7 @@ def _load(
 
 
 def _journal(file: Path, found: Findings) -> Mapping[tuple[str, str, int], int]:
-    """The offsets that are newer than the offsets' file."""
+    """The offsets that are newer than the file of offsets."""
     raw = b""
     with suppress(FileNotFoundError):
         raw = file.read_bytes()

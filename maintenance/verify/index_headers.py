@@ -1,6 +1,6 @@
-"""A light check of the hash index files: does each header make sense. Items: verify_index_items.
+"""A light check of the hash index files: does each header make sense? Items: index_items.py.
 
-The number of slots and items is configuration that no file states, so only what holds for every
+The number of slots and items is configured, and no file states it, so only what holds for every
 geometry is checked here.
 """
 
@@ -15,10 +15,10 @@ from penstock.shared.index.directory import begun_index_files, read_index_header
 
 
 def check_index_files(directory: Path, log_end: int, unclean: bool, findings: Findings) -> None:
-    """Report each file whose header cannot be, at the byte of the word that is wrong.
+    """Report each file with an impossible header, at the byte of the word that is wrong.
 
-    `log_end` is the log offset that the walk has come to. One finding for each file: where one word
-    is wrong, the others say little.
+    `log_end` is the log offset that the walk has reached. One finding for each file: if one word is
+    wrong, the others say little.
     """
     for path in begun_index_files(directory):
         reason, at = _complaint(path, log_end, unclean)
@@ -27,17 +27,17 @@ def check_index_files(directory: Path, log_end: int, unclean: bool, findings: Fi
 
 
 def _complaint(path: Path, log_end: int, unclean: bool) -> tuple[str, int]:
-    """What is wrong, and the word's offset in the file; "" and 0 where nothing is."""
+    """What is wrong, and the word's offset in the file; "" and 0 if nothing is."""
     header = read_index_header(path)
     if header is None:
         return "no ordinary file, or too short for a header", 0
     _, _, begin, end, slots, items = header
-    # As if the file had no slots: how many these are nobody knows here. So it is a bound from
-    # above.
+    # As if the file had no slots, since their number is not known here: so it is an upper
+    # bound.
     room = (path.stat().st_size - HEADER.size) // ITEM.size
     if not 0 <= items <= room:
         return f"next item {items} in a file with room for {room} at most", 36
-    # Item 0 is never used, so there is one item less than the word says. Each slot in use has one.
+    # Item 0 is never used, so there is one item less than the word says. Each used slot has one.
     if not 0 <= slots <= max(items - 1, 0):
         return f"{slots} slots in use with {max(items - 1, 0)} items", 32
     if begin < 0 or begin > end:

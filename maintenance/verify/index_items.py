@@ -1,12 +1,12 @@
 """Checks the index against the log: every item against a record, every key of a record for an item.
 
-The keys of the records, of all the log or of a part, come in log order through `add`, compared in
-batches with the items of the same log offsets, so memory does not grow with the store. Then each
-file's chains are made from the items and compared. How many items count is taken down before the
-log is walked, for a running store goes on.
+The keys of the records, of all the log or of a part, come in log order through `add`. They are
+compared in batches with the items of the same log offsets, so memory does not grow with the store.
+Then each file's chains are made from the items and compared. The number of items is recorded before
+the log is walked, since a running store goes on.
 
-In an unclean store deviations are notes: a start of Penstock puts the index right, and RocketMQ
-drops what it does not trust.
+In an unclean store deviations are notes: a start of Penstock corrects the index, and RocketMQ drops
+what it does not trust.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from penstock.shared.formats.index_layout import ITEM, Geometry, IndexHeader
 from penstock.shared.index.directory import begun_index_files
 from penstock.shared.index.index_file import IndexFile
 
-# Keys, or items, that are compared at once: enough for numpy to pay, little enough to be in memory.
+# Keys, or items, that are compared at once: enough for numpy to pay, few enough for memory.
 BATCH = 65_536
 
 Numbers = npt.NDArray[np.int64]
@@ -33,12 +33,11 @@ Pairs = npt.NDArray[np.int64]  # a row for each key: its hash, and the record's 
 
 
 class IndexCheck:
-    """The state of an index's check. Files whose headers make no sense are left to
-    verify_index_headers.py.
+    """The state of an index's check. index_headers.py reports files whose headers make no sense.
 
-    `add` for every record in log order, then `finish_items`; `finish_files`, in this check or in
-    another one; `close`. Without a geometry it takes everything and checks nothing: an item's place
-    depends on it.
+    Call `add` for every record in log order, then `finish_items`; `finish_files`, in this check or
+    in another one; `close`. Without a geometry it accepts everything and checks nothing: an item's
+    place depends on the geometry.
     """
 
     def __init__(
@@ -60,8 +59,8 @@ class IndexCheck:
             self._open(directory)
         self._batch = array("q")
         self._checked_to = start
-        # Only records between these are compared. Of older ones the index files may have expired,
-        # and newer ones may not have been dispatched when the headers were read.
+        # Only records between these are compared. Index files of older ones may have expired, and
+        # newer ones may not have been dispatched when the headers were read.
         headers = [header for _, header in self._files if header.next_item > 1]
         self._first = headers[0].begin_offset if headers else 0
         self._last = headers[-1].end_offset if headers else -1
@@ -95,8 +94,8 @@ class IndexCheck:
             self._compare(stop)
 
     def finish_files(self, log_end: int, chains: bool, moved: Callable[[int], None]) -> None:
-        """What can be said of the files without records; `chains` unless others have done those.
-        `moved` is told how many more bytes of items were looked at for these."""
+        """What can be said of the files without records; checks `chains`, unless others have done
+        that. `moved` is told how many more bytes of items were read for it."""
         for path, detail in self._misfits:
             self._found.report("index-size", (path, 0), None, detail)
         for number, (file, header) in enumerate(self._files):
@@ -105,18 +104,18 @@ class IndexCheck:
                 self.check_chains(number, moved)
 
     def take_notes(self) -> None:
-        """Say what deviates and is no problem, once everything was compared."""
+        """Report deviations that are no problem, once everything was compared."""
         if self.deviations:
             self._found.note(f"{self.deviations} deviations of the index; a start puts them right")
         if self.repeated:
             self._found.note(f"{self.repeated} items of the index repeat another one")
 
     def __len__(self) -> int:
-        """How many files are compared."""
+        """The number of files that are compared."""
         return len(self._files)
 
     def item_bytes(self, number: int) -> int:
-        """Of the items in one of these."""
+        """The bytes of the items in one of these."""
         return (self._files[number][1].next_item - 1) * ITEM.size
 
     def close(self) -> None:
@@ -125,10 +124,10 @@ class IndexCheck:
         self._files = []
 
     def _compare(self, stop: int) -> None:
-        """The keys that were added with the items of log offsets up to `stop`.
+        """Compare the keys that were added with the items of log offsets up to `stop`.
 
-        Items are in log order, in each file and from file to file, so those of a batch are found by
-        bisection. Their times are not compared.
+        Items are in log order, within each file and from file to file, so bisection finds those of
+        a batch. Their times are not compared.
         """
         pairs, self._batch = np.frombuffer(self._batch, np.int64).reshape(-1, 2), array("q")
         pairs = pairs[(pairs[:, 1] >= self._first) & (pairs[:, 1] <= self._last)]
@@ -139,28 +138,28 @@ class IndexCheck:
             for first, last in [[file.first_at(at, header.next_item) for at in (start, stop)]]
             if first < last
         ]
-        # A healthy index has the same in the same order, which is quickly seen.
+        # A healthy index has the same keys in the same order, which is a quick comparison.
         items = np.concatenate([pairs[:0], *(found for *_, found in seen)])
         if not np.array_equal(items, pairs) or _has_repeated(items):
             self._compare_sets(pairs, seen)
 
     def _compare_sets(self, expected: Pairs, seen: list[tuple[IndexFile, int, Pairs]]) -> None:
-        """The same where they differ: as sets, so each difference is named.
+        """Compare the two as sets, if they differ, so that each difference is named.
 
-        `seen` has of each file the number of its first item here, and the items.
+        `seen` has, for each file, the number of its first item here, and the items.
         """
         records = _distinct(expected[:, 1])
 
         def identities(pairs: Pairs) -> Numbers:
-            # One number for a record and a hash: a hash has 31 bits, and above them stands which of
-            # the batch's records it is. So both sides are compared as sets of plain integers.
+            # One number for a record and a hash: the hash has 31 bits, and above them stands the
+            # record's index in the batch. So both sides are compared as sets of plain integers.
             return np.searchsorted(records, pairs[:, 1]) << 31 | pairs[:, 0]
 
         wanted = _distinct(np.sort(identities(expected)))
         all_keys = [wanted[:0]]
         for file, first, pairs in seen:
             keys, offsets = identities(pairs), pairs[:, 1]
-            # Both are asked: an offset that is no record's is given the number of the next one.
+            # Both are checked: an offset that is not a record's gets the number of the next one.
             strange = np.flatnonzero(~(_are_in(offsets, records) & _are_in(keys, wanted)))
             for number in strange.tolist()[:1000]:
                 detail = f"item {first + number} is of no key of a record at its log offset"
@@ -171,12 +170,12 @@ class IndexCheck:
         self.repeated += int(counts.sum()) - len(found)
         for identity in wanted[~_are_in(wanted, found)][:1000].tolist():
             position = int(records[identity >> 31])
-            # Of the newest record a running store may have put a part of the keys so far.
+            # A running store may so far have put only some keys of the newest record.
             if position < self._last or not self._unclean:
                 self._report("index-missing", self._files[-1][0], 0, position, "a key has no item")
 
     def _check_end(self, file: IndexFile, header: IndexHeader, log_end: int) -> None:
-        """Items of records past the log's end, which no batch was compared with. One finding says
+        """Items of records past the log's end, with which no batch was compared. One finding says
         from where on: items ascend with the log."""
         first = file.first_at(log_end, header.next_item)
         if first < header.next_item:
@@ -184,13 +183,13 @@ class IndexCheck:
             self._report("index-item", file, self._geometry.item_at(first), None, detail)
 
     def check_chains(self, number: int, moved: Callable[[int], None]) -> None:
-        """Of one file: items name the one before them in their slot, and slots their newest one."""
+        """Check one file: items name their predecessor in the slot, and slots their newest item."""
         file, header = self._files[number]
         slots, in_use = array("i", bytes(4 * self._geometry.slots)), 0
         for start in range(1, header.next_item, BATCH):
             items = file.items[start : min(start + BATCH, header.next_item)]
-            # The chains go on from what is made here and not from what the file has, so one wrong
-            # `previous` is one finding.
+            # The chains continue from what is made here and not from what the file has, so one
+            # wrong `previous` is one finding.
             previous = np.frombuffer(chain(items.view(np.uint8).data, start, slots), np.int32)
             in_use += int(np.count_nonzero(previous == 0))
             for number in np.flatnonzero(previous != items["previous"])[:1000].tolist():
@@ -209,7 +208,7 @@ class IndexCheck:
     def _report(
         self, kind: str, file: IndexFile, at: int, position: int | None, detail: str
     ) -> None:
-        """A problem in a clean store. In an unclean one it is only counted, as a start mends it.
+        """A problem in a clean store. In an unclean one it is only counted, as a start corrects it.
 
         `at` is a byte of the file, `position` the log offset that it is about, if any.
         """
@@ -226,7 +225,7 @@ def _pairs(items: npt.NDArray[np.void]) -> Pairs:
 
 
 def _has_repeated(pairs: Pairs) -> bool:
-    """Whether two keys of one record are the same. Those of a record stand side by side."""
+    """Whether two keys of one record are the same. The keys of a record are next to each other."""
     for distance in range(1, len(pairs)):
         is_same = pairs[distance:] == pairs[:-distance]
         if not is_same[:, 1].any():
@@ -236,11 +235,11 @@ def _has_repeated(pairs: Pairs) -> bool:
     return False
 
 
-# numpy's unique, isin and setdiff1d hash what they get, which takes longer than to sort it.
+# numpy's unique, isin and setdiff1d hash their arguments, which takes longer than sorting them.
 
 
 def _distinct(ordered: Numbers) -> Numbers:
-    """Each number once, of numbers in ascending order."""
+    """Each number once, given numbers in ascending order."""
     is_new: npt.NDArray[np.bool_] = np.append(True, ordered[1:] != ordered[:-1])
     kept: Numbers = ordered[is_new[: len(ordered)]]
     return kept

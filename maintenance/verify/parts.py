@@ -4,7 +4,7 @@
     index files                  -> their chains, one by one  >  joined in log order -> a report
     queues, checkpoint, groups   -> here                     /
 
-Whoever starts the workers hands `work` to them: `verify`, and Spark's audit.
+Those that start the workers, `verify` and Spark's audit, pass `work` to them.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from penstock.shared.formats.record_layout import BLANK
 from penstock.shared.queue.deleted_topics import load_deleted_topics
 from penstock.shared.store.directory import StoreDirectory
 
-# Of log, at least, for one task; and as many tasks for each worker, so that all end together.
+# The least log for one task; and the tasks for each worker, several so that all end together.
 PART_BYTES, PARTS = 256 << 20, 4
 _Walk = Callable[[int, int | None], LogPart]
 
 
 class Task(msgspec.Struct, frozen=True):
-    """A stretch of the log, up to its end where `stop` is None; or an index file, by its number."""
+    """A stretch of the log, up to its end if `stop` is None; or an index file, by its number."""
 
     store: str
     how: How
@@ -42,7 +42,7 @@ class Task(msgspec.Struct, frozen=True):
 
 
 def work(raw: bytes) -> bytes:
-    """One Task in a worker, which gives a LogPart or an IndexPart."""
+    """One Task in a worker. Returns a LogPart or an IndexPart."""
     task = msgspec.msgpack.decode(raw, type=Task)
     with StoreDirectory(task.store) as store:
         if task.index_file is not None:
@@ -54,7 +54,7 @@ def work(raw: bytes) -> bytes:
 
 
 def mended(walk: _Walk, tasks: Sequence[Task], parts: Iterable[LogPart]) -> Iterator[LogPart]:
-    """The parts, without those that began inside a record: its body holds a copy of a record.
+    """The parts, without those that began inside a record whose body contains a copy of a record.
 
     What was cut there is walked again as one part.
     """
@@ -69,11 +69,11 @@ def mended(walk: _Walk, tasks: Sequence[Task], parts: Iterable[LogPart]) -> Iter
 def tasks_of(
     store: StoreDirectory, root: str, how: How, index_files: int, part_bytes: int
 ) -> list[Task]:
-    """The log, cut about every `part_bytes`; then the index files. None where the log is too short
-    to be cut."""
+    """The log, cut about every `part_bytes`; then the index files. No task at all if the log is too
+    short to be cut."""
     cuts = [store.log_start]
     for cut in cuts_of(store, part_bytes):
-        # a record that is looked for after a place may be nearer to the next one
+        # the record that is found after a place may be nearer to the next place
         if cut - cuts[-1] >= part_bytes // 2 and _is_written(store, cut):
             cuts.append(cut)
     if len(cuts) < 2:
@@ -83,7 +83,7 @@ def tasks_of(
 
 
 def _is_written(store: StoreDirectory, position: int) -> bool:
-    """A segment that was only made ahead is all zeros, and one may expire meanwhile."""
+    """Whether the segment was written: one made ahead is all zeros. It may also have expired."""
     segment = store.segment_of(position)
     with suppress(FileNotFoundError), segment.path.open("rb") as file:
         file.seek(position - segment.base)

@@ -1,11 +1,11 @@
 """Checks one consume queue against the records of the log that belong to it.
 
 The records come in log order through `add` and are compared in batches with the entries of their
-slots, so memory does not grow with the store; only an 8-byte hash of each unique key stays. What
-the queue's files hold is taken down before the log is walked: entries are written after their
-records, so a running store never shows an entry whose record the walk could not have seen.
+slots, so memory does not grow with the store; only an 8-byte hash of each unique key stays. The
+queue's end is recorded before the log is walked. Entries are written after their records, so a
+running store never shows an entry whose record the walk could not have seen.
 
-This file knows entries and slots; where records come from and what a record is, it does not.
+This file knows entries and slots. It does not know where records come from, or what a record is.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from penstock.shared.formats.queue_entry import BLANK_SIZE
 from penstock.shared.layout import CQ_ENTRY_BYTES
 from penstock.shared.queue.snapshot import QueueFiles
 
-# Records that a queue gathers before they are compared with its entries.
+# Records that a queue collects before they are compared with its entries.
 BATCH = 16384
 ROW_NUMBERS = 5
-# Keys remembered for each queue; beyond it repeated ones are not looked for (128 MiB).
+# Keys remembered for each queue; repetitions beyond these are not noticed (128 MiB).
 MAX_KEYS = 16 << 20
 # A smaller tags code is the address of an extension unit, not a hash.
 _LEAST_TAGS_CODE = -(1 << 31)
@@ -34,13 +34,13 @@ Columns = npt.NDArray[np.int64]
 
 
 class QueuePart(msgspec.Struct, frozen=True):
-    """What the records of a part of the log say of one queue: `QueueCheck.part`."""
+    """What the records of a part of the log tell of one queue: `QueueCheck.part`."""
 
     topic: bytes
     queue_id: int
     messages: int
     missing: int
-    first: int  # the slot of its first record here, and that record's log offset
+    first: int  # the slot of its first record here; below, that record's log offset
     position: int
     next: int  # the slot after the last one
     first_missing: tuple[int, int] | None
@@ -49,12 +49,12 @@ class QueuePart(msgspec.Struct, frozen=True):
 
 
 class QueueCheck:
-    """The state of one queue's check: `add` for each of its records, `finish` once, then `summary`.
-    A log can be walked in parts: each gives a `part` in place of the last two, and one check that
-    has seen no record takes those in log order with `join`.
+    """The state of one queue's check: call `add` for each of its records, `finish` once, then
+    `summary`. A log can be walked in parts. Then each part's check returns a `part` instead of the
+    last two, and one check without records of its own takes these in log order with `join`.
 
-    `files` is None for a queue that has records and no directory; `place` is then what findings
-    name. What it finds goes into `findings`, with the file and the byte of the entry.
+    `files` is None for a queue that has records and no directory; then findings name `place`. They
+    go into `findings`, with the file and the byte of the entry.
     """
 
     def __init__(
@@ -64,10 +64,10 @@ class QueueCheck:
         self.topic = topic
         self.queue_id = queue_id
         self.messages = 0  # records of the log
-        self.missing = 0  # of these, past the queue's last entry
+        self.missing = 0  # those of them past the queue's last entry
         self.repeated_keys = 0  # as far as MAX_KEYS goes
         self._files = files
-        # only beside extension files may a code be the address of one of their units
+        # only next to extension files may a code be the address of one of their units
         self._extended = (
             files is not None and (files.directory.parents[2] / "consumequeue_ext").is_dir()
         )
@@ -80,13 +80,13 @@ class QueueCheck:
         self._next = 0  # the slot the next record should have
         self._first_missing: tuple[int, int] | None = None  # slot, log offset
         self._skipped: list[tuple[int, int]] = []  # slots that no record has claimed
-        self._rows = array("q")  # of records not yet compared
+        self._rows = array("q")  # of records that are not compared yet
         self._keys = array("q")
 
     def add(self, rows: bytes) -> None:
-        """The next records of this queue, in log order: five 64-bit numbers for each. These are its
-        queue offset, its log offset, the size and the code that its entry is to have, and a hash of
-        its UNIQ_KEY, 0 where it has none."""
+        """The next records of this queue, in log order, as five 64-bit numbers each: queue offset,
+        log offset, the size and the code that the entry must have, and a hash of the UNIQ_KEY, 0 if
+        there is none."""
         self._rows.frombytes(rows)
         if len(self._rows) >= ROW_NUMBERS * BATCH:
             self.compare()
@@ -98,12 +98,12 @@ class QueueCheck:
         rows = np.frombuffer(self._rows, np.int64).reshape(-1, ROW_NUMBERS)
         self._rows = array("q")
         self.messages += len(rows)
-        # Only hashes are kept, for memory. Two keys that share one make a note too many, and no
-        # problem.
+        # To save memory only hashes are kept. Two keys with the same hash cause a needless note,
+        # but no problem.
         keys = rows[:, 4][rows[:, 4] != 0]
         self._keys.frombytes(keys[: max(MAX_KEYS - len(self._keys), 0)].tobytes())
         if self._first_seen is None:
-            # The queue begins wherever its first record says: those before it may have expired.
+            # The queue begins where its first record says: earlier ones may have expired.
             self._first_seen = self._next = int(rows[0, 0])
             self._first_position = int(rows[0, 1])
         # a run is a stretch of consecutive slots; a healthy queue is one run
@@ -113,7 +113,7 @@ class QueueCheck:
             self._next = max(self._next, int(run[-1, 0]) + 1)
 
     def part(self) -> QueuePart | None:
-        """What was added, for the check of the whole queue; None where nothing was."""
+        """What was added, for the check of the whole queue; None if nothing was."""
         self.compare()
         if self._first_seen is None:
             return None
@@ -131,7 +131,7 @@ class QueueCheck:
         )
 
     def join(self, part: QueuePart) -> None:
-        """Take what the next part of the log says."""
+        """Take what the next part of the log tells."""
         self.messages += part.messages
         self.missing += part.missing
         if self._first_seen is None:
@@ -144,10 +144,10 @@ class QueueCheck:
         self._keys.frombytes(part.keys[: room * self._keys.itemsize])
 
     def finish(self, log_start: int, log_end: int, *, unclean: bool) -> None:
-        """Everything was added. Entries may lag the log, but only where it is unclean.
+        """Everything was added. Entries may lag the log, but only in an unclean store.
 
-        `log_start` is the log's after the walk, `log_end` what the walk has come to. Raises
-        StoreDamaged for a file that has become shorter since it was listed.
+        `log_start` is the log's start after the walk, `log_end` the offset that the walk has
+        reached. Raises StoreDamaged for a file that has become shorter since it was listed.
         """
         self.compare()
         if self._first_seen is None:
@@ -171,20 +171,19 @@ class QueueCheck:
         self._check_files()
 
     def summary(self) -> QueueSummary:
-        """The queue as log and files together have it: either may know of offsets that the other
-        does not."""
+        """The queue by log and files together: either may know offsets that the other does not."""
         first = self._min if self._max > self._min or self._first_seen is None else self._first_seen
         last = max(self._max, self._next)
         return QueueSummary(self.topic, self.queue_id, first, last, self.messages)
 
     def _check_order(self, slot: int, position: int) -> None:
-        """A record's queue offset is the one after its predecessor's. Called for the first of a run
-        only: within a run that is so."""
+        """Check that a record's queue offset follows its predecessor's. Only needed for the first
+        of a run: within a run that is so."""
         if slot == self._next:
             return
         if slot > self._next:
-            # What the log jumps over may still have entries. Whether these lead anywhere is looked
-            # at last.
+            # The slots that the log skips may still have entries. Whether these lead anywhere is
+            # checked last.
             self._skipped.append((max(self._next, self._min), min(slot, self._max)))
             detail = f"queue offset {slot} of {self.name} follows {self._next - 1}"
         else:
@@ -192,12 +191,13 @@ class QueueCheck:
         self._findings.report("queue-offset", self._where(slot), position, detail)
 
     def _compare_run(self, run: Columns) -> None:
-        """Records of consecutive slots with the entries there, as arrays: row k is slot start + k.
+        """Compare records of consecutive slots with their entries: row k is slot start + k.
 
-        Past the queue's last entry records are counted as missing, and `finish` says what that is.
+        Records past the queue's last entry are counted as missing, and `finish` says what that
+        means.
         """
         start, stop = int(run[0, 0]), int(run[-1, 0]) + 1
-        # The reput may not have come to these yet, or the files have lost them.
+        # The reput may not have reached these yet, or the files have lost them.
         if stop > self._max:
             first = max(start, self._max)
             self.missing += stop - first
@@ -218,7 +218,7 @@ class QueueCheck:
             rows, table = run[first - start : last - start], self._files.entries(first, last)
             codes = table["tags_code"]
             differs = (table["offset"] != rows[:, 1]) | (table["size"] != rows[:, 2])
-            # The unit itself is not read, so of an address nothing can be said.
+            # The extension unit is not read, so nothing can be said of an address.
             is_address = self._extended & (codes < _LEAST_TAGS_CODE)
             differs |= (codes != rows[:, 3]) & ~is_address
             for index in np.flatnonzero(differs):
@@ -280,8 +280,8 @@ class QueueCheck:
                 None,
                 "a file without an entry at the queue's end; RocketMQ would not start",
             )
-        # The queue's end is found by bisection, so erased entries in its midst may look like its
-        # end. What stands after that tells.
+        # Bisection finds the queue's end, so erased entries in the middle may look like the end.
+        # What stands after them shows the difference.
         hole = self._files.interruption()
         if hole:
             self._findings.report(
@@ -292,5 +292,5 @@ class QueueCheck:
             )
 
     def _where(self, slot: int) -> tuple[str, int]:
-        """File and byte of a slot's entry; the place of queues where there is no file."""
+        """File and byte of a slot's entry; if there is no file, the place of queues."""
         return self._files.place(slot) if self._files else (self._place, 0)

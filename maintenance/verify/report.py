@@ -1,7 +1,7 @@
-"""What a check of a store found: the report, and the place where findings are gathered.
+"""What a check of a store found: the report, and the collection of findings.
 
 A problem breaks an invariant of the format; a note is worth knowing and breaks nothing. Kinds that
-begin with `log-` say that the commit log itself is damaged: nothing can rebuild that.
+begin with `log-` say that the commit log itself is damaged, which nothing can rebuild.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from penstock.shared.files.segments import Problem
 from penstock.shared.layout import StorePaths
 from penstock.shared.next_steps import move_away, quoted, repair_command
 
-# Enough to act on; one bad disk block can produce a million, which nobody reads.
+# Enough to act on; one bad disk block can cause a million, which nobody reads.
 MAX_LISTED = 1000
 
 
 class QueueSummary(msgspec.Struct, frozen=True):
-    """One queue; `messages` counts its records in the log. The offsets are those of log and files
-    together, [min_offset, max_offset), so there may be more of them than messages."""
+    """One queue; `messages` counts its records in the log. The offsets [min_offset, max_offset) are
+    those of log and files together, so there may be more of them than messages."""
 
     topic: str
     queue_id: int
@@ -51,18 +51,17 @@ class VerifyReport(msgspec.Struct, frozen=True):
     problems: list[Problem]
     problem_count: int
     notes: list[str]
-    advice: list[str]  # commands that mend it
+    advice: list[str]  # commands that repair it
     seconds: float
 
 
-# What a repair mends: files that are wrong themselves, and bytes of the log that are no record.
+# What a repair corrects: files that are wrong themselves, and bytes of the log that are no record.
 _REPAIRED = frozenset({"stray-file", "empty-segment", "checkpoint-size", "queue-lost"})
 _REPAIRED_LEADS = ("log-", "queue-segment-")
 
 
 def _is_of(part: str, kind: str) -> bool:
-    """Whether the same part, made from the log, has not this problem; a log without a record keeps
-    its gap.
+    """Whether a rebuild of this part removes the problem. Missing queue offsets stay missing.
 
     Kinds begin with the part that they are about, so a new kind needs no table here.
     """
@@ -70,7 +69,7 @@ def _is_of(part: str, kind: str) -> bool:
 
 
 class Findings:
-    """Gathers problems, the first MAX_LISTED of them in full, and notes."""
+    """Collects problems, the first MAX_LISTED of them in full, and notes."""
 
     def __init__(self) -> None:
         self.problems: list[Problem] = []
@@ -80,7 +79,7 @@ class Findings:
         self._kinds: set[str] = set()
 
     def add(self, problem: Problem) -> None:
-        """Take a problem. One past MAX_LISTED is only counted, but its kind still gives advice."""
+        """Add a problem. Past MAX_LISTED it is only counted, but its kind still leads to advice."""
         self.problem_count += 1
         self._kinds.add(problem.kind)
         self.log_damaged |= problem.kind.startswith("log-")
@@ -88,11 +87,11 @@ class Findings:
             self.problems.append(problem)
 
     def report(self, kind: str, place: tuple[str, int], position: int | None, detail: str) -> None:
-        """A problem at a place, which is a file and a byte offset in it."""
+        """Add a problem at a place, which is a file and a byte offset in it."""
         self.add(Problem(kind, place[0], place[1], position, detail))
 
     def advice(self, paths: StorePaths) -> list[str]:
-        """The commands that mend what was found, each as it can be typed."""
+        """The commands that correct what was found, each as it can be typed."""
         kinds = self._kinds
         found = [f"rm {quoted(paths.geometry)}"] if "geometry" in kinds else []
         parts = [part for part in ("queue", "index") if any(_is_of(part, kind) for kind in kinds)]
@@ -110,7 +109,7 @@ class Findings:
         return found
 
     def join(self, problems: Iterable[Problem], count: int, kinds: Iterable[str]) -> None:
-        """Take what a part of the check has found: its first problems, and how many there are."""
+        """Add what a part of the check has found: its first problems, and their total number."""
         listed = list(problems)
         for problem in listed:
             self.add(problem)
@@ -121,9 +120,9 @@ class Findings:
 
     @property
     def kinds(self) -> list[str]:
-        """The kinds of all problems, of those that are not listed too."""
+        """The kinds of all problems, including those that are not listed."""
         return sorted(self._kinds)
 
     def note(self, text: str) -> None:
-        """Take a note. Notes leave the store `ok`."""
+        """Add a note. Notes leave the store `ok`."""
         self.notes.append(text)

@@ -2,7 +2,7 @@
 
     usual records ... | blank, damage, anything unusual: a step of a scan | usual records ... | END
 
-Windows are read into one buffer, and the disk is busy with the next ones while this one is checked.
+Windows are read into one buffer, and the disk reads the next ones while this one is checked.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from penstock.shared.formats.record_crc import Checksum
 from penstock.shared.log.scan import Step
 from penstock.shared.store.directory import StoreDirectory
 
-# Small enough for the processor's cache, in which a record is then looked at several times.
+# Small enough for the processor's cache, where each record is read several times.
 WINDOW_BYTES = 2 << 20
-# What the disk is asked for beyond a window: with the next one alone it rests before each is read.
+# Read-ahead beyond a window: with only the next window the disk would rest before each read.
 AHEAD_BYTES = 16 << 20
-# Where unusual records follow each other soon, a scan goes on for this long, and twice as long each
-# time: it reads 8 MiB ahead, which takes too long for each of them.
+# If unusual records follow each other soon, a scan goes on for this long, and twice as long each
+# time: it reads 8 MiB ahead, which takes too long to do for each of them.
 SHORT_BYTES, LONG_BYTES = 64 << 10, 8 << 20
 
 _COMPARED = {
@@ -45,7 +45,7 @@ class Stretch(NamedTuple):
 
 
 class Stretches:
-    """One reading of the log. `queues` gives each queue of its rows, topic and id, a number."""
+    """One reading of the log. `queues` numbers the queues of its rows, by topic and id."""
 
     def __init__(
         self, store: StoreDirectory, checksum: Checksum, levels_ms: Sequence[int], keyed: bool
@@ -56,12 +56,12 @@ class Stretches:
         self._keyed = keyed
         self._files = FileCache()
         self._buffer = memoryview(bytearray(WINDOW_BYTES))
-        self._expected = 0  # the log offset up to which the disk was asked
+        self._expected = 0  # the log offset up to which read-ahead was requested
         self.queues: dict[bytes, int] = {}
 
     def read(self, start: int, stop: int | None) -> Iterator[Stretch | Step]:
-        """From `start`, where a record begins, to the record that begins at or after `stop`, which
-        is left out, or to the END of the log. For one call."""
+        """From `start`, where a record begins, to the first record at or after `stop`, which is
+        left out, or to the END of the log. For one call."""
         at, more = start, 0
         try:
             while stop is None or at < stop:
@@ -84,7 +84,7 @@ class Stretches:
             self._files.close()
 
     def _usual(self, at: int, stop: int | None) -> Iterator[Stretch]:
-        """Up to where something unusual stands, or no segment is."""
+        """Up to where something unusual stands, or there is no segment."""
         segments = self._store.segments
         for index, segment in enumerate(segments):
             # a file that is too long does not hide the beginning of the next one
@@ -100,14 +100,14 @@ class Stretches:
                 if found.stop:
                     yield Stretch(at, at + found.stop, found)
                 at += found.stop
-                # a record that no window has as a whole is unusual, too
+                # a record that does not fit into a window is unusual, too
                 if at < end and not (found.is_cut and found.stop):
                     return
             if at != end:
                 return
 
     def _window(self, segment: Segment, at: int, end: int) -> memoryview:
-        """What the segment has from log offset `at` on; the disk is asked for what comes next."""
+        """The segment's bytes from log offset `at` on; asks the disk for what comes next."""
         offset, size = at - segment.base, min(WINDOW_BYTES, end - at)
         following = max(at + size, self._expected)
         self._expected = min(at + size + AHEAD_BYTES, end)

@@ -1,8 +1,8 @@
-"""The walk of a check through the log or a part of it: every record to its queue and the index.
+"""The walk of a check through the log or a part of it: passes each record to its queue and index.
 
-Parts can be walked side by side, in other processes: each begins at a record, and gives a LogPart,
-which `verify` joins in their order. What a part cannot know of those before it, whether a queue
-goes on where it ended, is said when they are joined.
+Parts can be walked side by side, in other processes: each begins at a record, and returns a
+LogPart, which `verify` joins in order. What a part cannot know of those before it, for example
+whether a queue goes on where it ended, is decided when they are joined.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class LogPart(msgspec.Struct):
     oldest_ms: int = 0
     newest_ms: int = 0
     damage: tuple[int, int, str] | None = None
-    # whether its last record ends after it: the next part begins inside of a record
+    # whether its last record ends past its end: then the next part begins inside a record
     overran: bool = False
     queues: list[QueuePart] = []
     deviations: int = 0
@@ -68,7 +68,7 @@ class IndexPart(msgspec.Struct, frozen=True):
 
 
 class How(msgspec.Struct, frozen=True):
-    """What a check compares. `index`: the sizes of index files, None where nobody knows them."""
+    """What a check compares. `index`: the sizes of index files, None if they are not known."""
 
     checksum: Checksum = Checksum.BOTH
     index: Geometry | None = None
@@ -97,7 +97,7 @@ class Walk:
         start: int,
         stop: int | None = None,
     ) -> None:
-        """Takes down what a running store may outgrow; the records come with `run`."""
+        """Records what a running store may outgrow; `run` reads the records."""
         self._store, self._how, self._gone = store, how, gone
         self._stop = stop
         self._found = Findings()
@@ -114,14 +114,14 @@ class Walk:
         self._stretches = Stretches(store, how.checksum, how.delay_levels_ms, len(self._index) > 0)
 
     def run(self, moved: Moved = lambda _: None) -> LogPart:
-        """Walk. To be called once."""
+        """Walk. Call it once."""
         part, store, told = self._part, self._store, 0
         for each in self._stretches.read(part.start, self._stop):
             position = each[0]
             if self._stop is not None and position >= self._stop:
                 break
             found = Kind.RECORD if isinstance(each, Stretch) else each[1]
-            # Something follows, so it is no torn tail. Damage at the very end may be one.
+            # Something follows, so it is not a torn tail. Damage at the very end may be one.
             if part.damage and found is not Kind.END:
                 report_damage(self._found, store, "log-damaged", part.damage)
                 part.damage = None
@@ -141,7 +141,7 @@ class Walk:
                 part.damage = position, size, reason
         part.overran = self._stop is not None and part.log_end > self._stop
         part.queues = [made for queue in self._queues.values() if (made := queue.part())]
-        # of a part what is in its segments; of the log what the walk has come to
+        # for a part, up to the end of its stretch; for the log, as far as the walk has come
         self._index.finish_items(part.log_end if self._stop is None else self._stop)
         self._index.close()
         part.deviations, part.repeated = self._index.deviations, self._index.repeated
@@ -151,7 +151,7 @@ class Walk:
         return part
 
     def _take_stretch(self, stretch: Stretch) -> None:
-        """Hand usual records on, by their queues."""
+        """Pass usual records on, by queue."""
         found = stretch.checked
         rows = np.frombuffer(found.rows, np.int64).reshape(-1, ROW_NUMBERS)
         self._part.without_crc += found.without_crc
@@ -160,7 +160,7 @@ class Walk:
         if len(self._numbered) < len(self._stretches.queues):
             new = [*self._stretches.queues][len(self._numbered) :]
             self._numbered += [self._queue(name[:-4], int.from_bytes(name[-4:])) for name in new]
-        # those of a queue side by side, in their order
+        # group the rows by queue, in order
         rows = rows[np.argsort(rows[:, 0].astype(np.int32), kind="stable")]
         for queue in np.split(rows, np.flatnonzero(np.diff(rows[:, 0])) + 1):
             number = int(queue[0, 0])
@@ -171,9 +171,9 @@ class Walk:
             check.add(queue[:, 1:-1].tobytes())
 
     def _count(self, stored_ms: npt.NDArray[np.int64], position: int, end: int) -> None:
-        """Records from log offset `position` to `end`, by their store times. One is compared with
-        the newest so far, and not with that of the record before: where a clock was ahead and set
-        right, all records count until it has caught up."""
+        """Count records from log offset `position` to `end` by store time. A time is compared with
+        the newest so far, not with the record before it: if a clock was ahead and was corrected,
+        all records count until it has caught up."""
         part = self._part
         oldest_ms = int(stored_ms.min())
         part.oldest_ms = min(part.oldest_ms, oldest_ms) if part.messages else oldest_ms
@@ -185,18 +185,18 @@ class Walk:
         part.log_end = end
 
     def _take_record(self, position: int, size: int, record: memoryview) -> None:
-        """Hand a whole record on. `record` shows a window of the walk, so nothing may keep it."""
+        """Pass on a whole record. `record` shows a window of the walk, so nothing may keep it."""
         fields = outline(record)
         unique_key, words = record_keys(fields)
         self._count(np.array([fields.store_timestamp_ms]), position, position + size)
         items = index_items(fields.topic, unique_key, words, position)
         self._index.add(array("q", items).tobytes())
-        # The index has a half message and no queue does, so it is added there before this.
+        # A half message is in the index but in no queue, so it is added there before this.
         if self._gone and position < self._gone.get(fields.topic.decode("utf-8", "replace"), 0):
             return
         if not fields.is_queued:
             return
-        # counted in a note, and their queues are not checked
+        # they are counted in a note, and their queues are not checked
         if fields.sys_flag & SYS_INNER_BATCH:
             self._part.inner_batches += 1
             return
@@ -205,7 +205,7 @@ class Walk:
         self._queue(fields.topic, fields.queue_id).add(array("q", row).tobytes())
 
     def _queue(self, topic: bytes, queue_id: int) -> QueueCheck:
-        """The check of a queue, which may have records and no directory."""
+        """The check of a queue, which may have records but no directory."""
         queue = self._queues.get((topic, queue_id))
         if queue is None:
             queue = new_queue(self._store, topic, queue_id, self._found)
@@ -214,7 +214,7 @@ class Walk:
 
 
 def log_bytes(store: StoreDirectory, start: int, stop: int | None = None) -> int:
-    """What a walk counts: all from `start` to `stop`, or to the end of the log's files."""
+    """What a walk counts: all bytes from `start` to `stop`, or to the end of the log's files."""
     return (store.files_end if stop is None else stop) - start
 
 
@@ -228,7 +228,7 @@ def walk_chains(store: StoreDirectory, how: How, number: int) -> IndexPart:
 
 
 def new_queue(store: StoreDirectory, topic: bytes, queue_id: int, found: Findings) -> QueueCheck:
-    """A queue that has records, but no directory: all of its entries are missing.
+    """A queue that has records but no directory: all of its entries are missing.
 
     In an unclean store that is no problem, as the reput may not have come to it yet.
     """

@@ -1,7 +1,7 @@
 """The verifier's own loops, which share no code with what they check: compiled, or in Python.
 
-`pure` says what they do, and neither of the two may import anything of shared/. PENSTOCK_PURE=1
-chooses the one in Python, as it does for the loops of brokers and clients.
+`pure` says what they do, and neither may import anything of shared/. PENSTOCK_PURE=1 chooses the
+one in Python, as for the loops of brokers and clients.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from contextlib import suppress
 from penstock.maintenance.verify_loops import pure
 from penstock.shared.loops.active import VARIABLE
 
-# Raised with every change of what the two take or give: an editable install goes on with the module
-# that it has compiled until somebody installs again.
+# Raise it with every change of what the two take or return: an editable install keeps using the
+# module that it has compiled until it is installed again.
 INTERFACE = 1
 
 check, chain = pure.check, pure.chain

@@ -1,11 +1,11 @@
 """The check of usual records, in Python: the reference of `compiled`, and what runs without it.
 
-It shares nothing with the code that writes stores. Where the fields of a record are, what its queue
-entry and its index items say, and Java's hash stand here once more, so that a mistake in one of the
-two places shows. CRC-32 is zlib's here and Intel's in `compiled`; the broker's loops have it from
-Intel's in Python, and are compiled with their own.
+It shares nothing with the code that writes stores. Where a record's fields are, what its queue
+entry and its index items must say, and Java's hash are written here a second time, so that a
+mistake in either place shows. CRC-32 is zlib's here and Intel's in `compiled`; the broker's loops
+use Intel's in Python, and their own when compiled.
 
-Whatever is unusual ends a walk: filler, zeros, damage, inner batches. The caller looks at that with
+Anything unusual ends a walk: filler, zeros, damage, inner batches. The caller handles that with
 `scan`.
 """
 
@@ -19,13 +19,13 @@ from typing import NamedTuple
 from zlib import crc32
 
 # Which checksums are compared: of bodies, of whole records that have one, or both. OWN alone
-# compares a body where the record has none of its own, and counts that.
+# compares a body if the record has none of its own, and counts that.
 BODY, OWN = 1, 2
 # queue, its offset, log offset, size, code of the entry, hash of UNIQ_KEY or 0, store time in ms
 ROW_NUMBERS = 7
 
-# Of all fields only these are read: size, magic, body's CRC, queue id, queue offset, log offset,
-# flags; the store time where the born host is IPv4; and before its body a record's length.
+# Only these fields are read: size, magic, body's CRC, queue id, queue offset, log offset, flags;
+# the store time, here for an IPv4 born host; and the length just before the body.
 _HEAD, _STORED, _LENGTH = struct.Struct(">iIii4xqqi"), struct.Struct(">q"), struct.Struct(">i")
 _STORED_AT, _BODY_AT, _LEAST = 56, 88, 91
 _TOPIC_LENGTH_BYTES = {0xDAA320A7: 1, 0xDAA320AB: 2}
@@ -42,9 +42,9 @@ _ODD, _WORD = 0x9E3779B97F4A7C15, (1 << 64) - 1
 
 class Checked(NamedTuple):
     """What records say, as 64-bit numbers: `rows` has ROW_NUMBERS for each, with queue -1 for one
-    that is in no queue, and `items` hash and log offset for each key of the index.
+    that is in no queue; `items` has hash and log offset for each key of the index.
 
-    They take `stop` bytes. Where the window may end before the next record does, it `is_cut`.
+    The records take `stop` bytes. It `is_cut` if the window may end within the next record.
     """
 
     stop: int
@@ -63,11 +63,11 @@ def check(
     queues: dict[bytes, int],
     keyed: bool,
 ) -> Checked:
-    """Check the whole records that `window`, which is of log offset `position`, begins with: those
-    that begin in its first `limit` bytes.
+    """Check the whole records at the beginning of `window`, which stands at log offset `position`:
+    those that begin in its first `limit` bytes.
 
-    `queues` gives a queue's topic and id, of four bytes, its number, and is given those that are
-    new. `levels_ms` are the waits of delay levels. Items are made only if it is `keyed`.
+    `queues` maps a queue's topic and its id, in four bytes, to its number, and gets new queues.
+    `levels_ms` are the delays of the levels. Items are made only if it is `keyed`.
     """
     at, without_crc, is_cut = 0, 0, False
     rows, items = array("q"), array("q")
@@ -105,8 +105,8 @@ def check(
 
 
 def _size_of(window: memoryview, at: int, position: int) -> tuple[int, bool]:
-    """The size of the record there, 0 where none is in the window as a whole; and whether one may
-    go on after its end."""
+    """The size of the record there, 0 if no whole one is in the window; and whether one may go on
+    past its end."""
     left = len(window) - at
     if left < _LEAST:
         return 0, True
@@ -118,8 +118,8 @@ def _size_of(window: memoryview, at: int, position: int) -> tuple[int, bool]:
 
 
 def _parts(record: bytes, lead: int, flags: int) -> tuple[int, bytes, bytes, bytes] | None:
-    """Store time, body, topic and properties; None where the lengths are not those of the record.
-    `lead` is how many bytes the topic's length has."""
+    """Store time, body, topic and properties; None if the lengths do not fit the record. `lead` is
+    the size of the topic's length in bytes."""
     born_more = _V6_MORE if flags & _BORN_V6 else 0
     body_at = _BODY_AT + born_more + (_V6_MORE if flags & _STORE_V6 else 0)
     topic_at = body_at + lead
@@ -135,7 +135,7 @@ def _parts(record: bytes, lead: int, flags: int) -> tuple[int, bytes, bytes, byt
         return None
     if properties_at + int.from_bytes(record[properties_at - 2 : properties_at]) != len(record):
         return None
-    if record[properties_at - 2] > 0x7F:  # with a sign, as all lengths are
+    if record[properties_at - 2] > 0x7F:  # lengths are signed, so it is negative
         return None
     (stored_ms,) = _STORED.unpack_from(record, _STORED_AT + born_more)
     return (
@@ -147,7 +147,7 @@ def _parts(record: bytes, lead: int, flags: int) -> tuple[int, bytes, bytes, byt
 
 
 def _values(properties: bytes) -> dict[bytes, bytes]:
-    """The wanted properties. Of one that comes twice the last one counts that has a value."""
+    """The wanted properties. If one comes twice, the last one that has a value counts."""
     found = {}
     for each in properties.split(b"\x02"):
         name, _, value = each.partition(b"\x01")
@@ -169,8 +169,8 @@ def _holds(
     record: bytes, body: bytes, crc: int, checksums: int, has_own: bool, properties: bytes
 ) -> bool:
     if checksums == OWN and not has_own and properties.endswith(b"\0"):
-        return False  # a torn write has left zeros where the checksum was to stand
-    # of an empty body no checksum counts
+        return False  # a torn write has left zeros instead of the checksum
+    # the checksum of an empty body does not count
     is_compared = body and (checksums & BODY or checksums and not has_own)
     if is_compared and crc32(body) & 0x7FFFFFFF != crc:
         return False
@@ -181,8 +181,8 @@ def _holds(
 
 
 def java_hash(text: bytes, code: int = 0) -> int:
-    """Java's String.hashCode, without its sign, of what `code` is of and then this text in UTF-8.
-    What is not UTF-8 counts as U+FFFD, as in Java."""
+    """Java's String.hashCode, as an unsigned number, continued from `code` with this UTF-8 text.
+    Bytes that are not UTF-8 count as U+FFFD, as in Java."""
     units: Iterable[int] = text
     if not text.isascii():
         raw = text.decode("utf-8", "replace").encode("utf-16-be")
@@ -197,34 +197,34 @@ def _hash_before_key(topic: bytes) -> int:
     return java_hash(topic + b"#")
 
 
-@lru_cache(maxsize=4096)  # tags come again and again
+@lru_cache(maxsize=4096)  # tags recur
 def tags_code(tags: bytes) -> int:
-    """What an ordinary entry says: the hash of the tags, 0 without them."""
+    """The code in an ordinary entry: the hash of the tags, 0 without them."""
     code = java_hash(tags)
     return code - (1 << 32) if code >> 31 else code
 
 
 def _due_ms(level: bytes, stored_ms: int, code: int, levels_ms: array[int]) -> int:
-    """An entry of the delay topic says when the message is due; without a level what others say."""
+    """An entry of the delay topic has the time when the message is due; without a level, `code`."""
     if not level.isdigit() or len(level) > 9 or int(level) == 0:
         return code
     due = stored_ms + levels_ms[min(int(level), len(levels_ms)) - 1]
-    return (due + (1 << 63) & _WORD) - (1 << 63)  # as Java's numbers overflow
+    return (due + (1 << 63) & _WORD) - (1 << 63)  # overflows like a Java long
 
 
 def index_items(topic: bytes, unique_key: bytes, keys: bytes, position: int) -> list[int]:
-    """Hash and log offset of a record's items: of its UNIQ_KEY, then of each word of its KEYS."""
+    """Hash and log offset of a record's items: for its UNIQ_KEY, then for each word of its KEYS."""
     found: list[int] = []
     for key in [unique_key, *keys.split(b" ")]:
         if key:
             code = java_hash(key, _hash_before_key(topic))
-            # Java's absolute value, of which -2**31 has none
+            # Java's absolute value, which -2**31 does not have
             found += (code if code < 1 << 31 else -code & 0x7FFFFFFF), position
     return found
 
 
 def key_hash(key: bytes) -> int:
-    """63 bits by which a UNIQ_KEY that comes again is known; 0 for none.
+    """63 bits that recognise a repeated UNIQ_KEY; 0 for none.
 
     Each word is mixed into all of them: keys differ in a few digits, which must not cancel out.
     """
@@ -238,9 +238,10 @@ def key_hash(key: bytes) -> int:
 
 
 def chain(items: bytes | memoryview, first: int, slots: array[int]) -> bytes:
-    """Which item each of an index file's is to name, as 32-bit numbers; its slot gets its number.
+    """The predecessor that each of an index file's items must name, as 32-bit numbers. Each slot
+    gets the number of its last item.
 
-    `first` is the number of the first one, and `slots` has the newest item of each slot before it.
+    `first` is the number of the first item; `slots` has the newest item of each slot before it.
     """
     previous = array("i")
     for number, (code,) in enumerate(_ITEM.iter_unpack(items), first):
