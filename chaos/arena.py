@@ -1,6 +1,6 @@
 """Where rounds of faults take place: a directory for their files, and the report they add to.
 
-A round takes some seconds, has a seed of its own and depends on no other, so it can be run again.
+A round takes some seconds, has its own seed and depends on no other, so it can be run again.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from penstock.shared.layout import StorePaths
 
 
 class Arena:
-    """One run: its place for files, its report, whom to tell that something was done, and how
-    often a round has each crash point hit. With `every`, what is usually chosen by chance is all
-    done in its turn."""
+    """One run: its directory, its report, the function that hears of progress, and how often each
+    crash point must be hit in a round. With `every`, what is usually chosen at random is all done
+    in turn."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class Arena:
         self._rounds = 0
 
     def library(self, source: Path) -> Path:
-        """The library of a C file. Raises MissingDependency without a C compiler."""
+        """The library made from a C file. Raises MissingDependency without a C compiler."""
         if source not in self._libraries:
             self._libraries[source] = build_library(source, self.place)
         return self._libraries[source]
@@ -62,7 +62,7 @@ class Arena:
 
     @contextmanager
     def room(self) -> Iterator[Path]:
-        """A new directory for one round, which stays when the round breaks a promise."""
+        """A new directory for one round, which is kept if the round breaks a promise."""
         self._rounds += 1
         room = self.place / f"round-{self._rounds}"
         room.mkdir()
@@ -72,7 +72,7 @@ class Arena:
             shutil.rmtree(room)
 
     def close(self) -> None:
-        """End all processes, and remove everything but what shows a failure again."""
+        """End all processes, and remove everything except what is needed to reproduce a failure."""
         self._workers.close()
         if not self.report.violations:
             shutil.rmtree(self.place)
@@ -83,15 +83,15 @@ def any_settings(dice: random.Random) -> dict[str, object]:
     return {
         "flush_disk_type": dice.choice(("sync", "async")),
         "transient_store_pool_enable": dice.random() < 0.5,
-        # blocks of a page, in which the committer then copies few messages, too: it has bytes in
-        # the files that it has told nobody of
+        # Blocks of one page: so the committer also copies only a few messages, and has bytes in the
+        # files that it has not announced yet.
         "commit_commit_log_least_pages": 1,
     }
 
 
 @contextmanager
 def filled_store(room: Path, dice: random.Random) -> Iterator[tuple[Path, Config]]:
-    """A store that a broker has filled, and all of which is on disk: stopped, or killed."""
+    """A store that a broker has filled, and that is entirely on disk: stopped, or killed."""
     broker = Broker(room, any_settings(dice))
     with one_load(broker, rate=1000, most=dice.randrange(200, 800)) as load:
         load.await_most()
@@ -119,12 +119,12 @@ _SMALL: dict[str, object] = {
 def growing_store(
     room: Path, dice: random.Random, left: str
 ) -> Iterator[tuple[Path, Path, Config]]:
-    """A store that a broker has filled, a copy of it on the way there, and its configuration.
+    """A store that a broker has filled, an earlier copy of it, and its configuration.
 
     It is `left` "stopped", "killed", or without the memory of its run. All of it is on disk, and
-    its own files say so. It has a group with offsets, delayed messages and a half one. Of every
-    other store the oldest segments have expired, some before the copy was made and some after that.
-    Chance decides how many messages there are, and no clock does: a seed makes the same ones again.
+    its own files say so. It has a group with offsets, delayed messages and a half message. In half
+    of the stores the oldest segments have expired, some before the copy was made and some after it.
+    The number of messages is random but does not depend on time: a seed makes the same ones again.
     """
     broker = Broker(room, any_settings(dice) | _SMALL)
     earlier = room / "earlier"
@@ -133,7 +133,7 @@ def growing_store(
         load.await_most()
         if expires:
             _expire(broker)
-        else:  # a delayed message keeps what comes after it from expiring
+        else:  # a delayed message prevents what comes after it from expiring
             _leave_waiting(broker)
         broker.await_dispatched()
         shutil.copytree(broker.store, earlier, ignore=shutil.ignore_patterns("half-made", "*.tmp"))
@@ -159,7 +159,7 @@ def growing_store(
 
 
 def _leave_waiting(broker: Broker) -> None:
-    """A group that has come some way, messages that wait for their time, and a half message."""
+    """Leave a group with some progress, messages that wait for their time, and a half message."""
     with Producer(store=broker.store, group="sellers", on_check=lambda _: "unknown") as producer:
         producer.send(TOPIC, b"waits/0/0/", queue=0, delay_level=18).result(30)
         producer.send(TOPIC, b"waits/1/0/", queue=1, delay=3600).result(30)
@@ -173,7 +173,7 @@ def _leave_waiting(broker: Broker) -> None:
 
 
 def _expire(broker: Broker) -> None:
-    """Have the oldest segment of several go, as if nobody had written to it for long enough."""
+    """Let the oldest of several segments expire, as if it was last written long enough ago."""
     first, *others = sorted(StorePaths(broker.store).commit_log.iterdir())
     if others:
         long_ago_s = time.time() - 2 * broker.config.file_reserved_time_h * 3600

@@ -1,4 +1,4 @@
-"""A broker as a process of its own, to be broken: started, killed, and left without trace.
+"""A broker as a process of its own, to be broken: started, killed, and removed without a trace.
 
 Everything it starts carries a mark in its environment, so that what outlives it is found.
 """
@@ -59,7 +59,7 @@ SMALL: dict[str, object] = {
     "mapped_file_size_consume_queue_bytes": 20 * 200,
     "max_hash_slot_num": 100,
     "max_index_num": 400,
-    # no multiple of a segment, so that records lie across its end
+    # not a multiple of a segment, so that records cross its end
     "transient_store_pool_bytes": (4 << 20) + (12 << 10),
     "flush_interval_consume_queue_ms": 50,
     "flush_consume_queue_thorough_interval_ms": 50,
@@ -67,7 +67,7 @@ SMALL: dict[str, object] = {
 
 
 class Broker:
-    """`penstock up` on `place`/store. `environment` is what only it gets."""
+    """`penstock up` on `place`/store. Only this broker gets `environment`."""
 
     def __init__(
         self,
@@ -97,7 +97,7 @@ class Broker:
         return load_config(self.file).config
 
     def launch(self, **options: Any) -> None:
-        """Start the process and do not wait for it; `options` are those of Popen."""
+        """Start the process without waiting for it; `options` are those of Popen."""
         with self.said.open("ab") as said:
             self.process = subprocess.Popen(
                 [*self._wrap, sys.executable, "-m", "penstock.cli.main", "up"]
@@ -109,7 +109,7 @@ class Broker:
             )
 
     def start(self, **options: Any) -> float:
-        """Start, and wait for the line that says it serves; the seconds that took."""
+        """Start, and wait for the line that says it serves. Returns the seconds that took."""
         began = time.monotonic()
         self.launch(**options)
         self.wait_ready()
@@ -118,12 +118,12 @@ class Broker:
     def wait_ready(self) -> None:
         self.read_ready_line()
         self.run_directories.add(Path(self.status()["run_directory"]))
-        # A broker is ready before its gateway is there; what is broken here is whole before that.
+        # A broker is ready before its gateway is; a round starts only when everything is.
         deadline = time.monotonic() + READY_TIMEOUT_S
         while any(each["state"] == "starting" for each in self.status()["actors"]):
             if time.monotonic() > deadline:
                 raise StoreUnavailable("an actor has not started", None, self.output())
-            time.sleep(0.02)  # a look takes 2 ms of the processors that those need who start
+            time.sleep(0.02)  # a look takes 2 ms of processor time that the starting actors need
         self._descriptors = descriptors(self.process.pid)
 
     def descriptors_gained(self) -> list[str]:
@@ -132,7 +132,7 @@ class Broker:
         return [f"the supervisor has {n} more of {what}" for what, n in sorted(more.items())]
 
     def read_ready_line(self) -> None:
-        """Raises StoreUnavailable when there is none in time."""
+        """Wait for the ready line. Raises StoreUnavailable if it does not come in time."""
         assert self.process.stdout is not None
         with selectors.DefaultSelector() as selector:
             selector.register(self.process.stdout, selectors.EVENT_READ)
@@ -151,14 +151,14 @@ class Broker:
         return {actor["name"]: actor["pid"] for actor in self.status()["actors"]}
 
     def strike(self, actor: str, number: int, timeout_s: float = 15) -> int:
-        """Send a signal to an actor, which may just be starting; its pid."""
+        """Send a signal to an actor, which may just be starting. Returns its pid."""
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:
             if pid := self.actors()[actor]:
                 try:
                     os.kill(pid, number)
                 except ProcessLookupError:
-                    continue  # dead already, and the page does not say so yet
+                    continue  # it is dead already, and the page does not say so yet
                 return int(pid)
             time.sleep(0.001)
         raise StoreUnavailable("an actor did not come back", actor, self.output())
@@ -175,7 +175,7 @@ class Broker:
             time.sleep(0.01)
 
     def await_checkpoint(self, timeout_s: float = 30) -> None:
-        """Wait until the checkpoint knows of everything that is dispatched."""
+        """Wait until the checkpoint covers everything that is dispatched."""
         deadline = time.monotonic() + timeout_s
         checkpoint = StorePaths(self.store).checkpoint
         while True:
@@ -187,7 +187,7 @@ class Broker:
             time.sleep(0.01)
 
     def await_watermark(self, timeout_s: float = 30) -> None:
-        """Wait until it is on disk, in the store's own words, that all of the log is."""
+        """Wait until the store's own files say that all of the log is on disk."""
         deadline = time.monotonic() + timeout_s
         paths = StorePaths(self.store)
         while True:
@@ -200,7 +200,7 @@ class Broker:
             time.sleep(0.01)
 
     def clean(self) -> None:
-        """`penstock clean`: what has expired goes, as far as nothing needs it any more."""
+        """`penstock clean`: delete what has expired, as far as nothing needs it any more."""
         command = [sys.executable, "-m", "penstock.cli.main", "clean", "--store", str(self.store)]
         ran = subprocess.run(command, capture_output=True, text=True, timeout=STOP_TIMEOUT_S)
         if ran.returncode:
@@ -210,7 +210,8 @@ class Broker:
         return self.said.read_text()
 
     def stop(self, number: int = signal.SIGTERM) -> float:
-        """Stop in order; the seconds that took. Raises StoreUnavailable when anything stays."""
+        """Stop in order. Returns the seconds that took. Raises StoreUnavailable if anything is
+        left."""
         began = time.monotonic()
         self.process.send_signal(number)
         code = self.wait_end()
@@ -225,7 +226,7 @@ class Broker:
         return took
 
     def kill_after(self, seconds: float) -> None:
-        """kill -9 at that time, if it has not ended by itself."""
+        """kill -9 after that time, if it has not ended by itself."""
         try:
             self.process.wait(seconds)
         except subprocess.TimeoutExpired:
@@ -238,7 +239,7 @@ class Broker:
         return code
 
     def kill(self) -> float:
-        """kill -9 the supervisor; the seconds until all its actors were gone."""
+        """kill -9 the supervisor. Returns the seconds until all its actors were gone."""
         began = time.monotonic()
         self.process.kill()
         self.wait_end()
@@ -246,7 +247,7 @@ class Broker:
         return time.monotonic() - began
 
     def await_gone(self) -> None:
-        """The supervisor has died: wait until its actors have."""
+        """After the supervisor has died: wait until its actors have."""
         deadline = time.monotonic() + GONE_TIMEOUT_S
         while left := self.processes():
             if time.monotonic() > deadline:
@@ -254,7 +255,7 @@ class Broker:
             time.sleep(0.005)
 
     def forget_memory(self) -> None:
-        """The machine has gone down with the broker: shared memory is lost."""
+        """As if the machine had gone down with the broker: remove its shared memory."""
         run = read_run(StorePaths(self.store))
         if run is not None and run.path.is_dir():
             shutil.rmtree(run.path)
@@ -274,12 +275,12 @@ class Broker:
         return [f"process {pid}" for pid in self.processes()] + paths
 
     def clear(self) -> None:
-        """Whatever has happened: leave no process and no shared memory."""
+        """Leave no process and no shared memory, whatever has happened."""
         if hasattr(self, "process"):
             self.process.kill()
             self.wait_end()
         for pid in self.processes():
-            with suppress(ProcessLookupError):  # it has ended by itself: it goes with its parent
+            with suppress(ProcessLookupError):  # it has ended by itself, as it does with its parent
                 os.kill(pid, signal.SIGKILL)
         for path in self.run_directories | set(self.shared_memory()):
             shutil.rmtree(path, ignore_errors=True)
@@ -287,7 +288,7 @@ class Broker:
 
 @contextmanager
 def running(place: Path, settings: Mapping[str, object]) -> Iterator[Broker]:
-    """A broker that has started; nothing of it is left afterwards, however this ends."""
+    """A broker that has started. Nothing of it is left afterwards, however the block ends."""
     broker = Broker(place, settings)
     try:
         broker.start()
@@ -297,14 +298,14 @@ def running(place: Path, settings: Mapping[str, object]) -> Iterator[Broker]:
 
 
 def fixed_ports(*, gateway: bool = False) -> dict[str, object]:
-    """Settings for ports that stay over a restart, and lie where no connection takes its own: of
-    Penstock's own clients, and those of RocketMQ's.
+    """Settings for ports that survive a restart, outside the range from which connections take
+    theirs: ports of Penstock's own clients, and of RocketMQ's.
 
-    They are free now, and not those that other brokers of this machine take by themselves.
+    They are free now, and other brokers of this machine do not take them by themselves.
     """
     names = {f"{name}_port": at for at, name in enumerate(ENDPOINT_OF.values())}
     if gateway:
-        # below its port the gateway takes one more
+        # the gateway takes one more, below its port
         names |= {"gateway_port": 6, "gateway_name_server_port": 7}
     while True:
         base = random.SystemRandom().randrange(10_000, DEFAULT_PRODUCE_PORT - 7) // 8 * 8

@@ -1,7 +1,7 @@
 """What `penstock chaos` can do to a broker, each kind in rounds, until the time is over.
 
-A round takes some seconds, has a seed of its own, and stands for itself: `--faults KIND --seed S
---rounds 1` runs it again. Each kind gets its share of the time. What a round does is its module's.
+A round takes some seconds, has its own seed, and depends on no other: `--faults KIND --seed S
+--rounds 1` runs it again. Each kind gets its share of the time. Its module says what a round does.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ from penstock.shared.errors import PenstockError
 
 
 class Kind(NamedTuple):
-    """One kind of faults: its round, and how much of the time it gets among the others."""
+    """One kind of faults: its round, and its share of the time."""
 
     round: Callable[[Arena, random.Random, str], None]
     share: int
 
 
-# What each is, the files' heads say. What chance decides most about gets most of the time.
+# The files' heads say what each is. Kinds with the most random choices get most of the time.
 KINDS: dict[str, Kind] = {
     "kills": Kind(kills_round, 20),
     "power": Kind(power_round, 30),
@@ -81,7 +81,7 @@ KINDS: dict[str, Kind] = {
 
 
 def run_chaos(arena: Arena, kinds: Sequence[str], *, seconds: float, rounds: int) -> Iterator[None]:
-    """A round of each of these kinds, then more, each by its share, until the time is over or
+    """Run a round of each of these kinds, then more by their shares, until the time is over or
     `rounds` were run. Yields after each."""
     began = time.monotonic()
     dice = random.Random(arena.report.seed)
@@ -89,7 +89,7 @@ def run_chaos(arena: Arena, kinds: Sequence[str], *, seconds: float, rounds: int
     for done in range(rounds):
         started = time.monotonic()
         if done < len(kinds):
-            # the first seed is the run's own, so that one round can be asked for by its seed
+            # the first seed is the run's own, so that a single round can be asked for by its seed
             kind, seed = kinds[done], arena.report.seed
         elif started - began < seconds:
             kind = min(kinds, key=lambda each: spent[each] / KINDS[each].share)
@@ -101,7 +101,7 @@ def run_chaos(arena: Arena, kinds: Sequence[str], *, seconds: float, rounds: int
         try:
             KINDS[kind].round(arena, random.Random(seed), replay)
         except (PenstockError, OSError) as error:
-            # what an hour has found is not lost over a round that cannot go on
+            # the findings of an hour are not lost if one round cannot go on
             arena.report.add_failed_round(str(error) or repr(error), replay)
         arena.report.add_leaks(before.leaked(with_workers=True), replay)
         spent[kind] += time.monotonic() - started
@@ -109,6 +109,6 @@ def run_chaos(arena: Arena, kinds: Sequence[str], *, seconds: float, rounds: int
 
 
 def _how(arena: Arena) -> str:
-    """What else a round goes by, as options."""
+    """Further options that a round depends on."""
     hits = f" --hits {arena.hits}" if arena.hits > 1 else ""
     return hits + (" --every" if arena.every else "")

@@ -1,9 +1,10 @@
-"""What clients were told, and whether a store agrees: nothing lost, twice, disordered or altered.
+"""What clients were told, and whether a store agrees: nothing is lost, doubled, disordered or
+altered.
 
-A message of the load carries its sender, its queue, and a number that grows with each of the
-sender's messages to that queue, in its body: "<sender>/<queue>/<number>/<filler>". What a sender
-was told, and what a reader saw, is stamped with the number of flushes that had succeeded by then,
-0 where nobody counts them.
+A message of the load has in its body its sender, its queue, and a number that grows with each of
+the sender's messages to that queue: "<sender>/<queue>/<number>/<filler>". What a sender was told,
+and what a reader saw, is stamped with the number of flushes that had succeeded by then, 0 if nobody
+counts them.
 
 A violation is a sentence; an empty list of them is a pass.
 """
@@ -41,7 +42,7 @@ def digest(body: bytes) -> bytes:
 
 
 def read_stored(root: str, topic: str) -> tuple[Stored, list[str]]:
-    """The bodies of a topic's messages as the consume queues name them, and what is wrong."""
+    """The bodies of a topic's messages, by its consume queues, and what is wrong."""
     stored: Stored = {}
     wrong: list[str] = []
     with StoreDirectory(root) as store:
@@ -55,14 +56,14 @@ def read_stored(root: str, topic: str) -> tuple[Stored, list[str]]:
                 raw = store.read_log(int(entry["offset"]), int(entry["size"]))
                 record = decode_record(raw)
                 bodies.append(bytes(record.body))
-                # no checksum covers them, and the load has none that are zeros
+                # no checksum covers them, and the load never sends zeros
                 if b"\0" in record.properties:
                     wrong.append(f"queue {queue.queue_id}: properties are torn")
     return stored, wrong
 
 
 def check_acknowledged(acked: Iterable[Sent], stored: Stored, whose: str) -> list[str]:
-    """Each of these messages stands at its queue offset, with its bytes."""
+    """Check that each of these messages stands at its queue offset, with its bytes."""
     missing = []
     for each in acked:
         bodies = stored.get(each.queue_id, [])
@@ -74,12 +75,12 @@ def check_acknowledged(acked: Iterable[Sent], stored: Stored, whose: str) -> lis
 
 
 def lost(count: int, whose: str, examples: list[str]) -> str:
-    """The sentence that says so; `count_lost` counts by it."""
+    """The sentence for lost messages, from which `count_lost` reads the number."""
     return f"{count} messages lost, {whose}: {examples[:SHOWN]}"
 
 
 def check_order(stored: Stored) -> list[str]:
-    """No message twice, and each sender's in the order of their numbers."""
+    """Check that no message comes twice, and each sender's are in the order of their numbers."""
     wrong, twice = list[str](), list[str]()
     for queue, bodies in stored.items():
         newest: dict[bytes, int] = {}
@@ -102,7 +103,7 @@ def check_order(stored: Stored) -> list[str]:
 
 
 def count_lost(sentences: Iterable[str]) -> int:
-    """How many messages these violations say are lost."""
+    """How many messages are lost according to these violations."""
     return sum(int(found[1]) for each in sentences for found in _LOST.finditer(each))
 
 

@@ -1,6 +1,6 @@
-"""Load whose history is kept: producers that remember what they were told, consumers what they saw.
+"""Load whose history is kept: producers remember what they were told, consumers what they saw.
 
-Each runs in a thread of its own. What they remember is for history.py.
+Each runs in a thread of its own. history.py judges what they remember.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def _no_flushes() -> int:
 
 
 class Load:
-    """One producer that sends numbered messages to all queues in turn, and no more than `most`."""
+    """One producer that sends numbered messages to all queues in turn, at most `most`."""
 
     def __init__(
         self,
@@ -90,7 +90,7 @@ class Load:
             return len(self.acked)
 
     def await_most(self, timeout_s: float = 30) -> None:
-        """Wait until all that may be sent is acknowledged."""
+        """Wait until everything that may be sent is acknowledged."""
         deadline = time.monotonic() + timeout_s
         while self.count() < self.most:
             if time.monotonic() > deadline:
@@ -109,7 +109,7 @@ class Load:
             raise self._error
 
     def abandon(self) -> None:
-        """Stop sending, and wait for no outcome: the broker is gone."""
+        """Stop sending without waiting for outcomes: the broker is gone."""
         self._stopping.set()
         self._thread.join()
         if not self._producer._closing:

@@ -1,4 +1,4 @@
-"""What a chaos run has done and found. Counts, times and violations, whatever the kind of fault."""
+"""What a chaos run has done and found: counts, times and violations, whatever the kind of fault."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from penstock.chaos.history import count_lost, count_twice
 
 
 class Violation(msgspec.Struct, frozen=True):
-    """A broken promise: what was seen, and the command that shows it again."""
+    """A broken promise: what was seen, and the command that reproduces it."""
 
     what: str
     replay: str
 
 
 class Spread(NamedTuple):
-    """How long something took: the middle, what 99 of 100 stay below, the longest."""
+    """How long something took: the median, the 99th percentile, the maximum."""
 
     p50_ms: float
     p99_ms: float
@@ -28,8 +28,8 @@ class Spread(NamedTuple):
 
 
 class Handover(NamedTuple):
-    """From when a member was killed, or told to leave, until others had its queues: how many queues
-    that was, and as in Spread."""
+    """The time from when a member was killed, or told to leave, until others had its queues: the
+    number of queues, and a Spread."""
 
     queues: int
     p50_ms: float
@@ -60,16 +60,16 @@ class Report(msgspec.Struct):
     recovered: dict[str, list[tuple[float, float]]] = msgspec.field(
         default_factory=lambda: defaultdict(list)
     )
-    # what was disturbed, and is still -> seconds until acknowledged
+    # what was disturbed, and still is -> seconds until acknowledged
     waited: dict[str, list[float]] = msgspec.field(default_factory=lambda: defaultdict(list))
-    # how a member has gone -> seconds until one of its queues was another's
+    # how a member has gone -> seconds until another one had one of its queues
     handed_over: dict[str, list[float]] = msgspec.field(default_factory=lambda: defaultdict(list))
     # actor -> MiB that it took at most, MiB that it kept, seconds until it had given the rest back
     memory: dict[str, list[tuple[float, float, float]]] = msgspec.field(
         default_factory=lambda: defaultdict(list)
     )
     violations: list[Violation] = msgspec.field(default_factory=list)
-    # rounds that an error has ended: what clients were told there was not compared with anything
+    # rounds that an error has ended: what clients were told in these was not compared
     not_compared: int = 0
 
     def add_fault(self, kind: str, count: int = 1) -> None:
@@ -98,7 +98,8 @@ class Report(msgspec.Struct):
 
     @property
     def lost(self) -> int:
-        """How many messages the violations say are lost. Of rounds `not_compared` nobody knows."""
+        """How many messages are lost according to the violations. Rounds `not_compared` do not
+        count."""
         return count_lost(each.what for each in self.violations)
 
     @property
@@ -106,12 +107,12 @@ class Report(msgspec.Struct):
         return count_twice(each.what for each in self.violations)
 
     def add_failed_round(self, error: str, replay: str) -> None:
-        """A round could not go on."""
+        """Note a round that could not go on."""
         self.not_compared += 1
         self.add_violations([error], replay)
 
     def of_messages(self) -> str:
-        """What has become of them, in a line."""
+        """What became of the messages, in one line."""
         line = (
             f"{self.acknowledged} messages acknowledged, {self.lost} lost, {self.twice} twice; "
             f"{self.consumed} followed"
@@ -123,25 +124,25 @@ class Report(msgspec.Struct):
         self.add_violations(found, replay)
 
     def recovery(self) -> dict[str, Recovery]:
-        """For each that was struck."""
+        """The recovery of each that was struck."""
         return {
             what: Recovery(len(times), *(_spread(each) for each in zip(*times, strict=True)))
             for what, times in sorted(self.recovered.items())
         }
 
     def waits(self) -> dict[str, Spread]:
-        """For each that was disturbed."""
+        """The waits for each that was disturbed."""
         return {what: _spread(seconds) for what, seconds in sorted(self.waited.items())}
 
     def handovers(self) -> dict[str, Handover]:
-        """For each way in which members have gone."""
+        """The handovers for each way in which members have gone."""
         return {
             what: Handover(len(times), *_spread(times))
             for what, times in sorted(self.handed_over.items())
         }
 
     def most_memory(self) -> dict[str, tuple[float, ...]]:
-        """The most of each number over all rounds."""
+        """The highest of each number over all rounds."""
         return {
             actor: tuple(round(max(each), 1) for each in zip(*found, strict=True))
             for actor, found in sorted(self.memory.items())

@@ -1,12 +1,13 @@
 """Clients that mean harm, next to some that do not: one kind of attack after the other, in any
 order.
 
-No actor is replaced by what one client sends, nothing is acknowledged that is not stored, the
-others are served in time, and memory is bounded, and given back when the attackers have gone.
+No actor is replaced because of what a client sends, nothing is acknowledged that is not stored,
+other clients are served in time, and memory is bounded, and given back when the attackers have
+gone.
 
-The store is in memory: an acknowledgement waits for a disk, and such a wait is not the attack's.
-What else writes to the disk of a machine has had others wait for half a second, while no process of
-the broker had anything to do.
+The store is in memory: otherwise acknowledgements would wait for a disk, and such a wait is not the
+attack's. Other programs' writes to the disk have made clients wait for half a second while no
+process of the broker had anything to do.
 """
 
 from __future__ import annotations
@@ -34,20 +35,20 @@ from penstock.chaos.scene import await_true
 from penstock.chaos.stepped.replay import in_memory
 from penstock.chaos.under_load import one_load
 
-# Another client's wait at the 99th percentile of a round, less that for a processor; and of each
-# attack alone, of which there may be few.
+# Limits for another client's wait, less its wait for a processor: at the 99th percentile of a
+# round; and for each attack, of whose waits there may be few.
 WAIT_S, WAIT_OF_ATTACK_S = 0.1, 0.5
-# What an attack does to others it does again. What else the machine does in these seconds, and what
-# its host does, no process can tell from it; but that does not come in two of three tries.
+# If an attack holds others up it does so again. No process can tell that from other work of the
+# machine or its host in these seconds; but such work does not occur in two of three tries.
 TRIES = 3
-# What docs/limits.md says that an actor takes beyond what it has, amid a flood and after it.
+# What docs/limits.md allows an actor to take beyond what it had, amid a flood and after it.
 FLOOD_BYTES, KEPT_BYTES = 256 << 20, 100 << 20
-# Allowed in parts of that: Python and ZeroMQ take their share.
+# Allowed multiple of that: Python and ZeroMQ take their share.
 TOLERANCE = 1.2
-# The actors' own time: what they wait for a processor comes on top.
+# The actors' own time; their wait for a processor is added.
 GIVEN_BACK_S = 10
 _LOOK_S = 0.02
-# Messages may be as long as they usually may, and files hold what attackers store.
+# Messages may have their usual maximum size, and files can hold what attackers store.
 _SETTINGS: dict[str, object] = {
     "max_queues": 2000,
     "max_message_size_bytes": 4 << 20,
@@ -58,12 +59,12 @@ _SETTINGS: dict[str, object] = {
 
 
 class Memory:
-    """What the actors take beyond what they have now, looked at again and again."""
+    """The most memory that actors take beyond what they have now, sampled again and again."""
 
     def __init__(self, pids: dict[str, int]) -> None:
         self._pids = pids
         self._before = {name: own_memory_bytes(pid) for name, pid in pids.items()}
-        # the attack of the moment, and what each took at most with the attack of that moment
+        # the current attack; and the most that each actor took, with the attack at that moment
         self.during = ""
         self.most = dict.fromkeys(pids, (0, ""))
         self._stopping = threading.Event()
@@ -72,7 +73,7 @@ class Memory:
 
     def _work(self) -> None:
         while not self._stopping.wait(_LOOK_S):
-            with suppress(FileNotFoundError, ProcessLookupError):  # replaced, which is told of
+            with suppress(FileNotFoundError, ProcessLookupError):  # replaced, as its restarts tell
                 for name, size in self.grown().items():
                     self.most[name] = max(self.most[name], (size, self.during))
 
@@ -87,8 +88,8 @@ class Memory:
 
 @contextmanager
 def room_in_memory(arena: Arena) -> Iterator[Path]:
-    """A directory in memory for one round. What is in it goes to the arena when the round breaks a
-    promise, or ends by an error."""
+    """A directory in memory for one round. Its content goes to the arena if the round breaks a
+    promise, or ends with an error."""
     with (
         arena.room() as kept,
         tempfile.TemporaryDirectory(prefix="attacked-penstock-", dir=in_memory()) as room,
@@ -128,7 +129,7 @@ def attack_round(arena: Arena, dice: random.Random, replay: str) -> None:
 
 
 def _served_again(broker: Broker) -> list[str]:
-    """Start on what attackers have left in the store: who is not served then?"""
+    """Start on the store that attackers have left. Returns who is not served then."""
     broker.start()
     wrong = new_group(broker)
     broker.stop()
@@ -138,7 +139,7 @@ def _served_again(broker: Broker) -> list[str]:
 def _attacks(
     arena: Arena, broker: Broker, dice: random.Random, others: Honest, memory: Memory
 ) -> list[str]:
-    """Every attack, in any order, and again where others were late: what is wrong."""
+    """Run every attack, in any order, and again if others were late. Returns what is wrong."""
     wrong: list[str] = []
     lates: list[list[str]] = []
     while not lates or lates[0] and len(lates) < TRIES:
@@ -159,11 +160,11 @@ def _attacks(
 def _attack(
     arena: Arena, broker: Broker, dice: random.Random, attack: Attack, others: Honest
 ) -> tuple[list[str], list[str]]:
-    """What is wrong, and whether others were late."""
+    """Returns what is wrong, and whether others were late."""
     name = _name(attack)
     done = len(others.waits)
     found = attack(broker, dice)
-    # whoever waits now has waited during it
+    # a client that waits now has waited during the attack
     await_true(lambda: len(others.waits) > done + 1 or bool(others.wrong), "others go on", 60)
     waits = others.waits[done:]
     arena.report.add_fault(name)
@@ -182,7 +183,7 @@ def _name(attack: Attack) -> str:
 def _late(what: str, waits: Sequence[Wait], most_s: float) -> list[str]:
     """Whether others have waited too long for the broker."""
     if not waits:
-        return []  # they were told an error, which says more
+        return []  # they got an error, which says more
     p99_s, whole_s = (
         sorted(each)[math.ceil(0.99 * len(waits)) - 1]
         for each in zip(*((wait.brokers_s, wait.whole_s) for wait in waits), strict=True)
@@ -198,7 +199,7 @@ def _replaced(broker: Broker, pids: dict[str, int]) -> list[str]:
 
 
 def _kept(arena: Arena, memory: Memory, pids: dict[str, int]) -> list[str]:
-    """It was never too much, and what was taken is given back after a while."""
+    """Check that it was never too much, and that actors give back what they took."""
     wrong = []
     began = time.monotonic()
     for name, pid in pids.items():

@@ -1,8 +1,8 @@
-"""Clients of RocketMQ's protocol that send nonsense, next to one that does not: bent frames of all
-kinds, half frames that stay, headers that are nested deeply, answers that nobody reads.
+"""Clients of RocketMQ's protocol that send nonsense, next to one that does not: all kinds of bent
+frames, incomplete frames that stay, deeply nested headers, answers that nobody reads.
 
-Each costs its connection and nothing else: the gateway is the same process, the other client is
-served in time, and memory is bounded.
+Each may cost its connection and nothing else: the gateway stays the same process, the other client
+is served in time, and memory is bounded.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from penstock.remoting.codes import Request
 from penstock.remoting.command import Command, encode_command
 from penstock.shared.errors import StoreUnavailable
 
-# in a round
+# frames in a round
 FRAMES = 100_000
-# Another client's longest wait; a machine that does other things has its share of it.
+# Limit for another client's wait; a busy machine needs part of it.
 WAIT_S = 2.0
-# After 1,000,000 and after 3,000,000 of them it was 26 to 60 MiB.
+# After 1,000,000 frames, and after 3,000,000, it was 26 to 60 MiB.
 GROWN_BYTES = 128 << 20
 _PEERS, _AT_ONCE, _ANSWER_S = 16, 64, 30
 _CODES = [*Request, 0, -1, 99999]
@@ -58,7 +58,7 @@ def bent_commands_round(arena: Arena, dice: random.Random, replay: str) -> None:
 
 
 def bent_frames(dice: random.Random) -> Iterator[bytes]:
-    """Frames without an end, most of them bent in one way or another."""
+    """An endless number of frames, most of them bent in one way or another."""
     while True:
         fields = {key: value for key, value in _FIELDS.items() if dice.random() < 0.9}
         if dice.random() < 0.3:
@@ -89,7 +89,7 @@ def bent_frames(dice: random.Random) -> Iterator[bytes]:
 
 
 def throw(endpoint: str, dice: random.Random, count: int) -> int:
-    """Send bent frames over connections that are made again as the gateway closes them."""
+    """Send bent frames over connections, which are made again as the gateway closes them."""
     frames = bent_frames(dice)
     peers: list[socket.socket] = []
     sent = 0
@@ -119,7 +119,7 @@ def throw(endpoint: str, dice: random.Random, count: int) -> int:
 
 @contextmanager
 def another_client(endpoint: str) -> Iterator[list[str]]:
-    """A client that asks all the time; what is wrong with how long its answers take."""
+    """A client that asks all the time. Collects what is wrong with the time its answers take."""
     wrong: list[str] = []
     stopping = threading.Event()
 

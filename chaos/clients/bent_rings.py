@@ -1,7 +1,7 @@
-"""A producer with a ring that keeps to nothing: spans that lie anywhere, bytes that change while
-the writer looks at them, and in the end a file that is made shorter.
+"""A producer with a ring that follows no rules: spans anywhere, bytes that change while the writer
+reads them, and in the end a truncated file.
 
-The writer stores a frame whole, as it was for a moment, or refuses it, and lives.
+The writer stores a frame whole, as it was at some moment, or refuses it, and survives.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class BentRing:
         return answer
 
     def bend(self, span: RingSpan) -> RingSpan:
-        """The same with something wrong with it."""
+        """The same span with something wrong."""
         replace, dice = msgspec.structs.replace, self._dice
         edge = dice.choice((0, 1, span.length - 1, span.length + 1, RING_BYTES, _FAR, 1 << 32))
         return dice.choice(
@@ -83,7 +83,7 @@ class BentRing:
         )
 
     def make_shorter(self) -> None:
-        """Nobody may touch the mapping any more."""
+        """Truncate the file. After this nobody may touch the mapping."""
         os.truncate(ring_path(self._run.path, self.number), 4096)
 
     def close(self) -> None:
@@ -95,7 +95,7 @@ class BentRing:
 def throw_rings(
     run: Run, dice: random.Random, frames: int, moved: Callable[[], None]
 ) -> tuple[list[Sent], list[str]]:
-    """Send frames through a ring; what was acknowledged, and what is wrong."""
+    """Send frames through a ring. Returns what was acknowledged, and what is wrong."""
     ring, acked = BentRing(run, dice), []
     wrong: list[str] = []
     try:
@@ -113,7 +113,7 @@ def throw_rings(
 
 
 def _throw(ring: BentRing, number: int, dice: random.Random) -> list[Sent]:
-    """One frame, right or wrong; what of it was acknowledged."""
+    """Send one frame, right or wrong. Returns what of it was acknowledged."""
     queue, count = dice.randrange(QUEUES), dice.choice((1, 20, 200))
     bodies = [
         b"ring/%d/%d/" % (queue, number * 1000 + n) + dice.randbytes(500) for n in range(count)
@@ -144,7 +144,7 @@ def _throw(ring: BentRing, number: int, dice: random.Random) -> list[Sent]:
 
 @contextmanager
 def _changing(ring: mmap.mmap, at: int, size: int, dice: random.Random) -> Iterator[None]:
-    """Bits of the frame flip and flip back, again and again, while this is open."""
+    """While the block runs, bits of the frame flip back and forth."""
     stopping = threading.Event()
 
     def flip() -> None:

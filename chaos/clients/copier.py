@@ -2,10 +2,10 @@
 
     python -m penstock.chaos.clients.copier STORE SEED member|stranger
 
-Members share the queues as a group does. A stranger reads all of them without asking anybody, like
-one that has slept through being taken for dead: whatever it believes about what is done, the
-broker's word counts. Both go on for ever; a broker that is away is waited for. What is made of an
-input is `outputs_of`, which whoever judges it knows too.
+Members share the queues as a group does. A stranger reads all of them without a claim, like a
+member that was taken for dead and does not know it: whatever it believes to be done, the broker's
+word counts. Both run for ever, and wait for a broker that is away. `outputs_of` is what is made of
+an input; the judge uses it, too.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from penstock.shared.errors import BrokerTimeout, ConnectError, FlushTimeout, St
 
 FROM, TO = "copied", ("copies-even", "copies-odd")
 GROUP = "copiers"
-# of one block at most
+# the largest block
 MOST = 20
-# How many blocks may be on their way when one ends.
+# The number of blocks that may be under way when one ends.
 AHEAD = (0, 1, 3)
 _WAIT_MS = 60_000
 
@@ -41,7 +41,7 @@ def outputs_of(body: bytes) -> list[tuple[str, bytes]]:
 
 
 class Reading:
-    """The inputs, as a plain consumer has them: it reads on from wherever it is told."""
+    """The inputs, through a plain consumer: it reads on from wherever it is told."""
 
     def __init__(self, store: str) -> None:
         self._store = store
@@ -51,7 +51,7 @@ class Reading:
         self._taken: list[Message] = []
 
     def take(self, most: int) -> list[Message]:
-        """Up to that many messages of one queue; none where there are none soon."""
+        """Up to `most` messages of one queue; none if none come soon."""
         if self._consumer is None:
             start = self._at or "earliest"
             self._consumer = Consumer(
@@ -84,7 +84,7 @@ class Reading:
         return taken
 
     def done(self, parts: list[Message]) -> None:
-        """It reads on from there already."""
+        """Nothing to do: it already reads on from there."""
 
     def go_on(self, offsets: Mapping[Queue, int], parts: Sequence[list[Message]]) -> None:
         self._at |= {queue: offset for (_, queue), offset in offsets.items()}
@@ -121,7 +121,7 @@ def copy_alone(store: str, dice: random.Random) -> None:
 
 
 def copy_as_member(store: str, dice: random.Random) -> None:
-    """The same with others of the group."""
+    """The same, sharing the queues with the group's other members."""
     with GroupConsumer(
         store=store,
         group=GROUP,
@@ -145,7 +145,7 @@ def main() -> None:
     while True:
         try:
             copy(store, dice)
-        # after FlushTimeout the block is stored, and its inputs come again: the next one finds out
+        # after FlushTimeout the block is stored; when its inputs come again the next one notices
         except (BrokerTimeout, ConnectError, FlushTimeout, StoreUnavailable) as error:
             print(f"copier {seed}: {error}", file=sys.stderr, flush=True)
 

@@ -1,8 +1,8 @@
-"""Too many clients: consumers that stop reading in the middle of answers, connections that say
-nothing, come and go, or are more than the broker has files for.
+"""Too many clients: consumers that stop reading in the middle of answers; connections that say
+nothing, that come and go, or for which the broker does not have enough files.
 
-Those that were there are served as before. One too many waits outside and is served when there is
-room. Memory stays bounded, and no core burns over it.
+Existing clients are served as before. One too many waits outside, and is served when there is room.
+Memory is bounded, and no core burns.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from penstock.shared.wire.unread_answers import MAX_UNREAD_BYTES
 
 FILES = (192, 256, 512)
 CHURN = 300
-# between two connections: about as fast as the kernel's queue takes them
+# time between two connections: about as fast as the kernel's queue takes them
 CONNECT_S = 0.002
 STUCK, PULLS = 20, 10
 LARGE_TOPIC, LARGE_BYTES, LARGE_COUNT = "large", 60_000, 40
 SEGMENT_BYTES = 16 << 20
-# on top of the answers that may wait: queues of sockets, and what the allocator keeps
+# beyond the answers that may wait: queues of sockets, and what the allocator keeps
 SPARE_BYTES = 48 << 20
 OUTSIDE_TIMEOUT_MS = 700
 OUTSIDE_TRIES = 5
-# more than clients of a round that can have gone
+# more than the clients of a round that can have gone
 CROWD_OUT = 64
 IDLE_S = 0.4
 IDLE_CPU_SHARE = 0.3
@@ -48,7 +48,7 @@ _GREETING = b"\xff" + bytes(8) + b"\x7f\x03"
 def crowd_round(arena: Arena, dice: random.Random, replay: str) -> None:
     with arena.room() as room:
         files = dice.choice(FILES)
-        # an answer ends with its segment, and those that nobody reads are to be long
+        # an answer ends with its segment, and the answers that nobody reads should be long
         settings = any_settings(dice) | {"mapped_file_size_commit_log_bytes": SEGMENT_BYTES}
         limit = ("prlimit", f"--nofile={files}:{files}")
         with scene(arena, room, settings, wrap=limit, rate=300) as it:
@@ -61,7 +61,7 @@ def crowd_round(arena: Arena, dice: random.Random, replay: str) -> None:
             arena.report.add_fault("stuck consumer", STUCK)
             began = time.monotonic()
             with crowding(it.broker, files, dice) as peers:
-                # those that the kernel had no room for try again after a second
+                # connections for which the kernel had no room try again after a second
                 await_true(lambda: _is_full(it.broker), "the broker says that it is full")
                 it.probe("more connections than files", time.monotonic())
                 it.settle()
@@ -74,7 +74,7 @@ def crowd_round(arena: Arena, dice: random.Random, replay: str) -> None:
 
 
 def _fill(broker: Broker) -> None:
-    """Something to read, each between two of another queue: what lies together needs no memory."""
+    """Messages to read, alternating between queues: adjoining records need no memory in answers."""
     with Producer(broker.produce) as producer:
         producer.create_topic(LARGE_TOPIC, 2)
         for _ in range(LARGE_COUNT):
@@ -86,7 +86,7 @@ def _fill(broker: Broker) -> None:
 
 @contextmanager
 def stuck_consumers(endpoint: str, topic: str = LARGE_TOPIC) -> Iterator[None]:
-    """Consumers that ask for all there is, again and again, and do not read it."""
+    """Consumers that ask for everything again and again, and do not read it."""
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     peers = []
     for _ in range(STUCK):
@@ -135,7 +135,7 @@ def _is_full(broker: Broker) -> bool:
 
 
 def _check_memory(broker: Broker, before: int) -> list[str]:
-    """The reader has handed out what it may, and no more."""
+    """Check that the reader has not handed out more than it may."""
     grown = own_memory_bytes(broker.actors()["reader"]) - before
     if grown > MAX_UNREAD_BYTES + SPARE_BYTES:
         return [f"the reader has grown by {grown >> 20} MiB over consumers that do not read"]
@@ -143,10 +143,10 @@ def _check_memory(broker: Broker, before: int) -> list[str]:
 
 
 def _crowd_out(broker: Broker, peers: list[socket.socket]) -> None:
-    """Take the places of clients of this round that have gone, until there is none.
+    """Take the places of this round's clients that have gone, until no place is free.
 
-    Those of the crowd that are outside try again after a second, then after two, then four: until
-    then another may have the place, and rightly.
+    Connections of the crowd that are outside try again after one second, then two, then four. Until
+    then another client may rightly have the place.
     """
     for _ in range(CROWD_OUT):
         peers.append(socket.socket())
@@ -160,7 +160,7 @@ def _crowd_out(broker: Broker, peers: list[socket.socket]) -> None:
 
 
 def _check_outside(broker: Broker, peers: list[socket.socket], began: float) -> list[str]:
-    """One that is served has a place that came free just then: others take that, and so on."""
+    """Check clients outside. If one is served it got a place that was just free: try again."""
     wrong: list[str] = []
     for _ in range(OUTSIDE_TRIES):
         _crowd_out(broker, peers)
@@ -178,7 +178,7 @@ def _try_outside(broker: Broker, began: float) -> list[str]:
     except PenstockError as error:
         return [f"one connection too many is told: {error}"]
     if time.monotonic() - began > GREETING_TIMEOUT_MS / 1000:
-        return []  # those who say nothing have been sent away by now
+        return []  # silent connections have been closed by now
     return ["there were more connections than files, and another one was served"]
 
 
@@ -193,7 +193,7 @@ def _check_idle(broker: Broker) -> list[str]:
 
 
 def _check_room(broker: Broker) -> list[str]:
-    """When the crowd has gone a new client is served."""
+    """Check that a new client is served when the crowd has gone."""
     with Producer(broker.produce) as producer:
         producer.send(LARGE_TOPIC, b"inside", queue=0).result(10)
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()

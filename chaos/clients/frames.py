@@ -1,9 +1,8 @@
-"""Malformed requests: frames of every kind and both endpoints, bent in every way, over TCP and over
-socket files, in rings in shared memory, and garbage on every socket, doorbells between actors among
-them.
+"""Malformed requests: frames of every kind at both endpoints, bent in every way, over TCP, socket
+files and rings in shared memory; and garbage on every socket, doorbells between actors included.
 
-None of it ends a process or holds up another client, what is stored is what was sent, and no memory
-stays taken.
+None of it ends a process or holds up another client; what is stored is what was sent, and no memory
+is lost.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ from penstock.shared.wire.sockets import WRITER_STREAM, dial
 FRAMES, GARBAGE, BELLS = 5000, 20, 200
 # through a ring
 RING_FRAMES = 1000
-# another client's longest wait; a machine that does other things has its share of it
+# limit for another client's wait; a busy machine needs part of it
 WAIT_S = 1.0
 GROWN_BYTES = 48 << 20
 _SENT_AT_ONCE = 200
@@ -71,7 +70,7 @@ def frames_round(arena: Arena, dice: random.Random, replay: str) -> None:
 
 
 def _throw_all(arena: Arena, broker: Broker, dice: random.Random, wrong: list[str]) -> list[Sent]:
-    """What was right among it and was acknowledged, of what came through a ring."""
+    """Returns those frames through a ring that were right and acknowledged."""
     run = read_run(StorePaths(broker.store))
     assert run is not None
     ends = run.endpoints
@@ -98,7 +97,7 @@ def _throw_all(arena: Arena, broker: Broker, dice: random.Random, wrong: list[st
 
 
 def _ring_falsely(run: Run, dice: random.Random) -> None:
-    """Doorbells with anything in them, and garbage where they are."""
+    """Doorbells with any content, and garbage on their sockets."""
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     for actor in ACTORS:
         push = context.socket(zmq.PUSH)
@@ -114,7 +113,8 @@ def _ring_falsely(run: Run, dice: random.Random) -> None:
 
 @contextmanager
 def _another_client(broker: Broker) -> Iterator[list[str]]:
-    """Somebody sends and asks all the time; what is wrong with how long that takes."""
+    """A client that sends and asks all the time. Collects what is wrong with how long that
+    takes."""
     wrong: list[str] = []
     stopping = threading.Event()
 
@@ -151,7 +151,7 @@ def _another_client(broker: Broker) -> Iterator[list[str]]:
 
 
 def throw(endpoint: str, requests: Iterator[list[bytes]]) -> int:
-    """Send requests to an endpoint and read whatever comes back; how many were sent."""
+    """Send requests to an endpoint and read whatever comes back. Returns how many were sent."""
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     peer = dial(context, endpoint)
     sent = 0
@@ -181,4 +181,4 @@ def throw_garbage(endpoint: str, dice: random.Random) -> None:
         try:
             peer.sendall(garbage)
         except (BrokenPipeError, ConnectionResetError):
-            return  # it had heard enough
+            return  # the broker has closed the connection

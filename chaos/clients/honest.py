@@ -1,10 +1,10 @@
-"""Somebody who means no harm: sends a message and asks a question, again and again.
+"""A client that means no harm: it sends a message and asks a question, again and again.
 
-In a process of its own, so that it waits for the broker and not for those who attack it from this
-one. Says of each wait how much of it is the broker's: not that for which threads on its way were
-ready to run and had no processor, but at least what the busiest of them ran. The rest is the
-machine's, on which attackers have no business but here. A message and a question go different ways,
-and what the reader does while a message waits for the writer holds nobody up.
+It is a process of its own, so that it waits for the broker and not for the attackers in this one.
+It reports how much of each wait is the broker's: without the time in which threads on its way were
+ready to run and had no processor, but at least as long as the busiest of them ran. The rest is the
+machine's, and attackers are only on this machine because of the test. A message and a question go
+different ways, and what the reader does while a message waits for the writer holds up nobody.
 """
 
 from __future__ import annotations
@@ -34,21 +34,21 @@ Times = Mapping[int, ThreadTime]
 PAUSE_S = 0.02
 ANSWER_S = 30
 END_TIMEOUT_S = 2 * ANSWER_S
-# Whom a message passes until it is acknowledged; and who sees to it until a question about it is
-# answered.
+# The actors that a message passes until it is acknowledged; and those that handle it until a
+# question about it is answered.
 _TO_STORE = ("writer", "committer", "flusher")
 _TO_ANSWER = ("committer", "reput", "reader")
 
 
 class Wait(NamedTuple):
-    """How long it was, and how much of it the broker's."""
+    """How long it was, and how much of that is the broker's."""
 
     whole_s: float
     brokers_s: float
 
 
 class Honest:
-    """What came of it so far: `waits`, and what was `wrong`."""
+    """The results so far: `waits`, and what was `wrong`."""
 
     def __init__(self, told: Connection) -> None:
         self._told = told
@@ -66,7 +66,7 @@ class Honest:
         return self._wrong
 
     def take(self) -> None:
-        """Hear what it has said."""
+        """Take what it has reported."""
         try:
             while not self._told.closed and self._told.poll():
                 told = self._told.recv()
@@ -126,7 +126,7 @@ def _work(
                 stored = _timed(to_store, lambda: producer.send("honest", b"x").result(ANSWER_S))
                 answered = _timed(to_answer, partial(ask, number))
                 tells.send(tuple(map(sum, zip(stored, answered, strict=True))))
-            tells.recv()  # what is left in a pipe breaks it
+            tells.recv()  # raises when the pipe closes
     except (PenstockError, OSError) as error:
         tells.send(f"a client that means no harm is told: {error}")
     finally:
@@ -135,7 +135,7 @@ def _work(
 
 
 def _timed(pids: list[int], wait: Callable[[], object]) -> Wait:
-    """How long it waits, and how much of that is the share of these processes."""
+    """How long the call takes, and how much of that is these processes' share."""
     before, began = thread_times(pids), time.monotonic()
     wait()
     whole_s = time.monotonic() - began
@@ -143,7 +143,8 @@ def _timed(pids: list[int], wait: Callable[[], object]) -> Wait:
 
 
 def _brokers(whole_s: float, before: Times, after: Times) -> float:
-    """How much of a wait is the broker's: see the head of this file."""
+    """How much of a wait is the broker's: without delays, but at least the busiest thread's
+    time."""
     both = [(before[thread], after[thread]) for thread in before.keys() & after.keys()]
     delayed_s = sum(last.delayed_s - first.delayed_s for first, last in both)
     busiest_s = max((last.ran_s - first.ran_s for first, last in both), default=0.0)

@@ -1,7 +1,7 @@
 """RocketMQ's own clients in a process of their own, and what they have seen so far.
 
-Their program is that of the tests beside a real RocketMQ (tests/interop/rocketmq), so they are run
-only in a checkout, with Java, once Maven has fetched them. This file strikes nobody.
+Their program is that of the interop tests with a real RocketMQ (tests/interop/rocketmq), so they
+run only in a checkout, with Java, once Maven has fetched them. This file does no harm.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ PROGRAMS = Path(__file__).resolve().parents[2] / "tests" / "interop" / "rocketmq
 RUN = PROGRAMS / "run.sh"
 # the consumers' group has the topic's name
 TOPIC = GROUP = "crew"
-# From an answer until the producer sends again.
+# Time from an answer until the producer sends again.
 GAP_MS = 20
 ACKED, FAILED, GOT = "acked", "failed", "got"
 _RESTING = "resting"
@@ -38,7 +38,7 @@ class Seen(NamedTuple):
 
 
 def missing() -> tuple[str, str]:
-    """What RocketMQ's clients lack here, and how it is had; empty where they can be run."""
+    """What RocketMQ's clients lack here, and how to get it; empty if they can be run."""
     if not RUN.exists():
         return "a checkout of Penstock", "git clone it, and there: make setup"
     if shutil.which("java") is None:
@@ -60,13 +60,13 @@ class Crew:
         command = [str(RUN), "penstock.interop.Crew", name_server, TOPIC]
         command += [str(producers), str(consumers), str(GAP_MS)]
         with self._seen.open("ab") as seen, self._said.open("ab") as said:
-            # a group of its own: where a source is new, the script compiles it first
+            # a process group of its own: if a source is new, the script compiles it first
             self._process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=seen, stderr=said, start_new_session=True
             )
 
     def look(self) -> list[Seen]:
-        """What they have seen since the last look. Raises StoreUnavailable when they have ended."""
+        """What they have seen since the last look. Raises StoreUnavailable if they have ended."""
         if self._process.poll() is not None:
             raise StoreUnavailable(
                 "RocketMQ's clients have ended", self._process.returncode, self.said()
@@ -86,7 +86,7 @@ class Crew:
         return found
 
     def rest(self) -> None:
-        """Have the producers end; `is_resting` is seen by a look."""
+        """Let the producers end; a later look sets `is_resting`."""
         assert self._process.stdin is not None
         self._process.stdin.write(b"rest\n")
         self._process.stdin.flush()
@@ -104,7 +104,7 @@ class Crew:
 
 @contextmanager
 def crew(name_server: str, place: Path, *, producers: int, consumers: int) -> Iterator[Crew]:
-    """Clients that run; nothing of them is left afterwards. Raises MissingDependency."""
+    """Running clients, of which nothing is left afterwards. Raises MissingDependency."""
     what, hint = missing()
     if what:
         raise MissingDependency("RocketMQ's clients cannot be run here", f"without {what}", hint)

@@ -4,15 +4,15 @@
 
 It ends transactions, copies a topic exactly once, and reads that topic in a group of its own that
 acknowledges. A line of NOTES says what has happened, and how many flushes of the RECORDING had
-succeeded by then; it is written with one call, so a kill leaves whole lines:
+succeeded by then. It is written with one call, so a kill leaves whole lines:
 
     half KEY FLUSHES            the half message is acknowledged
-    decided KEY OUTCOME         the local transaction has ended; nothing is said of it yet
-    ended KEY FLUSHES           its word is answered
+    decided KEY OUTCOME         the local transaction has ended; the broker was not told yet
+    ended KEY FLUSHES           the broker has answered to the outcome
     block QUEUE END FLUSHES     a block of all inputs below END is stored
     ack QUEUE END FLUSHES       the group's member is about to acknowledge the message before END
 
-A successor reads the lines: it is asked for transactions that another one has begun.
+A successor reads the lines: it is asked about transactions that its predecessors have begun.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from penstock.shared.errors import PenstockError
 
 SOLD, SELLERS, READERS = "sold", "sellers", "readers"
 QUEUES, THREADS = 2, 3
-# Of a hundred transactions.
+# Percentages of the transactions.
 ROLLED_BACK, SILENT = 30, 10
 _WAIT_MS = 60_000
 
@@ -53,11 +53,11 @@ class Notes:
         self.decided = {words[1]: words[2] for words in lines if words[0] == "decided"}
 
     def note(self, *words: object) -> None:
-        """Write a line; a kill after it does not take it back."""
+        """Write a line; a later kill does not remove it."""
         os.write(self._handle, (" ".join(map(str, words)) + "\n").encode())
 
     def decide(self, key: str, outcome: Decision) -> Decision:
-        """How the local transaction of this key ended: like this, unless it had ended before."""
+        """Decide how the local transaction of this key ended, unless that was decided before."""
         with self._lock:
             if key not in self.decided:
                 self.decided[key] = outcome
@@ -109,14 +109,14 @@ def copy(consumer: GroupConsumer, notes: Notes, dice: random.Random) -> Iterator
 def read(consumer: GroupConsumer, notes: Notes) -> Iterator[None]:
     """Messages, one after the other."""
     for message in consumer:
-        # first: what is committed of it comes later
+        # first: its commit comes later
         notes.note("ack", message.queue_id, message.queue_offset + 1, notes.flushes())
         message.ack()
         yield
 
 
 def feed(producer: Producer) -> Iterator[None]:
-    """Inputs, numbered from now: those of a program before it have other numbers."""
+    """Inputs, numbered from the present time: an earlier program's have other numbers."""
     for number in itertools.count(time.time_ns() // 1_000_000 * 1000):
         producer.send(FROM, b"%d" % number)
         time.sleep(0.003)
@@ -124,7 +124,7 @@ def feed(producer: Producer) -> Iterator[None]:
 
 
 def for_ever(make: Callable[[], Iterator[None]]) -> None:
-    """Do it, and begin again where the broker was away for too long."""
+    """Do it, and begin again if the broker was away for too long."""
     while True:
         try:
             for _ in make():
@@ -151,7 +151,7 @@ def main(store: str, recording: str, file: str) -> None:
         lambda: feed(feeder),
     ]
     for number in range(THREADS):
-        # outside of the loop that begins again: no key is used twice
+        # outside of the loop that begins again, so that no key is used twice
         keys = map(f"{seed}.{number}-{{}}".format, itertools.count())
         works.append(partial(sell, seller, notes, keys, random.Random(seed + number)))
     threads = [threading.Thread(target=for_ever, args=(each,), daemon=True) for each in works]

@@ -1,6 +1,7 @@
-"""Requests to break a broker with: well-formed ones of every kind a client can send, and bent ones.
+"""Requests to break a broker with: well-formed ones of every kind that a client sends, and bent
+ones.
 
-Pure: chance is passed in.
+Pure: the dice are passed in.
 """
 
 from __future__ import annotations
@@ -16,14 +17,14 @@ from penstock.shared.wire import messages
 from penstock.shared.wire.messages import encode
 
 _HOST = pack_host("127.0.0.1", 1)
-# Values that meet a boundary of some length, sign or size.
+# Values at a boundary of some length, sign or size.
 _EDGES = (0, 1, 0x7F, 0x80, 0xFF, 0x7FFF, 0xFFFF, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF)
 _SQL92 = (
     "a > 5 AND b IN ('x', 'y') OR c IS NOT NULL",
     "TAGS = 'a' AND NOT (n BETWEEN 1 AND 1E9)",
     "s CONTAINS 'o''clock' OR -n <= +1.5",
     "(" * 40 + "TRUE" + ")" * 40,
-    # deeper than any parser's stack, and no longer than a filter may be
+    # deeper than any parser's stack, but not longer than a filter may be
     "(" * 4000 + "TRUE" + ")" * 4000,
 )
 _TAGS = ("*", "a", "a || b", " || ", "x" * 5000)
@@ -33,7 +34,7 @@ def produce_request(dice: random.Random) -> list[bytes]:
     """A request to the produce endpoint, as its parts."""
     producer, session = dice.getrandbits(60), dice.getrandbits(30)
     seq = dice.choice((0, 1, dice.getrandbits(40)))
-    # frames are most of what comes
+    # most requests are frames
     kind = dice.choice((*["append"] * 5, "hello", "route", "create", "list", "ring"))
     if kind == "append":
         return _append(producer, session, seq, dice)
@@ -104,7 +105,7 @@ def consume_request(dice: random.Random) -> list[bytes]:
 def bent_requests(
     make: Callable[[random.Random], list[bytes]], dice: random.Random, count: int
 ) -> Iterator[list[bytes]]:
-    """Requests with something wrong with each; a frame gets the session that it names."""
+    """Requests, each with something wrong; a frame gets the session that it names."""
     for _ in range(count):
         parts = make(dice)
         if len(parts) > 1:

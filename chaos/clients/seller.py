@@ -3,8 +3,8 @@
     half message -> local transaction -> word
 
 The local transaction of a key is a link in the directory RECORD that says how it ended. Making a
-link is atomic and fails where there is one, so a key has one outcome, whoever decides it: the
-program that began it, or another one that is asked and finds none, and then forbids it. Some
+link is atomic and fails if there is one, so a key has one outcome, whichever program decides it:
+the one that began it, or another one that is asked, finds no link, and forbids it. Some
 transactions end without a word, as if their thread had died. Runs until it is killed.
 """
 
@@ -24,12 +24,12 @@ from penstock.shared.errors import PenstockError
 
 GROUP, TOPIC, QUEUES = "sellers", "sold", 3
 THREADS = 8
-# Of a hundred transactions.
+# Percentages of the transactions.
 ROLLED_BACK, SILENT = 30, 5
 
 
 def decide(record: Path, key: str, outcome: Decision) -> Decision:
-    """How the local transaction of this key ended: like this, unless it had ended before."""
+    """Decide how the local transaction of this key ended, unless that was decided before."""
     try:
         os.symlink(outcome, record / key)
     except FileExistsError:
@@ -47,7 +47,7 @@ def _known(record: Path, key: str) -> Decision:
 
 
 def answer(record: Path, message: Any) -> Decision:
-    """What a program is asked that may know nothing of the transaction."""
+    """The answer of a program that may know nothing of the transaction."""
     return decide(record, bytes(message.body).decode(), "rollback")
 
 
@@ -63,7 +63,8 @@ def sell(producer: Producer, record: Path, name: str, dice: random.Random) -> No
                 continue
             _end(transaction, record, key, "rollback" if chance < ROLLED_BACK else "commit")
         except PenstockError as error:
-            # the half message is stored or not, and its word was heard or not: it is asked for
+            # whether the half message is stored, and the word was heard, is unknown: a check will
+            # come
             print(f"{key}: {error}", flush=True)
 
 

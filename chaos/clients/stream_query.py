@@ -1,8 +1,8 @@
 """A program that streams a store, to be killed: `python -m` this STORE PLACE MASTER [TOPIC].
 
-Into Parquet files by Spark's own sink, which writes down which files of which batch count; or into
-a topic of the same broker by Penstock's, each row with the place it came from. A query that fails
-is started again at once, as a supervisor of queries does.
+It writes into Parquet files through Spark's own sink, which records which files of which batch
+count; or into a topic of the same broker through Penstock's sink, each row with the place it came
+from. A query that fails is started again at once, as a supervisor of queries does.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 from penstock.chaos.machine.spark_cluster import EXECUTORS
 from penstock.spark.session import local_session
 
-# of a message in the topic: QUEUE/OFFSET of the one that was read
+# property of a message in the topic: QUEUE/OFFSET of the message that was read
 FROM = "from"
 
 

@@ -3,11 +3,11 @@
     python -m penstock.chaos.clients.worker STORE HISTORY
 
 One group works with several handlers at a time, the other one in order. Each line of HISTORY is in
-the file before the program goes on, so a kill takes none of them back; its last word is the time of
-this machine in ns, the same clock in all programs. See chaos/work_history.py for the lines.
+the file before the program goes on, so a kill removes none. Its last word is this machine's time in
+ns, from one clock for all programs. See chaos/work_history.py for the lines.
 
-Some messages fail when they come for the first time. SIGTERM ends the program in order; a broker
-that is away is waited for.
+Some messages fail when they come for the first time. SIGTERM ends the program in order; the program
+waits for a broker that is away.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from penstock.shared.errors import BrokerTimeout, ConnectError, StoreUnavailable
 # group -> its topic; the second one is orderly
 TOPICS = {"crew": "work", "line": "steps"}
 ORDERLY = "line"
-# Long, so that what is seen of an ended connection is not the end of a session.
+# Long, so that the end of a connection is seen before a session ends.
 SESSION_MS = 5000
 WORKERS = 3
-# Of as many messages one fails at first; a handler takes up to this long.
+# One of this many messages fails at first; a handler takes up to this long.
 FAILS, MOST_MS = 40, 3
 RETRY_S = 0.3
 # Between two looks at which queues are the member's, and how far they are committed.
@@ -53,7 +53,7 @@ class Diary:
 
 
 class Worker:
-    """One member: its handler, and a thread that looks at what it has."""
+    """One member: its handler, and a thread that watches its queues."""
 
     def __init__(self, store: str, handle: int, group: str) -> None:
         self._diary = Diary(handle, group)
@@ -70,7 +70,7 @@ class Worker:
         self._ended = threading.Event()
 
     def run(self) -> None:
-        """Until `stop`. Raises what the member fails with."""
+        """Run until `stop`. Raises the error with which the member fails."""
         looking = threading.Thread(target=self._look, daemon=True)
         looking.start()
         try:
@@ -101,7 +101,7 @@ class Worker:
             try:
                 loop = self._consumer.loop
             except StoreUnavailable:
-                continue  # it has not joined
+                continue  # it has not joined yet
             with loop.lock:
                 now = {name: queue.epoch for name, queue in loop.core.queues.items()}
                 answered = dict(loop.core.membership.committed)
@@ -115,7 +115,7 @@ class Worker:
 
 
 def work(store: str, handle: int, group: str, leaving: threading.Event) -> None:
-    """Be a member, and one again whenever the broker was away for too long."""
+    """Be a member, and become one again whenever the broker was away for too long."""
     try:
         while not leaving.is_set():
             try:
@@ -126,7 +126,7 @@ def work(store: str, handle: int, group: str, leaving: threading.Event) -> None:
                 print(f"{group}: {error}", file=sys.stderr, flush=True)
     except BaseException:
         traceback.print_exc()
-        os._exit(EXIT_FAILED)  # the other member is of no use alone: whoever judges sees the code
+        os._exit(EXIT_FAILED)  # the other member is useless alone, and the judge sees the code
 
 
 def _stop_later(worker: Worker, leaving: threading.Event) -> None:
@@ -144,7 +144,7 @@ def main(store: str, history: str) -> None:
     ]
     for thread in threads:
         thread.start()
-    # Without a time limit: with one, Python returns from a freeze as if the signal had come.
+    # Without a timeout: with one, Python returns from a freeze as if the signal had come.
     signal.sigwait((signal.SIGTERM,))
     leaving.set()
     for thread in threads:

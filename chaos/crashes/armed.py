@@ -1,6 +1,7 @@
 """Crash points that are armed for a broker: in which way of running each fires, and what has fired.
 
-Every point but the doorbells' belongs to one way; points.py, starts.py and repairs.py run them.
+Every point except those of doorbells belongs to one way; points.py, starts.py and repairs.py run
+the ways.
 """
 
 from __future__ import annotations
@@ -32,16 +33,16 @@ TRANSACTIONS = _named("txn.")
 SUPERVISOR = _named(
     "file.", "geometry.", "recover.", "run.", "start.", "sup.", "shutdown.", "index.mid_repair"
 )
-# producers, with what they have in shared memory
+# producers, and their rings in shared memory
 SENDERS = frozenset({"ring.taken", "ring.filled"})
-# Spark's processes and the jobs on it, which their tests kill
+# Spark's processes and the jobs on it, which their own tests kill
 SPARK = _named("spark.", "archive.")
 # what a start passes after a crash
 RECOVERY = _named("recover.", "run.", "start.")
 ACTORS = frozenset(POINTS) - BELLS - EXPIRY - OFFLINE - SUPERVISOR - SENDERS - SPARK
 ACTORS -= GROUPS | DELAYS | TRANSACTIONS | TOPICS
 POOL_ONLY = frozenset({"write.mid_record", "commit.before_copy", "commit.mid_copy"})
-# right before a store to a position: a frozen actor has looked at its generation by then
+# just before a store to a position: a frozen actor has checked its generation by then
 FROZEN = frozenset(
     {
         "write.before_publish",
@@ -50,7 +51,7 @@ FROZEN = frozenset(
         "reput.after_record_before_cursor",
     }
 )
-# met in every cycle, so it need not be the first time; the others are met now and then
+# passed in every cycle, so they need not fire the first time; the others are passed seldom
 _OFTEN = {
     name
     for name in _named("write.", "commit.", "flush.", "reput.", "ckpt.", "group.")
@@ -59,12 +60,12 @@ _OFTEN = {
 _LATEST = {"file.tmp_written": 3, "file.renamed": 3, "rebuild.before_swap": 2, "sup.after_spawn": 7}
 # these make the states that a rare point needs: an index file without an item that counts
 _MAKERS = {"make.named": 2, "reput.after_index_before_cursor": 6}
-# of these deaths one in three shows that the journal lacks the change before
+# one in three of these deaths shows that the journal lacks the last change
 _LEAST = {"group.before_journal": 8}
 
 
 class Armed:
-    """Points that are to fire `times` times each, at chance moments, in all processes together."""
+    """Points that are to fire `times` times each, at random moments, in all processes together."""
 
     def __init__(
         self,
@@ -83,8 +84,8 @@ class Armed:
         self._count, self._moved_at = 0, time.monotonic()
 
     def environment(self, *, alone: bool = False) -> dict[str, str]:
-        """What arms them in a process, each time at other moments; `alone`, one that has not fired
-        yet."""
+        """The environment that arms them in a process, each time at other moments; with `alone`,
+        only one that has not fired yet."""
         words = []
         names = sorted(self.points)
         for name in [self._dice.choice(sorted(self.missing()) or names)] if alone else names:
@@ -116,8 +117,8 @@ class Armed:
         return now - self._moved_at > STALL_S
 
     def await_all(self, broker: Broker, moved: Callable[[], None]) -> list[str]:
-        """Wait until each has fired often enough in a running broker; a complaint when it does not
-        come to that."""
+        """Wait until each has fired often enough in a running broker. Returns a complaint if that
+        does not happen."""
         while missing := self.missing():
             if broker.process.poll() is not None:
                 raise not_reached(missing, broker)

@@ -12,7 +12,7 @@ from penstock.chaos.running.delay_load import DelayLoad
 
 
 def die_in_delays(arena: Arena, place: Path, dice: random.Random, armed: Armed) -> list[str]:
-    """The scheduler, at every point; and the writer, where it takes a recall."""
+    """Kill the scheduler at every point; and the writer where it takes a recall."""
     broker = Broker(place, SMALL, environment=armed.environment())
     broker.start()
     load = DelayLoad(broker, dice)

@@ -1,8 +1,8 @@
-"""Messages that expire, while the actors that delete them and use their segments again are killed.
+"""Messages expire while the actors that delete them and reuse their segments are killed.
 
-Every other segment is held open, as a consumer that reads files holds one: nobody may write to it.
-A segment that the log has not come to has nothing of an earlier life. In the end the store has what
-was acknowledged from its queues' new beginnings on.
+Every other segment is held open, as by a consumer that reads files: nobody may write to it. A
+segment that the log has not reached has nothing from an earlier life. In the end the store has what
+was acknowledged, from its queues' new beginnings on.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ EXPIRING: dict[str, object] = {
 
 
 class _Segments:
-    """Some that are open here, with what they had when they were full; and those to come."""
+    """Segments that are open here, with their full content; and those to come."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -47,7 +47,7 @@ class _Segments:
         self._wrong: list[str] = []
 
     def look(self) -> None:
-        """Open every other segment that is full by now, and read those that nobody has used."""
+        """Open every other segment that is full by now, and read those that nobody has used yet."""
         positions = self._broker.status()["positions"]
         full = range(0, positions["committed"] - SMALL_SEGMENT_BYTES, 2 * SMALL_SEGMENT_BYTES)
         for base in full:
@@ -57,7 +57,7 @@ class _Segments:
         after = positions["wrote"] - into + SMALL_SEGMENT_BYTES
         for base in range(after, positions["allocated"], SMALL_SEGMENT_BYTES):
             content = (self._commit_log / segment_name(base)).read_bytes()
-            # nothing is written to it before the writer has come there, which may be by now
+            # nothing is written to it before the writer reaches it, which may have happened by now
             if any(content) and self._broker.status()["positions"]["wrote"] <= base:
                 self._wrong.append(f"the segment at {base} has something, and nobody has used it")
 
@@ -69,7 +69,7 @@ class _Segments:
         self._files[base] = file, _checksum(file)
 
     def end(self) -> list[str]:
-        """Close them; what was wrong."""
+        """Close them. Returns what was wrong."""
         with self._open:
             wrong = self._wrong + [
                 f"an expired segment was written to that was open: {base}"
@@ -84,7 +84,7 @@ def _checksum(file: BinaryIO) -> int:
 
 
 def die_expiring(arena: Arena, place: Path, dice: random.Random, armed: Armed) -> list[str]:
-    """The cleaner and the allocator: what has expired goes, and nothing else."""
+    """Kill the cleaner and the allocator: what has expired goes, and nothing else."""
     broker = Broker(place, SMALL | EXPIRING, environment=armed.environment())
     segments = _Segments(broker)
 
@@ -104,7 +104,7 @@ def die_expiring(arena: Arena, place: Path, dice: random.Random, armed: Armed) -
 
 
 def _await_recycled(broker: Broker, count: int, moved: Callable[[], None]) -> None:
-    """Wait until `count` more segments were used again: nobody is killed any more."""
+    """Wait until `count` more segments were reused: by now nobody is killed any more."""
     before = broker.status()["positions"]["recycled_segments"]
     deadline = time.monotonic() + 3 * STALL_S
     while broker.status()["positions"]["recycled_segments"] < before + count:
@@ -115,7 +115,7 @@ def _await_recycled(broker: Broker, count: int, moved: Callable[[], None]) -> No
 
 
 def _check_kept(store: Path, load: Load) -> list[str]:
-    """The store has what was acknowledged from its queues' new beginnings on, and nothing else."""
+    """Check that the store has what was acknowledged, from its queues' new beginnings on, only."""
     kept, begins = {}, {}
     with StoreDirectory(store) as opened:
         for queue in opened.queues():

@@ -1,10 +1,10 @@
-"""Members of one group, by hand: they claim, commit, release, come back, while their coordinator is
-killed wherever it is. What it has answered must hold.
+"""Members of one group, simulated: they claim, commit, release and come back, while their
+coordinator is killed anywhere. What it has answered must hold.
 
     a claim            goes on at the last commit that was answered, or at one that was under way
-    a queue            has one owner: nobody else is given it before the owner gives it up
-    an epoch           is no other claim's
-    a block            is stored where its queue's claim goes on, after commits without blocks too
+    a queue            has one owner: nobody else gets it before the owner gives it up
+    an epoch           belongs to one claim only
+    a block            is stored where its queue's claim goes on, even after commits without blocks
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ SOON: dict[str, object] = {"flush_consumer_offset_interval_ms": 200}
 
 
 def die_in_groups(arena: Arena, place: Path, dice: random.Random, armed: Armed) -> list[str]:
-    """The coordinator, at every point."""
+    """Kill the coordinator at every point."""
     broker = Broker(place, SMALL | SOON, environment=armed.environment())
     broker.start()
     producer = BlockProducer(broker.produce)
@@ -52,7 +52,7 @@ def die_in_groups(arena: Arena, place: Path, dice: random.Random, armed: Armed) 
                 load.step()
                 if (fired := len(armed.fired())) != deaths:
                     deaths = fired
-                    load.check_known()  # the next steps may cover what is lost
+                    load.check_known()  # before the next steps hide a loss
 
         wrong = armed.await_all(broker, moved)
         load.check_known()
@@ -75,12 +75,12 @@ class GroupLoad:
         self._members = [
             _Member(f"m{number}", dial(self._context, self._endpoint)) for number in range(MEMBERS)
         ]
-        # of each queue: the answered offset, those that may be true beside it, and the owner
+        # for each queue: the answered offset, others that may be true, and the owner
         self._answered = dict.fromkeys(range(QUEUES), 0)
         self._possible: dict[int, set[int]] = {queue: {0} for queue in range(QUEUES)}
         self._owner: dict[int, str] = {}
         self._epochs: dict[int, tuple[str, int]] = {}
-        # what the log says of queues, once blocks have moved them
+        # the queues' offsets by the log, once blocks have moved them
         self._values = dict.fromkeys(range(QUEUES), NONE)
 
     def step(self) -> None:
@@ -127,7 +127,7 @@ class GroupLoad:
             member.claims[queue] = given.epoch
 
     def _store_block(self, member: _Member) -> None:
-        """One without outputs."""
+        """Store a block without outputs."""
         queue = self._dice.choice(sorted(member.claims))
         offset = max(self._possible[queue]) + 1
         moves = {TOPIC: {queue: (self._values[queue], offset)}}
@@ -166,11 +166,12 @@ class GroupLoad:
             member.claims.pop(each.queue_id, None)
 
     def check_known(self) -> None:
-        """What the coordinator knows of members, and says of the group, is what was answered."""
+        """Check that what the coordinator knows of members, and of the group, is what was
+        answered."""
         for member in self._members:
             self._join(member)
         member = self._members[0]
-        self._claim(member)  # it is answered when all blocks are followed
+        self._claim(member)  # the coordinator answers when it has followed all blocks
         answer = member.ask(lambda number: words.DescribeGroup(number, GROUP))
         for queue in answer.queues if isinstance(answer, words.GroupInfo) else ():
             known = self._possible[queue.queue_id] | {-1}
@@ -178,7 +179,7 @@ class GroupLoad:
                 self.wrong.append(f"queue {queue.queue_id} is at {queue.offset}, and not {known}")
 
     def unanswered(self) -> list[str]:
-        """The complaint of a load that has shown nothing."""
+        """The complaint if no commit was answered, so that the load has shown nothing."""
         return [] if any(self._answered.values()) else ["no commit was answered"]
 
     def close(self) -> None:
@@ -195,7 +196,7 @@ class _Member:
         self._number = 0
 
     def ask(self, make: Any) -> Any:
-        """The answer; the request is repeated until it is there, as the coordinator may die."""
+        """The answer; the request is repeated until it comes, as the coordinator may die."""
         self._number += 1
         header = encode(make(self._number))
         until = time.monotonic() + 30

@@ -1,8 +1,8 @@
 """Processes that are killed at every named point of their work, whenever they come to it.
 
-All points that a broker can pass in one way of running are armed at once, each to kill whoever
-passes it, at a chance Nth time. What dies is replaced by its supervisor; where that dies itself, or
-a start does, the broker is started again. In the end history and store are compared.
+All points that a broker can pass in one way of running are armed at once, each to kill the process
+that passes it, at a random Nth time. The supervisor replaces what dies; if it dies itself, or a
+start does, the broker is started again. In the end history and store are compared.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ from penstock.client.sending.producer import Producer
 
 
 class Way(NamedTuple):
-    """A way of running brokers: which points are met in it, and what happens to the process that
-    meets one."""
+    """A way of running brokers: which points are passed in it, and what happens to a process that
+    passes one."""
 
     run: Callable[[Arena, Path, random.Random, Armed], list[str]]
     points: frozenset[str]
@@ -63,7 +63,7 @@ def points_round(arena: Arena, dice: random.Random, replay: str) -> None:
 
 
 def run_way(arena: Arena, room: Path, dice: random.Random, way: Way) -> list[str]:
-    """Have each of the way's points met, and counted; what is wrong. Raises PenstockError."""
+    """Let each of the way's points fire, and count. Returns what is wrong. Raises PenstockError."""
     armed = Armed(room, way.points, arena.hits, dice, way.action)
     try:
         return way.run(arena, room, dice, armed)
@@ -72,7 +72,7 @@ def run_way(arena: Arena, room: Path, dice: random.Random, way: Way) -> list[str
 
 
 def die_at_work(arena: Arena, place: Path, dice: random.Random, armed: Armed) -> list[str]:
-    """Every actor, at every point."""
+    """Kill every actor at every point."""
     settings = any_settings(dice) | {"transient_store_pool_enable": armed.points >= POOL_ONLY}
     broker = Broker(place, SMALL | settings, environment=armed.environment())
     with under_load(broker) as running:
@@ -80,7 +80,8 @@ def die_at_work(arena: Arena, place: Path, dice: random.Random, armed: Armed) ->
             sent = [producer.send("other-0", b"other")]
 
             def moved() -> None:
-                """Queues become known once, some together: another as long as that is to happen."""
+                """Queues become known once, some together: add another one as long as one is
+                needed."""
                 arena.moved()
                 if sent[-1].done() and "known.written" in armed.missing():
                     sent.append(producer.send(f"other-{len(sent)}", b"other"))
@@ -90,8 +91,8 @@ def die_at_work(arena: Arena, place: Path, dice: random.Random, armed: Armed) ->
 
 
 def freeze_at_work(arena: Arena, place: Path, dice: random.Random, armed: Armed) -> list[str]:
-    """Actors that stop right in front of a store to their position, and are continued when their
-    successors work: there must be nobody to continue."""
+    """Stop actors just before a store to their position, and continue them when their successors
+    work: by then they must have been killed."""
     broker = Broker(place, SMALL | any_settings(dice), environment=armed.environment())
     wrong = []
     with under_load(broker) as running:

@@ -1,9 +1,9 @@
-"""Starts that are killed while they recover, five in a row at points and at moments of chance, end
+"""Starts that are killed while they recover, five in a row at points and at random moments, end
 where one undisturbed start ends, byte for byte.
 
 A broker is killed with messages in its pool, a torn end and queues that lag. What it left, files
-and shared memory, is put back before each try. Compared is what an orderly stop leaves in the end.
-Not compared are the names of index files, which are times, and Penstock's notes about its runs.
+and shared memory, is put back before each try. The results of an orderly stop are compared, except
+the names of index files, which are times, and Penstock's notes about its runs.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from penstock.shared.layout import StorePaths
 from penstock.shared.memory.run_directory import Run, read_run
 
 DEATHS = 5
-# Of a start's time, until somebody serves: before the first share it has not come to the store yet.
+# Shares of a start's time until it serves: before the first one it has not reached the store yet.
 _MOMENTS = (0.25, 1.0)
 _TRIES = 30
-# pool on, and shared memory there; what was written into a lost pool is lost
+# pool on or off, shared memory kept or lost; what was only in a lost pool is lost
 KINDS = ((True, True), (False, True), (False, False))
 
 
@@ -38,7 +38,7 @@ def recovery_round(arena: Arena, dice: random.Random, replay: str) -> None:
 
 
 def points(pool: bool, memory: bool) -> frozenset[str]:
-    """What such a start passes."""
+    """The points that such a start passes."""
     passed = RECOVERY if pool else RECOVERY - {"recover.mid_pool"}
     if memory:
         return passed
@@ -48,9 +48,9 @@ def points(pool: bool, memory: bool) -> frozenset[str]:
 def check_recovery(
     arena: Arena, place: Path, dice: random.Random, *, pool: bool, memory: bool
 ) -> list[str]:
-    """Try until a start has died at every point; what is wrong."""
+    """Try until a start has died at every point. Returns what is wrong."""
     settings = any_settings(dice) | {"transient_store_pool_enable": pool}
-    # LAZY comes last: it keeps in the pool what blocks of a page would bring into the files
+    # LAZY comes last: it keeps in the pool what blocks of one page would bring into the files
     broker = Broker(place, SMALL | settings | LAZY)
     sent: list[Load] = []
     try:
@@ -83,12 +83,12 @@ def check_recovery(
 
 
 def _wreck(broker: Broker, sent: list[Load], dice: random.Random) -> Run:
-    """Run a broker and kill it, so that a start has everything to do that it may have to do."""
+    """Run a broker and kill it so that a start has everything to do that it may ever have to do."""
     while True:
         broker.start()
         make_topics(broker)
         send_some(broker, sent)
-        broker.await_checkpoint()  # by then it is known, too, how far each queue went
+        broker.await_checkpoint()  # by then it is also known how far each queue went
         send_some(broker, sent)
         broker.kill()
         if tear(broker, dice):
@@ -99,7 +99,7 @@ def _wreck(broker: Broker, sent: list[Load], dice: random.Random) -> Run:
 
 
 def _die(arena: Arena, broker: Broker, armed: Armed, took: float, dice: random.Random) -> None:
-    """Start and be killed, DEATHS times: once at a moment of chance, else at a point."""
+    """Start and be killed, DEATHS times: once at a random moment, otherwise at a point."""
     at_a_moment = dice.randrange(DEATHS)
     for death in range(DEATHS):
         if death == at_a_moment:
@@ -107,7 +107,7 @@ def _die(arena: Arena, broker: Broker, armed: Armed, took: float, dice: random.R
             broker.kill_after(took * dice.uniform(*_MOMENTS))
             arena.report.add_fault("start killed at some moment")
         else:
-            # mostly any of those left; now and then one alone, which may be a later one
+            # mostly any of those left; sometimes one alone, which may be a later one
             broker.environment = armed.environment(alone=dice.random() < 0.5)
             if start_or_die(broker):
                 broker.kill()
@@ -117,7 +117,7 @@ def _die(arena: Arena, broker: Broker, armed: Armed, took: float, dice: random.R
 
 
 class _Image:
-    """What a killed broker has left, to be had again and again."""
+    """What a killed broker has left, to be restored again and again."""
 
     def __init__(self, broker: Broker, run: Run, place: Path) -> None:
         kept = {broker.store: place / "store", run.path: place / "memory"}
@@ -131,12 +131,12 @@ class _Image:
             shutil.copytree(copy, original)
 
 
-# Actors save these as time goes on, with the time in them: no start makes them.
+# Actors save these from time to time, with the time in them; no start makes them.
 _SAVED_BY_ACTORS = ("delayOffset.json", "consumerOffset.json", "subscriptionGroup.json")
 
 
 def contents(store: Path) -> dict[str, bytes]:
-    """All files of a store that a start answers for; those of the index by their order."""
+    """All files of a store that a start is responsible for; those of the index by their order."""
     found: dict[str, bytes] = {}
     for path in sorted(path for path in store.rglob("*") if path.is_file()):
         name = path.relative_to(store)

@@ -1,4 +1,4 @@
-"""A repair that dies at any of its points is done again, with the result of an undisturbed one."""
+"""A repair that dies at any of its points is repeated, with the result of an undisturbed one."""
 
 from __future__ import annotations
 
@@ -51,7 +51,8 @@ def die_in_repair(arena: Arena, place: Path, dice: random.Random, armed: Armed) 
 def _repair_again_and_again(
     arena: Arena, armed: Armed, broker: Broker, undisturbed: Path
 ) -> list[str]:
-    """Repair copies of the damaged store with points armed, until each has fired; what is wrong."""
+    """Repair copies of the damaged store with armed points until each has fired. Returns what is
+    wrong."""
     damaged = broker.store.with_name("damaged")
     broker.store.rename(damaged)
     environment = armed.environment()
@@ -72,7 +73,7 @@ def _repair_again_and_again(
 
 
 def _repair(broker: Broker, root: Path, environment: dict[str, str]) -> bool:
-    """Run the command; whether it came to its end."""
+    """Run the command. Returns whether it finished."""
     done = subprocess.run(
         [sys.executable, "-m", "penstock.cli.main", "store", "repair", str(root)]
         + ["--apply", "--config", str(broker.file)],
@@ -86,7 +87,8 @@ def _repair(broker: Broker, root: Path, environment: dict[str, str]) -> bool:
 
 
 def _damage(broker: Broker) -> tuple[int, int]:
-    """Damage a record in the middle of a stopped store's log, and leave a stray file; its place."""
+    """In a stopped store, damage a record in the middle of the log, and leave a stray file. Returns
+    the record's place."""
     paths = StorePaths(broker.store)
     with StoreDirectory(broker.store) as store:
         (queue,) = [q for q in store.queues() if (q.topic, q.queue_id) == (TOPIC, 0)]

@@ -1,7 +1,7 @@
 """Producers that are killed at every point of their work with a ring in shared memory.
 
-Each is `penstock produce` in a process of its own, which says what was acknowledged, until it is
-killed. The broker never is: its actors go on, whatever a producer leaves half done, and give back
+Each is `penstock produce` in a process of its own, which reports what was acknowledged until it is
+killed. The broker is never killed: its actors go on, whatever a producer leaves half done, and free
 its memory.
 """
 
@@ -32,7 +32,7 @@ _QUEUE = 1
 
 
 def die_sending(arena: Arena, place: Path, dice: random.Random, armed: Armed) -> list[str]:
-    """Producers, at every point where their death could be seen in shared memory."""
+    """Kill producers at every point where their death could show in shared memory."""
     broker = Broker(place, SMALL | any_settings(dice))
     acked: list[Sent] = []
     try:
@@ -57,7 +57,8 @@ def die_sending(arena: Arena, place: Path, dice: random.Random, armed: Armed) ->
 
 
 def send_and_die(broker: Broker, place: Path, name: str, armed: Armed) -> list[Sent]:
-    """One producer; what it has said was acknowledged. Raises StoreUnavailable when it fails."""
+    """Run one producer. Returns what it reported as acknowledged. Raises StoreUnavailable if it
+    fails."""
     lines = place / name
     bodies = [f"{name}/{_QUEUE}/{n}/".encode().ljust(BODY_BYTES, b".") for n in range(MESSAGES)]
     lines.write_bytes(b"\n".join(bodies))
@@ -72,7 +73,7 @@ def send_and_die(broker: Broker, place: Path, name: str, armed: Armed) -> list[S
         raise StoreUnavailable(
             "a producer ended with another exit code than 0", ran.returncode, ran.stderr.decode()
         )
-    # a line that is cut off was not said
+    # an incomplete line does not count
     said = ran.stdout[: ran.stdout.rfind(b"\n") + 1].splitlines()
     receipts = [json.loads(line) for line in said]
     return [
@@ -82,7 +83,7 @@ def send_and_die(broker: Broker, place: Path, name: str, armed: Armed) -> list[S
 
 
 def rings_left(broker: Broker) -> list[str]:
-    """What rings are still there when no producer is; the broker has some seconds to notice."""
+    """The rings that are still there without a producer; the broker has some seconds to notice."""
     until = time.monotonic() + STALL_S
     while True:
         status = broker.status()

@@ -1,4 +1,5 @@
-"""Starts and stops of a broker that die at any of their points are done again, and cost nothing."""
+"""Starts and stops of a broker that die at any of their points are repeated, and nothing is
+lost."""
 
 from __future__ import annotations
 
@@ -38,7 +39,7 @@ def die_in_start(arena: Arena, place: Path, dice: random.Random, armed: Armed) -
             if armed.has_stalled():
                 raise not_reached(missing, broker)
             send_some(broker, sent)
-            # while memory is there, an index is left to the next reput
+            # as long as shared memory is there, a start leaves the index to the next reput
             power_fails = "index.mid_repair" in missing and number % 4 == 1
             if power_fails:
                 _send_durable(broker, sent)
@@ -48,7 +49,7 @@ def die_in_start(arena: Arena, place: Path, dice: random.Random, armed: Armed) -
                 if power_fails:
                     broker.forget_memory()
             if "geometry.written" in missing:
-                # as a store of an older version is
+                # like a store of an older version
                 StorePaths(broker.store).geometry.unlink(missing_ok=True)
             if any(name.startswith("recover.queue") for name in missing):
                 shutil.rmtree(StorePaths(broker.store).queue(TOPIC, 0))
@@ -66,7 +67,7 @@ def die_in_start(arena: Arena, place: Path, dice: random.Random, armed: Armed) -
 
 
 def send_some(broker: Broker, sent: list[Load]) -> None:
-    """Messages that are on disk, and some more that are in the pool only."""
+    """Send messages that get to disk, and some more that stay in the pool."""
     _send_durable(broker, sent)
     sent.append(Load(f"w{len(sent)}", broker.produce, ack="written"))
     await_acked(sent[-1:], 600)
@@ -74,14 +75,14 @@ def send_some(broker: Broker, sent: list[Load]) -> None:
 
 
 def _send_durable(broker: Broker, sent: list[Load]) -> None:
-    """Messages that are on disk, with all that came before them."""
+    """Send messages that get to disk, with all that came before them."""
     sent.append(Load(f"d{len(sent)}", broker.produce, ack="durable"))
     await_acked(sent[-1:], 100)
     sent[-1].finish()
 
 
 def _end(broker: Broker, missing: set[str], number: int) -> None:
-    """Bring the broker down, in such a way that points which have not fired yet are met."""
+    """Bring the broker down in such a way that it passes points that have not fired yet."""
     if "sup.before_kill_old" in missing and broker.environment:
         broker.strike("reader", SIGSTOP)
         broker.process.wait(GONE_TIMEOUT_S)
@@ -94,7 +95,8 @@ def _end(broker: Broker, missing: set[str], number: int) -> None:
 
 
 def tear(broker: Broker, dice: random.Random) -> bool:
-    """Leave bytes past the log's end, as a write that a crash cut off; whether there is room."""
+    """Leave bytes past the log's end, like a write cut off by a crash. Returns whether there was
+    room."""
     run = read_run(StorePaths(broker.store))
     assert run is not None
     positions = Positions(run.positions)
@@ -110,7 +112,7 @@ def tear(broker: Broker, dice: random.Random) -> bool:
 
 
 def start_or_die(broker: Broker) -> bool:
-    """Start; whether it serves, or else was killed at a point."""
+    """Start. Returns whether it serves; otherwise it was killed at a point."""
     broker.launch()
     try:
         broker.wait_ready()

@@ -1,4 +1,5 @@
-"""A topic that is deleted and created again, over and over, while whoever deletes it is killed.
+"""A topic is deleted and created again, over and over, while the processes that delete it are
+killed.
 
 Each life of the topic has its own messages. A consumer of one life must get all of that life's, at
 offsets from 0 on, and none of another's, whatever was killed in between. Other topics keep theirs.
@@ -27,14 +28,14 @@ TOPIC, OTHER = "reborn", "stays"
 QUEUES, MESSAGES = 3, 30
 TIMEOUT_S = 30
 AT_START = "topic.forgotten_at_start"
-# no reput gets further: the queues are there when the broker is killed
+# no reput gets further, so the queues are still there when the broker is killed
 STUCK = "reput.queues_marked=crash@1x100000"
 
 T = TypeVar("T")
 
 
 def die_deleting(arena: Arena, place: Path, dice: random.Random, armed: Armed) -> list[str]:
-    """The writer, the reput and the cleaner, and a start, at each point of a deletion."""
+    """Kill the writer, the reput, the cleaner, and a start, at each point of a deletion."""
     broker = Broker(place, SMALL, environment=armed.environment())
     broker.start()
     lives = _Lives(broker)
@@ -76,7 +77,7 @@ class _Lives:
         self.wrong: list[str] = []
 
     def live(self) -> None:
-        """Create, fill, read, delete."""
+        """Create the topic, fill it, read it, delete it."""
         self._life += 1
         with Producer(store=self._broker.store, timeout_ms=TIMEOUT_S * 1000) as producer:
             _again(lambda: producer.create_topic(TOPIC, QUEUES))
@@ -124,7 +125,7 @@ def _delete(producer: Producer) -> None:
     try:
         producer.delete_topic(TOPIC)
     except TopicNotFound:
-        return  # an earlier try has done it, and its answer was lost
+        return  # an earlier try has deleted it, and its answer was lost
 
 
 def _read(broker: Broker, topic: str) -> dict[tuple[int, int], bytes]:
@@ -133,7 +134,7 @@ def _read(broker: Broker, topic: str) -> dict[tuple[int, int], bytes]:
 
 
 def _again(action: Callable[[], T]) -> T:
-    """Do it until it works: what it needs is being killed."""
+    """Repeat it until it works: the processes that it needs are being killed."""
     deadline = time.monotonic() + TIMEOUT_S
     while True:
         try:

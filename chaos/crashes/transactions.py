@@ -1,4 +1,4 @@
-"""Transactions whose actor is killed wherever it is: what local transactions said, holds."""
+"""Transactions whose actor is killed anywhere: what local transactions decided must hold."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from penstock.chaos.running.transactions import SOON, Sellers
 
 
 def die_in_transactions(arena: Arena, place: Path, dice: random.Random, armed: Armed) -> list[str]:
-    """The transactions actor, at every point."""
+    """Kill the transactions actor at every point."""
     broker = Broker(place, SMALL | SOON, environment=armed.environment())
     broker.start()
     sellers = Sellers(broker, place)

@@ -1,7 +1,7 @@
-"""A disk with faults, for a process to be started with: calls fail or take long, and stop doing so.
+"""A disk with faults, for a process that is started with it: calls fail or take long, until healed.
 
-faulty_disk.c does it, loaded into every process of the broker; see there for the three kinds of
-calls. What is said here holds for the next call already.
+faulty_disk.c does it, loaded into every process of the broker; it describes the three kinds of
+calls. Settings made here hold from the next call on.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Failed(NamedTuple):
 
 
 class FaultyDisk:
-    """The calls of a process started with `environment` on what lies below `root`."""
+    """The calls that a process started with `environment` makes on what lies below `root`."""
 
     def __init__(self, place: Path, root: Path, library: Path) -> None:
         place.mkdir(parents=True)
@@ -47,7 +47,8 @@ class FaultyDisk:
         return self._words[_KINDS.index(kind) * _PER_KIND + _CALLS]
 
     def fail(self, kind: str, number: int, *, first: int = 0, once: bool = False) -> None:
-        """Let calls end with this errno: from the `first` of all on (the next), or it alone."""
+        """Let calls fail with this errno: from the `first` of all on (by default the next), or only
+        that one."""
         at = _KINDS.index(kind) * _PER_KIND
         first = first or self._words[at + _CALLS] + 1
         self._words[at + _LAST] = 0
@@ -56,13 +57,13 @@ class FaultyDisk:
         self._words[at + _LAST] = first if once else _EVER
 
     def heal(self) -> None:
-        """From now on nothing fails, and nothing takes longer; calls that wait go on."""
+        """From now on nothing fails or takes longer; calls that wait go on."""
         for at in range(len(_KINDS)):
             self._words[at * _PER_KIND + _LAST] = 0
         self.delay(0)
 
     def delay(self, ms: float) -> None:
-        """Each flush takes this much longer, those that are under way too."""
+        """Each flush takes this much longer, including those under way."""
         self._words[_DELAY_US] = int(ms * 1000)
 
     def failed(self) -> list[Failed]:

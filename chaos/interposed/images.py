@@ -1,10 +1,10 @@
-"""Disks after a power failure, as values: what is durable, what may be, and as a directory again.
+"""Disks after a power failure, as values: what is durable, what may be; and as directories again.
 
-A `Disk` holds files by id and names by directory. Flushes move it on: only pages that were
-flushed are there, and only names whose directory was synced. `mixed` puts in what was written and
-not flushed, as a disk may: page by page, whole, torn at 512 bytes, or not; and names likewise.
+A `Disk` has files by id and names by directory. Flushes move it on: it has only pages that were
+flushed, and only names whose directory was synced. `mixed` adds what was written and not flushed,
+as a disk may: page by page, whole, torn at 512 bytes, or not at all; and likewise for names.
 
-This file knows files, pages and names, and nothing of what a store has in them.
+This file knows files, pages and names, but nothing of what a store has in them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import NamedTuple
 from penstock.chaos.interposed.recorder import PAGE_BYTES, Flush
 
 SECTOR_BYTES = 512
-# Of the unflushed pages that reached the disk, this share did only in part.
+# The share of those unflushed pages that reached the disk which reached it only partly.
 TORN_SHARE = 0.3
 _ZERO_PAGE = bytes(PAGE_BYTES)
 # statx(2): its arguments, and the size of what it fills in
@@ -28,7 +28,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class FileState(NamedTuple):
-    """A file as the disk holds it: its size, and its pages that are not zero."""
+    """A file on the disk: its size, and its pages that are not zero."""
 
     size: int
     pages: dict[int, bytes]
@@ -57,7 +57,7 @@ class Disk:
         return other
 
     def write(self, target: Path) -> None:
-        """Lay the contents out as a directory, which is made."""
+        """Write the contents as a directory, which is made."""
         self._write(self.root, target)
 
     def _write(self, path: str, target: Path) -> None:
@@ -67,7 +67,7 @@ class Disk:
             if not file:
                 self._write(child, target / name)
                 continue
-            # a name may be durable before anything of its file is
+            # a name may be durable before any of its file's content is
             size, pages = self.files.get(file, FileState(0, {}))
             handle = os.open(target / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
             os.ftruncate(handle, size)
@@ -79,8 +79,8 @@ class Disk:
 
 
 def file_id(path: str) -> int:
-    """A number that no other file has or had: id_of() of recorder.c, which says why the inode
-    does not do. Python does not tell when a file was made. Raises OSError."""
+    """A number that no other file has or had: id_of() of recorder.c, which says why the inode is
+    not enough. Python does not tell when a file was made. Raises OSError."""
     state = ctypes.create_string_buffer(_STATX_BYTES)
     if _libc.statx(_AT_FDCWD, os.fsencode(path), _NO_FOLLOW, _INODE | _MADE, state):
         error = ctypes.get_errno()
@@ -92,7 +92,7 @@ def file_id(path: str) -> int:
 
 
 def read_disk(root: Path) -> Disk:
-    """What a directory holds now: what every process would read."""
+    """What a directory has now: what every process would read."""
     disk = Disk(root)
     for directory, _, files in os.walk(disk.root):
         disk.names[directory] = {
@@ -113,7 +113,7 @@ def _read_file(path: str) -> FileState:
             try:
                 at = os.lseek(handle, at, os.SEEK_DATA) // PAGE_BYTES * PAGE_BYTES
             except OSError:
-                break  # nothing but a hole
+                break  # only a hole is left
             stop = min(os.lseek(handle, at, os.SEEK_HOLE), size)
             while at < stop:
                 content = os.pread(handle, PAGE_BYTES, at).ljust(PAGE_BYTES, b"\0")
@@ -126,7 +126,7 @@ def _read_file(path: str) -> FileState:
 
 
 def mixed(durable: Disk, live: Disk, share: float, dice: random.Random) -> Disk:
-    """A disk that holds all that is durable, and of what was only written each piece by chance."""
+    """A disk with all that is durable, and randomly with pieces of what was only written."""
     disk = durable.copy()
     for path, names in live.names.items():
         disk.names[path] = _mixed_names(durable.names.get(path, {}), names, share, dice)
@@ -164,6 +164,6 @@ def _mixed_file(
 
 
 def _torn(old: bytes, new: bytes, dice: random.Random) -> bytes:
-    """Some sectors of the new page, and some of the old one."""
+    """Some sectors of the new page, and the others of the old one."""
     sectors = range(0, PAGE_BYTES, SECTOR_BYTES)
     return b"".join((new if dice.random() < 0.5 else old)[at : at + SECTOR_BYTES] for at in sectors)

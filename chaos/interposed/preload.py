@@ -1,4 +1,4 @@
-"""Libraries in C that are loaded into a broker's processes before everything else."""
+"""C libraries that are loaded into a broker's processes before everything else."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from penstock.shared.errors import MissingDependency
 
 
 def find_compiler() -> str | None:
-    """A C compiler; None where none is installed."""
+    """A C compiler; None if none is installed."""
     return shutil.which("cc") or shutil.which("gcc")
 
 
 def compile_c(source: Path, target: Path, *flags: str) -> Path:
-    """Compile a C file; the target's path. Raises MissingDependency without a C compiler."""
+    """Compile a C file. Returns the target's path. Raises MissingDependency without a compiler."""
     compiler = find_compiler()
     if compiler is None:
         raise MissingDependency(
@@ -28,5 +28,5 @@ def compile_c(source: Path, target: Path, *flags: str) -> Path:
 
 
 def build_library(source: Path, place: Path) -> Path:
-    """Compile one; the library's path. Raises MissingDependency without a C compiler."""
+    """Compile a library. Returns its path. Raises MissingDependency without a C compiler."""
     return compile_c(source, place / f"{source.stem}.so", "-shared", "-fPIC", "-ldl")

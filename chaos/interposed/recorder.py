@@ -1,8 +1,8 @@
-"""A recording of what a broker has made durable, flush by flush, and how to have one made.
+"""A recording of what a broker has made durable, flush by flush, and how to make one.
 
-recorder.c makes it, loaded into every process of the broker; see there for its files. An
-acknowledgement that is stamped with `flushes()` when it arrives must be on the disk as it was
-after that flush.
+recorder.c makes it, loaded into every process of the broker; it describes the recording's files. An
+acknowledgement that is stamped with `flushes()` when it arrives must be on the disk as it was after
+that flush.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ SOURCE = Path(__file__).with_suffix(".c")
 
 
 class Flush(NamedTuple):
-    """One thing made durable: pages of a file, or the names in a directory. Files go by the ids
-    that `file_id` in images.py gives them."""
+    """One thing made durable: pages of a file, or the names in a directory. Files have the ids that
+    `file_id` in images.py gives them."""
 
     sequence: int
     file: int
@@ -33,7 +33,7 @@ class Flush(NamedTuple):
 
 
 class Recorder:
-    """Sets up a recording for a process to be started with `environment`."""
+    """Sets up a recording for a process that is started with `environment`."""
 
     def __init__(self, place: Path, root: Path, library: Path) -> None:
         (place / "shadow").mkdir(parents=True)
@@ -49,7 +49,7 @@ class Recorder:
         self._words = memoryview(self._clock).cast("Q")
 
     def flushes(self) -> int:
-        """How many flushes have succeeded by now; an acknowledgement is stamped with it."""
+        """How many flushes have succeeded by now; acknowledgements are stamped with it."""
         return self._words[0]
 
     def close(self) -> None:

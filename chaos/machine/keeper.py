@@ -1,8 +1,8 @@
-"""Ends what a run of chaos has started, where the run is killed and cannot do that itself.
+"""Ends what a run of chaos has started if the run is killed and cannot do that itself.
 
-The keeper is a process of its own that waits for the end of a pipe, which only the run holds. It
-knows the run's processes by a word in their environment, and removes no files: they may show what
-the run was killed over.
+The keeper is a separate process that waits for the end of a pipe, which only the run holds. It
+recognises the run's processes by a word in their environment. It removes no files: they may show
+why the run was killed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def keeping(home: Path) -> Iterator[None]:
         stdin=subprocess.PIPE,
         start_new_session=True,  # the keeper outlives a signal to the run's group
     )
-    os.environ[_VARIABLE] = mark  # after that: the keeper does not keep itself
+    os.environ[_VARIABLE] = mark  # only now, so that the keeper does not end itself
     try:
         yield
     finally:
@@ -46,7 +46,7 @@ def main() -> None:
     mark, home = sys.argv[1], Path(sys.argv[2])
     if os.read(0, 1):
         return
-    # again, as what is met while it starts a process has one more by then
+    # again, since a process that is just starting another one has one more by then
     while found := processes_of(mark):
         for pid in found:
             with suppress(ProcessLookupError):

@@ -1,5 +1,5 @@
-"""What processes hold: descriptors, children, threads, shared memory. What is more after a round
-than before it is a leak.
+"""What processes hold: descriptors, children, threads, shared memory. What a round adds to that is
+a leak.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from penstock.chaos.machine.processes import descriptors, processes_of, run_dire
 from penstock.shared.memory.ring_file import ring_files
 
 SETTLED_TIMEOUT_S = 5
-# what worker processes that check copies of stores bring along; they live as long as the run
+# held by worker processes that check copies of stores; they live as long as the run
 _OF_WORKERS = ("descriptor of pipe:", "thread", "child")
 
 
 class Baseline:
-    """What this process and its brokers hold before something that is to leave nothing."""
+    """What this process and its brokers hold before something that must leave nothing."""
 
     def __init__(self, place: Path) -> None:
         self._place = place
@@ -29,8 +29,8 @@ class Baseline:
         self._held = self._now()
 
     def leaked(self, *, with_workers: bool = False) -> list[str]:
-        """What is held beyond the baseline, when that does not go away; `with_workers` while there
-        may be worker processes that were not there before."""
+        """What is held beyond the baseline and does not go away; `with_workers` if worker processes
+        may have been started since."""
         deadline = time.monotonic() + SETTLED_TIMEOUT_S
         while True:
             more = self._now() - self._held

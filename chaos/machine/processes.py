@@ -1,4 +1,4 @@
-"""What is seen of processes from outside: whose they are, what they have open, their memory.
+"""What can be seen of processes from outside: whose they are, their open files, their memory.
 
 This file starts nothing.
 """
@@ -11,24 +11,25 @@ import uuid
 from collections import Counter
 from pathlib import Path
 
-# In the environment of every process that a broker of this one has started, whoever its parent is.
+# In the environment of every process that this one's brokers have started, whoever its parent is.
 MARK = f"{uuid.uuid4().hex}-"
 _NUMBER = re.compile(r"\d+")
 
 
 def descriptors(pid: int | str = "self") -> Counter[str]:
-    """Kinds of open files of a process, and how many of each: numbers of sockets are left out."""
+    """The number of a process's open files of each kind, without the numbers of sockets."""
     found: Counter[str] = Counter()
     for entry in os.listdir(f"/proc/{pid}/fd"):
         try:
             found[_NUMBER.sub("", os.readlink(f"/proc/{pid}/fd/{entry}"))] += 1
         except FileNotFoundError:
-            continue  # the one that lists, or closed meanwhile
+            continue  # the one that lists the directory, or it was closed meanwhile
     return found
 
 
 def processes_of(mark: str = MARK) -> list[int]:
-    """Living processes with this mark, by default of all brokers that this process has started."""
+    """Living processes with this mark; by default those of all brokers that this process
+    started."""
     found, sought = [], mark.encode()
     for name in filter(str.isdigit, os.listdir("/proc")):
         try:
@@ -36,7 +37,7 @@ def processes_of(mark: str = MARK) -> list[int]:
                 if sought in environment.read():
                     found.append(int(name))
         except OSError:
-            continue  # gone, or not ours
+            continue  # it has gone, or is another user's
     return found
 
 
@@ -50,5 +51,5 @@ def run_directories_below(place: Path) -> list[Path]:
         except FileNotFoundError:
             continue  # another broker of this machine has just ended
         except IsADirectoryError:
-            continue  # a store that somebody has put there
+            continue  # somebody has put a store there
     return found

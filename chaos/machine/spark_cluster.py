@@ -1,7 +1,7 @@
 """A Spark standalone cluster of processes of this machine: a master and workers, to be killed.
 
-Workers take turns with two names of the loopback: a slow task is tried a second time only on a host
-of another name.
+Workers alternate between two names of the loopback: a slow task is tried a second time only on a
+host with another name.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from penstock.spark.java import java_home
 
 STARTED_S = 120.0
 HOSTS = "127.0.0.1", "localhost"
-# of virtual machines that live for a minute
+# options of virtual machines that live for a minute
 QUICK_START = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 # of an application's executors
 EXECUTORS = {
@@ -33,7 +33,7 @@ _DEPLOY = "org.apache.spark.deploy"
 
 
 def _home() -> Path:
-    """The one that a local session has: its modules are compiled, and each Python worker would
+    """Spark's home as in a local session: its modules are compiled, while each Python worker would
     compile those of an archive again."""
     import pyspark  # the extra
 
@@ -42,7 +42,7 @@ def _home() -> Path:
 
 
 class Cluster:
-    """One master and its workers, each with one core and a directory of its own."""
+    """One master and its workers, each with one core and its own directory."""
 
     def __init__(self, place: Path) -> None:
         self._place = place
@@ -59,7 +59,7 @@ class Cluster:
             self._await_worker(number)
 
     def start_worker(self, number: int) -> None:
-        """One more, of a number that no worker has had."""
+        """Start another worker; no other one has had its number."""
         self._launch_worker(number)
         self._await_worker(number)
 
@@ -122,7 +122,7 @@ def _classes() -> str:
 
 
 def _environment() -> dict[str, str]:
-    """What Spark's own start scripts would set, for workers to start executors."""
+    """What Spark's own start scripts would set, so that workers can start executors."""
     core = next((_home() / "jars").glob("spark-core_*.jar"))
     scala = core.name.removeprefix("spark-core_").partition("-")[0]
     return {

@@ -1,5 +1,5 @@
-"""A program that runs Spark, to be killed and started again: Python, Java and their workers, with a
-process group and a directory of their own."""
+"""A program that runs Spark, to be killed and started again: Python, Java and their workers, with
+their own process group and directory."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LOOK_S = 0.05
 
 
 class SparkProgram:
-    """`python -m MODULE ARGUMENTS`; what it says is in the file `said` of its directory."""
+    """`python -m MODULE ARGUMENTS`; its output goes to the file `said` in its directory."""
 
     def __init__(self, module: str, arguments: Sequence[str], place: Path) -> None:
         self._command = [sys.executable, "-m", module, *arguments]
@@ -30,7 +30,7 @@ class SparkProgram:
 
     def start(self, environment: Mapping[str, str] | None = None) -> None:
         """Start it, for the first time or after `kill`."""
-        # what Java and Spark leave when they are killed goes with the directory
+        # what Java and Spark leave when they are killed is removed with the directory
         own = {"TMPDIR": str(self._place), "JAVA_TOOL_OPTIONS": f"-Djava.io.tmpdir={self._place}"}
         with (self._place / "said").open("ab") as said:
             self._process = subprocess.Popen(
@@ -47,11 +47,11 @@ class SparkProgram:
 
     @property
     def has_ended(self) -> bool:
-        """Whether it has come to its end by itself, without an error."""
+        """Whether it has finished by itself, without an error."""
         return self._process.poll() == 0
 
     def wait(self, is_so: Callable[[], bool], patience_s: float, what: str) -> None:
-        """Wait until something is so. Raises StoreUnavailable where the program fails before that,
+        """Wait until a condition holds. Raises StoreUnavailable if the program fails before that,
         or takes too long."""
         until = time.monotonic() + patience_s
         while not is_so():
@@ -65,13 +65,13 @@ class SparkProgram:
         if self._process.poll() is None:
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
-        # Spark's daemon of workers leads a group of its own, and ends when its Java is gone
+        # Spark's daemon of workers leads a group of its own, and ends when its Java process is gone
         for each in self.others():
             with suppress(psutil.NoSuchProcess):  # it has just done so
                 each.kill()
 
     def others(self) -> list[psutil.Process]:
-        """Its processes but for the first; on a cluster the executors' too."""
+        """Its processes except the first; on a cluster also the executors'."""
         found = []
         for each in psutil.process_iter(["environ", "cmdline"]):
             environment = each.info["environ"] or {}

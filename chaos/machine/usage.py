@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 
 def own_memory_bytes(pid: int) -> int:
-    """Anonymous memory: what mapped files take is the page cache's, and can go at any time."""
+    """Anonymous memory: mapped files are in the page cache, and can be dropped at any time."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("RssAnon:"):
             return int(line.split()[1]) * 1024
@@ -22,8 +22,8 @@ def address_space_bytes(pid: int) -> int:
 
 
 def cpu_seconds(pids: Iterable[int]) -> float:
-    """Of all these processes together. One that has ended has none: an actor that should not have
-    is told of by its restarts."""
+    """Processor time of all these processes together. One that has ended counts 0: if that should
+    not have happened, its restarts show it."""
     ticks = 0
     for pid in pids:
         with suppress(FileNotFoundError, ProcessLookupError):
@@ -33,14 +33,14 @@ def cpu_seconds(pids: Iterable[int]) -> float:
 
 
 class ThreadTime(NamedTuple):
-    """For how long a thread ran, and was ready to run while others had the processors."""
+    """How long a thread ran, and how long it was ready to run while others had the processors."""
 
     ran_s: float
     delayed_s: float
 
 
 def thread_times(pids: Iterable[int]) -> dict[int, ThreadTime]:
-    """Of all threads of these processes, by their ids."""
+    """The times of all threads of these processes, by thread id."""
     found: dict[int, ThreadTime] = {}
     for pid in pids:
         for thread in Path(f"/proc/{pid}/task").iterdir():
@@ -51,5 +51,5 @@ def thread_times(pids: Iterable[int]) -> dict[int, ThreadTime]:
 
 
 def delayed_seconds(pids: Iterable[int]) -> float:
-    """For how long threads of these processes had no processor."""
+    """How long threads of these processes were ready and had no processor."""
     return sum(each.delayed_s for each in thread_times(pids).values())

@@ -19,12 +19,12 @@ Result = TypeVar("Result")
 
 
 def batched(items: Sequence[Task], size: int) -> Iterator[Sequence[Task]]:
-    """The items in their order, `size` at a time: what makes a task worth its way."""
+    """The items in order, `size` at a time, so that a task is worth sending."""
     return (items[at : at + size] for at in range(0, len(items), size))
 
 
 class Workers:
-    """Started at the first use."""
+    """The workers, started at the first use."""
 
     def __init__(self) -> None:
         self._pool: ProcessPoolExecutor | None = None
@@ -34,7 +34,7 @@ class Workers:
         if self._pool is None:
             self._pool = ProcessPoolExecutor(
                 len(os.sched_getaffinity(0)),
-                # forked from here they would keep the sockets of what runs beside them
+                # if forked from here, they would keep the sockets of what runs next to them
                 mp_context=multiprocessing.get_context("spawn"),
                 initializer=_begin,
                 initargs=(os.getpid(),),
@@ -48,4 +48,4 @@ class Workers:
 
 def _begin(parent_pid: int) -> None:
     die_with_parent(parent_pid)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the run's to answer
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the run

@@ -1,9 +1,9 @@
-"""Doorbells between two actors that get lost, come twice or come late: of each pair in its turn.
+"""Doorbells between two actors get lost, come twice or come late, for each pair in turn.
 
-A doorbell says nothing but "look", so a pair's bells have no order that could change; between pairs
-late ones change it. An actor that hears no bell looks at the next tick: a message is on its way for
-at most two ticks longer, and nothing else happens. That is measured with one message at a time.
-Then load runs, all bells are disturbed by chance, and actors are killed.
+A doorbell only says "look", so a pair's bells have no order that could change; late bells change
+the order between pairs. An actor that hears no bell looks at the next tick: a message takes at most
+two ticks longer, and nothing else happens. That is measured with one message at a time. Then load
+runs, all bells are disturbed at random, and actors are killed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MEASURED = 2
 STRIKES = 10
 ALL = f"bell.lost=yes:30 bell.repeated=yes:50 bell.late=upto:{LATE_MS}"
 MESSAGES = 15
-# the slower half may have waited for this machine, and not for a bell
+# the slower half may have waited for this machine, not for a bell
 STALL_S = 0.2
 ANSWER_S = 10
 
@@ -48,7 +48,8 @@ def bells_round(arena: Arena, dice: random.Random, replay: str) -> None:
 def check_pair(
     arena: Arena, place: Path, settings: dict[str, object], kind: str, pair: str
 ) -> list[str]:
-    """Disturb every doorbell of one pair, and see how long a message takes; what is wrong."""
+    """Disturb every doorbell of one pair, and measure how long a message takes. Returns what is
+    wrong."""
     action = f"upto:{LATE_MS}" if kind == "late" else "yes:100"
     broker = Broker(place, settings, environment={VARIABLE: f"bell.{kind}/{pair}={action}"})
     follower: Follower | None = None

@@ -1,8 +1,8 @@
-"""A wall clock that jumps: by a second, an hour, ten years, there and back, while a broker works.
+"""A wall clock that jumps while a broker works: by a second, an hour, ten years, there and back.
 
-Store times do not go back along the log, and looking for one finds the message that it should. No
-message goes for its age. Waiting is not measured by this clock: nobody is taken for frozen, and
-nobody waits too long or turns in circles. The producers' clock is right, and so are born times.
+Store times do not go back along the log, and a search by time finds the right message. No message
+is deleted for its age. Waits are not measured by this clock: no actor is taken for frozen, and none
+waits too long or spins. The producers' clock is right, and so are born times.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from penstock.shared.wire.sockets import dial
 SOURCE = Path(preload.__file__).with_name("skew.c")
 YEARS_S = 10 * 365 * 86_400
 JUMPS_S = (-1.0, 1.0, -3600.0, 3600.0, -YEARS_S, YEARS_S)
-# what a bad time server does, again and again
+# a bad time server's corrections, again and again
 SAWTOOTH_S = (0.05, 0.1, 0.15, -0.3)
-# so small that segments could go, and looked after so often that they would
+# so small that segments could expire, and checked so often that they would
 SETTINGS: dict[str, object] = {
     "mapped_file_size_commit_log_bytes": 256 << 10,
     "delete_when": ";".join(f"{hour:02d}" for hour in range(24)),
@@ -46,12 +46,12 @@ TIMES_LOOKED_FOR = 20
 WAIT_MS = 400
 ANSWER_TIMEOUT_MS = 5000
 IDLE_S = 0.5
-# of one core, for all processes together
+# share of one core, for all processes together
 IDLE_CPU_SHARE = 0.3
 
 
 class Skew:
-    """What the broker's wall clock is ahead by. `environment` is for its processes."""
+    """How far the broker's wall clock is ahead. `environment` is for its processes."""
 
     def __init__(self, place: Path, library: Path) -> None:
         file = place / "skew"
@@ -108,7 +108,7 @@ def jump(it: Scene, skew: Skew, seconds: float, dice: random.Random) -> None:
 
 
 def _check_waiting(endpoint: str, skew: Skew) -> list[str]:
-    """A pull waits as long as it was told, whatever the clock does meanwhile."""
+    """Check that a pull waits as long as it was told, whatever the clock does."""
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     peer = dial(context, endpoint)
     wrong = []
@@ -162,7 +162,7 @@ def _check_times(endpoint: str, began_ms: int, dice: random.Random) -> list[str]
 
 
 def _check_actors(broker: Broker) -> list[str]:
-    """Nobody was taken for frozen, nothing has expired, and there is nothing to do."""
+    """Check that no actor was taken for frozen, nothing has expired, and all actors are idle."""
     wrong = [line for line in broker.output().splitlines() if "; replacing it" in line][:1]
     if start := broker.status()["positions"]["log_start"]:
         wrong.append(f"messages below log offset {start} have been deleted")

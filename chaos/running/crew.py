@@ -37,19 +37,19 @@ from penstock.shared.messaging.system_topics import retry_topic
 QUEUES, KEYS = 6, 24
 # Messages a second for each group, sent in steps.
 RATE, STEP_S = 100, 0.05
-# How long all that was acknowledged may take to be handled, after the last strike.
+# The longest time after the last strike until everything acknowledged is handled.
 SETTLE_S = 120.0
 END_S = 60.0
 LOOK_S = 0.01
-# Between two looks at whether a promise is broken: they read all lines again.
+# Between two checks whether a promise is broken: each reads all lines again.
 CHECK_S = 1.0
-# A program that goes on is struck again only once others have heard of it.
+# A program that was continued may be struck again only after others have heard of it.
 AWAKE_S = 1.0
 
 
 class RoundOver(Exception):
-    """A promise is broken already, or the broker has ended by itself: what comes now tells nothing
-    more, and there is less to read."""
+    """A promise is broken already, or the broker has ended by itself: the rest of the round would
+    tell nothing more, and would only be more to read."""
 
 
 class Program:
@@ -82,7 +82,7 @@ class Program:
         return not self.is_frozen and time.monotonic() - self._awake_s > AWAKE_S
 
     def new_lines(self) -> list[Line]:
-        """What it has written since the last call, in whole lines."""
+        """The whole lines that it has written since the last call."""
         with self.history.open("rb") as file:
             file.seek(self._read)
             raw = file.read()
@@ -99,7 +99,7 @@ class Crew:
         self.programs: list[Program] = []
         self._ever: list[Program] = []
         self._lines: list[Line] = []
-        # when the last look began: all lines from before are read; and when promises were looked at
+        # when the last look began, before which all lines are read; and when promises were checked
         self._looked_ns = self._judged_ns = 0
         self._owners = Owners()
         self._kills: list[Killed] = []
@@ -120,7 +120,7 @@ class Crew:
         self.note(f"{program.name} starts")
 
     def awake(self) -> list[Program]:
-        """Programs that may be struck; waits for one that has just gone on."""
+        """Programs that may be struck; waits for one that was just continued."""
         while not (found := [each for each in self.programs if each.is_awake]):
             time.sleep(LOOK_S)
         return found
@@ -148,18 +148,18 @@ class Crew:
         except subprocess.TimeoutExpired:
             self.kill(program)
             return [f"{program.name} has not left within {END_S:.0f} s"]
-        # one that has not begun yet knows nothing of leaving in order
+        # one that had not begun yet could not leave in order
         unborn = code == -SIGTERM and not program.history.stat().st_size
         return [f"{program.name} has left with code {code}"] if code and not unborn else []
 
     def kill_all(self) -> None:
-        """Whatever has happened: leave no process."""
+        """Leave no process, whatever has happened."""
         for program in self._ever:
             program.process.kill()
             program.process.wait()
 
     def note(self, what: str) -> None:
-        """Write down what is done to them: a kept round says what happened when."""
+        """Write down what is done to them, so that a kept round shows what happened when."""
         with (self._place / "strikes").open("a") as file:
             file.write(f"{time.monotonic_ns()} {what}\n")
 
@@ -189,8 +189,8 @@ class Crew:
                     self._sent[body] = group, future
 
     def _feed_errors(self) -> list[str]:
-        """Why it has ended early, and what messages were refused with. One that is stored and not
-        known to be on disk counts as not sent: it has no receipt."""
+        """Why the load has ended early, and the errors with which messages were refused. One that
+        is stored but not known to be on disk counts as not sent: it has no receipt."""
         ended = [future for _, future in self._sent.values() if future.done()]
         errors = [error for each in ended if (error := each.exception(0)) is not None]
         refused = {str(each) for each in errors if not isinstance(each, FlushTimeout)}
@@ -198,7 +198,7 @@ class Crew:
 
     @property
     def acknowledged(self) -> list[tuple[str, str]]:
-        """(group, body) of what has a receipt."""
+        """(group, body) of messages with a receipt."""
         return [
             (group, body)
             for body, (group, future) in list(self._sent.items())
@@ -216,7 +216,7 @@ class Crew:
             self._owners.take(lines)
 
     def wait_for(self, is_so: Callable[[], bool], seconds: float) -> bool:
-        """Whether it comes in time. Raises RoundOver: then it may never come."""
+        """Whether it comes in time. Raises RoundOver if it may never come."""
         until = time.monotonic() + seconds
         while True:
             self.look()
@@ -228,7 +228,8 @@ class Crew:
             time.sleep(LOOK_S)
 
     def is_calm(self) -> bool:
-        """Whether each living program has queues of each group, and each queue is with one."""
+        """Whether each living program has queues of each group, and each queue is with one
+        program."""
         now_ns = time.monotonic_ns()
         alive = {each.name for each in self.programs}
         for group, topic in TOPICS.items():
@@ -243,12 +244,12 @@ class Crew:
         return self._owners.had(gone.program, gone.at_ns)
 
     def taken_s(self, queue: Queue, gone: Killed) -> float:
-        """How long after that others had it, in seconds; negative: they have not."""
+        """How many seconds later others had the queue; negative if they do not have it yet."""
         return self._owners.taken_ns(queue, gone) / 1e9
 
     def unsaid(self, queues: Iterable[Queue], program: Program | None = None) -> list[Queue]:
-        """Of these queues those in which something was begun, by this program or any, that nobody
-        was told is done, or this program was not."""
+        """Those queues in which something was begun, by this program or any, without the program,
+        or any, having been told that it is done."""
         self.look()
         name = None if program is None else program.name
         return unsaid(
@@ -256,7 +257,7 @@ class Crew:
         )
 
     def has_lost(self, program: Program, queues: Iterable[Queue], since_ns: int) -> bool:
-        """Whether the program knows by now that these queues are not its own any more."""
+        """Whether the program knows by now that these queues are no longer its own."""
         self.look()
         lost = {
             each.queue
@@ -266,16 +267,16 @@ class Crew:
         return lost >= set(queues)
 
     def check(self) -> None:
-        """Raises RoundOver."""
+        """Raise RoundOver if there is no point in going on."""
         if time.monotonic_ns() - self._judged_ns > CHECK_S * 1e9:
             if self.broken() or self.broker.process.poll() is not None:
                 raise RoundOver
             self._judged_ns = time.monotonic_ns()
 
     def broken(self) -> list[str]:
-        """Promises of which is known by now that they are broken."""
+        """Promises that are known by now to be broken."""
         self.look()
-        # another program's line of just now may be read before one that it follows from
+        # another program's most recent line may be read before one that it follows from
         return self._broken_by([each for each in self._lines if each.at_ns < self._looked_ns])
 
     def _broken_by(self, lines: list[Line]) -> list[str]:

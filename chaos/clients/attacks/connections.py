@@ -1,4 +1,4 @@
-"""Attacks on what takes connections, and on ZeroMQ itself."""
+"""Attacks on what accepts connections, and on ZeroMQ itself."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from penstock.chaos.broker import Broker
 from penstock.chaos.clients.attacks.peer import ANSWER_MS, endpoints
 from penstock.shared.wire.sockets import dial
 
-# As many as come before their memory is missed, and more than that.
+# Few enough that their memory is not noticed, and more than that.
 PARTS, ENDLESS_BYTES = (600_000, 3_000_000), 400 << 20
 GREETINGS, GREETING_BYTES = 60, 20_000
 
@@ -38,7 +38,7 @@ def _greeted(endpoint: str) -> socket.socket:
     """A connection on which ZeroMQ's greetings have been exchanged."""
     peer = _connect(endpoint)
     peer.sendall(_GREETING + b"\x04" + bytes([len(_READY)]) + _READY)
-    # what comes before ZeroMQ has said the same closes the connection
+    # if we send anything before ZeroMQ has sent the same, the connection is closed
     found = b""
     while len(found) < 64 + 2 or len(found) < 64 + 2 + found[65]:
         more = peer.recv(256)
@@ -49,7 +49,7 @@ def _greeted(endpoint: str) -> socket.socket:
 
 
 def _is_closed(peer: socket.socket) -> bool:
-    """Whether the other side closes the connection in time; it may say something before."""
+    """Whether the other side closes the connection in time; it may send something before."""
     deadline = time.monotonic() + ANSWER_MS / 1000
     while (left := deadline - time.monotonic()) > 0:
         peer.settimeout(left)
@@ -62,7 +62,7 @@ def _is_closed(peer: socket.socket) -> bool:
 
 
 def many_parts(broker: Broker, dice: random.Random) -> list[str]:
-    """Messages of a million parts and more without a byte in them."""
+    """Messages of a million empty parts and more."""
     for endpoint, parts in product(endpoints(broker), PARTS):
         with suppress(ConnectionError), _greeted(endpoint) as peer:
             peer.sendall(b"\x01\0" * (parts - 1) + b"\0\0")
@@ -72,7 +72,7 @@ def many_parts(broker: Broker, dice: random.Random) -> list[str]:
 
 
 def endless_message(broker: Broker, dice: random.Random) -> list[str]:
-    """A message of many long parts without an end: its connection is closed."""
+    """A message of many long parts without an end: its connection must be closed."""
     part = b"\x03" + struct.pack(">Q", 64 << 10) + bytes(64 << 10)
     for endpoint in endpoints(broker):
         with _greeted(endpoint) as peer, suppress(ConnectionError):
@@ -84,8 +84,8 @@ def endless_message(broker: Broker, dice: random.Random) -> list[str]:
 
 
 def greetings(broker: Broker, dice: random.Random) -> list[str]:
-    """Greetings that no client sends: of other versions and mechanisms, cut short, flipped, and
-    followed by commands as long as they may be, compressed bytes, or whatever chance brings."""
+    """Greetings that no client sends: of other versions and mechanisms, cut short, with flipped
+    bits, and followed by commands of maximum length, compressed bytes, or random data."""
     good = _GREETING + b"\x04" + bytes([len(_READY)]) + _READY
     for _ in range(GREETINGS):
         raw = bytearray(good[: dice.randrange(len(good) + 1)])
@@ -100,8 +100,8 @@ def greetings(broker: Broker, dice: random.Random) -> list[str]:
 
 
 def names_to_come(broker: Broker, dice: random.Random) -> list[str]:
-    """Announce the names that ZeroMQ gives to the next connections, if it counts from where the C
-    library's random numbers begin. It aborts when it comes to one."""
+    """Announce the names that ZeroMQ gives to the next connections, if it counts from the C
+    library's default seed. It aborts when it reaches one."""
     library = ctypes.CDLL(None)
     library.srand(1)
     # two make a number of 32 bits

@@ -1,4 +1,4 @@
-"""What attackers connect with: ZeroMQ and the protocol, as far as both let anybody send."""
+"""The attackers' connections: ZeroMQ and the protocol, as far as both let anybody send."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from penstock.shared.wire.messages import Append, Hello, QueueRun, encode
 from penstock.shared.wire.sockets import dial
 
 ANSWER_MS = 60_000
-# Connections of one client, where it has several.
+# Connections of a client that has several.
 CONSUMERS = 20
 VICTIM, EVIL, EMPTY = "victim", "evil", "empty"
 
 
 class Peer:
-    """A connection that sends what it likes."""
+    """A connection that sends anything."""
 
     def __init__(self, context: zmq.Context[Any], endpoint: str) -> None:
         self.socket = dial(context, endpoint)
@@ -35,14 +35,14 @@ class Peer:
         self._seq = count(1)
 
     def send(self, *parts: bytes) -> bool:
-        """Whether there was room, in time."""
+        """Send a message. Returns whether there was room in time."""
         if not self.socket.poll(ANSWER_MS, zmq.POLLOUT):
             return False
         self.socket.send_multipart(parts)
         return True
 
     def answer(self) -> Any:
-        """The next answer of the produce endpoint; None when there is none in time."""
+        """The next answer of the produce endpoint; None if there is none in time."""
         if not self.socket.poll(ANSWER_MS):
             return None
         return messages.decode_produce_answer(self.socket.recv_multipart()[0])
@@ -85,7 +85,7 @@ def message(topic: str, body: bytes, key: str) -> bytes:
 
 
 def endpoints(broker: Broker) -> tuple[str, ...]:
-    """Of all actors that clients of ZeroMQ talk to."""
+    """The endpoints of all actors that serve ZeroMQ clients."""
     run = read_run(StorePaths(broker.store))
     assert run is not None, "the broker runs"
     found = run.endpoints
@@ -93,7 +93,7 @@ def endpoints(broker: Broker) -> tuple[str, ...]:
 
 
 def make_attacked_topics(broker: Broker) -> None:
-    """Before attackers have made as many as there may be."""
+    """Make the topics, before attackers have made as many as there may be."""
     with peers(broker.produce) as (peer,):
         for topic in (VICTIM, EVIL, EMPTY):
             peer.create(topic)

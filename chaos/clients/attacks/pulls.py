@@ -16,25 +16,26 @@ from penstock.shared.wire import messages
 from penstock.shared.wire.messages import Pull, Pulled, Subscription, encode
 
 GROUPS, HELD = 10_000, 20_000
-# Consumers with long filters, and pulls of each. A socket takes from each connection in its turn:
-# a reader that did not put filters off would hold others up for as long as all of these take.
+# Consumers with long filters, and pulls of each. A socket takes requests from its connections in
+# turn: a reader that did not defer filters would hold others up until it had parsed all of these.
 FILTERING, FILTERS = 200, 2
-# Keys of one message with the same hash, such messages, and those who ask for that hash at a time.
+# Keys of one message with the same hash; such messages; and clients that query that hash at a time.
 SAME, SAME_MESSAGES, ASKING = 512, 20, 4
-# Others are looked after meanwhile; an answer is not what this is for.
+# Short, as other clients are watched meanwhile; the answers do not matter here.
 QUERY_MS = 500
 _numbers = count(1)
 
 
 def long_filters(broker: Broker, dice: random.Random) -> list[str]:
-    """Conditions and tags as long as they may be, and longer, another one with each pull of each
-    consumer. They stay until they have their answers: what leaves with them costs nothing."""
+    """Conditions and tags of maximum length, and longer, a different one with each pull of each
+    consumer. The consumers stay until they are answered: if they left, their filters would cost
+    nothing."""
     with peers(broker.consume, FILTERING) as evil:
         for number in range(FILTERS):
             for each in evil:
                 wanted = Subscription(*_long_filter(dice), {}, "", 0)
                 each.send(encode(Pull(number + 1, TOPIC, {0: 0}, 9, 1000, 500, wanted)))
-            # together: of a reader that has been replaced meanwhile no answer comes
+            # one deadline for all: a reader that has been replaced meanwhile sends no answer
             until = time.monotonic() + ANSWER_MS / 1000
             for each in evil:
                 each.socket.poll(max(0, (until - time.monotonic()) * 1000))
@@ -51,7 +52,7 @@ def _long_filter(dice: random.Random) -> tuple[str, str]:
 
 
 def long_properties(broker: Broker, dice: random.Random) -> list[str]:
-    """Messages with properties as long as they may be, and conditions on all of them."""
+    """Messages with properties of maximum length, and conditions on all of them."""
     named = {f"p{number}": "value" for number in range(2000)}
     with peers(broker.produce) as (peer,), peers(broker.consume, CONSUMERS) as evil:
         peer.hello()
@@ -69,8 +70,8 @@ def long_properties(broker: Broker, dice: random.Random) -> list[str]:
 
 
 def many_groups(broker: Broker, dice: random.Random) -> list[str]:
-    """A group with each pull and a filter as long as it may be, then short ones. Groups that come
-    after them are served all the same."""
+    """A group with each pull and a filter of maximum length, then short ones. Groups that come
+    after them must still be served."""
     with peers(broker.consume) as (peer,):
         for number in range(GROUPS):
             filler = " " * (8000 if number < GROUPS // 2 else 0)
@@ -81,7 +82,7 @@ def many_groups(broker: Broker, dice: random.Random) -> list[str]:
 
 
 def new_group(broker: Broker) -> list[str]:
-    """What is wrong with how a group is served that was never there before."""
+    """What is wrong with how a new group is served."""
     group = f"honest{next(_numbers)}"
     wanted = Subscription("SQL92", "UNIQ_KEY IS NOT NULL", {}, group, 1)
     with peers(broker.consume) as (peer,):
@@ -96,7 +97,7 @@ def new_group(broker: Broker) -> list[str]:
 
 
 def held_pulls(broker: Broker, dice: random.Random) -> list[str]:
-    """Pulls that wait for what does not come, of one connection."""
+    """Pulls of one connection that wait for what never comes."""
     wanted = Subscription("SQL92", "a = 1", {}, "", 0)
     with peers(broker.consume) as (peer,):
         for number in range(HELD):
@@ -107,7 +108,7 @@ def held_pulls(broker: Broker, dice: random.Random) -> list[str]:
 
 
 def same_hash(broker: Broker, dice: random.Random) -> list[str]:
-    """Messages with many keys that all have one hash, and queries for another such key."""
+    """Messages with many keys of the same hash, and queries for another such key."""
     # "Aa" and "BB" have the same hash, and so has each row of them after the same beginning
     begin = f"{dice.getrandbits(60):x}"
     rows = product(("Aa", "BB"), repeat=10)
@@ -128,7 +129,7 @@ def same_hash(broker: Broker, dice: random.Random) -> list[str]:
 
 
 def never_read(broker: Broker, dice: random.Random) -> list[str]:
-    """Consumers that ask for all there is and read nothing of it."""
+    """Consumers that ask for everything and read nothing of it."""
     with stuck_consumers(broker.consume, TOPIC):
         time.sleep(1)
     return []

@@ -11,7 +11,7 @@ COMMANDS = 10_000
 
 
 def bent_commands(broker: Broker, dice: random.Random) -> list[str]:
-    """Frames of RocketMQ's protocol with something wrong with most of them."""
+    """Frames of RocketMQ's protocol, most of them with something wrong."""
     endpoint = broker.status()["endpoints"]["remoting"]
     with another_client(endpoint) as wrong:
         throw(endpoint, dice, COMMANDS)

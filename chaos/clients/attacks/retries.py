@@ -10,15 +10,16 @@ from penstock.shared.formats.record import Record, encode_record
 from penstock.shared.formats.record_layout import AT_BODY_V4, AT_PHYSICAL_OFFSET, AT_SYS_FLAG
 from penstock.shared.wire.messages import Appended
 
-# A short body and the longest, and how many of each there are.
+# A short body and the longest, and the number of each.
 DENSE = ((60_000, 200), ((4 << 20) - 1000, 2))
-# Records in a frame, and such frames: to look through them takes seconds.
+# Records in a frame, and such frames: searching them takes seconds.
 SMALL_AT_ONCE, SMALL_FRAMES = 8000, 40
 RETRIES = 40
 
 
 def foreign_key(broker: Broker, dice: random.Random) -> list[str]:
-    """Store a key first; then its owner's retry is acknowledged for what somebody else stored."""
+    """Store a key first; its owner's retry must not be acknowledged for what somebody else
+    stored."""
     key = f"key-{dice.getrandbits(60):x}"
     with peers(broker.produce) as (peer,):
         peer.hello(stored_after=peer.hello().wrote)
@@ -35,12 +36,12 @@ def foreign_key(broker: Broker, dice: random.Random) -> list[str]:
 
 
 def offset_in_a_body(broker: Broker, dice: random.Random) -> list[str]:
-    """Have the log looked through from within a body, which holds a record of the owner's."""
+    """Make the writer search the log from within a body, which contains a record of the owner's."""
     key = f"key-{dice.getrandbits(60):x}"
     honest = message(VICTIM, b"honest", key)
     with peers(broker.produce) as (peer,):
         wrote = peer.hello().wrote
-        # others store meanwhile, so the record is made for many places
+        # others store meanwhile, so the record is made for many possible places
         forged = b""
         for _ in range(40):
             inner = bytearray(honest)
@@ -86,13 +87,14 @@ def small_messages(broker: Broker, dice: random.Random) -> list[str]:
             stored = peer.answer()
             if not isinstance(stored, Appended):
                 return [f"a frame of small messages is answered by {stored}"]
-            # who asks for a topic waits for the reput, and it is the writer's turns that are meant
+            # a client that asks for a topic waits for the reput, but this is about the writer's
+            # turns
             broker.await_dispatched()
         return _retry(peer, start)
 
 
 def _retry(peer: Peer, stored_after: int) -> list[str]:
-    """Send again what was never sent, and look for it from there on."""
+    """Send as a retry what was never sent, to be searched for from there on."""
     peer.hello(stored_after=stored_after)
     for number in range(RETRIES):
         peer.append(EVIL, message(EVIL, b"x%d" % number, "K"), retry=True)

@@ -14,13 +14,13 @@ from penstock.chaos.clients.attacks.peer import CONSUMERS, peers
 from penstock.shared.wire import messages
 from penstock.shared.wire.messages import encode
 
-# More topics than may wait of one client, and lists.
+# More topics than one client may have waiting, and requests to list them.
 TOPICS, LISTS = 2000, 3000
 _numbers = count(1)
 
 
 def many_topics(broker: Broker, dice: random.Random) -> list[str]:
-    """Topics without an end."""
+    """An endless number of topics."""
     with peers(broker.produce) as (peer,):
         for number in range(TOPICS):
             peer.send(encode(messages.CreateTopic(number + 1, f"evil{next(_numbers)}", 1)))
@@ -30,7 +30,7 @@ def many_topics(broker: Broker, dice: random.Random) -> list[str]:
 
 
 def list_topics(broker: Broker, dice: random.Random) -> list[str]:
-    """All topics, again and again, and nobody who reads them."""
+    """List all topics again and again, without reading the answers."""
     with peers(broker.produce, CONSUMERS) as evil:
         for number in range(LISTS // CONSUMERS):
             for each in evil:
