@@ -1,5 +1,4 @@
-"""A broker under load in a round of chaos: it is harmed, and a probe has to get through after
-that."""
+"""A broker under load in a round of chaos: it is harmed, and then a probe has to get through."""
 
 from __future__ import annotations
 
@@ -30,11 +29,11 @@ class Scene:
         self._numbers = itertools.count()
 
     def probe(self, what: str, struck: float) -> tuple[float, float]:
-        """Send a message and see it come out; the seconds since `struck` until both.
+        """Send a message and see a consumer get it; return the seconds from `struck` until each.
 
         Raises PenstockError when that takes too long.
         """
-        # not the numbers of the load, so the probe has a sender of its own
+        # the probe has a sender of its own, so that it does not use the load's numbers
         body = f"probe/0/{next(self._numbers)}/{what}".encode()
         self._producer.send(TOPIC, body, queue=0).result(SERVED_TIMEOUT_S)
         acknowledged = time.monotonic() - struck
@@ -45,7 +44,7 @@ class Scene:
         return acknowledged, consumed
 
     def settle(self) -> None:
-        """End the load; everything that is stored can be seen."""
+        """End the load, and wait until everything that is stored can be seen."""
         for each in self._running.loads:
             each.finish()
         self.broker.await_dispatched()
@@ -53,7 +52,7 @@ class Scene:
     def finish(
         self, replay: str, wrong: list[str] | None = None, *, may_fail: bool = False
     ) -> None:
-        """End the load, stop the broker and check everything, `wrong` being known already."""
+        """End the load, stop the broker and check everything; `wrong` is already known."""
         report, running = self.arena.report, self._running
         found = (wrong or []) + running.finish(may_fail=may_fail)
         report.add_violations(found, replay)
@@ -71,7 +70,7 @@ def scene(
     rate: int = 1000,
     wrap: tuple[str, ...] = (),
 ) -> Iterator[Scene]:
-    """A broker on `place`/store, under load; it goes away with all that belongs to it."""
+    """A broker on `place`/store, under load; in the end nothing of it stays."""
     broker = Broker(place, {**settings, **fixed_ports()}, environment=environment, wrap=wrap)
     with under_load(broker, rate=rate) as running, Producer(broker.produce) as producer:
         yield Scene(arena, running, producer)
@@ -80,7 +79,7 @@ def scene(
 def await_true(
     condition: Callable[[], bool], what: str, timeout_s: float = SERVED_TIMEOUT_S
 ) -> None:
-    """Wait until it holds. Raises StoreUnavailable when that takes too long."""
+    """Wait until the condition holds. Raises StoreUnavailable when that takes too long."""
     deadline = time.monotonic() + timeout_s
     while not condition():
         if time.monotonic() > deadline:

@@ -1,5 +1,5 @@
-"""A broker under load, to be broken: producers that wait for the disk and that do not, a consumer
-that follows; and in the end the comparison of what they were told with what is stored.
+"""A broker under load, to be broken: producers, some of which wait for the disk, and a consumer
+that follows. In the end, what they were told is compared with what is stored.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from penstock.client.sending.producer import Producer
 from penstock.shared.errors import StoreUnavailable
 
 ALONE_TIMEOUT_S = 15
-# one promise each: on disk, and in memory that outlives every process
+# each promises something else: on disk, or in memory that outlives every process
 ACKS = ("durable", "written")
 
 
 class UnderLoad:
-    """A broker that runs, and the clients that talk to it."""
+    """A running broker, and the clients that talk to it."""
 
     def __init__(self, broker: Broker, loads: list[Load], follower: Follower) -> None:
         self.broker = broker
@@ -29,8 +29,8 @@ class UnderLoad:
         self.follower = follower
 
     def finish(self, *, may_fail: bool = False) -> list[str]:
-        """Let all outcomes come in, and stop the broker; what is lost, twice, disordered or
-        altered, and what is wrong with the store. Raises PenstockError when it hangs.
+        """Wait for all outcomes and stop the broker. Returns what is lost, repeated, out of order
+        or altered, and what is wrong with the store. Raises PenstockError when the broker hangs.
 
         With `may_fail` an actor may have ended by itself.
         """
@@ -39,7 +39,7 @@ class UnderLoad:
         self.broker.await_dispatched()
         stored = read_all(self.broker.consume)
         wrong = check_order(stored)
-        # an actor is killed by us and by the supervisor, and has no other reason to end
+        # only this tool and the supervisor kill actors, so an actor has no other reason to end
         said = self.broker.output().splitlines()
         wrong += [line for line in said if " exited with " in line and not may_fail][:1]
         wrong += _strays(self.broker) + self.broker.descriptors_gained()
@@ -93,7 +93,7 @@ def one_load(broker: Broker, *, rate: int, most: int = NO_END) -> Iterator[Load]
 
 
 def make_topics(broker: Broker) -> None:
-    """The load's topic."""
+    """Create the load's topic."""
     with Producer(broker.produce) as producer:
         producer.create_topic(TOPIC, QUEUES)
 
@@ -109,7 +109,7 @@ def await_acked(loads: Sequence[Load], count: int, timeout_s: float = 30) -> Non
 
 
 def _strays(broker: Broker) -> list[str]:
-    """Processes other than the supervisor and the actors: a frozen one that was replaced alive."""
+    """Processes other than the supervisor and the actors: frozen ones, replaced but alive."""
     until = time.monotonic() + ALONE_TIMEOUT_S
     while True:
         known = {broker.process.pid, *broker.actors().values()}

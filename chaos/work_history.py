@@ -1,18 +1,18 @@
 """What the members of two groups wrote down, and whether it keeps a group's promises. No I/O.
 
     begin, end, again  GROUP TOPIC QUEUE OFFSET BODY NS     a handler; `again`: it gives it back
-    own, lost          GROUP TOPIC QUEUE EPOCH - NS         the member has a claim, or has it not
-    done               GROUP TOPIC QUEUE OFFSET - NS        it was answered that all before is done
+    own, lost          GROUP TOPIC QUEUE EPOCH - NS         the member has a claim, or no longer
+    done               GROUP TOPIC QUEUE OFFSET - NS        the broker answered: all before is done
 
 The judge asks no broker: it has these lines, what producers were told, and what is stored.
 
-    no message that was acknowledged is never handled
-    none is begun whose offset somebody was told is done
-    none is stored more often than it was sent and given back
-    of one sharding key one message is in hand at a time, in their order, and a member does not go
-    back while it has a queue
+    every message that was acknowledged is handled
+    no message is begun after a member was told that its offset is done
+    no message is stored more often than it was sent and given back
+    of each sharding key one message is in hand at a time, in order, and a member does not go back
+    while it has a queue
 
-A handler that a kill has cut short has ended by then.
+A handler that was cut short by a kill counts as ended from then on.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ class Line(NamedTuple):
 
 
 class Killed(NamedTuple):
-    """A program that was struck down, or told to leave, and when it was told."""
+    """A program that was killed, or told to leave, and when."""
 
     at_ns: int
     program: str
 
 
 def read_lines(program: str, text: str) -> list[Line]:
-    """Raises ValueError for what is no line of a history."""
+    """Raises ValueError for a line that is not one of a history."""
     found = []
     for line in text.splitlines():
         what, group, topic, queue_id, number, body, at_ns = line.split(" ")
@@ -60,13 +60,13 @@ def read_lines(program: str, text: str) -> list[Line]:
 
 
 def never_handled(lines: Iterable[Line], group: str, acknowledged: Iterable[str]) -> list[str]:
-    """Bodies that were acknowledged, and that no handler of the group has ended with."""
+    """Bodies that were acknowledged, and that no handler of the group has finished."""
     ended = {each.body for each in lines if each.group == group and each.what == "end"}
     return sorted(set(acknowledged) - ended)
 
 
 def repeated(lines: Sequence[Line]) -> list[str]:
-    """What was begun after somebody was told that it is done."""
+    """What was begun after a member was told that it is done."""
     done: dict[Queue, tuple[int, Line]] = {}
     wrong = []
     for each in sorted(lines):
@@ -82,7 +82,7 @@ def repeated(lines: Sequence[Line]) -> list[str]:
 
 
 def unsaid(lines: Iterable[Line]) -> list[Queue]:
-    """Queues of which something was begun that nobody, in these lines, was told is done."""
+    """Queues in which something was begun that, by these lines, no member was told is done."""
     begun: dict[Queue, int] = defaultdict(int)
     done: dict[Queue, int] = defaultdict(int)
     for each in lines:
@@ -94,8 +94,8 @@ def unsaid(lines: Iterable[Line]) -> list[Queue]:
 
 
 def stored_too_often(lines: Sequence[Line], stored: Iterable[tuple[str, str]]) -> list[str]:
-    """Of (group, body) of what is stored for it: what is there more often than it was sent and
-    given back."""
+    """Given (group, body) of each stored message: those that are there more often than they were
+    sent and given back."""
     again = Counter((each.group, each.body) for each in lines if each.what == "again")
     found = Counter(stored)
     return [
@@ -106,8 +106,8 @@ def stored_too_often(lines: Sequence[Line], stored: Iterable[tuple[str, str]]) -
 
 
 def in_hand_at_once(lines: Iterable[Line], kills: Iterable[Killed]) -> list[str]:
-    """What an orderly group has begun while another of its key was in hand. A body is its sharding
-    key, a dot and a number."""
+    """What an orderly group has begun while another message of the key was in hand. A body is its
+    sharding key, a dot and a number."""
     killed = {each.program: each.at_ns for each in kills}
     in_hand: dict[str, Line] = {}
     wrong = []
@@ -124,8 +124,8 @@ def in_hand_at_once(lines: Iterable[Line], kills: Iterable[Killed]) -> list[str]
 
 
 def gone_back(lines: Iterable[Line]) -> list[str]:
-    """What a member of an orderly group has begun after what comes later in its claim."""
-    # of each claim the offset that was begun last
+    """What a member of an orderly group has begun after a later message of the same claim."""
+    # per claim the offset that was begun last
     begun: dict[tuple[str, Queue], int] = {}
     wrong = []
     for each in sorted(lines):
@@ -140,8 +140,8 @@ def gone_back(lines: Iterable[Line]) -> list[str]:
 
 
 def left_out(lines: Iterable[Line], keys: Mapping[str, Sequence[str]]) -> list[str]:
-    """What an orderly group has begun before all of its key that comes first was handled; `keys`
-    has of each sharding key the bodies that are stored, in their order."""
+    """What an orderly group has begun before all earlier messages of its key were handled. `keys`
+    has the stored bodies of each sharding key, in order."""
     place = {body: (key, at) for key, bodies in keys.items() for at, body in enumerate(bodies)}
     ended: dict[str, set[int]] = defaultdict(set)
     next_place: dict[str, int] = defaultdict(int)
@@ -161,10 +161,10 @@ def left_out(lines: Iterable[Line], keys: Mapping[str, Sequence[str]]) -> list[s
 
 
 class Owners:
-    """The owners of queues, line by line; lines of one program come in their order."""
+    """The owners of queues, line by line; the lines of one program come in order."""
 
     def __init__(self) -> None:
-        # queue -> program, epoch and time of each claim; they come from several programs
+        # queue -> (epoch, time, program) of each claim; they come from several programs
         self._claims: dict[Queue, list[tuple[int, int, str]]] = defaultdict(list)
         self._lost: dict[tuple[Queue, int, str], int] = {}
 
@@ -176,7 +176,7 @@ class Owners:
                 self._lost[each.queue, each.number, each.program] = each.at_ns
 
     def owner(self, queue: Queue, at_ns: int) -> str:
-        """The program that had it at that time; "" if none is known to."""
+        """The program that had the queue at that time; "" if none is known."""
         for epoch, since_ns, program in sorted(self._claims[queue], reverse=True):
             if since_ns <= at_ns:
                 lost_ns = self._lost.get((queue, epoch, program), 1 << 62)
@@ -184,7 +184,7 @@ class Owners:
         return ""
 
     def had(self, program: str, at_ns: int) -> list[Queue]:
-        """What was a program's at that time."""
+        """The queues that a program had at that time."""
         return [queue for queue in list(self._claims) if self.owner(queue, at_ns) == program]
 
     def taken_ns(self, queue: Queue, gone: Killed) -> int:

@@ -37,19 +37,19 @@ from penstock.shared.messaging.system_topics import retry_topic
 QUEUES, KEYS = 6, 24
 # Messages a second for each group, sent in steps.
 RATE, STEP_S = 100, 0.05
-# The longest time after the last strike until everything acknowledged is handled.
+# The longest time from the last strike until everything acknowledged is handled.
 SETTLE_S = 120.0
 END_S = 60.0
 LOOK_S = 0.01
-# Between two checks whether a promise is broken: each reads all lines again.
+# Seconds between two checks whether a promise is broken: each reads all lines again.
 CHECK_S = 1.0
-# A program that was continued may be struck again only after others have heard of it.
+# A program that was continued may be struck again only once others have heard of it.
 AWAKE_S = 1.0
 
 
 class RoundOver(Exception):
     """A promise is broken already, or the broker has ended by itself: the rest of the round would
-    tell nothing more, and would only be more to read."""
+    show nothing more and only add lines to read."""
 
 
 class Program:
@@ -82,7 +82,7 @@ class Program:
         return not self.is_frozen and time.monotonic() - self._awake_s > AWAKE_S
 
     def new_lines(self) -> list[Line]:
-        """The whole lines that it has written since the last call."""
+        """The whole lines that the program has written since the last call."""
         with self.history.open("rb") as file:
             file.seek(self._read)
             raw = file.read()
@@ -92,14 +92,15 @@ class Program:
 
 
 class Crew:
-    """All programs there ever were, and how their groups are doing."""
+    """All programs that were ever started, and how their groups are doing."""
 
     def __init__(self, broker: Broker, place: Path) -> None:
         self.broker, self._place = broker, place
         self.programs: list[Program] = []
         self._ever: list[Program] = []
         self._lines: list[Line] = []
-        # when the last look began, before which all lines are read; and when promises were checked
+        # when the last look began: all lines from before it are read; and when promises were
+        # checked
         self._looked_ns = self._judged_ns = 0
         self._owners = Owners()
         self._kills: list[Killed] = []
@@ -142,7 +143,7 @@ class Crew:
         return gone
 
     def await_end(self, program: Program) -> list[str]:
-        """What is wrong with how a program has ended that was told to leave."""
+        """Wait for a program that was told to leave; return what is wrong with how it ended."""
         try:
             code = program.process.wait(END_S)
         except subprocess.TimeoutExpired:
@@ -159,7 +160,8 @@ class Crew:
             program.process.wait()
 
     def note(self, what: str) -> None:
-        """Write down what is done to them, so that a kept round shows what happened when."""
+        """Write down what is done to the programs, so that a kept round shows what happened
+        when."""
         with (self._place / "strikes").open("a") as file:
             file.write(f"{time.monotonic_ns()} {what}\n")
 
@@ -171,7 +173,7 @@ class Crew:
             with Producer(store=self.broker.store, timeout_ms=120_000) as producer:
                 self._send_all(producer)
         except FlushTimeout:
-            pass  # the first of what was refused, and others may be something else: `_feed_errors`
+            pass  # only the first refused message; others may have other errors: `_feed_errors`
         except PenstockError as error:
             self._feed_error = str(error)
 
@@ -189,8 +191,8 @@ class Crew:
                     self._sent[body] = group, future
 
     def _feed_errors(self) -> list[str]:
-        """Why the load has ended early, and the errors with which messages were refused. One that
-        is stored but not known to be on disk counts as not sent: it has no receipt."""
+        """Why the load has ended early, and the errors with which messages were refused. A message
+        that is stored but not known to be on disk counts as not sent: it has no receipt."""
         ended = [future for _, future in self._sent.values() if future.done()]
         errors = [error for each in ended if (error := each.exception(0)) is not None]
         refused = {str(each) for each in errors if not isinstance(each, FlushTimeout)}
@@ -198,7 +200,7 @@ class Crew:
 
     @property
     def acknowledged(self) -> list[tuple[str, str]]:
-        """(group, body) of messages with a receipt."""
+        """(group, body) of each message that has a receipt."""
         return [
             (group, body)
             for body, (group, future) in list(self._sent.items())
@@ -208,7 +210,7 @@ class Crew:
     # --- what is written down ---
 
     def look(self) -> None:
-        """Take what was written since the last look."""
+        """Read what the programs have written since the last look."""
         self._looked_ns = time.monotonic_ns()
         for program in self._ever:
             lines = program.new_lines()
@@ -216,7 +218,7 @@ class Crew:
             self._owners.take(lines)
 
     def wait_for(self, is_so: Callable[[], bool], seconds: float) -> bool:
-        """Whether it comes in time. Raises RoundOver if it may never come."""
+        """Return whether it becomes so in time. Raises RoundOver if it may never do so."""
         until = time.monotonic() + seconds
         while True:
             self.look()
@@ -228,8 +230,7 @@ class Crew:
             time.sleep(LOOK_S)
 
     def is_calm(self) -> bool:
-        """Whether each living program has queues of each group, and each queue is with one
-        program."""
+        """Whether each living program has queues of each group, and each queue has one program."""
         now_ns = time.monotonic_ns()
         alive = {each.name for each in self.programs}
         for group, topic in TOPICS.items():
@@ -244,12 +245,12 @@ class Crew:
         return self._owners.had(gone.program, gone.at_ns)
 
     def taken_s(self, queue: Queue, gone: Killed) -> float:
-        """How many seconds later others had the queue; negative if they do not have it yet."""
+        """Seconds from then until others had the queue; negative if they do not have it yet."""
         return self._owners.taken_ns(queue, gone) / 1e9
 
     def unsaid(self, queues: Iterable[Queue], program: Program | None = None) -> list[Queue]:
-        """Those queues in which something was begun, by this program or any, without the program,
-        or any, having been told that it is done."""
+        """The queues in which this program, or any, has begun something and was not told that it is
+        done."""
         self.look()
         name = None if program is None else program.name
         return unsaid(
@@ -267,7 +268,7 @@ class Crew:
         return lost >= set(queues)
 
     def check(self) -> None:
-        """Raise RoundOver if there is no point in going on."""
+        """Raise RoundOver if there is no point in continuing."""
         if time.monotonic_ns() - self._judged_ns > CHECK_S * 1e9:
             if self.broken() or self.broker.process.poll() is not None:
                 raise RoundOver
@@ -276,7 +277,7 @@ class Crew:
     def broken(self) -> list[str]:
         """Promises that are known by now to be broken."""
         self.look()
-        # another program's most recent line may be read before one that it follows from
+        # of two programs, the later line may be read before the line that it depends on
         return self._broken_by([each for each in self._lines if each.at_ns < self._looked_ns])
 
     def _broken_by(self, lines: list[Line]) -> list[str]:
@@ -285,13 +286,13 @@ class Crew:
 
     @property
     def handled(self) -> int:
-        """How often a handler has ended with a message."""
+        """How many times a handler has finished a message."""
         return sum(each.what == "end" for each in self._lines)
 
     # --- the end ---
 
     def settle(self) -> list[str]:
-        """Wait until all is handled, have all programs leave; which promises were broken."""
+        """Wait until all is handled and make all programs leave; return the broken promises."""
         wrong = [f"the producer has failed: {each}" for each in self._feed_errors()]
         wrong += [
             f"{each.name} has ended by itself with code {each.process.returncode}: "
@@ -302,7 +303,7 @@ class Crew:
         if (code := self.broker.process.poll()) is not None:
             return [*wrong, f"the broker has ended with code {code}: {self.broker.output()[-500:]}"]
         if self.broken():
-            for program in list(self.programs):  # some stand still, and would not leave
+            for program in list(self.programs):  # some may be frozen, and would not leave
                 self.kill(program)
             self.look()
             return wrong + self._judged()
@@ -322,14 +323,14 @@ class Crew:
         return wrong + self._judged()
 
     def is_handled(self, groups: Collection[str]) -> bool:
-        """Whether handlers of these groups have ended with all that was sent to them."""
+        """Whether handlers of these groups have finished every message that was sent to them."""
         ended = {each.body for each in self._lines if each.what == "end"}
         sent = [future.done() for group, future in list(self._sent.values()) if group in groups]
         due = [body for group, body in self.acknowledged if group in groups]
         return all(sent) and all(body in ended for body in due)
 
     def await_handled(self, groups: Collection[str] = tuple(TOPICS)) -> bool:
-        """Whether that comes in time."""
+        """Wait until these groups have handled everything; return whether they do so in time."""
         until = time.monotonic() + SETTLE_S
         while not (found := self.wait_for(lambda: self.is_handled(groups), 0)):
             if time.monotonic() > until:
@@ -350,8 +351,8 @@ class Crew:
         return wrong + left_out(self._lines, keys)
 
     def _stored(self, topic: str) -> list[tuple[str, str]]:
-        """(body, sharding key) of what a topic has, each queue in its order. A topic of retries is
-        made with the first one."""
+        """(body, sharding key) of each message of a topic, in the order of its queues. A retry
+        topic exists only once its first message is stored."""
         with Producer(store=self.broker.store) as producer:
             if topic not in producer.topics():
                 return []

@@ -1,8 +1,8 @@
-"""A producer of delayed messages of all kinds, of which some are recalled just before they come.
+"""A producer of delayed messages of all kinds, some of which it recalls just before they are due.
 
-Each message says in its body when it may come. In the end each that was acknowledged is in its
-queue once, was not stored there before its time, and those of a level are in their order. One whose
-recall was answered is not there.
+Each body says when the message is due. In the end each message that was acknowledged is in its
+queue once and was not stored there before its time, and those of one level are in order. A message
+whose recall was answered is not there.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from penstock.client.sending.producer import Producer
 from penstock.shared.errors import InvalidArgument, InvalidMessage, PenstockError, StoreUnavailable
 
 TOPIC, QUEUES = "delayed", 4
-# A scheduler that has not got on for this long does not get on.
+# A scheduler without progress for this many seconds is stuck.
 STALL_S = 60
-# For an acknowledgement, and for records that are there to reach a consumer.
+# Seconds to wait for an acknowledgement, or for stored records to reach a consumer.
 WAIT_S = 60
 _LEVEL_MS = 1000
-# How long before its time a message is recalled at most.
+# A message is recalled at most this long before it is due.
 SOON_MS = 40
 
 
@@ -44,7 +44,7 @@ class DelayLoad:
         self._recalls: list[tuple[str, SendFuture]] = []
 
     def step(self, count: int = 20) -> None:
-        """Some more messages: by level, at a time, after a time; one of them is in the past."""
+        """Send some more messages: by level, at a time, after a time; one kind lies in the past."""
         self._recall()
         for _ in range(count):
             number, kind = len(self._sent), self._dice.randrange(4)
@@ -64,7 +64,7 @@ class DelayLoad:
             self._sent.append((body, future))
 
     def _recall(self) -> None:
-        """Take some back of those that are due within a moment."""
+        """Recall some of the messages that are due within a moment."""
         soon_ms = time.time_ns() // 1_000_000 + SOON_MS
         while self._timed and self._timed[0][0] <= soon_ms:
             _, body, future = heappop(self._timed)
@@ -73,7 +73,7 @@ class DelayLoad:
                     self._recalls.append((body, self._producer.recall(future.result())))
 
     def finish(self) -> list[str]:
-        """Wait until the scheduler has passed all of them; what is wrong."""
+        """Wait until the scheduler has passed all messages; return what is wrong."""
         known, unsure, last = set[str](), set[str](), -1
         for body, future in self._sent:
             try:
@@ -96,16 +96,16 @@ class DelayLoad:
         found: list[Message] = []
         with Consumer(self._broker.consume, topic=TOPIC, start="earliest") as consumer:
             missing = set(known)
-            # all is in the queues by now: the time is for a slow machine, and ends no backlog
+            # all is in the queues by now: the timeout allows for a slow machine, not for a backlog
             while batch := consumer.poll(timeout=WAIT_S if missing else 1):
                 found += batch
                 missing -= {each.body.decode() for each in batch}
         return judge(known, unsure, found, recalled)
 
     def _await_passed(self, last: int) -> None:
-        """Wait until nothing waits up to this log offset, however long a backlog takes.
+        """Wait until no message up to this log offset is pending, however long a backlog takes.
 
-        Raises StoreUnavailable once the scheduler does not move.
+        Raises StoreUnavailable once the scheduler makes no progress.
         """
         moved, moved_s = (-1, -1, -1), time.monotonic()
         while True:
@@ -126,8 +126,8 @@ class DelayLoad:
 def judge(
     known: set[str], unsure: set[str], found: list[Message], recalled: Set[str] = frozenset()
 ) -> list[str]:
-    """What is wrong with the messages that came: each known one once and not early, and none that
-    was recalled."""
+    """What is wrong with the messages that came: each known one must have come once and not early,
+    and none that was recalled."""
     counts = Counter(each.body.decode() for each in found)
     wrong = []
     if back := recalled & counts.keys():

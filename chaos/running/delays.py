@@ -1,8 +1,8 @@
 """Delayed messages while scheduler, writer, other actors and the broker are killed at any moment.
 
-By level, at a time, after a time; some are recalled a moment before it. In the end each that was
-acknowledged is in its queue once, none was stored there before its time, those of a level are in
-their order, and one whose recall was answered is not there.
+Messages are sent by level, at a time and after a time; some are recalled a moment before they are
+due. In the end each message that was acknowledged is in its queue once and was not stored there
+before its time, those of one level are in order, and a message whose recall was answered is absent.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from penstock.chaos.running.delay_load import SOON_MS, DelayLoad
 from penstock.shared.faults import VARIABLE
 from penstock.shared.memory.roster import ACTORS
 
-# Of a round.
+# in a round
 STRIKES = 10
-# What is struck, and how often of a hundred times; "other" is any actor.
+# What is struck, in percent; "other" is any actor.
 STRUCK = {"scheduler": 45, "writer": 15, "other": 20, "broker": 20}
-# A writer finds that a message may be recalled, and stands still until it is due: what it told the
-# scheduler before has to hold it back.
+# The writer finds that a message may still be recalled, and then waits until the message is due:
+# what it told the scheduler earlier has to hold the message back.
 LATE_RECALLS = {VARIABLE: f"write.recall_checked=delay:{2 * SOON_MS}@1x20"}
 
 
@@ -40,9 +40,9 @@ def delays_round(arena: Arena, dice: random.Random, replay: str) -> None:
 def run_delays(
     place: Path, settings: Mapping[str, object], count: int, dice: random.Random
 ) -> tuple[Counter[str], list[str]]:
-    """Strike `count` times at one broker: how often at what, and what is wrong in the end.
+    """Strike `count` times at one broker; return how often what was struck, and what is wrong.
 
-    Raises PenstockError when it does not come back.
+    Raises PenstockError when the broker does not come back.
     """
     struck = Counter[str]()
     broker = Broker(place, {**SMALL, **settings, **fixed_ports()}, environment=LATE_RECALLS)
@@ -52,7 +52,7 @@ def run_delays(
         for _ in range(count):
             for _ in range(dice.randint(1, 20)):
                 load.step(10)
-                time.sleep(0.02)  # the load's pace; the moment of the strike is what varies
+                time.sleep(0.02)  # paces the load; the moment of the strike varies with it
             (kind,) = dice.choices([*STRUCK], [*STRUCK.values()])
             if kind == "broker":
                 broker.kill()

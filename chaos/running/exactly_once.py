@@ -1,7 +1,7 @@
 """Programs that copy a topic exactly once, killed with whatever of the broker they talk to.
 
-Two are members of a group, and a third reads all their queues besides them, so that each meets
-what another has done. Inputs are fed all the while. When every input has had its effect the outputs
+Two are members of a group; a third reads all their queues besides them, so that each meets what
+another has done. Inputs are fed all the while. Once every input has had its effect, the outputs
 must be the function of the inputs: nothing missing, nothing twice.
 """
 
@@ -27,15 +27,15 @@ from penstock.shared.errors import FlushTimeout
 
 PROGRAMS = ("member", "member", "stranger")
 QUEUES = 3
-# Of a round.
+# in a round
 STRIKES = 12
-# How long all inputs may take to have had their effect, after the last strike.
+# Seconds from the last strike until all inputs must have had their effect.
 SETTLE_S = 90.0
-# So that programs are told of a disk that is late, as while the flusher is frozen.
+# Makes the broker tell programs of a late disk, as while the flusher is frozen.
 LATE = {"sync_flush_timeout_ms": 200}
-# Characters of what a program said that has failed.
+# Characters shown of the output of a program that has failed.
 _LAST_WORDS = 2000
-# What is struck, and how often of a hundred times.
+# What is struck, in percent.
 STRUCK = {
     "program": 32,
     "writer": 20,
@@ -49,7 +49,7 @@ STRUCK = {
 
 
 class Verdict(NamedTuple):
-    """What was struck, and which outputs are missing, or there more often than they should be."""
+    """What was struck, and which outputs are missing or there more often than they should be."""
 
     struck: Counter[str]
     inputs: int
@@ -74,7 +74,7 @@ def exactly_once_round(arena: Arena, dice: random.Random, replay: str) -> None:
         arena.report.add_fault(f"{kind} killed while copying", count)
     wrong = [f"an output is missing: {body.decode()}" for body in found.missing]
     wrong += [f"an output is there twice: {body.decode()}" for body in found.twice]
-    # where a program has ended its outputs are missing, too
+    # where a program has ended by itself, its outputs are missing, too
     arena.report.add_violations(found.ended + wrong, replay)
 
 
@@ -103,7 +103,7 @@ class _Program:
 
     @property
     def last_words(self) -> str:
-        """What it said before it ended by itself, which it never does; "" while it runs."""
+        """What it printed before it ended by itself, which it never should; "" while it runs."""
         if (code := self._process.poll()) is None:
             return ""
         said = self._said.read_text(errors="replace")[-_LAST_WORDS:]
@@ -121,7 +121,7 @@ def run_exactly_once(
     dice: random.Random,
     inputs_each: int = 50,
 ) -> Verdict:
-    """Strike so often, and feed `inputs_each` inputs after each time; what came of it."""
+    """Strike `strikes` times, feed `inputs_each` inputs after each, and return the verdict."""
     struck: Counter[str] = Counter()
     with ExitStack() as stack:
         broker = stack.enter_context(running(place, LATE | dict(settings)))
@@ -138,11 +138,11 @@ def run_exactly_once(
             for _ in range(inputs_each):
                 feeder.send(FROM, b"%d" % number)
                 number += 1
-            time.sleep(dice.uniform(0, 0.4))  # the moment is what varies
+            time.sleep(dice.uniform(0, 0.4))  # a strike comes at a random moment
             kind = dice.choices(list(STRUCK), list(STRUCK.values()))[0]
             _strike(kind, broker, programs, dice)
             struck[kind] += 1
-        with suppress(FlushTimeout):  # all is stored, or outputs are missing
+        with suppress(FlushTimeout):  # what is not stored shows as missing outputs
             feeder.flush(SETTLE_S)
         wanted = Counter(each for at in range(number) for each in outputs_of(b"%d" % at))
         found = _outputs(broker, wanted.total(), programs)
@@ -175,8 +175,8 @@ def _strike(kind: str, broker: Broker, programs: list[_Program], dice: random.Ra
 
 
 def _outputs(broker: Broker, wanted: int, programs: list[_Program]) -> Counter[tuple[str, bytes]]:
-    """All outputs, once there are as many as there should be and no more come; or a program that
-    was to write them has ended by itself."""
+    """All outputs, once there are as many as there should be and no more come, a program that was
+    to write them has ended by itself, or the time is up."""
     until = time.monotonic() + SETTLE_S
     before = -1
     while True:

@@ -1,7 +1,7 @@
-"""Processes that stand still for a while and go on: actors, the supervisor, a client.
+"""Processes that freeze for a while and continue: actors, the supervisor, a client.
 
-A frozen actor may go on before it is noticed, while it is being replaced, or just when its
-supervisor, frozen too, comes back to kill it. Whenever that is, no old actor writes next to its
+A frozen actor may continue before it is noticed, while it is being replaced, or just when its
+supervisor, frozen too, comes back to kill it. Whenever that is, no old actor may write next to its
 successor.
 """
 
@@ -30,7 +30,7 @@ FREEZES = 7
 MOMENTS_S = (0.02, 0.15, 0.19, 0.2, 0.21, 0.25, 0.5, 1.0)
 LINES = 2000
 TIMEOUT_S = 30
-# after the word that the supervisor stands still
+# seconds for the supervisor to freeze after its point has fired
 GOES_ON_S = 2
 
 
@@ -38,9 +38,9 @@ def frozen_round(arena: Arena, dice: random.Random, replay: str) -> None:
     with arena.room() as room:
         fired = room / "fired"
         fired.touch()
-        # the supervisor itself stands still right before a kill, or right after a fork
+        # the supervisor itself freezes right before a kill, or right after a fork
         point = dice.choice(("sup.before_kill_old", "sup.after_spawn"))
-        # the forks of a start do not count: with the supervisor still nobody would be ready
+        # skip the forks of the start: with the supervisor frozen the broker would never be ready
         started = len(ACTORS) + 1 if point == "sup.after_spawn" else 0
         environment = {
             VARIABLE: f"{point}=stop@{dice.randint(1, 2) + started}",
@@ -60,14 +60,14 @@ def frozen_round(arena: Arena, dice: random.Random, replay: str) -> None:
 
 
 def freeze(it: Scene, dice: random.Random) -> None:
-    """Somebody stands still, goes on, and a message gets through."""
+    """Freeze an actor or the supervisor, let it continue, and check that a message gets through."""
     broker = it.broker
     struck = time.monotonic()
     kind = dice.choices(("actor", "flutter", "supervisor"), (5, 1, 2))[0]
     if kind == "supervisor":
         os.kill(broker.process.pid, SIGSTOP)
         actor = dice.choice(ACTORS)
-        # nobody looks after it now
+        # the frozen supervisor cannot notice this
         pid = broker.strike(actor, dice.choice((SIGKILL, SIGSTOP)))
         time.sleep(dice.choice(MOMENTS_S))
         first, then = dice.sample((pid, broker.process.pid), 2)
@@ -86,7 +86,7 @@ def freeze(it: Scene, dice: random.Random) -> None:
 
 
 def _disarm(fired: Path, point: str) -> bool:
-    """Whether the point had fired; it does not any more, for it may do so only once."""
+    """Return whether the point had fired, and keep it from firing: it may do so only once."""
     with fired.open("a+") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         file.seek(0)
@@ -96,12 +96,12 @@ def _disarm(fired: Path, point: str) -> bool:
 
 
 def _thaw_beside_the_supervisor(it: Scene, dice: random.Random) -> None:
-    """The supervisor stands still at the point; actors that it holds for frozen go on meanwhile."""
+    """The supervisor is frozen at the point; let actors that it takes for frozen continue."""
     struck = time.monotonic()
     supervisor = it.broker.process.pid
     while not is_stopped(supervisor):
         if time.monotonic() > struck + GOES_ON_S:
-            return  # a freeze that came at the same time has let it go, too
+            return  # another freeze, at the same time, has already let it continue
         time.sleep(0.001)
     for pid in it.broker.processes():
         if pid != supervisor:
@@ -114,7 +114,7 @@ def _thaw_beside_the_supervisor(it: Scene, dice: random.Random) -> None:
 
 @contextmanager
 def _client(it: Scene) -> Iterator[list[str]]:
-    """A producer of its own process, which stands still, too; what is wrong with its messages."""
+    """A producer in its own process, which freezes, too; yields what is wrong with its messages."""
     wrong: list[str] = []
     command = [sys.executable, "-m", "penstock.cli.main", "produce", "client", "-o", "json"]
     client = subprocess.Popen(

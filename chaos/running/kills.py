@@ -1,7 +1,7 @@
 """Actors killed and frozen at random moments, alone, together, and with the whole broker.
 
-Load runs all the time. When it has ended, what producers were told and consumers saw is compared
-with what is stored, and the store is checked.
+Load runs all the time. When it has ended, what producers were told and what consumers saw is
+compared with what is stored, and the store is checked.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from penstock.shared.memory.roster import ACTORS
 # strikes in a round
 STRIKES = 30
 KILLED, FROZEN = (SIGKILL, "killed"), (SIGSTOP, "frozen")
-# The actor that stands still for a moment before the whole broker is killed; "" for none. The pool
-# is then full of what was acknowledged, or the log of what no queue has.
+# The actor that is frozen for a moment before the whole broker is killed; "" for none. The pool is
+# then full of acknowledged messages, or the log of messages that no queue has yet.
 DAMMED = ("", "committer", "committer", "flusher", "reput")
 DAMMED_S = 0.05
 
@@ -44,13 +44,13 @@ def run_kills(
     """Strike `count` times at one broker. Raises PenstockError when it does not come back."""
     with scene(arena, place, settings, environment) as it:
         for _ in range(count):
-            time.sleep(dice.uniform(0, 0.1))  # the moment is what varies
+            time.sleep(dice.uniform(0, 0.1))  # a strike comes at a random moment
             strike(it, dice)
         it.finish(replay)
 
 
 def strike(it: Scene, dice: random.Random) -> None:
-    """One strike, and the time until a message gets through again, and comes out."""
+    """Strike once, and measure until a message gets through again and reaches a consumer."""
     report = it.arena.report
     kind = dice.choices(("one", "burst", "all"), (20, 3, 3))[0]
     if kind == "all" and (actor := dice.choice(DAMMED)):
@@ -64,7 +64,7 @@ def strike(it: Scene, dice: random.Random) -> None:
 
 
 def _hit(report: Report, broker: Broker, kind: str, dice: random.Random) -> tuple[str, ...]:
-    """Kill or freeze somebody; what that is called, for those whom it may concern."""
+    """Kill or freeze actors; return the names under which the report notes the recovery."""
     if kind == "all":
         broker.kill()
         broker.start()
@@ -78,7 +78,7 @@ def _hit(report: Report, broker: Broker, kind: str, dice: random.Random) -> tupl
         report.add_fault(f"actor {done}")
     if not several:
         return (f"{actor} {done}", f"any actor {done}")
-    for _ in range(dice.randint(0, 4)):  # and their successors, while they start
+    for _ in range(dice.randint(0, 4)):  # and their successors, as they start
         broker.strike(dice.choice(actors), SIGKILL)
         report.add_fault("actor killed")
         time.sleep(dice.uniform(0, 0.02))

@@ -1,8 +1,8 @@
-"""Members of groups come, leave, die and stand still, and so does what they talk to, under load.
+"""Members of groups come, leave, die and freeze, and so does what they talk to, under load.
 
-Each program has a member in a group that works in any order and one in an orderly group. What they
-wrote down is judged by chaos/work_history.py; when queues of a member that has gone are with others
-is measured from the signal on.
+Each program has a member in a group that works in any order and one in an orderly group.
+chaos/work_history.py judges what they wrote down. The time until the queues of a departed member
+are with others is measured from the signal on.
 """
 
 from __future__ import annotations
@@ -25,24 +25,25 @@ from penstock.chaos.report import Report
 from penstock.chaos.running.crew import Crew, Program, RoundOver
 from penstock.chaos.work_history import Killed, Queue
 
-# Of a round.
+# in a round
 STRIKES = 30
 PROGRAMS, MOST_PROGRAMS = 3, 5
-# How long the queues of a member that has gone may have no owner before that is a fault in itself:
-# an ended connection must be noticed before a session ends, and a broker has to start again first.
+# How long the queues of a departed member may have no owner before that is a fault in itself. Amid
+# changes an ended connection must be noticed first, and a broker has to start again.
 LATEST_S, LATEST_AMID_S = SESSION_MS / 1000, 90.0
-# Within which time 99 of 100 queues are others' whose member has gone while the groups were at
-# rest. It is judged over a whole run, once it says something of one in a hundred.
+# Within this time 99 of 100 queues must be with others when their member departs while the groups
+# are at rest. It is judged over a whole run, once there are enough queues for a percentile.
 P99_MS, ENOUGH_QUEUES = {"killed": 3000, "left": 500}, 100
-# An orderly member that a new coordinator has never heard may be frozen in the middle of a message,
-# so its queues stay its own for a minute, however many coordinators come meanwhile. Both bounds are
-# for what never comes: on a machine that does much else all takes several times as long.
+# A coordinator that has just started has never heard an orderly member that is frozen in the middle
+# of a message, so the member keeps its queues for a minute, however many coordinators come
+# meanwhile. Both bounds only catch what never comes: on a busy machine all takes several times as
+# long.
 KEPT_S = 120.0
-# A new coordinator, or broker, has heard from all members by then.
+# Seconds after which a new coordinator, or broker, has heard from all members.
 SHAKEN_S = 3.0
-# How long a group may take to be at rest.
+# Seconds within which a group must come to rest.
 CALM_S = 15.0
-# What is struck, and how often of a hundred times.
+# What is struck, in percent.
 STRUCK = {
     "member killed": 24,
     "member leaves": 14,
@@ -59,14 +60,14 @@ STRUCK = {
     "broker killed": 6,
     "broker frozen": 4,
 }
-# Of ten strikes how many wait until the groups are at rest.
+# How many of ten strikes wait until the groups are at rest.
 CALM = 7
-# The first of each round: what it provokes nothing else does but by a rare chance.
+# The first strike of each round: nothing else provokes what it does, except by a rare chance.
 LATE_WORD = "member's word too late"
 
 
 class Verdict(NamedTuple):
-    """What was struck, when queues came to others, and which promises were broken."""
+    """What was struck, how soon queues came to others, and which promises were broken."""
 
     struck: Counter[str]
     handed_over: Mapping[str, list[float]]
@@ -96,7 +97,7 @@ def members_round(arena: Arena, dice: random.Random, replay: str) -> None:
 
 
 def late_handovers(report: Report) -> list[str]:
-    """Over all rounds of a run: ways to go after which queues wait too long for an owner."""
+    """Over all rounds of a run: the ways to depart after which queues lack an owner too long."""
     return [
         f"1 % of {found.queues} queues have no owner {found.p99_ms:.0f} ms after their member was "
         f"{what}, at rest: at most {P99_MS[what]} ms are allowed"
@@ -108,7 +109,7 @@ def late_handovers(report: Report) -> list[str]:
 def run_members(
     place: Path, settings: Mapping[str, object], strikes: int, dice: random.Random
 ) -> Verdict:
-    """Strike this often, and go on until all that was acknowledged is handled."""
+    """Strike this often, and continue until all that was acknowledged is handled."""
     with running(place, settings) as broker, ExitStack() as stack:
         crew = Crew(broker, place)
         stack.callback(crew.kill_all)
@@ -123,10 +124,10 @@ def run_members(
             for _ in range(strikes - 1):
                 if it.is_wrong():
                     break
-                time.sleep(dice.uniform(0, 0.5))  # the moment is what varies
+                time.sleep(dice.uniform(0, 0.5))  # a strike comes at a random moment
                 it.strike()
         except RoundOver:
-            pass  # why is told below, with all else that is wrong
+            pass  # the verdict below says why, with all else that is wrong
         finally:
             crew.end_of_feed.set()
             feeding.join()
@@ -136,19 +137,19 @@ def run_members(
 
 
 class _Strikes:
-    """One after the other."""
+    """Strikes at a crew, one after the other."""
 
     def __init__(self, crew: Crew, dice: random.Random) -> None:
         self._crew, self._dice = crew, dice
         self.struck: Counter[str] = Counter()
         self.handed_over: dict[str, list[float]] = defaultdict(list)
         self._wrong: list[str] = []
-        # queues that may be kept for their member: they are looked at in the end
+        # queues that their departed member may keep: they are checked in the end
         self._kept: list[tuple[str, Killed, Queue]] = []
         self._shaken_s = 0.0
 
     def await_calm(self, seconds: float = CALM_S) -> bool:
-        """Wait until each program has queues of each group; whether that is so in time."""
+        """Wait until each program has queues of each group; return whether that is so in time."""
         return self._crew.wait_for(self._is_calm, seconds)
 
     def _is_calm(self) -> bool:
@@ -194,9 +195,9 @@ class _Strikes:
                 self._shake()
 
     def hear_a_late_word(self) -> None:
-        """A member that was taken for dead wakes up and says how far it is, when others are further
-        in its queues. They stand still, so that nobody says so again, and are killed after that:
-        whoever comes next goes on where the group is, and not where the member was."""
+        """A member that was taken for dead wakes up and commits an offset when others are already
+        further in its queues. The others are frozen, so that none commits a later offset, and are
+        then killed. The next owner must continue where the group is, not where the member was."""
         crew = self._crew
         self.struck[LATE_WORD] += 1
         crew.note(LATE_WORD)
@@ -207,7 +208,7 @@ class _Strikes:
         gone = Killed(time.monotonic_ns(), program.name)
         try:
             crew.wait_for(lambda: all(crew.taken_s(q, gone) >= 0 for q in late), LATEST_AMID_S)
-            # not sooner: others get further than by what it has read, and all of that is handled
+            # not sooner: others must get further than what it has read; then all of it is handled
             crew.feed_rests.set()
             for queue in late:
                 self._note("frozen until others have its queues", gone, queue, LATEST_AMID_S)
@@ -222,7 +223,8 @@ class _Strikes:
                 each.freeze()
             woken_ns = time.monotonic_ns()
             program.go_on()
-            # its commit leaves with the join that tells it so, before it asks for any queue
+            # the join whose answer tells it so also carries its commit, before it asks for any
+            # queue
             if not crew.wait_for(lambda: crew.has_lost(program, late, woken_ns), LATEST_AMID_S):
                 self._wrong.append(f"{program.name} does not hear that it has lost {late}")
             for each in others:
@@ -233,12 +235,13 @@ class _Strikes:
             crew.feed_rests.clear()
 
     def _freeze_with_a_word(self, program: Program) -> list[Queue]:
-        """Freeze it while it has something to commit; the queues in which it has."""
+        """Freeze the program while it has something to commit; return the queues in which it
+        has."""
         until_s = time.monotonic() + LATEST_AMID_S
         while time.monotonic() < until_s:
             program.freeze()
             own = self._crew.had(Killed(time.monotonic_ns(), program.name))
-            # orderly ones stay its own for longer than it sleeps
+            # its orderly queues would stay its own for longer than it sleeps
             late = self._crew.unsaid([each for each in own if each[0] != ORDERLY], program)
             if late:
                 return late
@@ -248,12 +251,12 @@ class _Strikes:
         return []
 
     def is_wrong(self) -> bool:
-        """Whether something is wrong already. Raises RoundOver."""
+        """Whether something is wrong already. Raises RoundOver if a promise is broken."""
         self._crew.check()
         return bool(self._wrong)
 
     def _shake(self) -> None:
-        """There is another coordinator, which has not heard of any member yet."""
+        """Note that there is another coordinator, which has not heard of any member yet."""
         self._shaken_s = time.monotonic()
 
     def _freeze(self, seconds: float) -> None:
@@ -264,7 +267,8 @@ class _Strikes:
         time.sleep(self._dice.uniform(0, 0.15))
 
     def _freeze_broker(self, seconds: float) -> None:
-        """All of it stands still at once, as where its machine does, and goes on in any order."""
+        """Freeze all processes at once, as when their machine freezes; let them continue in any
+        order."""
         broker = self._crew.broker
         supervisor = broker.process.pid  # the first: it would replace those that stand still
         pids = [supervisor, *(pid for pid in broker.processes() if pid != supervisor)]
@@ -278,7 +282,7 @@ class _Strikes:
     def _kill(self, program: Program, what: str, calm: bool) -> None:
         gone = self._crew.kill(program)
         if self._dice.random() < 0.5:
-            self._crew.start()  # at once, or before the next strike
+            self._crew.start()  # now; otherwise the next strike does it
         self._await_taken(what if calm or " " in what else f"{what} amid changes", gone, calm)
 
     def _leave(self, calm: bool) -> None:
@@ -289,7 +293,7 @@ class _Strikes:
         self._wrong += crew.await_end(program)
 
     def _await_taken(self, what: str, gone: Killed, calm: bool) -> None:
-        """Wait until others have what was a program's, and note how long that took."""
+        """Wait until others have the queues that were the program's; note how long that took."""
         crew = self._crew
         latest_s = LATEST_S if calm else LATEST_AMID_S
         mine = crew.had(gone)
@@ -312,9 +316,9 @@ class _Strikes:
             )
 
     def finish(self) -> list[str]:
-        """What was wrong, once the groups have handled everything."""
+        """Return what was wrong, once the groups have handled everything."""
         for what, gone, queue in self._kept:
-            # nobody has taken one that has nothing more to be handled
+            # a queue with nothing left to handle may have no later owner on record
             if self._crew.taken_s(queue, gone) >= 0:
                 self._note(f"{what}, orderly", gone, queue, KEPT_S)
         return self._wrong

@@ -1,7 +1,7 @@
 """Memory that runs out: actors that get no more of it, and clients that want too much.
 
-An actor without memory dies loudly and is replaced; nothing that it was doing is half done. What
-one request can make the broker hold is bounded.
+An actor without memory dies loudly and is replaced; nothing that it was doing is left half done.
+What one request can make the broker hold is bounded.
 """
 
 from __future__ import annotations
@@ -27,27 +27,27 @@ from penstock.shared.wire.sockets import dial
 STARVED = 3
 STARVE_S = 0.7
 GREEDY, REQUESTS = 10, 20
-# what may stay with an actor after the greedy have gone
+# by this much an actor may still have grown after the greedy clients have gone
 GROWN_BYTES = 64 << 20
 _UNLIMITED = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
 
 
 def memory_round(arena: Arena, dice: random.Random, replay: str) -> None:
-    # an actor without memory is to meet a segment that it has not mapped yet
+    # an actor without memory must meet a segment that it has not mapped yet
     settings = any_settings(dice) | {"mapped_file_size_commit_log_bytes": SMALL_SEGMENT_BYTES}
     with arena.room() as room, scene(arena, room, settings, rate=500) as it:
         wrong = _check_greedy(it, dice)
         for actor in dice.sample(ACTORS, STARVED):
             starve(it, actor, dice)
         struck = time.monotonic()
-        it.broker.strike(dice.choice(ACTORS), SIGKILL)  # what the kernel does when it runs out
+        it.broker.strike(dice.choice(ACTORS), SIGKILL)  # as the kernel does when memory runs out
         it.arena.report.add_fault("out of memory: killed")
         it.probe("out of memory: killed", struck)
         it.finish(replay, wrong, may_fail=True)
 
 
 def starve(it: Scene, actor: str, dice: random.Random) -> None:
-    """An actor gets no more address space for a while, and a message gets through after that."""
+    """Refuse an actor more address space for a while; a message must get through after that."""
     pid = it.broker.strike(actor, 0)
     try:
         room = dice.choice((0, 64 << 10, 1 << 20))
@@ -57,13 +57,13 @@ def starve(it: Scene, actor: str, dice: random.Random) -> None:
         struck = time.monotonic()
         resource.prlimit(pid, resource.RLIMIT_AS, _UNLIMITED)
     except (ProcessLookupError, FileNotFoundError):
-        struck = time.monotonic()  # it has died of it
+        struck = time.monotonic()  # the actor has died of it
     it.arena.report.add_fault("out of memory: refused")
     it.probe("out of memory: refused", struck)
 
 
 def _check_greedy(it: Scene, dice: random.Random) -> list[str]:
-    """Clients that ask for as much as a request can say; nobody else notices, nothing stays."""
+    """Clients ask for as much as a request can; other clients must not notice, no memory stays."""
     broker = it.broker
     actors = {name: broker.actors()[name] for name in ("reader", "writer")}
     before = {name: own_memory_bytes(pid) for name, pid in actors.items()}
@@ -80,7 +80,7 @@ def _check_greedy(it: Scene, dice: random.Random) -> list[str]:
 
 
 def greed(broker: Broker, dice: random.Random) -> None:
-    """Requests of the largest kinds, at both endpoints, unread answers included."""
+    """Send requests of the largest kinds to both endpoints; no answer is read."""
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     for endpoint in (broker.consume, broker.produce):
         for _ in range(GREEDY):

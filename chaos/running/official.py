@@ -1,9 +1,9 @@
 """RocketMQ's own clients while gateway, coordinator and the whole broker are killed under them.
 
-Half of them send, one message after the other, and half are one group that handles what is sent.
-After each strike every one of them has to go on by itself: a producer with a message that it began
-to send after that, a consumer with any that was. In the end all that was acknowledged was handled,
-and is stored.
+Half of them send, one message after the other; half are one group that handles what is sent. After
+each strike every client has to continue by itself: a producer completes a send that it began after
+the strike, a consumer handles a message sent after it. In the end all that was acknowledged was
+handled, and is stored.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from penstock.client.sending.producer import Producer
 from penstock.shared.errors import StoreUnavailable
 from penstock.shared.wire.group_messages import GroupInfo
 
-# Of a round.
+# in a round
 STRIKES = 10
 PRODUCERS, CONSUMERS, QUEUES = 10, 10, 40
 STRUCK = {"gateway": 4, "coordinator": 3, "broker": 3}
-# Whoever has seen nothing by then has not gone on by itself. It takes 1 to 3 s as a rule, which the
-# report says. A busy machine takes longer to start a process: it is one where this process has
-# waited this long for its own turn.
+# A client that has seen nothing by then has not continued by itself. It usually takes 1 to 3 s,
+# which the report says. A busy machine takes longer to start a process: it counts as busy where
+# this process has waited this long for its own turn.
 LATEST_S, LATEST_BUSY_S, BUSY_S = 5.0, 10.0, 0.1
-# Until the JVM has started, and the group has divided the queues; until all are handled.
+# Until the JVM has started and the group has divided the queues; until all messages are handled.
 BEGIN_S, SETTLE_S = 120.0, 120.0
 LOOK_S = 0.01
 SHOWN = 3
@@ -44,7 +44,7 @@ class Verdict(NamedTuple):
     """What was struck, how long each client took to go on, and what is wrong."""
 
     struck: Counter[str]
-    # what was struck -> for each strike the seconds until the last producer, and the last consumer
+    # (what was struck, seconds until the last producer continued, and until the last consumer did)
     went_on: list[tuple[str, float, float]]
     acknowledged: int
     failed: int
@@ -72,7 +72,8 @@ def run_official(
     dice: random.Random,
     moved: Callable[[], None] = lambda: None,
 ) -> Verdict:
-    """Strike these in turn. Raises PenstockError where clients cannot be had, or do not go on."""
+    """Strike these in turn. Raises PenstockError where clients cannot be had, or do not
+    continue."""
     broker = Broker(place, {**settings, **fixed_ports(gateway=True)})
     try:
         broker.start()
@@ -83,7 +84,7 @@ def run_official(
             it = _Strikes(broker, clients)
             it.begin()
             for name in struck:
-                time.sleep(dice.uniform(0, 0.5))  # the moment is what varies
+                time.sleep(dice.uniform(0, 0.5))  # a strike comes at a random moment
                 it.strike(name)
                 moved()
             it.settle()
@@ -93,7 +94,7 @@ def run_official(
 
 
 class _Strikes:
-    """One after the other."""
+    """Strikes at the broker of these clients, one after the other."""
 
     def __init__(self, broker: Broker, clients: Crew) -> None:
         self._broker, self._clients = broker, clients
@@ -103,13 +104,15 @@ class _Strikes:
         self._seen: list[Seen] = []
         self._acked: set[str] = set()
         self._handled: set[str] = set()
-        # of the sleeps between two looks
+        # the longest sleep between two looks
         self._longest_s = 0.0
 
     def begin(self) -> None:
-        """Until all are at work, and the queues divided. A client that has to connect again while
-        its group divides them may say only by its next heartbeat, up to 30 s later, what it wants
-        of them, whatever the broker does."""
+        """Wait until all clients are at work and the queues are divided.
+
+        A client that has to connect again while its group divides them may say what it wants of
+        them only with its next heartbeat, up to 30 s later, whatever the broker does.
+        """
         self.await_all(time.monotonic_ns(), BEGIN_S, BEGIN_S)
         until = time.monotonic() + BEGIN_S
         with GroupAdmin(store=self._broker.store) as groups:
@@ -122,7 +125,7 @@ class _Strikes:
         self._struck[name] += 1
         if name == "broker":
             self._broker.kill()
-            # what was sent before may have been answered
+            # until now, messages from before the strike may have been answered
             struck_ns = time.monotonic_ns()
             self._broker.start()
         else:
@@ -131,9 +134,11 @@ class _Strikes:
         self._went_on.append((name, *self.await_all(struck_ns, LATEST_S, LATEST_BUSY_S)))
 
     def await_all(self, since_ns: int, calm_s: float, busy_s: float) -> tuple[float, float]:
-        """Wait until each client has seen something that was sent since; the seconds until the last
-        of those that send had, and of those that handle. It waits for `calm_s`, or for `busy_s`
-        where the machine has been busy meanwhile."""
+        """Wait until each client has seen a message that was sent since then.
+
+        Returns the seconds until the last producer had, and the last consumer. It waits for
+        `calm_s`, or for `busy_s` where the machine has been busy meanwhile.
+        """
         first: dict[str, int] = {}
         began, self._longest_s = time.monotonic(), 0.0
         while missing := self._clients.clients.keys() - first.keys():
@@ -163,7 +168,7 @@ class _Strikes:
         return found
 
     def settle(self) -> None:
-        """Have the producers end; all that was acknowledged is to be handled, and stored."""
+        """End the producers; all that was acknowledged must be handled, and stored."""
         self._clients.rest()
         until = time.monotonic() + SETTLE_S
         while not self._clients.is_resting or self._acked - self._handled:

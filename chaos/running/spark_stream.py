@@ -1,13 +1,13 @@
 """A Spark query that streams a store into files or into a topic, killed with its workers, its
 executors and its broker.
 
-Messages are sent all the while. When every one of them has arrived the rows must be the messages:
+Messages are sent all the while. When every one of them has arrived, the rows must be the messages:
 none missing, none twice. The rows are counted without Spark, from the files that its sink has
-written down or by a consumer of the topic, and the messages by a consumer of the broker.
+written or by a consumer of the topic; the messages are counted by a consumer of the broker.
 
-A moment of chance seldom meets a commit, which takes some ms of a batch. So where the query writes
-into a topic, some kills are aimed at it: what commits stands still at a crash point, and then the
-whole driver is killed.
+A kill at a random moment seldom meets a commit, which takes some ms of a batch. So where the query
+writes into a topic, some kills are aimed at it: the process that commits stops at a crash point,
+and then the whole driver is killed.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ from penstock.shared.faults import FIRED_VARIABLE, VARIABLE
 
 TOPIC, QUEUES = "streamed", 3
 INTO = "arrived"
-# Of a body: what is sent before a strike is more than a task hands on without staging it.
+# Of a body. What is sent before a strike is then more than a task hands on without staging it.
 BODY_BYTES = 1024
 # a task is tried four times, as on a cluster; local[2] alone tries once
 LOCAL = "local[2,4]"
-# How long a start of Spark and a batch may take on a machine that does other things, and how long
-# all rows may take after the last strike.
+# Seconds that a start of Spark and a batch may take on a machine that does other things, and
+# seconds from the last strike until all rows must be there.
 BATCH_S, SETTLE_S = 180.0, 240.0
-# What is struck, and how often of a hundred times.
+# What is struck, in percent.
 STRUCK = {"driver": 20, "python worker": 35, "broker": 20, "writer": 10, "reput": 10, "flusher": 5}
 ON_A_CLUSTER = STRUCK | {"python worker": 20, "executor": 15}
-# From before the broker's decision to where all rows are there and Spark has not written it down.
+# From before the broker's decision to where all rows are there but Spark has not recorded that.
 AT_COMMIT = {
     "spark.before_decision": 10,
     "spark.decided": 10,
@@ -57,7 +57,7 @@ Row = tuple[int, int, bytes]
 
 
 class Verdict(NamedTuple):
-    """What was struck, and which rows are missing, or there more often than once."""
+    """What was struck, and which rows are missing or there more than once."""
 
     struck: Counter[str]
     messages: int
@@ -74,7 +74,7 @@ class Verdict(NamedTuple):
 
 
 class _Query:
-    """The program, started again whenever it is killed; its JVM and its workers go with it."""
+    """The program, started again whenever it is killed; its JVM and workers are killed with it."""
 
     def __init__(self, store: Path, place: Path, master: str, into: str) -> None:
         self._store, self._place, self._into = store, place, into
@@ -82,11 +82,11 @@ class _Query:
         self.program = SparkProgram("penstock.chaos.clients.stream_query", arguments, place)
 
     def kill_worker(self, dice: random.Random) -> bool:
-        """kill -9 of one of Spark's Python processes; whether there was one."""
+        """kill -9 one of Spark's Python processes; return whether there was one."""
         return self._kill_one("pyspark", dice, is_java=False)
 
     def kill_executor(self, dice: random.Random) -> bool:
-        """kill -9 of one of the cluster's executors; whether there was one."""
+        """kill -9 one of the cluster's executors; return whether there was one."""
         return self._kill_one("CoarseGrainedExecutorBackend", dice, is_java=True)
 
     def _kill_one(self, word: str, dice: random.Random, *, is_java: bool) -> bool:
@@ -97,13 +97,13 @@ class _Query:
                 found.append(each)
         if not found:
             return False
-        with suppress(psutil.NoSuchProcess):  # it has just ended, and there is one kill less
+        with suppress(psutil.NoSuchProcess):  # it has just ended by itself: no kill to count
             dice.choice(found).kill()
             return True
         return False
 
     def kill_at(self, point: str, send: Callable[[], None]) -> None:
-        """kill -9 of the driver at a crash point of a commit, of rows that `send` brings."""
+        """kill -9 the driver at a crash point of the commit of the rows that `send` brings."""
         fired = self._place / "fired"
         fired.write_bytes(b"")
         self.program.kill()
@@ -117,19 +117,19 @@ class _Query:
 
     @property
     def batches(self) -> int:
-        """How many batches it has ended, in all its lives."""
+        """How many batches the query has ended, over all its restarts."""
         commits = self._place / "checkpoint" / "commits"
         if not commits.is_dir():
             return 0
         return max((int(p.name) for p in commits.iterdir() if p.name.isdigit()), default=-1) + 1
 
     def await_batch(self, after: int, timeout_s: float = BATCH_S) -> None:
-        """Wait until it has ended a batch after that many. Raises StoreUnavailable."""
+        """Wait until it has ended more than `after` batches. Raises StoreUnavailable."""
         self.program.wait(lambda: self.batches > after, timeout_s, "the query does not go on")
 
     def rows(self) -> Counter[Row]:
-        """What its sink holds, read without Spark: the topic's messages, or the files that count,
-        by its log."""
+        """What the sink holds, read without Spark: the topic's messages, or the files that its log
+        counts as written."""
         import pyarrow.parquet as pq
 
         found: Counter[Row] = Counter()
@@ -163,7 +163,7 @@ def run_spark_stream(
     into_topic: bool = False,
     cluster: bool = False,
 ) -> Verdict:
-    """Strike `strikes` times, and send `messages_each` before each and after; what came of it.
+    """Strike `strikes` times, send `messages_each` before each and after; return the verdict.
 
     The query writes files, or `into_topic`, by Penstock's sink; it runs in the driver, or on a
     `cluster` of two workers on this machine.
@@ -194,7 +194,7 @@ def run_spark_stream(
             send()
             query.await_batch(before)
             send()  # while it reads what comes now
-            time.sleep(dice.uniform(0, 1.0))  # the moment is what varies
+            time.sleep(dice.uniform(0, 1.0))  # a strike comes at a random moment
             kind = dice.choices(list(kinds), list(kinds.values()))[0]
             if kind in AT_COMMIT:
                 query.kill_at(kind, send)
@@ -243,7 +243,7 @@ def _settled(query: _Query, wanted: int) -> Counter[Row]:
 
 
 def _read(store: Path, topic: str) -> Iterator[tuple[bytes, str]]:
-    """The messages of the query's own topic, and from where each is."""
+    """Each message of the query's own topic, and where it came from."""
     with Consumer(store=store, topic=topic, follow=False) as consumer:
         for message in consumer:
             yield bytes(message.body), message.properties[FROM]

@@ -1,7 +1,7 @@
 """Programs with transactions, killed with whatever of the broker they talk to.
 
-In the end each message is seen whose local transaction was committed, once, no other one is, and no
-half message is left without an outcome.
+In the end each message whose local transaction was committed is seen once, no other message is
+seen, and no half message is left without an outcome.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from penstock.client.reading.consumer import Consumer
 from penstock.client.sending.producer import Producer
 
 PROGRAMS = 2
-# Of a round.
+# in a round
 STRIKES, TRANSACTIONS = 10, 500
-# How long all open ones may take to be asked for and ended, after the last strike.
+# Seconds from the last strike until all open ones must have been checked and ended.
 SETTLE_S = 45.0
-# What is struck, and how often of a hundred times.
+# What is struck, in percent.
 STRUCK = {"program": 30, "transactions": 30, "writer": 15, "reput": 5, "flusher": 5, "broker": 15}
 SOON: dict[str, object] = {"transaction_check_interval_ms": 500, "transaction_time_out_ms": 200}
 
@@ -72,7 +72,7 @@ class Sellers:
         self._programs: list[subprocess.Popen[bytes]] = []
 
     def start(self) -> None:
-        """One more program."""
+        """Start one more program."""
         self._started += 1
         with (self._place / f"seller-{self._started}").open("ab") as said:
             seller = (sys.executable, "-m", "penstock.chaos.clients.seller")
@@ -85,13 +85,13 @@ class Sellers:
             )
 
     def kill(self) -> None:
-        """The oldest one."""
+        """Kill the oldest program."""
         program = self._programs.pop(0)
         program.send_signal(SIGKILL)
         program.wait()
 
     def mend(self) -> None:
-        """Programs that have ended because their broker was away are started again."""
+        """Start programs again that have ended because their broker was away."""
         ended = [program for program in self._programs if program.poll() is not None]
         for program in ended:
             self._programs.remove(program)
@@ -102,7 +102,8 @@ class Sellers:
             self.kill()
 
     def settle(self) -> list[str]:
-        """End what is open, as another program that is asked; what is wrong then."""
+        """End open transactions as another program, which answers the checks; return what is
+        wrong."""
         self.kill_all()
 
         def on_check(message: object) -> object:
@@ -135,7 +136,7 @@ def run_transactions(
     transactions: int,
     dice: random.Random,
 ) -> Verdict:
-    """Strike so often while at least this many local transactions end; what came of it."""
+    """Strike `strikes` times, and continue until this many local transactions have ended."""
     struck: Counter[str] = Counter()
     began = time.monotonic()
     with running(place, {**settings, **SOON}) as broker:

@@ -1,8 +1,8 @@
 """Power failures at every event of a trace: each state that the disk may be in is started, caught
-up, stopped, checked, and held to what clients had been told by then.
+up, stopped, checked, and compared with what clients had been told by then.
 
 Each different state is started once, with the promises of every moment at which it may be found.
-After the damage of a trace's end a state is repaired before it is started.
+A trace may end with damage; after that a state is repaired before it is started.
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ from penstock.shared.store.topics import load_topics
 
 # One state of this many is started twice, to see that the second start changes nothing.
 _TWICE = 8
-# This many broken promises tell enough of one trace.
+# This many broken promises are enough to report of one trace.
 _ENOUGH = 5
 
 
 class Depth(NamedTuple):
-    """How many states are looked at after one event: all of up to `few`; of more all of the
-    pieces that changed last, and `chosen` ones among all."""
+    """How many states are examined after one event: all, if there are at most `few`; otherwise all
+    states of the pieces that changed last, and `chosen` ones among all."""
 
     few: int
     chosen: int
 
 
 class Judged(NamedTuple):
-    """What a trace came to."""
+    """The results of one trace."""
 
     events: int
-    states: int  # looked at
+    states: int  # examined
     started: int  # different ones
     whole: int  # events after which all states were looked at
     wrong: list[str]
@@ -93,7 +93,7 @@ class _Outcome(NamedTuple):
 
 
 class _Judge:
-    """Holds states of the disk to the promises of a moment."""
+    """Compares states of the disk with the promises of a moment."""
 
     def __init__(self, scratch: Path, trace: Trace) -> None:
         self._scratch = scratch
@@ -109,12 +109,13 @@ class _Judge:
         self.started = 0
 
     def move_on(self, moment: int) -> None:
-        """What was said before the event after this one is promised now."""
+        """Go to a moment: what clients were told before the event that follows it is promised
+        now."""
         trace, self._moment = self._trace, moment
         self._acked = self._due(trace.acked)
         self._seen = self._due(trace.seen)
         if moment == trace.repaired:
-            self._known.clear()  # from here on something else is done with a state
+            self._known.clear()  # from here on a state is repaired first, so outcomes differ
 
     def _due(self, sent: Sequence[Sent]) -> list[Sent]:
         lost = self._trace.lost if self._repairs else ()
@@ -129,7 +130,7 @@ class _Judge:
         return self._moment >= self._trace.repaired
 
     def wrong(self, image: Image) -> list[str]:
-        """How this state breaks a promise."""
+        """Which promises this state breaks, and how."""
         digest = image.digest()
         outcome = self._known.get(digest)
         if outcome is None:
@@ -168,7 +169,7 @@ class _Judge:
         return _Outcome(stored, queues, [*wrong, *complaints, *check_order(_messages(stored))])
 
     def _again(self) -> list[str]:
-        """A start of a store that is whole changes not a byte of RocketMQ's files."""
+        """Check that a start of a whole store changes not a byte of RocketMQ's files."""
         before = _contents(self.store)
         settle(self.store, self._config)
         after = _contents(self.store)
@@ -177,14 +178,14 @@ class _Judge:
 
 
 def _messages(stored: Stored) -> Stored:
-    """Without what a repair has put in the place of lost messages: zeros."""
+    """The messages without the zeros that a repair has put in the place of lost ones."""
     return {
         queue: [body for body in bodies if body.strip(b"\0")] for queue, bodies in stored.items()
     }
 
 
 def _contents(store: Path) -> dict[str, bytes]:
-    """All files but Penstock's own, which name the last user of the store."""
+    """The contents of all files but Penstock's own, which name the last user of the store."""
     return {
         str(path.relative_to(store)): path.read_bytes()
         for path in store.rglob("*")

@@ -1,9 +1,9 @@
 """Traces: what a broker does to its disk in a few acts, event by event, and what clients are told.
 
 An act is a start, some messages, and an end: a stop, a kill of all processes between two turns or
-between two events, or a power failure, after which the disk is one of those that might be left. The
-producer outlives half of these failures, and sends to the next broker what had no answer. A trace
-may close with a repair of damage. Files are so small that a few messages fill them.
+between two events, or a power failure, after which the disk is in one of the states that may be
+left. The producer outlives half of these failures, and sends unanswered messages to the next
+broker. A trace may close with a repair of damage. Files are so small that a few messages fill them.
 """
 
 from __future__ import annotations
@@ -36,13 +36,14 @@ from penstock.shared.memory.run_directory import remove_strays
 from penstock.shared.store.lock import stopped_store
 
 QUEUES = 2
-# An act ends when all has an answer, or after this many turns.
+# An act ends when every message has an answer, or after this many turns.
 _TURNS = 4000
 _NEVER = 1 << 62
 
 
 class Trace(NamedTuple):
-    """What happened to the disk. What clients were told is stamped with the events until then."""
+    """What happened to the disk. What clients were told is stamped with the number of events by
+    then."""
 
     config: Config
     events: list[Event]
@@ -110,7 +111,7 @@ def record_trace(place: Path, dice: random.Random, acts: int) -> Trace:
 
 
 class _Player:
-    """Plays acts; between them nothing is open, and nothing runs."""
+    """Plays acts; between two of them nothing is open, and nothing runs."""
 
     def __init__(self, config: Config, tap: Tap, dice: random.Random) -> None:
         self.config = config
@@ -118,8 +119,8 @@ class _Player:
         self._clock = ManualClock()
         self._paths = StorePaths(config.store)
         self.producer = SteppedProducer("p1", TOPIC, QUEUES, "durable")
-        # By its messages the log is ahead of the disk when the other one begins a session: after a
-        # power failure that may be beyond the log's end. It is promised nothing.
+        # Its messages put the log ahead of the disk when the other producer begins a session: after
+        # a power failure that offset may be beyond the log's end. It is promised nothing.
         self._ahead = SteppedProducer("p2", TOPIC, QUEUES, "written")
         self.consumer = SteppedConsumer(TOPIC)
         self.created = self.repaired = _NEVER
@@ -127,7 +128,7 @@ class _Player:
         self._broker: SteppedBroker | None = None
 
     def act(self) -> bool:
-        """Play one; whether the store is clean after it."""
+        """Play one act; return whether the store is clean after it."""
         dice, tap = self._dice, self._tap
         end = dice.choice(("stop", "kill", "killed", "power"))
         if end == "killed":
@@ -137,10 +138,10 @@ class _Player:
             self._play()
             if end == "stop" and self._broker is not None:
                 clean, self._broker = self._broker.stop(), None
-        except Killed:  # whoever was at work is gone in the middle of it
+        except Killed:  # the actor at work is gone in the middle of it
             assert end == "killed", "a death that nobody has ordered"
         tap.kill_at = -1
-        tap.look()  # what it had stored in other files before the event that ended it
+        tap.look()  # it may have stored into other files before the event that ended it
         if self._broker is not None:
             self._broker.kill()
             self._broker = None
@@ -164,7 +165,7 @@ class _Player:
         self.created = min(self.created, len(self._tap.events))
         for _ in range(dice.randint(1, 6)):
             if not self.producer.waits and dice.random() < 0.3:
-                self.producer.forget()  # another one, which begins where the log is by now
+                self.producer.forget()  # a new producer, which begins at the log's end by then
             for _ in range(dice.randint(1, 4)):
                 sender = self.producer if dice.random() < 0.7 else self._ahead
                 sender.send(dice.choice((0, 30, 300, 1200)), self._clock.now_ms())
@@ -188,7 +189,7 @@ class _Player:
             self._broker.step()
 
     def repair(self) -> None:
-        """Some bytes of a message's body go bad on the disk, and the store is repaired."""
+        """Spoil some bytes of a message's body on the disk, and repair the store."""
         placed = read_placed(self.config.store)
         if not placed:
             return
@@ -207,5 +208,5 @@ class _Player:
             repair_store(paths, self.config, self._clock, last_run)
 
     def forget_memory(self) -> None:
-        """The machine goes down, and shared memory with it."""
+        """Remove shared memory, which goes down with the machine."""
         remove_strays(self._paths.root, None)

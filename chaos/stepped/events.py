@@ -1,9 +1,10 @@
-"""Power failures at every event of one trace: of a broker that is stepped in one process.
+"""Power failures at every event of one trace, of a broker that is stepped in one process.
 
-A broker's processes are not started, and no C compiler is needed. The other way, of real processes
-that are recorded, is power.py's: it has more load, and sees a disk only where something is synced.
+No broker processes are started, and no C compiler is needed. power.py does it the other way, with
+real processes that are recorded: that has more load, and sees a disk only where something is
+synced.
 
-A trace is a function of its seed, so processes that share the work each play it themselves.
+A trace is a function of its seed, so each process that shares the work plays the trace itself.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _PARTS = 16
 
 
 class Part(NamedTuple):
-    """One of the parts of a trace."""
+    """One part of the work on a trace."""
 
     seed: int
     number: int
@@ -59,4 +60,4 @@ def events_round(arena: Arena, dice: random.Random, replay: str) -> None:
         arena.report.add_fault("power failure at an event", judged.events)
         arena.report.add_fault("state of a disk", judged.states)
         arena.report.add_fault("state that was not met before", judged.started)
-        arena.report.acknowledged = before + acknowledged  # of the whole trace, in each part
+        arena.report.acknowledged = before + acknowledged  # each part reports the whole trace's

@@ -1,4 +1,4 @@
-"""Messages of a store together with the bytes of the log that each stands in."""
+"""Messages of a store, each with the bytes of the log that hold it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Key = tuple[str, int, int]  # topic, queue, offset
 
 
 class Placed(NamedTuple):
-    """A message of the original store, and the log bytes it stands in."""
+    """A message of the original store, and the log bytes that hold it."""
 
     topic: str
     sent: Sent
@@ -30,7 +30,7 @@ class Placed(NamedTuple):
 
 
 def read_placed(root: Path) -> list[Placed]:
-    """Every message that a whole store holds, those that wait for their time included."""
+    """Every message that a whole store holds, including those that wait for their time."""
     found = []
     with StoreDirectory(root) as store:
         for queue in store.queues():

@@ -1,4 +1,4 @@
-"""A store after a failure is started, caught up and stopped, in this process, and then checked.
+"""Starts, catches up and stops a store after a failure, all in this process, and then checks it.
 
 What runs is the product's own recovery, reput and verification.
 """
@@ -39,33 +39,33 @@ _ANOTHER_BOOT = b"-" * 36
 
 
 def in_memory() -> str | None:
-    """A place for copies that no power failure will meet: there a flush costs nothing."""
+    """A directory for copies that no power failure will meet: there a flush costs nothing."""
     return "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 
 
 @contextmanager
 def copied(original: Path) -> Iterator[Path]:
-    """A copy of a store, in memory where that can be, until it is left."""
+    """A copy of a store, in memory where possible; it is removed at the end."""
     with tempfile.TemporaryDirectory(prefix="copy-of-penstock-", dir=in_memory()) as scratch:
         yield Path(shutil.copytree(original, Path(scratch) / "store"))
 
 
 def reboot(root: Path) -> None:
-    """A copy of a store becomes what another boot finds: of this one nothing in it knows."""
+    """Make a copy of a store what another boot finds: nothing in it names this boot any more."""
     for file in (StorePaths(root).run, StorePaths(root).starting):
         if file.exists():
             file.write_bytes(file.read_bytes().replace(boot_id().encode(), _ANOTHER_BOOT))
 
 
 def in_another_boot(image: Image) -> Image:
-    """The same of a disk's state."""
+    """The same state of a disk, as another boot finds it."""
     return image.replacing(boot_id().encode(), _ANOTHER_BOOT)
 
 
 def settle(root: Path, config: Config, *, with_cleaner: bool = False) -> Recovered:
     """Start on the store, dispatch everything, and leave it clean. Raises PenstockError.
 
-    With a cleaner what one before it had begun is brought to its end.
+    With a cleaner, what an earlier one had begun is completed.
     """
     settings = msgspec.structs.replace(
         config,
@@ -80,7 +80,7 @@ def settle(root: Path, config: Config, *, with_cleaner: bool = False) -> Recover
     )
     clock = SystemClock()
     store = open_store(settings, clock)
-    wire = Wire(random.Random(0))  # which nobody rings
+    wire = Wire(random.Random(0))  # no client uses it
     for name, build in (("reput", Reput), ("flusher", Flusher)):
         stage = Stage(name, settings, store.run, clock, context=wire.context(name))
         actor = build(stage)
@@ -99,7 +99,7 @@ def settle(root: Path, config: Config, *, with_cleaner: bool = False) -> Recover
 
 
 def _clean(stage: Stage) -> None:
-    """Its first round; no disk is full here, and what goes by time does so when it is over."""
+    """Run the first round of a cleaner. No disk is full here: files only expire."""
     try:
         cleaner = Cleaner(stage, lambda path, ahead_bytes: 0)
         cleaner.start()
@@ -107,13 +107,13 @@ def _clean(stage: Stage) -> None:
             pass
         cleaner.close()
     finally:
-        stage.close()  # or the next start would wait for this actor to be gone
+        stage.close()  # or the next start would wait for this actor to end
 
 
 def check_store(
     root: Path, config: Config, topic: str, acked: Sequence[Sent], seen: Sequence[Sent]
 ) -> list[str]:
-    """What is wrong with a store after a failure, by all that clients were told before it."""
+    """What is wrong with a store after a failure, given all that clients were told before it."""
     try:
         settle(root, config)
     except PenstockError as error:
@@ -136,7 +136,7 @@ def _check_settled(
 
 
 def check_whole(root: Path, config: Config) -> list[str]:
-    """What the checker of store directories says of a stopped store."""
+    """What the checker of store directories reports about a stopped store."""
     report = verify_store(root, index=index_geometry(config))
     wrong = [f"{each.kind}: {each.detail}" for each in report.problems[:SHOWN]]
     wrong += [note for note in report.notes if "repeat a UNIQ_KEY" in note][:SHOWN]
@@ -146,11 +146,11 @@ def check_whole(root: Path, config: Config) -> list[str]:
 
 
 def check_index(root: Path, config: Config) -> list[str]:
-    """The index is, byte for byte, the one that the whole log gives: each key is in it once."""
+    """Check that the index is byte for byte the one the whole log gives: each key in it once."""
     geometry = index_geometry(config)
     with tempfile.TemporaryDirectory(dir=root.parent) as place, StoreDirectory(root) as store:
         if store.log_start:
-            return []  # files of the index hold keys of records that have expired, too
+            return []  # index files also hold keys of records that have expired
         again = Path(place)
         rebuild_index(store, again / "index", again, geometry, lambda: 0)
         kept, rebuilt = index_files(root / "index"), index_files(again / "index")

@@ -1,7 +1,7 @@
-"""Files below a directory, compared with what they were when they were looked at last.
+"""Files below a directory, compared with what they were when last looked at.
 
-What differs becomes an event of an `UncertainDisk`: in a file's bytes and length, or in a
-directory's names. `tap` decides when to look and says what was synced; the bytes mean nothing here.
+Each difference, in a file's bytes or length or in a directory's names, becomes an event of an
+`UncertainDisk`. `tap` decides when to look and says what was synced; the bytes mean nothing here.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from penstock.chaos.stepped.uncertain_disk import (
 )
 
 PAGE_BYTES = 4096
-# as they are when nobody is in between
+# the real calls, for when no tap has replaced them
 _OPEN, _CLOSE, _OPEN_FILE = os.open, os.close, io.open
 
 
 class Killed(BaseException):
-    """The process ends here, as by kill -9; no handler of the product's may take it."""
+    """The process ends here, as by kill -9; no handler of the product may catch it."""
 
 
 class SeenFiles:
@@ -55,12 +55,12 @@ class SeenFiles:
         self._paths: dict[int, str] = {ROOT: self.root}
 
     def look(self) -> None:
-        """See what was stored into mappings since this was called last."""
+        """Find what was stored into mappings since the last call."""
         for number in tuple(self._mapped):
             self._see(number, "", "store into")
 
     def fail_power(self, image: Image) -> None:
-        """The disk is as in this image from now on, and all of it is certain. Nothing is open."""
+        """Put the disk into the state of this image, all of it certain. Nothing may be open."""
         self._close()
         self._begin()
         self._is_blind = True
@@ -81,12 +81,12 @@ class SeenFiles:
         self._happened("power failure", changes, pieces, fresh=True)
 
     def age(self) -> None:
-        """All that was written has got to the disk by itself."""
+        """Time passes: all that was written has reached the disk by itself."""
         self.look()
         self._happened("time goes by", [], self.disk.all_uncertain())
 
     def check(self) -> list[str]:
-        """What is different on the real disk: changes that no event tells of."""
+        """How the real disk differs: changes that no event tells of."""
         found = {path: content for path, content in self.disk.live().entries}
         wrong = []
         for directory, names, files in os.walk(self.root):
@@ -115,7 +115,7 @@ class SeenFiles:
         return os.path.relpath(self._paths.get(number, "?"), self.root)
 
     def _renew(self, inode: int) -> None:
-        """A file was made: another one than any that had this inode number before it."""
+        """Note that a new file was made: not the one that had this inode number before."""
         self._numbers.pop(inode, None)
 
     def _see(self, number: int, path: str, what: str) -> None:
@@ -143,8 +143,8 @@ class SeenFiles:
     def _written_again(
         self, number: int, start: int, stop: int, but: Sequence[tuple[Piece, Value]] = ()
     ) -> list[tuple[Piece, Value]]:
-        """As changes: what stands in the pages of [start, stop) and was held for written. A page
-        goes to the disk as a whole."""
+        """As changes: the content of the pages of [start, stop) that the kernel took for written. A
+        page goes to the disk as a whole."""
         sectors = PAGE_BYTES // SECTOR_BYTES
         first, last = start // PAGE_BYTES, (stop - 1) // PAGE_BYTES
         pieces = self.disk.missed(number, first * sectors, (last + 1) * sectors)

@@ -1,9 +1,10 @@
-"""A broker in one process: its actors take turns, as the dice say, and its clock is moved by hand.
+"""A broker in one process: its actors take turns as the dice say, and its clock is moved by hand.
 
-What runs is the product: the start, the actors, the cores of the clients, the stop; only ZeroMQ's
-sockets are a `Wire`, and time goes on when nobody is awake. So a run is a function of its seed.
+What runs is the product: the start, the actors, the cores of the clients, the stop. Only ZeroMQ's
+sockets are replaced, by a `Wire`, and time passes when no actor is awake. So a run is a function of
+its seed.
 
-A "kill" leaves memory and files as they are: what disks do wrong is the tap's.
+A "kill" leaves memory and files as they are; the tap imitates what disks do wrong.
 """
 
 from __future__ import annotations
@@ -34,14 +35,14 @@ from penstock.shared.recovery.open_store import open_store
 from penstock.shared.wire import messages
 
 # The cleaner decides by the use of the real disk, which is no function of a seed. The coordinator
-# has no part in what is stored, and hears of connections from ZeroMQ itself. Nothing waits
-# here for a scheduler. The gateway is off unless it is asked for, and its sockets are real ones.
+# has no part in what is stored, and hears of connections from ZeroMQ itself. Nothing here needs the
+# scheduler or transactions. The gateway is off by default, and its sockets are real ones.
 _LEFT_OUT = ("cleaner", "coordinator", "scheduler", "transactions", "gateway")
-# Downstream first: a bell is heard by whoever has started before.
+# Downstream first: an actor hears only the bells that are sent after it has started.
 ACTORS: dict[str, Any] = {
     name: import_actor(name) for name in reversed(start_order()) if name not in _LEFT_OUT
 }
-# The dice wake an actor that has heard nothing, and move the clock, this often.
+# The probabilities that the dice wake an actor that has heard nothing, and that the clock moves.
 _SPURIOUS, _TICKS = 0.02, 0.02
 _ADDRESS = bytes([127, 0, 0, 1])
 _STOP_STEPS = 10_000
@@ -74,7 +75,7 @@ class SteppedBroker:
         self._actors[name].start()
 
     def step(self) -> None:
-        """Somebody takes a turn; when nobody is awake, the tick wakes all."""
+        """Let one actor take a turn; when none is awake, the tick wakes all."""
         wire, dice = self.wire, self._dice
         if dice.random() < 0.3:
             wire.deliver()
@@ -87,7 +88,7 @@ class SteppedBroker:
         self.turn(name)
 
     def turn(self, name: str) -> None:
-        """One cycle of an actor."""
+        """Run one cycle of an actor."""
         stage = self._stages[name]
         stage.beat()
         stage.bus.drain()
@@ -95,13 +96,13 @@ class SteppedBroker:
             self.wire.awake.discard(name)
 
     def restart(self, name: str) -> None:
-        """An actor dies, and has a successor."""
+        """Let an actor die and start its successor."""
         self._leave(name)
         self._start(name)
         self.wire.awake.add(name)
 
     def stop(self) -> bool:
-        """Stop in good order; whether the store is clean."""
+        """Stop in good order; return whether the store is clean."""
         for name in (each for each in stop_order() if each in ACTORS):
             self._stages[name].stopping = True
             for _ in range(_STOP_STEPS):
@@ -119,14 +120,14 @@ class SteppedBroker:
         return clean
 
     def kill(self) -> None:
-        """All processes are gone; memory and files stay."""
+        """End all processes; memory and files stay."""
         for name in list(self._stages):
             self._leave(name)
         self._close_store()
 
     def _leave(self, name: str) -> None:
-        """An actor's memory is dropped; nothing of its `close` is done. What the kernel would take
-        with a process goes too: descriptors, and the thread of its pulse."""
+        """Drop an actor's memory without its `close`. What the kernel would take with a process
+        goes too: descriptors, and the thread of its pulse."""
         self._actors.pop(name, None)
         self._stages.pop(name).close()
 
@@ -150,23 +151,23 @@ class SteppedProducer:
 
     def _begin(self) -> None:
         self._settled = Condition()
-        # keys as the seed has it, and no two alike when it begins again
+        # keys as the seed has them, and different ones for each beginning
         self._begun += 1
         origin = KeyOrigin(f"{self.name.encode().hex()[:16]:0<16}{self._begun:08X}", 0)
         packer = Packer(Encoder(_ADDRESS, origin), FrameRing(False))
         self._core = ProducerCore("stepped", self._settled, 60_000, self._ack, packer)
 
     def forget(self) -> None:
-        """What has no answer will have none: the broker is gone."""
+        """The broker is gone; give up every message that has no answer."""
         self._waiting.clear()
         self._begin()
 
     def outlive(self, now_ms: int) -> None:
-        """The broker is gone, and another one comes: what has no answer is sent to that one."""
+        """The broker is gone and another one comes: send it every message that has no answer."""
         self._core.not_connected(now_ms)
 
     def send(self, size: int, now_ms: int) -> None:
-        """One more message, with as many bytes after its number."""
+        """Send one more message, with `size` bytes after its number."""
         queue, number = self._number % self._queues, self._number
         self._number += 1
         body = f"{self.name}/{queue}/{number}/".encode() + bytes(size)
@@ -176,7 +177,7 @@ class SteppedProducer:
         self._waiting.append((future, queue, body))
 
     def step(self, broker: SteppedBroker, stamp: int) -> None:
-        """Take answers, send what is to be sent. Acknowledged now is stamped so."""
+        """Take answers and send what is due; new acknowledgements get this stamp."""
         now_ms, wire = broker.clock.monotonic_ms(), broker.wire
         answers = wire.answers.get(self.name.encode())
         while answers:
@@ -215,7 +216,7 @@ class SteppedConsumer:
         self._core = ConsumerCore("stepped", self._topic, 0, timeout_ms=60_000)
 
     def forget(self) -> None:
-        """The broker is gone; what it is asked next is asked from the beginning."""
+        """The broker is gone; read from the beginning at the next one."""
         self._begin()
 
     def step(self, broker: SteppedBroker, stamp: int) -> None:
@@ -223,7 +224,7 @@ class SteppedConsumer:
         answers = wire.answers.get(b"consumer")
         while answers:
             self._core.received(answers.popleft(), now_ms)
-        with suppress(PenstockError):  # a topic that is not there yet
+        with suppress(PenstockError):  # the topic may not be there yet
             for message in self._core.take():
                 place = message.queue_id, message.queue_offset
                 self.seen.append(Sent(*place, digest(message.body), stamp))
@@ -232,7 +233,7 @@ class SteppedConsumer:
 
 
 def create_topic(broker: SteppedBroker, topic: str, queues: int) -> None:
-    """Have the writer make the topic; return when it has."""
+    """Have the writer make the topic; return once it has."""
     request = messages.encode(messages.CreateTopic(1, topic, queues))
     broker.wire.ask(broker.endpoints.produce, b"admin", (request,))
     while not broker.wire.answers.get(b"admin"):

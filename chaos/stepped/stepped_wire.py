@@ -1,11 +1,10 @@
-"""Sockets without threads: what ZeroMQ carries between actors and clients, when one process steps
-them all.
+"""Sockets without threads: imitates what ZeroMQ carries between actors and clients when one process
+steps them all.
 
-Frames between a client and an actor arrive at once and in order; doorbells get lost, are repeated
-and come late, by chance, which a doorbell may. `awake` names the actors that have received
-something.
+Frames between a client and an actor arrive at once and in order. Doorbells are lost, repeated and
+late at random, as doorbells may be. `awake` names the actors that have received something.
 
-Only the calls of ZeroMQ are imitated that `doorbells` and the actors make.
+Only those calls of ZeroMQ are imitated that `doorbells` and the actors make.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ class Wire:
         return Context(self, name)
 
     def ask(self, endpoint: str, peer: bytes, parts: tuple[bytes, ...]) -> bool:
-        """Send a request; whether an actor hears it."""
+        """Send a request; return whether an actor is there to receive it."""
         socket = self._bound.get(endpoint)
         if socket is None:
             return False
@@ -55,7 +54,7 @@ class Wire:
             self._late.append((socket, bell))
 
     def deliver(self) -> None:
-        """One of the doorbells that are late comes, if there is one."""
+        """Deliver one of the late doorbells, if there is one."""
         if self._late:
             socket, bell = self._late.pop(self._dice.randrange(len(self._late)))
             socket.hear(bell)
@@ -78,13 +77,13 @@ class Context:
         return Socket(self._wire, self._name)
 
     def term(self) -> None:
-        """There are no threads to wait for."""
+        """Do nothing: there are no threads to wait for."""
 
 
 class Socket:
-    """A PULL or PUSH socket of the bells, or an endpoint's ROUTER. It needs no options."""
+    """A PULL or PUSH socket for bells, or an endpoint's ROUTER. It needs no options."""
 
-    # none of ZeroMQ's, which compiled code would ask: so it asks `get`
+    # no ZeroMQ socket for compiled code to ask: so that code calls `get`
     underlying = 0
 
     def __init__(self, wire: Wire, name: str) -> None:
@@ -96,10 +95,11 @@ class Socket:
         self._target = ""
 
     def set(self, option: int, value: int) -> None:
-        """See above."""
+        """Do nothing: see above."""
 
     def get(self, option: int) -> int:
-        """What ZeroMQ is asked for here: its events, and whether there are more parts."""
+        """The answers that the code under test needs: pending events, and whether more parts
+        come."""
         return bool(self._parts) if option == zmq.RCVMORE else zmq.POLLIN if self.inbox else 0
 
     def bind(self, endpoint: str) -> None:
@@ -132,11 +132,11 @@ class Socket:
         if copy:
             return part
         frame = zmq.Frame(part)
-        frame.more = bool(self._parts)  # who takes frames asks them, and not the socket
+        frame.more = bool(self._parts)  # callers that take frames ask them, and not the socket
         return frame
 
     def send_multipart(self, parts: Any, *given: Any, **named: Any) -> zmq.MessageTracker:
-        """Answers arrive at once, so nothing is being sent any more."""
+        """Deliver at once, so that the returned tracker is done already."""
         peer, *rest = (bytes(part) for part in parts)
         self._wire.answers.setdefault(peer, deque()).append(rest)
         return zmq.MessageTracker()

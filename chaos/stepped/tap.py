@@ -1,17 +1,17 @@
 """Every change that this process makes to the files below a directory, as events of a disk.
 
 While a `Tap` is open, the calls by which Python changes files (os.pwrite, os.rename, mmap.flush and
-the rest) go through it: each makes its change as ever, and then it is an event, with the pieces
-that differ from before. A sync makes pieces durable. Stores into mappings make no call: mapped
+the rest) go through it. Each makes its change as usual, and then becomes an event with the pieces
+that differ from before. A sync makes pieces durable. Stores into mappings make no call, so mapped
 files are compared before each event, and at each line that runs of the files in `WATCHED`, which
-are all that store into a mapping; so a store is an event of its own as far as it is a line.
+are all the files that store into a mapping. So each line that stores is an event of its own.
 
-A sync can be made to fail. Then it makes nothing durable, and neither does
-the next one: the kernel reports the error once and then treats the pages as clean. What is in them
-counts as written again when a call writes to that place, the same bytes or others. Names and
-lengths are the file system's own, and stay to be synced.
+A sync can be made to fail. Then it makes nothing durable, and neither does the next one: the kernel
+reports the error once and then treats the pages as clean. Such bytes count as written again when a
+call writes to their place, the same bytes or others. Names and lengths belong to the file system,
+and are still to be synced.
 
-Whatever way round the tap there is, `check` finds: the files are not as the events say.
+`check` finds any change that bypasses the tap: the files then differ from what the events say.
 
 This file knows nothing of what is stored. It is for one thread.
 """
@@ -52,14 +52,14 @@ class Tap(SeenFiles):
 
     def __init__(self, root: Path) -> None:
         super().__init__(root)
-        # what is open below the root
+        # descriptors that are open below the root
         self._handles: set[int] = set()
-        # whether a sync of this file or directory is to fail
+        # decides whether a sync of this file or directory fails
         self.sync_fails: Callable[[str], bool] = lambda path: False
 
     @contextmanager
     def open(self) -> Iterator[Tap]:
-        """Have this process's changes of files."""
+        """Route this process's changes of files through the tap."""
         with ExitStack() as undo:
             for name in _WRITES:
                 undo.enter_context(patch.object(os, name, self._writes(name)))
@@ -84,7 +84,7 @@ class Tap(SeenFiles):
             self.look()
 
     def close_handles(self) -> None:
-        """A "killed" process has no open files any more."""
+        """Close everything: a "killed" process has no open files any more."""
         for handle in self._handles:
             _REAL["close"](handle)
         self._handles.clear()
@@ -130,7 +130,7 @@ class Tap(SeenFiles):
         return handle
 
     def _open_file(self, file: Any, mode: str = "r", *given: Any, **named: Any) -> Any:
-        """Python's buffered files: what they write, and when, is seen by looking."""
+        """Python's buffered files: `look` finds what they write, and when."""
         if isinstance(file, int) and file in self._handles:
             self._watch(self._numbers[os.fstat(file).st_ino], f"/proc/self/fd/{file}")
         full = None if isinstance(file, int) else self._full(file, None)
@@ -199,7 +199,7 @@ class Tap(SeenFiles):
         return sync
 
     def _sync_fails(self, number: int, name: str) -> None:
-        """Raises OSError where it is to fail. The error may be of any page of the file."""
+        """Raise OSError if this sync is to fail. The error may be of any page of the file."""
         path = self._short(number)
         if self.sync_fails(path):
             missed = self.disk.uncertain(number, BYTES)
@@ -210,7 +210,7 @@ class Tap(SeenFiles):
         tap = self
 
         class Mapping(mmap.mmap):
-            """A mapping that tells when it is synced."""
+            """A mapping that reports its syncs."""
 
             number: int
 
@@ -244,7 +244,7 @@ class Tap(SeenFiles):
         return self._trace_line
 
     def _full(self, path: Any, dir_fd: int | None) -> str:
-        """The absolute path, "" where it is not below the root."""
+        """The absolute path; "" if it is not below the root."""
         if self._is_blind:
             return ""
         text = os.fsdecode(path)
@@ -255,7 +255,7 @@ class Tap(SeenFiles):
 
 
 class _Mapping:
-    """The C library's mmap, where a piece of a file is mapped without Python's own."""
+    """The C library's mmap, used where a piece of a file is mapped without Python's mmap."""
 
     def __init__(self, tap: Tap) -> None:
         self._tap = tap

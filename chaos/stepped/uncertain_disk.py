@@ -1,17 +1,17 @@
-"""A disk after each event of a trace, and all that a power failure might leave of it then.
+"""A disk after each event of a trace, and every state in which a power failure might leave it.
 
 A disk is made of pieces, each of which has a value:
 
-    (BYTES, file, n)    512 bytes of a file, the nth: what a disk writes whole, or not
+    (BYTES, file, n)    the nth 512 bytes of a file, which a disk writes whole, or not at all
     (SIZE, file, "")    a file's length
-    (NAME, directory, name)   the file or directory that bears a name; 0 for no file
+    (NAME, directory, name)   the file or directory that has this name; 0 for no file
 
-An event changes pieces, or makes them certain. A piece that has changed since may have, after a
-failure, the value it had when it was certain, or any it has had since, whatever the others have.
-A sync that fails is told of once: the kernel may hold its bytes for written from then on, and no
-sync makes such a piece certain before it is written again.
-Files are numbers above 0 and directories below it; the root is -1. Only one rule ties names: a
-directory has one at most, so two that have changed places are both old or both new.
+An event changes pieces, or makes them certain. After a failure, a piece that has changed since it
+was certain may have the value it had then, or any it has had since, whatever the others have.
+The kernel reports a failed sync once. It may take the bytes for written from then on, and no sync
+makes such a piece certain before it is written again.
+Files have numbers above 0, directories below it; the root is -1. Only one rule ties names: a
+directory has at most one, so two that have changed places are both old or both new.
 
 This file knows nothing of what is stored, and nothing of how a trace is made.
 """
@@ -38,8 +38,8 @@ _NOTHING: dict[str, Value] = {BYTES: _ZEROS, SIZE: 0, NAME: 0}
 
 
 class Event(NamedTuple):
-    """One thing that happened to the disk: `what`, in words; pieces that changed, and those that
-    are certain now. With `fresh` nothing is there but these. A sync of the `missed` has failed."""
+    """One thing that happened to the disk: `what`, in words; the pieces that changed, and those
+    that are certain now. With `fresh` the disk has only these. A sync of `missed` has failed."""
 
     what: str
     changes: tuple[tuple[Piece, Value], ...] = ()
@@ -62,11 +62,11 @@ class Image(NamedTuple):
         return found.digest()
 
     def replacing(self, old: bytes, new: bytes) -> Image:
-        """The same with these bytes in the place of those, in all files."""
+        """The same state with `new` in the place of `old`, in all files."""
         return Image(tuple((path, raw and raw.replace(old, new)) for path, raw in self.entries))
 
     def write(self, target: Path) -> None:
-        """Lay it out in a directory that is empty."""
+        """Write it into an empty directory."""
         for path, content in self.entries:
             if content is None:
                 os.mkdir(target / path)
@@ -77,7 +77,7 @@ class Image(NamedTuple):
 
 
 class UncertainDisk:
-    """What is certain, and the values that the other pieces have had since, oldest first."""
+    """The certain pieces, and the values that the other pieces have had since, oldest first."""
 
     def __init__(self) -> None:
         self._forget()
@@ -85,22 +85,22 @@ class UncertainDisk:
     def _forget(self) -> None:
         self._certain: dict[Piece, Value] = {}
         self._since: dict[Piece, list[Value]] = {}
-        # of these the ones that the kernel holds for written
+        # those of them that the kernel takes for written after a failed sync
         self._missed: set[Piece] = set()
         # names of directories that have changed places, which a disk does in one step
         self._tied: dict[Piece, Piece] = {}
-        # of each file the numbers of its sectors that were ever written; of directories the names
+        # per file the numbers of the sectors ever written; per directory the names
         self._parts: dict[int, set[int | str]] = {ROOT: set()}
 
     def take(self, event: Event) -> None:
-        """Move on by one event."""
+        """Apply one event."""
         if event.fresh:
             self._forget()
         for piece, value in event.changes:
             kind, owner, part = piece
             if kind != SIZE:
                 self._parts.setdefault(owner, set()).add(part)
-            # the youngest last
+            # the newest last
             self._since[piece] = [*self._since.pop(piece, ()), value]
             self._missed.discard(piece)
         exchanged = [
@@ -118,7 +118,7 @@ class UncertainDisk:
             self._forget_nameless()
 
     def _forget_nameless(self) -> None:
-        """What can have no name after a failure makes no difference."""
+        """Drop the pieces of files that can have no name after a failure: no state shows them."""
         named: set[Value] = {ROOT}
         for piece, value in self._certain.items():
             if piece[0] == NAME:
@@ -131,7 +131,7 @@ class UncertainDisk:
             self._missed.discard(piece)
 
     def newest(self, piece: Piece) -> Value:
-        """What every process reads."""
+        """The value that every process reads."""
         if piece in self._since:
             return self._since[piece][-1]
         return self._certain.get(piece, _NOTHING[piece[0]])
@@ -141,11 +141,11 @@ class UncertainDisk:
         return [each for each in self.all_uncertain() if each[1] == owner and each[0] in kinds]
 
     def all_uncertain(self) -> list[Piece]:
-        """What gets to the disk by itself, if there is time."""
+        """The pieces that reach the disk by themselves, given time."""
         return [piece for piece in self._since if piece not in self._missed]
 
     def missed(self, file: int, start: int, stop: int) -> list[Piece]:
-        """The pieces of these sectors of a file that the kernel holds for written."""
+        """The pieces of these sectors of a file that the kernel takes for written."""
         found: list[Piece] = [(BYTES, file, number) for number in range(start, stop)]
         return [piece for piece in found if piece in self._missed]
 
@@ -159,16 +159,16 @@ class UncertainDisk:
         return found
 
     def count(self) -> int:
-        """How many states of the disk there may be, counted without the rule for directories."""
+        """How many states of the disk there may be, not counting the rule for directories."""
         return prod(len(self._options(piece)) for piece in self._since)
 
     def live(self) -> Image:
-        """The disk when nothing is lost."""
+        """The state of the disk when nothing is lost."""
         return self._image({piece: values[-1] for piece, values in self._since.items()})
 
     def images_of_youngest(self, few: int, dice: random.Random) -> Iterator[Image]:
-        """Every state of the pieces that changed last, as many of them as make `few` states
-        at most; in each the older pieces are as the dice say."""
+        """Every state of the pieces that changed last, of as many of them as make at most `few`
+        states; in each, the dice choose the older pieces."""
         young: list[Piece] = []
         states = 1
         for piece in reversed(self._since):
@@ -182,14 +182,14 @@ class UncertainDisk:
             yield from self._possible({**chosen, **dict(zip(young, values, strict=True))})
 
     def some_images(self, count: int, dice: random.Random) -> Iterator[Image]:
-        """Some of the states: nothing kept, all kept, and the rest in between by chance."""
+        """Some of the states: nothing kept, all kept, and `count` random ones in between."""
         yield self._image({})
         yield self.live()
         for _ in range(count):
             yield self.any_image(dice)
 
     def any_image(self, dice: random.Random) -> Image:
-        """One of the states."""
+        """A random state."""
         while True:
             share = dice.choice((0.1, 0.5, 0.9))
             chosen: dict[Piece, Value] = {}

@@ -1,9 +1,9 @@
-"""All actors of a broker in one process, on a store that may be damaged: each is made, started,
-takes turns, and stops; a consumer reads meanwhile.
+"""All actors of a broker in one process, on a store that may be damaged. Each actor is made,
+started, takes turns, and stops; a consumer reads meanwhile.
 
-An actor whom the store kills would be started again and again, and take the broker with it: that is
-`ActorDied`. What is refused before is the start's PenstockError. Clients' requests and doorbells go
-by a `Wire`; what stands above the log has real sockets, at which nobody calls.
+An actor that the store kills would be started again and again, and end the broker in the end: that
+is `ActorDied`. A store that is refused earlier gives the start's PenstockError. Clients' requests
+and doorbells go through a `Wire`; the actors above the log have real sockets, which no client uses.
 """
 
 from __future__ import annotations
@@ -26,29 +26,29 @@ from penstock.shared.process.actor import Stage, import_actor
 from penstock.shared.recovery.close_store import close_store
 from penstock.shared.recovery.open_store import open_store
 
-# They hear of connections from ZeroMQ itself, or are clients of the writer, or serve sockets.
+# These hear of connections from ZeroMQ itself, are clients of the writer, or serve sockets.
 _REAL = frozenset(("coordinator", "transactions", "scheduler", "gateway", "monitor"))
-# What an actor does first may take some turns; what stops has this many.
+# Turns for what an actor does first, and turns within which a stopping actor must end.
 _TURNS, _STOP_TURNS = 5, 10_000
 _READ_TURNS = 100_000
 
 
 class ActorDied(Exception):
-    """An actor has ended by an error of the store's."""
+    """An error of the store has ended an actor."""
 
 
 class Reading(NamedTuple):
     """What a consumer of a queue has met, from its first offset on."""
 
     messages: dict[int, bytes]  # body by offset
-    passed_over: int  # offsets of which it was told that they are lost
-    unreadable: dict[int, str]  # by offset, what it was told; then it went on after that
+    passed_over: int  # offsets that it was told are lost
+    unreadable: dict[int, str]  # by offset, the error it got before it continued after that
     end: int
     why_stopped: str = ""  # an error that names no message: nothing from `end` on can be read
 
 
 class WholeBroker:
-    """One run. Raises PenstockError where the start is refused, and ActorDied."""
+    """One run. Raises PenstockError when the start is refused, and ActorDied."""
 
     def __init__(self, config: Config) -> None:
         self._config = msgspec.structs.replace(
@@ -68,7 +68,8 @@ class WholeBroker:
             for name in start_order(self._config):
                 self._start(name)
         except BaseException:
-            # else a collection of garbage waits for ever for sockets of those that have started
+            # otherwise garbage collection waits forever for the sockets of the actors that have
+            # started
             self.leave()
             raise
 
@@ -83,19 +84,19 @@ class WholeBroker:
             context=None if is_real else self._wire.context(name),
         )
         with _dying(name):
-            # Of a real disk the cleaner would hear that it is full.
+            # the real disk might be full, and the cleaner would act on that
             given = (lambda path, ahead_bytes: 0,) if name == "cleaner" else ()
             self._actors[name] = import_actor(name)(self._stages[name], *given)
             self._actors[name].start()
 
     def turn(self, name: str) -> bool:
-        """One cycle of an actor; whether it did something."""
+        """Run one cycle of an actor; return whether it did something."""
         with _dying(name):
             self._stages[name].bus.drain()
             return bool(self._actors[name].work())
 
     def settle(self) -> None:
-        """Dispatch everything, bring to its end what a cleaner had begun, and look at the rest."""
+        """Dispatch everything, complete what a cleaner had begun, and let the others take turns."""
         for name in ("reput", "flusher"):
             while not self._is_drained(name):
                 self.turn(name)
@@ -110,7 +111,7 @@ class WholeBroker:
             return bool(self._actors[name].drained())
 
     def read(self, topic: str, queue_id: int) -> Reading:
-        """All of a queue, as a consumer gets it that goes on after what it is told is damaged."""
+        """All of a queue, as read by a consumer that continues after what it is told is damaged."""
         found, unreadable = dict[int, bytes](), dict[int, str]()
         passed_over, start = 0, None
         while True:
@@ -136,7 +137,7 @@ class WholeBroker:
     def _read_on(
         self, core: ConsumerCore, found: dict[int, bytes], unreadable: dict[int, str]
     ) -> QueueUnreadable | None:
-        """Until the end, or an error that a consumer gets."""
+        """Read until the end, or until an error that the consumer gets."""
         answers = self._wire.answers
         answers.pop(b"consumer", None)
         for _ in range(_READ_TURNS):
@@ -159,7 +160,7 @@ class WholeBroker:
         raise StoreUnavailable("a consumer does not come to an end", core.positions)
 
     def stop(self) -> None:
-        """In good order."""
+        """Stop all actors in good order."""
         for name in stop_order(self._config):
             self._stages[name].stopping = True
             for _ in range(_STOP_TURNS):
@@ -171,7 +172,7 @@ class WholeBroker:
         close_store(self.store, self._config)
 
     def leave(self) -> None:
-        """Give back what the kernel would take with the processes, whatever has happened."""
+        """Release what the kernel would take with the processes, whatever has happened."""
         for name in list(self._stages):
             stage = self._stages.pop(name)
             if name in _REAL:

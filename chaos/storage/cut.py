@@ -1,10 +1,10 @@
-"""Files cut short under the mappings of a running broker: a process that touches what is gone
+"""Files cut short under the mappings of a running broker: a process that touches the missing part
 dies of SIGBUS.
 
-Its successor finds out when it starts, and says so: a consumer of what is gone gets an error,
-and reads everything else; nothing wrong is served. Where an actor cannot go on without the bytes,
-the broker ends after its restarts, with the reason. No actor is started again for ever, and no file
-is made longer to look whole.
+Its successor finds out when it starts, and says so. A consumer of what is gone gets an error, and
+reads everything else; nothing wrong is served. Where an actor cannot continue without the bytes,
+the broker gives the reason and ends after its restarts. No actor is restarted forever, and no file
+is extended to look whole.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from penstock.shared.layout import StorePaths, segment_name
 
 VICTIMS = ("first segment", "last segment", "queue file", "last queue file", "index file")
 CUTS = 1
-# an actor that fails five times in a minute ends the broker; each time it waits up to a second
+# an actor that fails five times in a minute ends the broker; each restart waits up to a second
 TRIES = 8
 RESTARTS = 5
 READ_TIMEOUT_MS = 1000
@@ -43,13 +43,13 @@ def cut_round(arena: Arena, dice: random.Random, replay: str) -> None:
 def check_cut(
     arena: Arena, place: Path, victim: str, settings: dict[str, object], dice: random.Random
 ) -> list[str]:
-    """Cut one file of a running broker, and go on as if nothing were; what is wrong."""
+    """Cut one file of a running broker, and carry on as usual; return what is wrong."""
     with short_life(place, arena.library(SOURCE), settings) as life:
         if (said := life.start()) or not life.send_all():
             return [f"not even a good disk works: {said}"]
         life.broker.await_dispatched()
         sent = len(life.acked)
-        _read(life)  # now everybody has everything mapped
+        _read(life)  # so that every process has mapped everything
         path = _victim(life, victim)
         os.truncate(path, dice.randrange(path.stat().st_size // 2))
         wrong, refused = [], 0
@@ -61,7 +61,7 @@ def check_cut(
             with life.producer() as producer:
                 life.send(producer, QUEUES)
         arena.report.acknowledged += sent
-        # the index is the flusher's and the reput's alone
+        # only the flusher and the reput use the index
         if not refused and victim != "index file":
             wrong.append("no consumer is told that something is gone")
         return wrong[:3] + _check_end(life) + _check_start(life, path)
@@ -82,7 +82,7 @@ def _victim(life: ShortLife, victim: str) -> Path:
 
 
 def _read(life: ShortLife) -> tuple[Stored, int]:
-    """What each queue's consumer gets, and how many of them end with an error."""
+    """What the consumer of each queue gets, and how many of these consumers end with an error."""
     served: Stored = {}
     refused = 0
     for queue in range(QUEUES):
@@ -98,7 +98,7 @@ def _read(life: ShortLife) -> tuple[Stored, int]:
 
 
 def _check_served(life: ShortLife, served: Stored) -> list[str]:
-    """Messages that somebody gets are those that were sent, each in its place."""
+    """Check that messages consumers get are those that were sent, each in its place."""
     wrong = 0
     for each in life.acked:
         bodies = served[each.queue_id]
@@ -108,7 +108,7 @@ def _check_served(life: ShortLife, served: Stored) -> list[str]:
 
 
 def _check_end(life: ShortLife) -> list[str]:
-    """The broker works without what is gone, or has ended with a reason."""
+    """Check that the broker works without what is gone, or has ended with a reason."""
     wrong: list[str] = []
     if life.broker.process.poll() is None:
         code, wrong = life.stop()
@@ -126,7 +126,7 @@ def _check_end(life: ShortLife) -> list[str]:
 
 
 def _check_start(life: ShortLife, path: Path) -> list[str]:
-    """The next start names the file that is short, or does without it."""
+    """Check that the next start names the file that is short, or works without it."""
     before = len(life.broker.output())
     life.broker.clear()
     try:

@@ -3,12 +3,12 @@
 The store was left by a stop, by a kill of all processes, with or without their memory, or by a
 power failure. Then one to three things are done to its files (harm.py). A start either serves every
 message whose own record was not hit, or is refused with an error that names a file, and then has
-changed nothing of the log. What a start cannot serve, the checker of store directories names. No
-start serves other bytes than were sent, gives an offset again, or ends in a traceback; none is
-refused over a file that only tells what has been. Sizes are those that the store says, as in
-`penstock up`; where it is told to remove the file that has them, that is done, and it starts
-without it. Then the store is repaired, and the same holds; a repair leaves nothing unserved that
-was not hit.
+changed nothing of the log. The checker of store directories names what a start cannot serve. No
+start serves bytes that were not sent, gives an offset again, or ends in a traceback; none is
+refused over a file that only tells of the past. Sizes are those that the store says, as in
+`penstock up`. Where an error says to remove the file that has them, it is removed, and the broker
+starts without it. Then the store is repaired, and the same holds; a repair leaves nothing unserved
+that was not hit.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from penstock.shared.config import Config
 from penstock.shared.layout import StorePaths
 from penstock.shared.memory.run_directory import read_run, remove_strays, write_run
 
-# in a round, and in a task of it
+# copies in a round, and in one task of it
 DAMAGES, TASK_DAMAGES = 100, 10
-# how often one, two, three things are done at once
+# how often one, two or three things are done at once, in percent
 _AT_ONCE = (70, 20, 10)
 
 
@@ -63,7 +63,7 @@ def damage_round(arena: Arena, dice: random.Random, replay: str) -> None:
 
 
 def check_copies(task: Task) -> list[tuple[list[str], list[str]]]:
-    """Damage a copy of the store for each seed; what was done to it, and what is wrong then."""
+    """Damage a copy of the store for each seed; return what was done, and what is then wrong."""
     original = read_placed(task.scene.root)
     outcomes = []
     for seed in task.seeds:
@@ -74,7 +74,7 @@ def check_copies(task: Task) -> list[tuple[list[str], list[str]]]:
                 hits += do_harm(Scene(copy, task.scene.earlier), dice)
             try:
                 wrong = Judge(copy, task.config, original, hits).judge()
-            except Exception:  # an error that is nobody's: that is what is looked for
+            except Exception:  # no Penstock error: this is what the round looks for
                 wrong = [traceback.format_exc(limit=-4)]
         told = f"{task.left}, seed {seed}, {'; '.join(map(str, hits))}"
         outcomes.append(([each.what for each in hits], [f"{told}: {each}" for each in wrong]))
@@ -83,7 +83,7 @@ def check_copies(task: Task) -> list[tuple[list[str], list[str]]]:
 
 @contextmanager
 def _copied(task: Task) -> Iterator[Path]:
-    """A copy of the store as it was left, and of the memory of its run where that is there."""
+    """A copy of the store as it was left, and of its run's memory if that still exists."""
     original = task.scene.root
     with tempfile.TemporaryDirectory(prefix="copy-of-penstock-", dir=in_memory()) as scratch:
         root = Path(shutil.copytree(original, Path(scratch) / "store"))

@@ -1,7 +1,7 @@
 """What is wrong with a start on a damaged store, and with its repair.
 
-A store is read twice: by consumers, from a broker whose actors all run in this process, and by its
-directory after that; and what the two say must agree.
+A store is read twice: by consumers, from a broker whose actors all run in this process, and then
+from its directory. The two must agree.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ from penstock.shared.store.lock import stopped_store
 from penstock.shared.store.topics import load_topics
 
 _OTHERS_FILES = 2
-# what a start does without
+# files that a start does not need
 _HISTORY = frozenset(("deletions.json", "deletions.json.broken", "recovery.json", "retention.json"))
 
 Queue = tuple[str, int]
 
 
 class Seen(NamedTuple):
-    """A start that was not refused: what it says, and what consumers have met of each queue."""
+    """A start that was not refused: what it reports, and what consumers got of each queue."""
 
     recovered: Recovered
     readings: dict[int, Reading]
-    refused: dict[int, str]  # whole queues, in words
+    refused: dict[int, str]  # queues refused as a whole, and the error
 
 
 class Judge:
@@ -51,7 +51,7 @@ class Judge:
     def __init__(self, root: Path, config: Config, original: list[Placed], hits: list[Hit]) -> None:
         self._root = root
         self._config = msgspec.structs.replace(
-            # what was made old so that it goes is not to go now
+            # keep what the scene has made old enough to expire
             config,
             store_path_root_dir=str(root),
             file_reserved_time_h=24 * 365,
@@ -102,7 +102,7 @@ class Judge:
         return Seen(broker.store.recovered, readings, refused)
 
     def _settled(self) -> Config:
-        """The configuration, by the sizes that the store says; what it asks for it is given."""
+        """The configuration with the sizes that the store says; any size it asks for is passed."""
         given: dict[str, int] = {}
         while True:
             try:
@@ -121,7 +121,7 @@ class Judge:
                 repair_store(paths, self._settled(), SystemClock(), last_run)
             found = self._start()
         except PenstockError as error:
-            # it is about a file that only a user can put right
+            # fine if it is about a file that only a user can repair
             is_known = any(file.name in str(error) for file in self._files)
             return [] if is_known else [f"refused: {error}"]
         damage = found.recovered.quarantined
@@ -129,25 +129,25 @@ class Judge:
         return wrong + self._look(found, repaired=True) + self._look_back(found)
 
     def _is_named(self, error: PenstockError) -> bool:
-        """Whether a refusal is about a file that was hit, or one beside it."""
+        """Whether a refusal is about a file that was hit, or about one beside it."""
         paths = StorePaths(self._root)
         beside = {str(file.parent) for file in self._files if file.parent != self._root}
         if paths.geometry in self._files:
-            # sizes that its files have not: it says which, and is made again in any; a single file
-            # of another length may as well have been cut
+            # Its sizes may be ones that the files do not have: the refusal then names such files. A
+            # single file of another length may as well have been cut, so it does not refute a size.
             beside |= {str(paths.index), str(paths.commit_log), str(paths.consume_queue)}
         names = beside | {file.name for file in self._files}
         return any(name in str(error) for name in names)
 
     def _look_back(self, seen: Seen) -> list[str]:
-        """What is wrong with the list of deletions, which the cleaner has put right."""
+        """What is wrong with the list of deletions, which the cleaner has corrected by now."""
         last, found = load_deletions(StorePaths(self._root))[-1:], seen.recovered
         if last and last[0].log_end > found.log_start and not found.quarantined:
             return [f"{last[0].log_end} is the end of a deletion, and the log still has it"]
         return []
 
     def _look(self, seen: Seen, *, repaired: bool = False) -> list[str]:
-        """What is wrong with a store that has been started on."""
+        """What is wrong with a store on which a broker has started."""
         named = {problem.file for problem in verify_store(self._root).problems}
         stored, ranges = self._read()
         wrong, missing = self._compare(seen, stored, ranges, repaired=repaired), list[str]()
@@ -165,11 +165,11 @@ class Judge:
         return (wrong + self._ends(seen.recovered, ranges))[:4]
 
     def _ends(self, found: Recovered, ranges: dict[Queue, range]) -> list[str]:
-        """What would be given to a message for the second time."""
-        # the witness of where the log ends, or a queue, was hit together with it
+        """Offsets that would be given a second time, to another message."""
+        # not judged where the witness of a queue's end, or the log's, was hit together with it
         if found.quarantined or self._is_unlisted or self._are_hit("commitlog", "watermark"):
             return []
-        # of a message that was hit, together with its queue and the list, nothing is left
+        # a message that was hit together with its queue and the list has left no trace
         is_forgotten = self._are_hit("consumequeue", "queues")
         newest = {
             each.key[:2]: each.sent.queue_offset
@@ -193,7 +193,7 @@ class Judge:
         *,
         repaired: bool,
     ) -> list[str]:
-        """How what consumers have met differs from what the directory has."""
+        """How what consumers got differs from what the directory has."""
         wrong = [said for queue, said in seen.refused.items() if self._is_readable(queue)]
         for queue, reading in seen.readings.items():
             offsets = ranges.get((TOPIC, queue), range(0))
@@ -211,8 +211,9 @@ class Judge:
         return wrong
 
     def _repairable(self, queue: int, reading: Reading) -> list[str]:
-        """What consumers are told of messages that they cannot read. A repair leaves a message that
-        was hit in its flags, which no checksum covers, and whose body is of another form since."""
+        """What consumers are told of messages that they cannot read, except for one kind: a hit in
+        a record's flags, which no checksum covers, may change the form of its body. A repair leaves
+        it."""
         hit = {
             each.sent.queue_offset
             for each in self._original
@@ -225,13 +226,14 @@ class Judge:
         ]
 
     def _is_readable(self, queue: int) -> bool:
-        """Whether the topics' file lets a queue be read. A bit of it may say otherwise: nobody can
-        know that from an operator's word, and a topic is served by it."""
+        """Whether the topics' file lets a queue be read. A flipped bit there may deny it: nothing
+        can tell that bit from an operator's decision, and the file decides how a topic is
+        served."""
         found = load_topics(StorePaths(self._root).topics).get(TOPIC)
         return found is None or found.is_readable and queue < found.read_queues
 
     def _unlike(self, queue: int, reading: Reading, here: dict[int, bytes | None]) -> list[str]:
-        """Which messages are not the ones that were sent, or not those of the directory."""
+        """Which messages are not the ones that were sent, or differ from the directory's."""
         sent = {
             each.sent.queue_offset: each
             for each in self._original
@@ -239,7 +241,7 @@ class Judge:
         }
         given = reading.messages
         other = [at for at in given.keys() & sent if digest(given[at]) != sent[at].sent.digest]
-        # of one that was hit it is open whether it can be told from others
+        # a message that was hit may or may not be told from others
         unsure = {at for at, each in sent.items() if self._is_hit(each)} | reading.unreadable.keys()
         differing = [
             at
@@ -252,14 +254,14 @@ class Judge:
         )
 
     def _are_hit(self, *names: str) -> bool:
-        """Whether a file of each of these was hit."""
+        """Whether a file of each of these parts was hit."""
         parts = {part for file in self._files for part in file.relative_to(self._root).parts[:2]}
         return set(names) <= parts
 
     @property
     def _is_unlisted(self) -> bool:
-        """Whether a queue has lost its end, and nothing is left that says so: the list is an older
-        one, or what tells whose list it is was hit as well."""
+        """Whether a queue has lost its end and nothing is left that says so: the list is an older
+        one, or the file that tells whose list it is was hit as well."""
         older = {hit.file for hit in self._hits if hit.what == "an older copy"}
         whose = ("watermark", "run.json", "abort", "checkpoint")
         is_older = StorePaths(self._root).known_queues in older
@@ -267,8 +269,8 @@ class Judge:
         return self._are_hit("consumequeue", "queues") and is_doubted
 
     def _is_made_again(self, topic: str, queue: int) -> bool:
-        """Whether a queue has lost files, and nothing else has befallen it. A start makes it whole;
-        of other harm to it only `verify` may tell."""
+        """Whether a queue has only lost files. A start makes such a queue whole again; other harm
+        to it only `verify` may report."""
         paths = StorePaths(self._root)
         directory = paths.queue(topic, queue)
         done = {hit.what for hit in self._hits if hit.file.parent == directory}
@@ -278,9 +280,9 @@ class Judge:
         return any(each.position < end and start < each.end for start, end in self._bent)
 
     def _read(self) -> tuple[dict[Key, bytes], dict[Queue, range]]:
-        """The body of each message, as the directory has it, and the offsets of each queue.
+        """The body of each message that the directory has, and the offsets of each queue.
 
-        Passed over are damaged records, and entries that lead to another queue's: readers say so.
+        It skips damaged records, and entries that lead to another queue's: readers report those.
         """
         stored: dict[Key, bytes] = {}
         ranges: dict[Queue, range] = {}
@@ -291,7 +293,7 @@ class Judge:
                 entries = queue.entries(queue.min_offset, queue.max_offset)
                 for number, entry in enumerate(entries, queue.min_offset):
                     if entry["size"] <= 0:
-                        continue  # readers say that it leads nowhere
+                        continue  # readers report that it leads nowhere
                     try:
                         record = store.record_at(int(entry["offset"]))
                     except PenstockError:

@@ -1,7 +1,7 @@
-"""A disk that fails: EIO at the Nth flush of a broker's life, or at the Nth call that writes, makes
-or opens a file, once or from then on. Some of them by chance, or each in its turn.
+"""A disk that fails with EIO at the Nth flush of a broker's life, or at the Nth call that writes,
+makes or opens a file, once or from then on. Some of these calls fail at random, or each in turn.
 
-The first failed flush ends all acknowledgements of durable messages, and is never tried again: the
+The first failed flush ends all acknowledgements of durable messages. It is never retried: the
 kernel may have dropped what it could not write.
 """
 
@@ -15,7 +15,7 @@ from penstock.chaos.interposed.faulty_disk import FLUSH, GROW, OPEN, SOURCE
 from penstock.chaos.storage.failing_calls import Failing, check_failing
 from penstock.chaos.storage.short_life import count_calls
 
-# in a round, of each kind of call; a flush may be anybody's, and the flusher's matter most
+# in a round, per kind of call; any actor may flush, and the flusher's flushes matter most
 FAILING = {FLUSH: 3, GROW: 1, OPEN: 1}
 
 
@@ -26,7 +26,7 @@ def disk_round(arena: Arena, dice: random.Random, replay: str) -> None:
 def fail_calls(
     arena: Arena, dice: random.Random, replay: str, number: int, counts: dict[str, int]
 ) -> None:
-    """Lives in which one call fails: some of each kind, by chance; or one for each call."""
+    """Run lives in which one call fails: some random ones of each kind, or one for each call."""
     library, settings = arena.library(SOURCE), any_settings(dice)
     with arena.room() as room:
         calls = count_calls(room, library, settings)

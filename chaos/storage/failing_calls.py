@@ -1,10 +1,10 @@
 """One call of a broker's short life fails, and perhaps all after it: what must hold then.
 
 Producers are told so, or wait, or do not notice; consumers read on; no actor fails. After a failed
-flush of the log, a queue, the index or the checkpoint nothing is acknowledged any more, however
-often somebody asks. After any other failure messages are taken within a second of the disk being
-good again. A start that cannot says what it could not do, a stop leaves what the next start
-recovers. Of what was acknowledged nothing is lost.
+flush of the log, a queue, the index or the checkpoint nothing is acknowledged any more, whatever is
+sent. After any other failure messages are accepted within a second of the disk's recovery. A start
+that fails says what it could not do. A stop leaves what the next start recovers. No acknowledged
+message is lost.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from penstock.shared.errors import BrokerBusy, FlushTimeout, PenstockError, Stor
 from penstock.shared.layout import StorePaths, is_segment_name
 
 RESUMED_S = 1.0
-# until the actor that finds out has reported it
+# seconds for the actor that finds the error to report it
 TOLD_S, LOOK_S = 1.0, 0.002
 
 
 class Failing(NamedTuple):
-    """The `nth` call of this kind fails with this errno; those after it too, unless `once`. Where
-    the disk `stays` as it is, the broker is stopped before it is good again."""
+    """The `nth` call of this kind fails with this errno; later ones too, unless `once`. Where the
+    disk `stays` as it is, the broker is stopped before the disk works again."""
 
     kind: str
     number: int
@@ -49,7 +49,7 @@ class Failing(NamedTuple):
 def check_failing(
     arena: Arena, place: Path, library: Path, settings: dict[str, object], failing: Failing
 ) -> list[str]:
-    """Live such a life, and another one on a good disk; what is wrong."""
+    """Live such a life, and then another one on a good disk; return what is wrong."""
     with short_life(place, library, settings) as life:
         life.disk.fail(failing.kind, failing.number, first=failing.nth, once=failing.once)
         if said := life.start():
@@ -58,7 +58,7 @@ def check_failing(
             wrong = _check_running(arena, life, failing)
         if life.serves and life.broker.process.poll() is None:
             wrong += _check_stop(life)
-        # an actor that cannot open its files ends, and so does the broker if it never can
+        # an actor that cannot open its files ends, and the broker ends if the actor never can
         wrong += life.check_tidy(restarts=failing.kind == OPEN)
         life.broker.clear()
         wrong += life.check_next_life()
@@ -72,7 +72,7 @@ def _check_running(arena: Arena, life: ShortLife, failing: Failing) -> list[str]
     if not life.send_all():
         told = [each for each in life.errors if not _is_told(each, failing)]
         wrong += [f"a producer is told: {each}" for each in told][:1]
-        # a process that may open no file cannot read
+        # a process that cannot open any file cannot read
         wrong += life.check_readable() if failing.kind != OPEN else []
     if life.broker.process.poll() is not None:
         said = life.broker.output()
@@ -89,8 +89,8 @@ def _check_running(arena: Arena, life: ShortLife, failing: Failing) -> list[str]
 
 
 def _is_flushers(life: ShortLife, path: Path) -> bool:
-    """Whether the flusher alone syncs this, while a broker runs: whatever else makes a file, or
-    names one, can do it again."""
+    """Whether only the flusher syncs this file while a broker runs. Any other actor that fails to
+    make or name a file can do it again."""
     paths = StorePaths(life.broker.store.resolve())
     if paths.consume_queue in path.parents:
         return is_segment_name(path.name)
@@ -101,8 +101,8 @@ def _is_flushers(life: ShortLife, path: Path) -> bool:
 
 
 def _is_read_only(life: ShortLife, *, expected: bool) -> bool:
-    """Whether a flush has failed, by the positions page; where it is expected it may take a moment
-    from the call until there."""
+    """Whether the positions page says that a flush has failed. Where that is expected, the page may
+    lag the call by a moment."""
     until = time.monotonic() + (TOLD_S if expected else 0)
     while not life.broker.status()["positions"]["flush_error"]:
         if time.monotonic() >= until:
@@ -112,7 +112,8 @@ def _is_read_only(life: ShortLife, *, expected: bool) -> bool:
 
 
 def _check_read_only(life: ShortLife, failing: Failing) -> list[str]:
-    """The kernel reports a failed flush once, so a try that succeeds would prove nothing."""
+    """Check that nothing is acknowledged any more, even on a disk that works again: the kernel
+    reports a failed flush once, so a later success would prove nothing."""
     before = len(life.acked)
     if not failing.stays:
         life.disk.heal()
@@ -142,7 +143,7 @@ def _check_resumed(arena: Arena, life: ShortLife) -> list[str]:
 
 
 def _is_told(error: PenstockError, failing: Failing) -> bool:
-    """Whether a producer knows by this what is the matter, or that it is to wait."""
+    """Whether this error tells a producer what is the matter, or that it has to wait."""
     if isinstance(error, StoreUnavailable):
         return failing.error in str(error)
     return isinstance(error, BrokerBusy | FlushTimeout)

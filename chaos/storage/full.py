@@ -1,5 +1,5 @@
-"""A disk that is full: ENOSPC at the Nth call that can need room, once or until there is room
-again. Some of them by chance, or each in its turn.
+"""A full disk: ENOSPC at the Nth call that can need room, once or until there is room again. Some
+of these calls fail at random, or each in turn.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What a disk, or somebody at it, can do to the files of a stopped store: one thing at a time.
+"""What a disk, or a person at it, can do to the files of a stopped store: one thing at a time.
 
-Bits flip, files are cut, grow, hold something else, are gone, are an older copy of themselves, or
-have changed places with another. This file knows which files a store has, and nothing of starts.
+Bits flip; files are cut, grow, get other content, disappear, become an older copy of themselves, or
+change places with another. This file knows which files a store has, and nothing of starts.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from penstock.shared.memory.run_directory import read_run, write_run
 from penstock.shared.store.directory import StoreDirectory
 from penstock.shared.store.geometry import load_sizes
 
-# Where harm goes: most bytes are the log's, but every kind of file shall have its share.
+# Where harm is done: most bytes are the log's, but every kind of file must have its share.
 PLACES = (
     *("commitlog", "commitlog", "consumequeue", "consumequeue", "index", "checkpoint", "config"),
     *("penstock", "penstock/watermark", "penstock/queues", "penstock/run.json", "abort"),
@@ -57,7 +57,7 @@ class Scene(NamedTuple):
 
 
 def do_harm(scene: Scene, dice: random.Random) -> list[Hit]:
-    """One thing; what was hit: two files where they change places."""
+    """Do one thing; return what was hit: two files if they change places."""
     while True:
         kind = dice.choices(list(HARM), [share for _, share in HARM.values()])[0]
         hits = HARM[kind][0](scene, dice)
@@ -66,7 +66,7 @@ def do_harm(scene: Scene, dice: random.Random) -> list[Hit]:
 
 
 def _flip(scene: Scene, dice: random.Random) -> list[Hit]:
-    """One bit; in large files one of the bytes that are in use."""
+    """Flip one bit; in a large file, of a byte in use or just past the used ones."""
     file = _choose(scene.root, dice)
     if not file.stat().st_size:
         return []
@@ -130,7 +130,7 @@ def _delete(scene: Scene, dice: random.Random) -> list[Hit]:
 
 
 def _age(scene: Scene, dice: random.Random) -> list[Hit]:
-    """An older copy of a file."""
+    """Replace a file with an older copy of it."""
     file = _choose(scene.root, dice)
     older = scene.earlier / file.relative_to(scene.root)
     if not older.is_file():
@@ -146,7 +146,7 @@ def _age(scene: Scene, dice: random.Random) -> list[Hit]:
 
 
 def _swap(scene: Scene, dice: random.Random) -> list[Hit]:
-    """A file and another one of its kind."""
+    """Exchange a file with another one of its kind."""
     file = _choose(scene.root, dice)
     kind = file.parent
     if kind == scene.root:
@@ -166,7 +166,7 @@ def _swap(scene: Scene, dice: random.Random) -> list[Hit]:
 
 
 def _talk_nonsense(scene: Scene, dice: random.Random) -> list[Hit]:
-    """No JSON, or not what is asked for."""
+    """Make a file something other than JSON, or JSON without what is needed."""
     files = sorted(scene.root.rglob("*.json"))
     if not files:
         return []
@@ -176,7 +176,7 @@ def _talk_nonsense(scene: Scene, dice: random.Random) -> list[Hit]:
 
 
 def _bend_checkpoint(scene: Scene, dice: random.Random) -> list[Hit]:
-    """Words that say more, or less, than is true."""
+    """Make words of the checkpoint say more, or less, than is true."""
     file = StorePaths(scene.root).checkpoint
     words = decode_checkpoint(file.read_bytes() if file.exists() else b"")
     fields = list(Checkpoint.__struct_fields__)
@@ -189,7 +189,7 @@ def _bend_checkpoint(scene: Scene, dice: random.Random) -> list[Hit]:
 
 
 def _bend_sizes(scene: Scene, dice: random.Random) -> list[Hit]:
-    """Sizes of another store's files, or not all of them."""
+    """Give some of the sizes other values, as of another store's files."""
     paths = StorePaths(scene.root)
     file = paths.geometry
     try:
@@ -205,7 +205,7 @@ def _bend_sizes(scene: Scene, dice: random.Random) -> list[Hit]:
 
 
 def _silence(scene: Scene, dice: random.Random) -> list[Hit]:
-    """A bit of the log flips, and no witness is left that says how far the log was on disk."""
+    """Flip a bit of the log, and leave no witness that says how far the log was on disk."""
     paths = StorePaths(scene.root)
     logs = sorted(paths.commit_log.iterdir())
     file = dice.choice(logs) if logs else None
@@ -215,7 +215,7 @@ def _silence(scene: Scene, dice: random.Random) -> list[Hit]:
 
 
 def _unwitness(scene: Scene, dice: random.Random) -> list[Hit]:
-    """Nothing says any more how far the log was on disk."""
+    """Leave nothing that says how far the log was on disk."""
     paths, hits = StorePaths(scene.root), []
     for witness in (paths.checkpoint, paths.watermark):
         older = scene.earlier / witness.relative_to(scene.root)
@@ -231,8 +231,8 @@ def _unwitness(scene: Scene, dice: random.Random) -> list[Hit]:
 
 
 def _strip(scene: Scene, dice: random.Random) -> list[Hit]:
-    """Queues, index and whatever says how far the log went are gone, as in a copy by somebody who
-    knows that they can be made again from it; and a bit of the log flips."""
+    """Remove queues, index and all that says how far the log went, as a person would who copies a
+    store and knows that the log can restore them; and flip a bit of the log."""
     paths = StorePaths(scene.root)
     hits = _silence(scene, dice)
     if not hits:
@@ -246,7 +246,7 @@ def _strip(scene: Scene, dice: random.Random) -> list[Hit]:
 
 
 def _shorten(scene: Scene, dice: random.Random) -> list[Hit]:
-    """A file of a queue is gone, or nothing stands in it any more."""
+    """Remove a file of a queue, or fill it with zeros."""
     paths = sorted(StorePaths(scene.root).consume_queue.glob("*/*/*"))
     files = [path for path in paths if path.is_file()]
     if not files:
@@ -261,7 +261,7 @@ def _shorten(scene: Scene, dice: random.Random) -> list[Hit]:
 
 
 def _forget(scene: Scene, dice: random.Random) -> list[Hit]:
-    """The end of a queue is gone, and what the list says of it, or of all queues."""
+    """Remove the end of a queue, and what the list says of it, or of all queues."""
     queues = sorted(
         path for path in StorePaths(scene.root).consume_queue.glob("*/*") if path.is_dir()
     )
@@ -281,9 +281,10 @@ def _forget(scene: Scene, dice: random.Random) -> list[Hit]:
 
 
 def _misplace(scene: Scene, dice: random.Random) -> list[Hit]:
-    """A bit of a record's queue offset, queue id or topic, so that it may name another message's
-    slot. As often as not no witness is left, so that all of the log is dispatched again; or the
-    files of the queue that it names then are gone, so that they are made again from the log."""
+    """Flip a bit of a record's queue offset, queue id or topic, so that it may name another
+    message's slot. In half of the cases no witness is left, so that the whole log is dispatched
+    again; or the files of the queue that it then names are removed, so that the log restores
+    them."""
     try:
         with StoreDirectory(scene.root) as store:
             records = [
@@ -294,16 +295,16 @@ def _misplace(scene: Scene, dice: random.Random) -> list[Hit]:
             position, size, topic_bytes = dice.choice(records) if records else (-1, 0, 0)
             files = [each for each in store.segments if each.base <= position < each.end]
     except PenstockError:
-        return []  # what was done to it before leaves nothing to be read
+        return []  # earlier harm leaves nothing to read
     if not files:
         return []
     at = position - files[0].base
     body_at, body_bytes = body_span(files[0].path.read_bytes(), at)
-    # a topic's last byte: after its length, which has one
+    # the topic's last byte; one byte for its length precedes the topic
     topic_end = body_at + body_bytes + topic_bytes
     fields = {"queue offset": at + AT_QUEUE_OFFSET + 7, "queue id": at + AT_QUEUE_ID + 3}
     what, byte = dice.choice([*fields.items(), ("topic", topic_end)])
-    # with its highest bit, or that of 32, the topic's last byte becomes one that no topic may have
+    # bits 7 and 5 turn the topic's last byte into one that no topic may have
     bits = dice.choice((range(8), (5, 7))) if what == "topic" else range(8)
     hit = _flip_at(files[0].path, byte, dice, bits)._replace(what=f"a flipped bit of a {what}")
     hits = [hit, *(_unwitness(scene, dice) if dice.random() < 0.5 else [])]
@@ -318,8 +319,8 @@ def _misplace(scene: Scene, dice: random.Random) -> list[Hit]:
 
 
 def _lead_elsewhere(scene: Scene, dice: random.Random) -> list[Hit]:
-    """run.json names the directory of another store's run, one that is no run's, or a link to one
-    that looks like its own."""
+    """Make run.json name the directory of another store's run, one that is no run's, or a link to
+    one that looks like its own."""
     run = read_run(StorePaths(scene.root))
     if run is None:
         return []
@@ -337,7 +338,7 @@ def _lead_elsewhere(scene: Scene, dice: random.Random) -> list[Hit]:
 
 
 def others_directories(root: Path) -> tuple[Path, Path]:
-    """Directories that no broker of the store may touch; the second looks like that of a run."""
+    """Directories that no broker of the store may touch; the second looks like a run's."""
     return root.with_name("of-others"), root.with_name("penstock-fedcba9876543210")
 
 
@@ -347,7 +348,7 @@ def _make_abort(scene: Scene, dice: random.Random) -> list[Hit]:
     return [Hit("made", file, 0, 0)]
 
 
-# what can be done, and how often beside the others
+# what can be done, and with which weight
 HARM: dict[str, tuple[Callable[[Scene, random.Random], list[Hit]], int]] = {
     "flip": (_flip, 30),
     "cut": (_cut, 10),
@@ -378,5 +379,5 @@ def _choose(root: Path, dice: random.Random) -> Path:
 
 
 def _used(file: Path) -> int:
-    """Up to where a file has data."""
+    """The length up to the last byte that is not zero."""
     return len(file.read_bytes().rstrip(b"\0"))

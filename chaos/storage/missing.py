@@ -1,6 +1,6 @@
-"""Files that are missing, in every combination: a start makes again what the log can tell.
+"""Files that are missing, in every combination: a start restores what the log can tell.
 
-The log itself stays: without it there is nothing to make anything from.
+The log itself stays: without it there is nothing to restore anything from.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from penstock.shared.errors import PenstockError
 
 TASK_SUBSETS = 10
 PARTS = ("consumequeue", "index", "checkpoint", "abort", "lock", "config", "penstock")
-# One queue of several is missed only where penstock/queues says that there was one.
+# A missing queue among several is noticed only where penstock/queues says that it existed.
 ONE_QUEUE = f"consumequeue/{TOPIC}/0"
 
 
@@ -35,7 +35,7 @@ def missing_round(arena: Arena, dice: random.Random, replay: str) -> None:
 
 
 class Task(NamedTuple):
-    """Some combinations of what may be missing, to be tried on copies of a store."""
+    """Some combinations of missing parts, to be tried on copies of a store."""
 
     original: Path
     config: Config
@@ -43,14 +43,14 @@ class Task(NamedTuple):
 
 
 def subsets() -> list[tuple[str, ...]]:
-    """Every combination of what may be missing."""
+    """Every combination of parts that may be missing."""
     found = list(chain.from_iterable(combinations(PARTS, n) for n in range(len(PARTS) + 1)))
     told = [each for each in found if "consumequeue" not in each and "penstock" not in each]
     return found + [(ONE_QUEUE, *each) for each in told]
 
 
 def check_missing(task: Task) -> list[str]:
-    """Start on copies of a store with parts missing; what is not made again as it was."""
+    """Start on copies of a store with parts missing; return what is not restored as it was."""
     wrong: list[str] = []
     expected, queues = _contents(task.original)
     for missing in task.subsets:

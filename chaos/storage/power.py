@@ -1,4 +1,4 @@
-"""Power failures: a broker runs under load and is recorded, and each disk it might have left
+"""Power failures: a broker runs under load and is recorded, and each disk that it might have left
 is started and checked.
 
 A run's bundle is a directory, with all that is needed to check any of its images again:
@@ -7,7 +7,7 @@ A run's bundle is a directory, with all that is needed to check any of its image
     history      what clients were told        broker.toml
 
 An image is named by three numbers, "flush:share:seed": the disk after that flush, with this share
-of the next flush (or after the last one, of all that was written) mixed in by chance.
+of the next flush mixed in at random (after the last flush, a share of all that was written).
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ from penstock.shared.memory.roster import ACTORS
 
 # images of each recorded run, and of one task
 IMAGES, TASK_IMAGES = 100, 10
-# how the disk is flushed, and what producers wait for: each leaves other disks
+# how the disk is flushed, and what producers wait for: each combination leaves other disks
 PROMISES = (("sync", "durable"), ("async", "durable"), ("async", "written"))
 # Whether a run ends with an orderly stop. A round has both, and a stop while the disk lags.
 ENDS = (True, True, False)
 SHARES = (0.0, 0.1, 0.5, 0.9, 1.0)
-# killed meanwhile; within a second the cleaner has nothing to delete
+# the actors that are killed meanwhile; within a second the cleaner has nothing to delete
 KILLED = [name for name in ACTORS if name != "cleaner"]
-# so small that a run of a second rolls every kind of file, and often enough at the checkpoint
+# so small that a run of a second rolls every kind of file and writes checkpoints often
 SETTINGS: dict[str, object] = {
     "mapped_file_size_commit_log_bytes": 256 << 10,
     "mapped_file_size_consume_queue_bytes": 20 * 50,
@@ -55,12 +55,12 @@ SETTINGS: dict[str, object] = {
     "flush_consume_queue_least_pages": 1,
     "flush_consume_queue_thorough_interval_ms": 100,
 }
-# the last flushes of a run, those of an orderly stop among them, are looked at more than others
+# the last flushes of a run, including those of an orderly stop, are checked more than others
 _LAST_FLUSHES = 30
 
 
 class ImageName(NamedTuple):
-    """Which disk: see the head of this file."""
+    """Names a disk: see the head of this file."""
 
     flush: int
     share: float
@@ -97,7 +97,7 @@ def power_round(arena: Arena, dice: random.Random, replay: str) -> None:
             arena.report.add_fault("power failure", len(names))
             arena.report.acknowledged += len(read_history(room).acked)
         if len(arena.report.violations) > before:
-            return  # what is found is better told soon
+            return  # report soon what is found
 
 
 def record_run(
@@ -111,8 +111,8 @@ def record_run(
     orderly: bool,
 ) -> None:
     """Run a broker under load, kill one actor or all now and then, and end with an orderly stop or
-    with all killed: `place` becomes its bundle. Nobody is promised anything where nobody waits for
-    the disk: then it is less often flushed, and a start has more to put in order."""
+    by killing all: `place` becomes its bundle. Where no producer waits for the disk, nothing is
+    promised; the disk is then flushed less often, and a start has more to put in order."""
     recorder = Recorder(place / "recording", place / "store", library)
     settings = {**SETTINGS, **settings, **fixed_ports()}
     broker = Broker(place, settings, environment=recorder.environment)
@@ -157,7 +157,7 @@ def record_run(
 
 
 def choose_images(bundle: Path, count: int, dice: random.Random) -> list[ImageName]:
-    """Some of a bundle's images: a half of them somewhere on the way, the others near its end."""
+    """Some of a bundle's images: half of them anywhere in the run, the others near its end."""
     flushes = sum(1 for _ in read_flushes(bundle / "recording"))
     near = max(1, flushes - _LAST_FLUSHES)
     places = (
@@ -169,13 +169,13 @@ def choose_images(bundle: Path, count: int, dice: random.Random) -> list[ImageNa
     chosen = {}
     for number in range(count):
         name = ImageName(places[number % 4](), dice.choice(SHARES), dice.getrandbits(32))
-        # of nothing more, and of everything, there is one disk whatever the seed
+        # with nothing or everything mixed in there is one disk, whatever the seed
         chosen[name if 0 < name.share < 1 else name[:2]] = name
     return list(chosen.values())
 
 
 def check_images(task: tuple[Path, list[ImageName]]) -> list[tuple[ImageName, list[str]]]:
-    """Those images of a bundle that break a promise, and how. The names are sorted."""
+    """The images that break a promise, and how they do. The names are sorted."""
     bundle, names = task
     history = read_history(bundle)
     config = load_config(bundle / "broker.toml").config
@@ -200,12 +200,12 @@ def check_images(task: tuple[Path, list[ImageName]]) -> list[tuple[ImageName, li
 
 
 def images(bundle: Path, names: Sequence[ImageName]) -> Iterator[tuple[ImageName, Disk]]:
-    """The disks of these names, which are sorted."""
+    """The disks with these names, which are sorted."""
     store = bundle / "store"
     disk, waiting = Disk(store), list(names)
     held: list[ImageName] = []
     for flush in read_flushes(bundle / "recording"):
-        # a failure while this flush is under way: it may have got anywhere
+        # a failure while this flush is under way: any part of it may have reached the disk
         if held:
             after = disk.copy()
             after.take(flush)

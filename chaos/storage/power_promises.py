@@ -3,12 +3,12 @@
 A broker runs and is recorded as in power.py, while a program writes down what it is promised. Each
 disk that may be left is started and judged:
 
-    transactions   committed as decided and once, or rolled back, and none of it lost that was told
+    transactions   committed once, as decided, or rolled back; none is lost that was promised
     blocks         the outputs are the function of the inputs below the offsets; no block is lost
-    groups         no offset beyond what was acknowledged, and none below what a flush has had
+    groups         no offset beyond what was acknowledged, and none below one that was flushed
 
-Of some disks a whole broker goes on: whatever is open there has to end as its program decided, and
-what is not copied is copied.
+On some disks a whole broker is started: whatever is open there must end as its program decided, and
+what is not yet copied is copied.
 """
 
 from __future__ import annotations
@@ -48,15 +48,15 @@ from penstock.shared.messaging.system_topics import HALF_TOPIC, OFFSETS_TOPIC, O
 from penstock.shared.progress.group_rows import load_group_rows
 from penstock.shared.store.directory import StoreDirectory
 
-# Of a recorded run, and of one task; a broker goes on on each that is a tenth by its seed.
+# In a recorded run, and in one task; a broker is started on each tenth disk, by its seed.
 IMAGES, TASK_IMAGES, LIVE_EVERY = 60, 10, 10
-# What is open is asked for soon, and offsets are saved often.
+# Open transactions are checked soon, and offsets are saved often.
 SOON: dict[str, object] = {
     "transaction_check_interval_ms": 300,
     "transaction_time_out_ms": 100,
     "flush_consumer_offset_interval_ms": 100,
 }
-# How long all may take to have ended after a start.
+# Seconds from a start until all must have ended.
 SETTLE_S = 60.0
 NOTES = "notes"
 
@@ -74,7 +74,7 @@ class Told(msgspec.Struct):
 
 
 def read_told(bundle: Path, flushes: int) -> Told:
-    """What was told up to that flush; decisions are no promises of the broker's, and all there."""
+    """What was told up to that flush, and all decisions: those are no promises of the broker."""
     told = Told()
     for line in (bundle / NOTES).read_text().splitlines():
         what, name, *rest = line.split()
@@ -111,8 +111,8 @@ def record_promises(
     seconds: float,
     dice: random.Random,
 ) -> None:
-    """Run a broker and a program, kill an actor, the program, or all now and then, and end with
-    all killed: `place` becomes the bundle."""
+    """Run a broker and a program, kill an actor, the program, or all now and then, and end by
+    killing all: `place` becomes the bundle."""
     recorder = Recorder(place / "recording", place / "store", library)
     broker = Broker(
         place, {**SETTINGS, **settings, **SOON, **fixed_ports()}, environment=recorder.environment
@@ -127,7 +127,7 @@ def record_promises(
         _await_lines(place, program, 60)
         until = time.monotonic() + seconds
         while time.monotonic() < until:
-            time.sleep(dice.uniform(0, seconds / 2))  # the moment is what varies
+            time.sleep(dice.uniform(0, seconds / 2))  # the kill comes at a random moment
             what = dice.choice((*KILLED, "all", "program", *[""] * len(KILLED)))
             if what == "all":
                 broker.kill()
@@ -161,7 +161,7 @@ def _end(program: subprocess.Popen[bytes]) -> None:
 
 
 def _await_lines(place: Path, program: subprocess.Popen[bytes], timeout_s: float) -> None:
-    """Wait until something of each kind was promised: a run without would show nothing."""
+    """Wait until something of each kind was promised: otherwise the run would show nothing."""
     until = time.monotonic() + timeout_s
     wanted = {"half", "ended", "block", "ack"}
     while program.poll() is None and time.monotonic() < until:
@@ -174,11 +174,11 @@ def _await_lines(place: Path, program: subprocess.Popen[bytes], timeout_s: float
 
 
 def check_promises(task: tuple[Path, Sequence[ImageName]]) -> list[tuple[ImageName, list[str]]]:
-    """Those images of a bundle that break a promise, and how. The names are sorted."""
+    """The images that break a promise, and how they do. The names are sorted."""
     bundle, names = task
     config = load_config(bundle / "broker.toml").config
     found = []
-    # of each queue, where the readers' group was on a disk to which all before that was flushed
+    # per queue: the readers' group's offset on a disk to which everything earlier was flushed
     floor: Ends = {}
     with tempfile.TemporaryDirectory(prefix="image-of-penstock-", dir=in_memory()) as scratch:
         for name, disk in images(bundle, names):
@@ -200,7 +200,7 @@ def check_promises(task: tuple[Path, Sequence[ImageName]]) -> list[tuple[ImageNa
 
 
 def judge(root: Path, config: Config, told: Told, floor: Ends) -> list[str]:
-    """What is wrong with a disk, by all that its program was told before; it is started on."""
+    """What is wrong with a disk, given all that its program was told before. Starts on it."""
     readers = _readers(root)
     wrong = [
         f"the readers' group is at {offset} of queue {queue}, and has acknowledged what is below "
@@ -270,7 +270,7 @@ def _ok(told: Told, key: str) -> bool:
 
 
 def wrong_blocks(store: StoreDirectory, told: Told) -> list[str]:
-    """Where outputs are not the function of the inputs below the offsets that the log has."""
+    """Where outputs are not the function of the inputs below the offsets in the log."""
     values: Ends = {}
     for record in _records(store, OFFSETS_TOPIC).get(0, []):
         move = read_body(record.body)
@@ -306,7 +306,7 @@ def _few(wrong: list[str]) -> list[str]:
 
 
 def go_on(place: Path, bundle: Path, told: Told) -> list[str]:
-    """Start a broker on a disk, end what is open there, and copy the rest; what is wrong then."""
+    """Start a broker on a disk, end what is open there, and copy the rest; return what is wrong."""
     settings = msgspec.toml.decode((bundle / "broker.toml").read_bytes())
     broker = Broker(place, {**settings, **fixed_ports()})
     try:
@@ -349,7 +349,7 @@ def _end_transactions(broker: Broker, told: Told) -> list[str]:
 
 
 def _copy_the_rest(broker: Broker) -> list[str]:
-    """Copy exactly once until nothing is left."""
+    """Copy exactly once until nothing is left to copy."""
     broker.await_dispatched()
     stored, wrong = read_stored(str(broker.store), FROM)
     ends = {queue: len(bodies) for queue, bodies in stored.items() if bodies}

@@ -1,10 +1,10 @@
-"""A short life of a broker on a faulty disk: so short that each call of it can be the one to fail.
+"""A short life of a broker on a faulty disk: so short that each of its calls can be made to fail.
 
     start, a topic, messages to all queues until every kind of file has rolled, another topic,
     a checkpoint, stop
 
-How many calls of a kind that takes differs a little from one life to the next, so a life whose Nth
-call was to fail may end before it. What must hold when a call fails is its caller's to say.
+The number of calls of a kind differs a little from one life to the next, so a life may end before
+its Nth call, the one that was to fail. The caller decides what must hold when a call fails.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class ShortLife:
         self._number = 0
 
     def start(self) -> str:
-        """Start, and make the topic; what the broker says when it cannot."""
+        """Start and make the topic; return what the broker says when it cannot."""
         try:
             self.broker.start()
             self.serves = True
@@ -65,7 +65,7 @@ class ShortLife:
         return Producer(self.broker.produce, timeout_ms=ANSWER_TIMEOUT_MS, ack="durable")
 
     def send_all(self) -> bool:
-        """Send what rolls every file, and make another topic; False at the first error."""
+        """Send what rolls every file, and make another topic; return False at the first error."""
         with self.producer() as producer:
             for _ in range(BATCHES):
                 if not self.send(producer, BATCH):
@@ -77,7 +77,7 @@ class ShortLife:
         return not self.errors
 
     def send(self, producer: Producer, count: int) -> bool:
-        """Send `count` messages, and wait for their outcome; whether all are acknowledged."""
+        """Send `count` messages and wait for their outcome; return whether all are acknowledged."""
         before, waiting = len(self.errors), []
         for _ in range(count):
             queue, number = self._number % QUEUES, self._number
@@ -95,7 +95,7 @@ class ShortLife:
         return len(self.errors) == before
 
     def await_send(self, timeout_s: float) -> float:
-        """The seconds until a message is acknowledged. Raises the last error when none is."""
+        """Seconds until a message is acknowledged. Raises the last error if none is."""
         began = time.monotonic()
         with self.producer() as producer:
             while not self.send(producer, 1):
@@ -104,7 +104,8 @@ class ShortLife:
         return time.monotonic() - began
 
     def check_readable(self) -> list[str]:
-        """Consumers get what is dispatched, and nothing wrong, while nothing can be written."""
+        """Check that consumers get what is dispatched, and nothing wrong, while no write
+        succeeds."""
         try:
             stored = read_all(self.broker.consume)
         except PenstockError as error:
@@ -115,20 +116,21 @@ class ShortLife:
         )
 
     def check_tidy(self, *, restarts: bool = False) -> list[str]:
-        """No actor has failed while the broker served, unless `restarts` are to be expected, and
-        nobody was shown a traceback."""
+        """Check that no actor failed while the broker served, unless `restarts` are expected, and
+        that no traceback was printed."""
         bad = ("Traceback",) if restarts or not self.serves else ("Traceback", "starting another")
         lines = self.broker.output().splitlines()
         return [line for line in lines if any(word in line for word in bad)][:1]
 
     def stop(self) -> tuple[int, list[str]]:
-        """Have the broker stop; its exit code, and what it leaves that it should not."""
+        """Stop the broker; return its exit code, and what it leaves that it should not."""
         self.broker.process.terminate()
         code = self.broker.wait_end()
         return code, [f"process {pid} is left" for pid in self.broker.processes()]
 
     def check_next_life(self) -> list[str]:
-        """On a disk that works the store starts again, has all that was acknowledged, and stops."""
+        """Check that the store starts on a working disk, has all acknowledged messages, and
+        stops."""
         self.disk.heal()
         self.broker.start()
         with self.producer() as producer:
@@ -157,7 +159,7 @@ def short_life(place: Path, library: Path, settings: dict[str, object]) -> Itera
 
 
 def count_calls(place: Path, library: Path, settings: dict[str, object]) -> dict[str, int]:
-    """How many calls of each kind a life on a good disk makes. Raises PenstockError."""
+    """The number of calls of each kind in a life on a good disk. Raises PenstockError."""
     with short_life(place, library, settings) as life:
         if said := life.start():
             raise PenstockError("a broker did not start on a good disk", said)

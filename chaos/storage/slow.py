@@ -1,10 +1,10 @@
-"""A slow disk: each flush takes longer by a millisecond to seconds, and for a while none ends.
+"""A slow disk: each flush takes longer, by a millisecond to seconds, and for a while none ends.
 
 Acknowledgements come late and are not lost: a message waits for the flush that is under way, for
-one of a queue or an index file, and for its own. While the disk stands still, a sender that waits
-longer than sync_flush_timeout_ms is told FLUSH_DISK_TIMEOUT, and the message is stored all the
-same; what comes is turned away when too much waits, so memory stays bounded; and no actor is taken
-for frozen.
+one of a queue or an index file, and for its own. While the disk stalls, a sender that waits longer
+than sync_flush_timeout_ms is told FLUSH_DISK_TIMEOUT, and the message is stored all the same. When
+too much is pending, new messages are turned away, so memory stays bounded. No actor is taken for
+frozen.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from penstock.shared.errors import BrokerBusy, FlushTimeout, PenstockError, Stor
 from penstock.shared.loops.forms import FRAME_BYTES
 
 DELAYS_MS = (1, 5, 20, 50, 100, 200)
-# each way from an actor to the next may wait for its tick, on a machine that does other things too
+# on a busy machine each hand-over from one actor to the next may have to wait for its tick
 SLACK_MS = 300
 PACED_S, PACE_S = 1.5, 0.02
 STALL_TIMEOUT_MS = 1000
 FLUSH_TIMEOUT_MS = 500
 STALLS_S = (2.0, 4.0)
-# what one producer may have on its way
+# what one producer may have in flight
 PENDING_BYTES, POOL_BYTES = MAX_FULL_IN_FLIGHT * FRAME_BYTES, 8 << 20
-# what may wait in the broker: pending frames, and as much as the send queue and sockets hold
+# what may be pending in the broker: frames, and as much as the send queue and sockets hold
 MORE_MEMORY_KIB = 64 << 10
 RESUMED_S = 2.0
 _BODY_BYTES = 20_000
@@ -43,7 +43,7 @@ _BODY_BYTES = 20_000
 def slow_round(arena: Arena, dice: random.Random, replay: str) -> None:
     delay_ms, stall_s = dice.choice(DELAYS_MS), dice.uniform(*STALLS_S)
     settings: dict[str, object] = {
-        # no segment is made while the disk stands still
+        # no segment is made while the disk stalls
         "mapped_file_size_commit_log_bytes": PENDING_BYTES,
         "transient_store_pool_enable": dice.random() < 0.5,
         "transient_store_pool_bytes": POOL_BYTES,
@@ -64,7 +64,7 @@ def slow_round(arena: Arena, dice: random.Random, replay: str) -> None:
 
 
 class _Paced:
-    """A producer that sends at a steady pace, whatever comes back, and notes when."""
+    """A producer that sends at a steady pace, whatever comes back, and notes when it sent."""
 
     def __init__(self, life: ShortLife, name: str, producer: Producer) -> None:
         self.late: list[Sent] = []
@@ -79,7 +79,7 @@ class _Paced:
         while time.monotonic() < until:
             for _ in range(max(1, bytes_at_once // _BODY_BYTES)):
                 self._send()
-            time.sleep(PACE_S)  # the pace is what is meant
+            time.sleep(PACE_S)  # keeps the pace
 
     def _send(self) -> None:
         queue, began = self._number % QUEUES, time.monotonic()
@@ -88,7 +88,7 @@ class _Paced:
         try:
             future = self._producer.send(TOPIC, body, queue=queue)
         except StoreUnavailable:
-            return  # the producer itself keeps no more
+            return  # the producer itself holds no more
         future.add_done_callback(lambda done: self._settled(queue, body, began, done))
 
     def _settled(self, queue: int, body: bytes, began: float, done: SendFuture) -> None:
@@ -106,7 +106,7 @@ class _Paced:
 
 
 def _check_delay(arena: Arena, life: ShortLife, delay_ms: int) -> list[str]:
-    """While each flush takes longer, so do acknowledgements, and by no more than three of them."""
+    """Check that slower flushes delay acknowledgements too, and by at most three flushes."""
     life.disk.delay(delay_ms)
     with Producer(life.broker.produce, timeout_ms=30_000, ack="durable") as producer:
         paced = _Paced(life, "paced", producer)
@@ -125,15 +125,15 @@ def _check_delay(arena: Arena, life: ShortLife, delay_ms: int) -> list[str]:
 
 
 def _check_stall(arena: Arena, life: ShortLife, stall_s: float) -> list[str]:
-    """No flush ends, and more is sent than the broker may keep."""
+    """Send more than the broker may keep while no flush ends."""
     before_kib = _memory_kib(life)
     life.disk.delay(3_600_000)
     with Producer(life.broker.produce, timeout_ms=30_000, ack="durable") as producer:
         flood = _Paced(life, "flood", producer)
-        # in a thread: it waits when the producer keeps no more
+        # in a thread, because it blocks when the producer holds no more
         sending = threading.Thread(target=flood.send_for, args=(stall_s, 20 * _BODY_BYTES))
         sending.start()
-        time.sleep(stall_s)  # the stall itself is what is tried
+        time.sleep(stall_s)  # the length of the stall
         more_kib = _memory_kib(life) - before_kib
         life.disk.delay(0)
         healed = time.monotonic()
@@ -158,5 +158,5 @@ def _check_stall(arena: Arena, life: ShortLife, stall_s: float) -> list[str]:
 
 
 def _memory_kib(life: ShortLife) -> int:
-    """What the broker's processes have of their own: files and shared memory do not count."""
+    """The private memory of the broker's processes, without files and shared memory."""
     return sum(own_memory_bytes(pid) for pid in life.broker.processes()) >> 10
