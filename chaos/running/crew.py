@@ -99,8 +99,7 @@ class Crew:
         self.programs: list[Program] = []
         self._ever: list[Program] = []
         self._lines: list[Line] = []
-        # when the last look began: all lines from before it are read; and when promises were
-        # checked
+        # when the last look began: all older lines are read; and when promises were checked
         self._looked_ns = self._judged_ns = 0
         self._owners = Owners()
         self._kills: list[Killed] = []
@@ -160,8 +159,7 @@ class Crew:
             program.process.wait()
 
     def note(self, what: str) -> None:
-        """Write down what is done to the programs, so that a kept round shows what happened
-        when."""
+        """Write down what is done to the programs, so that a kept round shows when."""
         with (self._place / "strikes").open("a") as file:
             file.write(f"{time.monotonic_ns()} {what}\n")
 
@@ -249,8 +247,7 @@ class Crew:
         return self._owners.taken_ns(queue, gone) / 1e9
 
     def unsaid(self, queues: Iterable[Queue], program: Program | None = None) -> list[Queue]:
-        """The queues in which this program, or any, has begun something and was not told that it is
-        done."""
+        """The queues in which this program, or any, began something and was not told it is done."""
         self.look()
         name = None if program is None else program.name
         return unsaid(

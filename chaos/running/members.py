@@ -223,8 +223,7 @@ class _Strikes:
                 each.freeze()
             woken_ns = time.monotonic_ns()
             program.go_on()
-            # the join whose answer tells it so also carries its commit, before it asks for any
-            # queue
+            # the join whose answer tells it so carries its commit, before it asks for a queue
             if not crew.wait_for(lambda: crew.has_lost(program, late, woken_ns), LATEST_AMID_S):
                 self._wrong.append(f"{program.name} does not hear that it has lost {late}")
             for each in others:
@@ -235,8 +234,7 @@ class _Strikes:
             crew.feed_rests.clear()
 
     def _freeze_with_a_word(self, program: Program) -> list[Queue]:
-        """Freeze the program while it has something to commit; return the queues in which it
-        has."""
+        """Freeze the program while it has offsets to commit; return the queues of those."""
         until_s = time.monotonic() + LATEST_AMID_S
         while time.monotonic() < until_s:
             program.freeze()
@@ -267,8 +265,7 @@ class _Strikes:
         time.sleep(self._dice.uniform(0, 0.15))
 
     def _freeze_broker(self, seconds: float) -> None:
-        """Freeze all processes at once, as when their machine freezes; let them continue in any
-        order."""
+        """Freeze all processes at once, as a machine would; they continue in any order."""
         broker = self._crew.broker
         supervisor = broker.process.pid  # the first: it would replace those that stand still
         pids = [supervisor, *(pid for pid in broker.processes() if pid != supervisor)]

@@ -72,8 +72,7 @@ def run_official(
     dice: random.Random,
     moved: Callable[[], None] = lambda: None,
 ) -> Verdict:
-    """Strike these in turn. Raises PenstockError where clients cannot be had, or do not
-    continue."""
+    """Strike these in turn. Raises PenstockError if clients are unavailable or have ended."""
     broker = Broker(place, {**settings, **fixed_ports(gateway=True)})
     try:
         broker.start()

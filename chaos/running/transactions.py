@@ -102,8 +102,7 @@ class Sellers:
             self.kill()
 
     def settle(self) -> list[str]:
-        """End open transactions as another program, which answers the checks; return what is
-        wrong."""
+        """End open transactions as a program that answers checks; return what is wrong."""
         self.kill_all()
 
         def on_check(message: object) -> object:

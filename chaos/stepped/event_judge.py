@@ -109,8 +109,7 @@ class _Judge:
         self.started = 0
 
     def move_on(self, moment: int) -> None:
-        """Go to a moment: what clients were told before the event that follows it is promised
-        now."""
+        """Go to a moment: all that clients were told before the next event is promised now."""
         trace, self._moment = self._trace, moment
         self._acked = self._due(trace.acked)
         self._seen = self._due(trace.seen)

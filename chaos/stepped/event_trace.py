@@ -42,8 +42,7 @@ _NEVER = 1 << 62
 
 
 class Trace(NamedTuple):
-    """What happened to the disk. What clients were told is stamped with the number of events by
-    then."""
+    """What happened to the disk, and what clients were told, stamped with the events so far."""
 
     config: Config
     events: list[Event]

@@ -98,8 +98,7 @@ class Socket:
         """Do nothing: see above."""
 
     def get(self, option: int) -> int:
-        """The answers that the code under test needs: pending events, and whether more parts
-        come."""
+        """What the code under test asks for: pending events, and whether more parts come."""
         return bool(self._parts) if option == zmq.RCVMORE else zmq.POLLIN if self.inbox else 0
 
     def bind(self, endpoint: str) -> None:

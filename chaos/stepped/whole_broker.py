@@ -28,7 +28,7 @@ from penstock.shared.recovery.open_store import open_store
 
 # These hear of connections from ZeroMQ itself, are clients of the writer, or serve sockets.
 _REAL = frozenset(("coordinator", "transactions", "scheduler", "gateway", "monitor"))
-# Turns for what an actor does first, and turns within which a stopping actor must end.
+# How often each actor works after a start, and at most until it has drained at a stop.
 _TURNS, _STOP_TURNS = 5, 10_000
 _READ_TURNS = 100_000
 
@@ -68,8 +68,7 @@ class WholeBroker:
             for name in start_order(self._config):
                 self._start(name)
         except BaseException:
-            # otherwise garbage collection waits forever for the sockets of the actors that have
-            # started
+            # or garbage collection waits forever for the sockets of actors that have started
             self.leave()
             raise
 

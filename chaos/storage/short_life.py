@@ -104,8 +104,7 @@ class ShortLife:
         return time.monotonic() - began
 
     def check_readable(self) -> list[str]:
-        """Check that consumers get what is dispatched, and nothing wrong, while no write
-        succeeds."""
+        """Check that consumers get what is dispatched, all of it right, while no write succeeds."""
         try:
             stored = read_all(self.broker.consume)
         except PenstockError as error:
@@ -129,8 +128,7 @@ class ShortLife:
         return code, [f"process {pid} is left" for pid in self.broker.processes()]
 
     def check_next_life(self) -> list[str]:
-        """Check that the store starts on a working disk, has all acknowledged messages, and
-        stops."""
+        """Check on a good disk that the store starts, has all acknowledged messages, and stops."""
         self.disk.heal()
         self.broker.start()
         with self.producer() as producer:

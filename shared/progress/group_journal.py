@@ -5,8 +5,8 @@
 
 A block is written with one call before any request in it is answered. So it outlives any kill of
 processes, and no request in a block that a crash has cut was answered. The Head names the file of
-offsets by its digest, and so does a Saving before that file is replaced. If the file on disk is
-none of those, another broker has used the store since, and the file counts.
+offsets by its digest, and so does a Saving before that file is replaced. If the file on disk has no
+such digest, another broker has used the store since, and the file counts.
 
 Codecs without I/O, and without a clock.
 """
