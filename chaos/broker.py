@@ -247,7 +247,7 @@ class Broker:
         return time.monotonic() - began
 
     def await_gone(self) -> None:
-        """After the supervisor has died: wait until its actors have."""
+        """Wait until the actors of a supervisor that has died have ended, too."""
         deadline = time.monotonic() + GONE_TIMEOUT_S
         while left := self.processes():
             if time.monotonic() > deadline:
@@ -255,7 +255,7 @@ class Broker:
             time.sleep(0.005)
 
     def forget_memory(self) -> None:
-        """As if the machine had gone down with the broker: remove its shared memory."""
+        """Remove the broker's shared memory, as if the machine had gone down with it."""
         run = read_run(StorePaths(self.store))
         if run is not None and run.path.is_dir():
             shutil.rmtree(run.path)

@@ -23,8 +23,8 @@ _LOOK_BYTES = 32 << 10
 
 
 def cuts_of(store: StoreDirectory, part_bytes: int, start: int = 0) -> Iterator[int]:
-    """Where parts begin: with segments, and at the first record after a number of bytes. The first
-    one is `start`, where a record begins, unless that is before the log."""
+    """Where parts begin: at each segment, and at the first record after `part_bytes` more. The
+    first place is `start`, where a record begins, unless that is before the log."""
     files = FileCache()
     bases = [segment.base for segment in store.segments]
     try:
@@ -66,8 +66,8 @@ def parts_of(store: StoreDirectory, part_bytes: int, start: int = 0) -> Iterator
 
 
 def between(cuts: Sequence[int]) -> list[tuple[int, int | None]]:
-    """From where to where each part goes: to the next cut; the last one to the log's end, None. A
-    log without a segment has neither cuts nor parts."""
+    """The start and end of each part, which ends at the next cut; the last one ends with the log:
+    None. A log without a segment has neither cuts nor parts."""
     return [*pairwise(cuts), *((last, None) for last in cuts[-1:])]
 
 

@@ -94,7 +94,7 @@ class Walk:
         self.room: list[int] = []  # bytes that each range has for more tombstones
         self._pending: list[Damage] = []  # damage so far: a whole record may follow it, or none
         self._begins: int | None = None  # where a queue may begin whose first record comes
-        self.damage: list[Damage] = []  # all that was met, even past the known end
+        self.damage: list[Damage] = []  # all that was found, even past the known end
         self.order: SlotOrder[tuple[str, int], _Placed] = SlotOrder(lambda queue: self._begins)
 
     def add(self, damage: Damage) -> None:
@@ -200,7 +200,7 @@ class Walk:
         if is_next and position not in self._bent and self.order.take_next(queue, named):
             self.next[queue] = (named + 1, position)
             return
-        # Not more records than this can stand before it.
+        # at most this many records can stand before it
         room = (position - self.store.log_start) // SMALLEST_RECORD_BYTES
         # a queue's first record may follow lost ones, or the queue may begin anywhere
         begins = named if self.store.log_start or named > room else 0

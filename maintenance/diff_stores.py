@@ -33,7 +33,7 @@ Queue = tuple[str, int]
 
 
 class Difference(NamedTuple):
-    """One difference. For what only one side has, the other's value is None."""
+    """One difference. If only one side has the thing, the other's value is None."""
 
     kind: str  # topic, queue or message
     topic: str

@@ -106,11 +106,11 @@ def repair_store(
         files.append(step.text)
     with StoreSurvey(paths, config) as survey:
         found = recover_store(survey, last_run)
-    # from here on a start knows where the log was damaged, and makes the queues after it again
+    # from here on a start knows where the log was damaged, and restores the queues after that
     save_quarantine(paths, _united(begun, found), clock.now_ms())
     look = partial(whole_stretches, processes=processes)
     ranges, ends = plan_ranges(paths, config, found, progress, begun, look)
-    if ends:  # before the damage that tells of them is replaced
+    if ends:  # keep them before the damage is replaced that tells of them
         _keep_ends(paths, load_living_queues(paths) | ends)
     save_quarantine(paths, [each.damage for each in ranges], clock.now_ms())
     crash_point("repair.planned")
@@ -119,7 +119,7 @@ def repair_store(
     crash_point("repair.replaced")
     if ranges:
         with StoreSurvey(paths, config) as survey:
-            recover_store(survey, last_run)  # before this a torn tail could not be cut
+            recover_store(survey, last_run)  # only now can a torn tail be cut
     done = Repair(True, files, ranges)
     index, run = config.message_index_enable, partial(run_side_by_side, processes=processes)
     # Queues are always made: if a file was given its length, it has zeros instead of entries.

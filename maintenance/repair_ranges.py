@@ -68,8 +68,8 @@ def plan_ranges(
             for each in damage_between(paths, size, walk.end, known_end, reason):
                 walk.add(each)
         losses = _Losses(walk, config)
-        # In this order: entries name their messages, ends only count them, and gaps use what room
-        # is left.
+        # The order matters: entries name their messages, ends only count them, and gaps use the
+        # room that is left.
         losses.take_entries()
         losses.take_ends(load_living_queues(paths))
         losses.place_gaps()

@@ -26,7 +26,7 @@ from penstock.shared.errors import StoreUnavailable
 FRAMES = 100_000
 # Limit for another client's wait; a busy machine needs part of it.
 WAIT_S = 2.0
-# After 1,000,000 frames, and after 3,000,000, it was 26 to 60 MiB.
+# How much the memory may grow. After 1,000,000 frames, and after 3,000,000, it was 26 to 60 MiB.
 GROWN_BYTES = 128 << 20
 _PEERS, _AT_ONCE, _ANSWER_S = 16, 64, 30
 _CODES = [*Request, 0, -1, 99999]

@@ -31,10 +31,10 @@ ORDERLY = "line"
 # Long, so that the end of a connection is seen before a session ends.
 SESSION_MS = 5000
 WORKERS = 3
-# One of this many messages fails at first; a handler takes up to this long.
+# One of this many messages fails at first; a handler takes up to this many ms.
 FAILS, MOST_MS = 40, 3
 RETRY_S = 0.3
-# Between two looks at which queues are the member's, and how far they are committed.
+# Seconds between two looks at which queues are the member's, and how far they are committed.
 LOOK_S = 0.01
 EXIT_FAILED = 3
 _WAIT_MS = 60_000

@@ -308,8 +308,8 @@ class Verification:
             report_damage(self._found, self._store, "log-torn-tail", damage)
 
     def _check_checkpoint(self, checkpoint: Checkpoint) -> None:
-        """Its length, and whether its words are ahead of the log. Older ones only make a start scan
-        more."""
+        """Check its length, and whether its words are ahead of the log. Words that are too old only
+        make a start scan more."""
         path = self._store.paths.checkpoint
         if not path.exists():
             if self._whole.messages and not self._unclean:

@@ -105,8 +105,8 @@ def check(
 
 
 def _size_of(window: memoryview, at: int, position: int) -> tuple[int, bool]:
-    """The size of the record there, 0 if no whole one is in the window; and whether one may go on
-    past its end."""
+    """The size of the record there, 0 if no whole one is in the window; and whether a record may
+    extend past the window's end."""
     left = len(window) - at
     if left < _LEAST:
         return 0, True

@@ -236,7 +236,7 @@ def _misfits(
             for kind, detail in complaints.items()
             if detail
         ]
-        # By the usual length and not by its own: a file that was cut short is one problem, and not
-        # also a gap before its neighbour.
+        # The usual length counts, and not the file's own: a file that was cut short is one problem,
+        # and not also a gap before the next one.
         expected = segment.base + usual
     return problems

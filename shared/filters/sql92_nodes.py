@@ -320,8 +320,8 @@ def _number(text: str, like: int | float) -> int | float:
     # nearly all values are so: too short to be out of an Integer's range, and without a sign
     if len(text) < 10 and text.isascii() and text.isdecimal():
         return int(text)
-    # By its size without its sign: the literal of -2147483648 is one above the largest Integer, so
-    # it is a Long, and RocketMQ applies the minus to that.
+    # The size counts without the sign: the literal of -2147483648 is one above the largest Integer,
+    # so it is a Long, and RocketMQ applies the minus to that.
     limit = MAX_INTEGER if abs(like) <= MAX_INTEGER else MAX_LONG
     # Java looks at UTF-16 units: a digit that takes two of them does not count as a digit. The
     # length comes first, because Python converts long texts in quadratic time.

@@ -84,7 +84,8 @@ def examine(
         return Kind.DAMAGED, 0, f"magic {magic:08x}"
     if not SMALLEST_RECORD_BYTES <= size <= left:
         return Kind.DAMAGED, 0, f"record of {size} bytes where {left} are left"
-    # Before what needs the whole record: a caller that has only its beginning gets the same answer.
+    # Checked before what needs the whole record, so that a caller that has only its beginning gets
+    # the same answer.
     if position is not None:
         # A copy of a record in another place (in a body, or in a segment that was restored under
         # another name) is whole in every other respect; only this tells it apart.

@@ -90,7 +90,7 @@ class QueueTable:
         return bool(self._words[slot * SLOT_BYTES // 8 + _DELETED])
 
     def mark_deleted(self, slot: int) -> None:
-        """For the reput, before it removes the queue's files."""
+        """The reput calls this before it removes the queue's files."""
         self._words[slot * SLOT_BYTES // 8 + _DELETED] = 1
 
     def add(self, slot: int, key: QueueKey, min_offset: int, max_offset: int) -> None:
@@ -116,13 +116,13 @@ class QueueTable:
     def move_max_offsets(self, rows: bytes) -> None:
         """Publish the max offsets of the queues in these rows, whose numbers are slots.
 
-        For the reput, once the entries stand in their files. One loop for a whole cycle, instead of
-        a call for each of thousands of queues.
+        The reput calls this once the entries are in their files. One loop serves a whole cycle,
+        instead of a call for each of thousands of queues.
         """
         move_ends(rows, self._words, SLOT_BYTES // 8)
 
     def publish_min_offset(self, slot: int, min_offset: int) -> None:
-        """For the cleaner, before it deletes the files whose entries lie below."""
+        """The cleaner calls this before it deletes the files whose entries lie below."""
         self._words[slot * SLOT_BYTES // 8 + 1] = min_offset
 
     def keys(self, start: int, stop: int) -> Iterator[tuple[int, QueueKey]]:

@@ -112,8 +112,8 @@ class RetentionClock:
 
 
 def held_ms(file: Path, clock: Clock) -> int:
-    """For how many ms nothing is deleted for its age, by a running broker's file; 0 where the clock
-    is believed.
+    """For how many ms a running broker's file lets nothing be deleted for its age; 0 where the
+    clock is believed.
 
     For other processes: all processes of a boot share the monotonic clock. A file of an earlier
     boot says nothing; the next start decides.

@@ -1,6 +1,7 @@
 # cython: language_level=3, freethreading_compatible=False
 # cython: boundscheck=False, wraparound=False, cdivision=True
-"""The verifier's loops, compiled. The twin, `pure`, says what each is for, and decides.
+"""The verifier's loops, compiled. The twin, `pure`, says what each is for; where they differ, it
+is right.
 
 No line of the broker's loops is shared or included here, or a check would repeat their mistakes.
 Bytes are read through pointers, so each length is bounded by the window before it leads anywhere.
@@ -56,7 +57,7 @@ cdef enum:
 
 
 cdef class Numbers:
-    # What is found, as 64-bit numbers.
+    # An array of 64-bit numbers that grows: what the loops find.
     cdef int64_t *at
     cdef Py_ssize_t count, room
 
@@ -162,6 +163,6 @@ def chain(const unsigned char[::1] items, int32_t first, int32_t[::1] slots):
 
 
 cdef inline int64_t slot_of(Bytes item, int64_t slots) noexcept nogil:
-    """The hash may have a sign where the file is damaged."""
+    """The slot of an item. Its hash may be negative where the file is damaged."""
     cdef int64_t slot = <int32_t> big(item, 4) % slots
     return slot + slots if slot < 0 else slot

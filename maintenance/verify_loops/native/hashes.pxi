@@ -1,13 +1,14 @@
-# What a record is to have elsewhere: Java's hashes, when it is due, its items. Part of `compiled`.
+# What a record must have elsewhere: Java's hashes, its due time, its index items. Part of
+# `compiled`.
 
 cdef int64_t hashed(uint32_t code, Value *text) except -1:
-    """Java's hash of what `code` is of, and this text after it."""
+    """Java's hash of a text: `code` is the hash of its beginning, `text` the rest."""
     cdef uint32_t ascii_code = code
     cdef uint8_t units = 0
     cdef Py_ssize_t index
     cdef Bytes four
     cdef bytes raw
-    # four at once: one alone would wait for the product before it
+    # four at a time: each single step would wait for the previous product
     for index in range(text.size // 4):
         four = text.at + 4 * index
         units |= four[0] | four[1] | four[2] | four[3]
@@ -62,7 +63,7 @@ cdef Value SHARP = Value(b"#", 1)
 
 cdef int add_item(Numbers items, int64_t code, int64_t place) except -1:
     items.reserve(2)
-    items.put(code if code < 0x80000000 else -code & 0x7FFFFFFF)  # of -2**31 there is none
+    items.put(code if code < 0x80000000 else -code & 0x7FFFFFFF)  # -2**31 has no absolute value: 0
     items.put(place)
     return 0
 

@@ -28,8 +28,8 @@ cdef struct Record:
 
 
 cdef class Span:
-    # What Intel's library is shown, which the broker's compiled loops do not use: they have their
-    # own checksum. One object that moves: to make one for each record would take longer than that.
+    # The bytes that Intel's library is given. The broker's compiled loops have a checksum of their
+    # own and do not use it. One object is moved along: making one for each record takes longer.
     cdef Bytes at
     cdef Py_ssize_t size
 
@@ -55,7 +55,7 @@ cdef bint is_here(
 
 
 cdef bint take_apart(Bytes at, Record *found) noexcept nogil:
-    """Everything but checksums; False for what is unusual."""
+    """Find and check all parts but the checksums; return False for an unusual record."""
     cdef int lead = 1 if at[7] == V1 else 2
     cdef Py_ssize_t born_more, body_at, topic_at, properties_at
     found.flags = <uint32_t> big(at + 36, 4)
@@ -104,7 +104,7 @@ cdef void find_wanted(Record *found) noexcept nogil:
             stop = end
         size = stop - at
         for name in range(4):
-            # one without a value does not count, and an earlier one may
+            # a property without a value does not count; an earlier one of that name may
             if size <= NAME_BYTES[name] or at[0] != NAMES[name][0]:
                 continue
             if memcmp(at, NAMES[name], NAME_BYTES[name]) == 0:

@@ -4,8 +4,8 @@
 cdef inline bint take_piece(
     Payload ends, Payload data, Py_ssize_t row, Bytes *at, Py_ssize_t *size
 ) noexcept:
-    """The piece of a row, for which the column has an end; whether it is inside. Words need not be
-    aligned."""
+    """Find the piece of a row for which the column has an end; return whether it is inside the
+    data. Words need not be aligned."""
     cdef int32_t start, stop
     memcpy(&start, <Bytes> ends.buffer.buf + 4 * row, 4)
     memcpy(&stop, <Bytes> ends.buffer.buf + 4 * row + 4, 4)

@@ -217,7 +217,7 @@ def _key_batch() -> KeyBatch:
 
 
 def link_entries(slots: Slots, *entries: Any) -> tuple[bytes, int]:
-    """Like that of `index_chains`, which brings numpy, too."""
+    """`index_chains.link_entries`, imported only here because it imports numpy."""
     from penstock.shared.formats import index_chains
 
     return index_chains.link_entries(slots, *entries)
