@@ -9,9 +9,9 @@ Reads:    `committed`, `flushed`, `allocated`, `delay_sent`, `read_only`, errors
 Hears:    requests of producers; doorbells of the flusher and the allocator.
 Notifies: the committer, the allocator, the reader and the gateway; of topics the reput and the
           coordinator.
-On crash: the next one goes on at `wrote`. A frame is visible with the one store to `wrote`, so it
-          is there whole or not at all. Producers open new sessions and send again what has no
-          answer; what was stored is found in the log by its UNIQ_KEY.
+On crash: the next one goes on at `wrote`. One store to `wrote` makes a frame visible, so the log
+          has all of it or nothing. Producers open new sessions and send again what was not
+          answered; the next writer finds stored messages in the log by their UNIQ_KEY.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ from penstock.shared.wire import messages
 from penstock.shared.wire.messages import Append, Appended, StoredRun, encode, refusal
 
 FRAMES_AT_ONCE = 32
-# Steps of looking for retries between two looks at the socket; none begins when this time is over.
+# Steps in the search for retries between two polls of the socket; after this time none begins.
 RETRY_STEPS, RETRY_MS = 4, 5
-# Clients drop what they have not read yet when a connection closes: leave them this time for it.
+# Clients drop unread answers when a connection closes: give them this time to read.
 LINGER_MS = 50
 
 
@@ -130,7 +130,7 @@ class Writer(Actor):
         return self._more or self._bells.is_flood
 
     def idle_ms(self) -> int:
-        # the committer notifies nobody of room, and what waits may wait for too long
+        # the committer does not say when there is room, and waiting requests have deadlines
         waits = self._held or self._retries or self._pending or self._waiting
         is_quiet = self._topic_turns.idle and not waits
         return min(QUIET_TICK_MS if is_quiet else TICK_MS, self._callers.idle_ms)
@@ -158,19 +158,19 @@ class Writer(Actor):
         self._reader.close()
 
     def _may_receive(self) -> bool:
-        """Whether another request may come in: what waits here is bounded."""
+        """Whether to receive another request: those that wait here are bounded."""
         return not self._stage.stopping and self._held.takes
 
     # --- what comes while nothing can be appended ---
 
     def _is_blocked(self) -> bool:
-        """Whether a frame waits for room, or too much waits for the disk."""
+        """Whether a frame waits for room, or too many bytes wait for the disk."""
         if self._waiting is not None or not self._pending:
             return self._waiting is not None
         return self._end.wrote - self._pending.first_end >= self._config.max_pending_bytes
 
     def _take_held(self) -> int:
-        """Take what has waited, in its order; turn frames away that have waited too long."""
+        """Take held requests in order; turn away frames that have waited too long."""
         taken = 0
         while self._held and taken < FRAMES_AT_ONCE:
             busy = None
@@ -185,7 +185,7 @@ class Writer(Actor):
     # --- answers that wait for the disk ---
 
     def _release(self, now_ms: int) -> int:
-        """Send the answers that are due; how many."""
+        """Send the answers that are due; returns their number."""
         released = 0
         for peer, answer in self._pending.due(self._positions, now_ms) if self._pending else ():
             self._callers.send(peer, encode(answer))
@@ -198,7 +198,7 @@ class Writer(Actor):
     # --- requests ---
 
     def _receive(self, asked: Asked, busy: BrokerBusy | None = None) -> None:
-        """Take a request; a frame is turned away where the broker is `busy`."""
+        """Handle a request. A frame is turned away with `busy` if there is one."""
         peer, header, records, parts = asked
         try:
             if parts < 2:
@@ -285,9 +285,9 @@ class Writer(Actor):
             self._turn_away(peer, request, error)
 
     def _reject(self, peer: bytes, request: Append, error: PenstockError) -> None:
-        """Something is wrong with a frame."""
+        """Refuse an invalid frame."""
         if len(request.runs) > 1 or isinstance(error, RingUnavailable):
-            # The other messages of the frame may be sent again, and have to be stored before
+            # The producer may send the frame's other messages again. They have to be stored before
             # any frame that came later, or their queue would get them out of order.
             self._turn_away(peer, request, error)
         else:
@@ -301,7 +301,7 @@ class Writer(Actor):
         self._retries.drop_behind(request)
 
     def _look_for_retries(self) -> int:
-        """Go on looking for what was sent again, for a moment; store what is new of it."""
+        """Search for retried frames for a moment, and store what is new in them."""
         steps, now_ms = 0, self._clock.monotonic_ms() if self._retries else 0
         while self._retries and steps < RETRY_STEPS and not self._is_blocked():
             looked = self._retries.turn(now_ms)
@@ -318,7 +318,7 @@ class Writer(Actor):
     # --- appending ---
 
     def _commit(self, frame: CheckedFrame) -> None:
-        """Store a checked frame whose turn it is, or that has waited, or say why not."""
+        """Store a checked frame, new or one that has waited for room, or refuse it."""
         request, is_new, self._waiting = frame.request, frame is not self._waiting, None
         try:
             check_writable(self._positions, self._paths)
@@ -333,7 +333,7 @@ class Writer(Actor):
             self._refuse(frame.peer, request.seq, error, request.session)
 
     def _store(self, frame: CheckedFrame) -> None:
-        """Store a checked frame and see to its answer, or keep it while there is no room."""
+        """Store a checked frame and answer it, or keep it while there is no room."""
         if frame.topics != self._topics.version and (error := self._check.again(frame.runs)):
             self._reject(frame.peer, frame.request, error)
             return
@@ -347,7 +347,7 @@ class Writer(Actor):
                 self._end.prepare(end)
             except OSError as error:
                 if error.errno in RESOURCE_EXHAUSTED:
-                    raise  # of this process, not of the disk: the next one has it again
+                    raise  # this process lacks it, not the disk: a new process has it again
                 self._turn_away(frame.peer, frame.request, segment_missing(error, self._paths))
                 return
             try:
@@ -358,11 +358,11 @@ class Writer(Actor):
         self._acknowledge(frame, runs)
 
     def _acknowledge(self, frame: CheckedFrame, runs: tuple[StoredRun, ...]) -> None:
-        """Answer now, or when the disk has the log as far as it goes by now."""
+        """Answer now, or once the disk has the log up to its present end."""
         request, is_sync = frame.request, self._config.sync_flush
         durable = request.ack == "durable" or not request.ack and is_sync
         if not is_sync:
-            # the gateway looks at the log with each answer
+            # the gateway reads the log with each answer, so an answer notifies it already
             is_told = not durable and self._callers.is_gateway(frame.peer)
             self._bells.readable(len(frame.data), "gateway" if is_told else "")
         producer, stored_ms = request.producer, self._positions["wrote_timestamp"]
@@ -379,7 +379,7 @@ class Writer(Actor):
             self._stage.bus.notify("allocator")
 
     def _wait_for_room(self, frame: CheckedFrame, end: int) -> None:
-        """Keep the frame until committer or allocator make room, or until that takes too long."""
+        """Keep the frame until the committer or allocator makes room; refuse it once it is late."""
         self._positions.publish("append_wanted", end)
         self._stage.bus.notify("allocator")
         self._stage.bus.notify("committer")

@@ -1,7 +1,7 @@
 """Callers of the writer: producers over ZeroMQ, the gateway by a stream. Requests in, answers out.
 
-A request is its connection's name, a header and perhaps records, whichever way it came. What it
-means is not known here.
+Either way, a request is its connection's name, a header and perhaps records. This file does not
+know what a request means.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from penstock.shared.wire.local_stream import LocalStream, StreamListener
 from penstock.shared.wire.sockets import FRAME_HEADROOM, WRITER_STREAM, serve
 from penstock.shared.wire.unread_answers import UnreadAnswers
 
-# To one producer: for each frame that may wait here, all of which may be turned away at once.
+# Unsent answers to one producer: all the frames that may wait here may be turned away at once.
 ANSWERS_WAITING = 1024
 # peer, header, records
 FRAME_PARTS = 3
-# Of a stream's name. A client of ZeroMQ may choose its own, which is shorter.
+# The length of a stream's name. A ZeroMQ client may choose its own name, but only a shorter one.
 _NAME_BYTES = 256
 
 
@@ -46,7 +46,7 @@ class Callers:
         self._listener = StreamListener(run.socket(WRITER_STREAM), most)
         stage.plain.add(self._listener)
         stage.listen(self._listener.handle)
-        # measures what is open without clients
+        # it measures how many files are open without clients
         self._limit = stage.connection_limit(stage.config.max_connections)
         at = run.endpoints.produce, run.endpoints.produce_ipc
         listening = stage.listening
@@ -57,9 +57,9 @@ class Callers:
         self._handles: set[object] = set()
         self._streams_so_far = 0
         self._may_receive = True
-        # Whether ZeroMQ may have a request of which no sleep tells: something was sent since it has
-        # said that there is none. In a turn `_looks` says whether it is asked. Where it is not, it
-        # was `drained` when it was asked last.
+        # `_is_stale`: ZeroMQ may have a request that will not end a sleep, because something was
+        # sent since it last said that there is none. `_looks`: this turn asks ZeroMQ. A turn that
+        # does not ask follows one in which the socket was `drained`.
         self._is_stale = self._looks = True
 
     def is_gateway(self, peer: bytes) -> bool:
@@ -67,7 +67,7 @@ class Callers:
 
     @property
     def drained(self) -> bool:
-        """Whether no request was there when one was to be received last."""
+        """Whether there was no request at the last attempt to receive one."""
         return self._inlet.drained and not any(each.has_whole for each in self._streams.values())
 
     @property
@@ -75,9 +75,9 @@ class Callers:
         return self._inlet.idle_ms
 
     def begin_turn(self, now_ms: int, held_bytes: int) -> None:
-        """`held_bytes` of memory are requests that the writer keeps."""
+        """`held_bytes` is the memory of the requests that the writer keeps."""
         ready = self._stage.ready
-        # to ask ZeroMQ, and to look after its connections, takes longer than a message
+        # asking ZeroMQ and tending its connections takes longer than handling a message
         self._looks = self._is_stale or not ready or not self._handles.issuperset(ready)
         self._stage.left_sockets_alone = not self._looks
         if self._looks:
@@ -102,7 +102,7 @@ class Callers:
             self._stage.plain.add(stream)
 
     def _drop(self, name: bytes, stream: LocalStream) -> None:
-        """It has ended. What has come before that is stored all the same."""
+        """A stream has ended. Requests that came before its end are still stored."""
         self._stage.listen(stream.handle, False)
         if not stream.has_whole:
             self._handles.remove(stream.handle)
@@ -111,13 +111,13 @@ class Callers:
             del self._streams[name]
 
     def receive(self) -> Asked | None:
-        """The next request, which is of no `parts` if it was dropped; None where there is none."""
+        """The next request, with 0 `parts` if it was dropped; None if there is none."""
         for name, stream in self._streams.items():
             if (message := stream.next()) is not None:
                 return Asked(name, *message, FRAME_PARTS)
         if not self._looks:
             return None
-        # records are looked at, and copied into the log, where ZeroMQ has put them
+        # no copy: records are checked, and copied into the log, where ZeroMQ has put them
         parts = self._inlet.receive(copy=False)
         if parts is None:
             self._is_stale = False
@@ -126,8 +126,8 @@ class Callers:
         return _asked(parts)
 
     def send(self, peer: bytes, answer: bytes) -> None:
-        """Send an answer of one part. ZeroMQ drops one to a name that it does not know, as that of
-        a stream which has ended."""
+        """Send an answer of one part. ZeroMQ drops an answer to a name that it does not know, such
+        as that of a stream that has ended."""
         if (stream := self._streams.get(peer)) is not None:
             stream.send(answer)
         else:
@@ -135,7 +135,7 @@ class Callers:
             self.unread.send(self.socket, (peer, answer))
 
     def end_turn(self, may_receive: bool) -> None:
-        """While nothing more may come in, what waits outside must not end the sleep at once."""
+        """While nothing may come in, requests that wait in the sockets must not end the sleep."""
         self._may_receive = may_receive
         self._stage.listen(self.socket, may_receive)
         for stream in self._streams.values():

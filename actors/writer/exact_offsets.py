@@ -4,10 +4,10 @@ it says, and otherwise not at all.
     check() -> append -> moved()          of a frame that is a block's outputs and offsets
     turn()                                find the values after a start, save them from time to time
 
-The truth is the log: the last record of OFFSETS_TOPIC that names a queue of a group. So there is
-nothing to lose in a crash, and a writer that starts finds the values again, from what was saved and
-the records after that. Until it has, such frames are turned away, and come again. A store without
-such records pays nothing. It does not know sockets, nor who waits for a frame.
+The truth is the log: the last record of OFFSETS_TOPIC that names a queue of a group has its value.
+So a crash loses nothing: a new writer starts from the saved values and reads the records after
+them. Until it has done so, it turns such frames away, and producers send them again. A store
+without such records pays nothing. This file knows neither sockets nor who waits for a frame.
 """
 
 from __future__ import annotations
@@ -51,23 +51,23 @@ from penstock.shared.queue.deleted_topics import DeletedTopics
 from penstock.shared.queue.open_files import ConsumeQueueFiles
 from penstock.shared.store.saved_offsets import Offsets, SavedOffsets, load_offsets, save_offsets
 
-# Values in all: queues of topics of groups.
+# Values in all, one for each queue of each topic of each group.
 MAX_VALUES = 200_000
-# And for how long a writer of Spark is remembered at least after its last batch.
+# A Spark writer is remembered at least this long after its last batch.
 LEDGER_KEPT_MS = 24 * 3_600_000
-# They are saved after this many records, or this long after the first one: what a start reads.
+# Values are saved after this many records, or this long after the first: a start reads the rest.
 SAVE_RECORDS, SAVE_MS = 10_000, 60_000
-# When a frame may come again while the values are being found.
+# While the values are being found, a frame may come again after this time.
 LOADING_MS = 20
-# What an error's value has room for.
+# Bounds the value of an error.
 _TOLD_CHARACTERS = 400
-# Records that are looked at in one step, and entries of their queue that are read at once.
+# Records to look at in one step, and entries of their queue to read at once.
 _AT_ONCE, _ENTRIES_AT_ONCE = 64, 128
 _KEY = QueueKey(OFFSETS_TOPIC, OFFSETS_QUEUE)
 
 
 class ExactOffsets:
-    """The present values, and what is on its way to the disk."""
+    """The present values, and those that are being saved."""
 
     def __init__(
         self,
@@ -76,8 +76,8 @@ class ExactOffsets:
         record: Callable[[int], memoryview],
         gone: Callable[[], DeletedTopics],
     ) -> None:
-        """`pieces` and `record` read the log: see LogReader. `gone` says which topics were deleted:
-        in one that is created again under the name queues begin at 0, and nobody has a value."""
+        """`pieces` and `record` read the log: see LogReader. `gone` has the deleted topics: a new
+        topic of such a name begins its queues at 0, and no group has a value in it."""
         self._gone = gone
         self._seen_gone, self._ends = NO_TOPICS, dict[str, int]()
         self._file = StorePaths(stage.config.store).exact_offsets
@@ -90,18 +90,18 @@ class ExactOffsets:
         self._ledgers = Ledgers()
         self._count = 0
         self._next = 0  # queue offset of the next record of the topic
-        self._found = 0  # queue offset of the next one when this began
+        self._found = 0  # and when this process started
         self._loading: Iterator[None] | None = None
         self._retry = Retry(stage.clock)
-        # why the values are not known, until they are found after all
+        # why the values cannot be read; None once they can
         self._refusal: PenstockError | None = None
-        # since the values were saved: records, and when and where in the log the first one came
+        # since the last save: number of records; when the first came; its log offset
         self._records = self._first_ms = self._unsaved = 0
-        # values on their way to the file, and their log offset, which the disk has to have first
+        # encoded values to save, and the log offset that the disk must have reached first
         self._saving: tuple[bytes, int] | None = None
 
     def begin(self, next_offset: int) -> None:
-        """Find the values, of which the last one has the offset before this in its queue."""
+        """Begin to find the values. The topic's next record has this queue offset."""
         self._found = next_offset
         if next_offset or self._file.exists():
             self._loading = self._load()
@@ -109,7 +109,7 @@ class ExactOffsets:
             self._publish()
 
     def turn(self) -> int:
-        """A step of finding or saving the values; how much was done."""
+        """Find or save values, by one step; returns how many steps were done."""
         self._forget_deleted()
         if self._loading is not None:
             return self._find()
@@ -122,7 +122,7 @@ class ExactOffsets:
         return 0
 
     def _find(self) -> int:
-        """A step of finding the values. What a disk refuses, which may be full, is tried again."""
+        """Find values, by one step. After an OSError (the disk may be full) it tries again."""
         if self._loading is None or self._retry.waits:
             return 0
         what = "the offsets of groups that work exactly once cannot be read"
@@ -148,8 +148,8 @@ class ExactOffsets:
     # --- frames ---
 
     def check(self, move: OffsetsMove) -> None:
-        """Whether a frame may be stored now. Raises OffsetsMoved; BrokerBusy while the values are
-        being found, StoreDamaged or StoreUnavailable where they cannot be, or are too many."""
+        """Check that a frame may be stored now. Raises OffsetsMoved; BrokerBusy while values are
+        being found; StoreDamaged or StoreUnavailable if they cannot be, or are too many."""
         self._forget_deleted()
         if self._refusal is not None:
             raise self._refusal
@@ -181,7 +181,7 @@ class ExactOffsets:
             before_ms = self._clock.now_ms() - LEDGER_KEPT_MS
             gone = self._ledgers.forget(self._offsets, missing, before_ms, move.group)
             self._count -= len(gone)
-            self._records += bool(gone)  # or they come back with the file
+            self._records += bool(gone)  # save, or the next start reads them from the file
         if self._count + new > MAX_VALUES:
             raise StoreUnavailable(
                 "groups that work exactly once have as many queues as are kept",
@@ -192,14 +192,14 @@ class ExactOffsets:
             )
 
     def will_move(self, position: int) -> None:
-        """A frame is about to be stored at this log offset. To be called before it is: what holds
-        the only record of a value must not expire."""
+        """A frame will be stored at this log offset. Call this first: the only record of a value
+        must not expire, and `unsaved_offsets` keeps the log from there on."""
         if not self._unsaved:
             self._unsaved, self._first_ms = max(position, 1), self._clock.monotonic_ms()
             self._publish()
 
     def moved(self, move: OffsetsMove, queue_offset: int, stored_ms: int) -> None:
-        """The frame is stored; its last record has this offset in its queue, and this time."""
+        """The frame is stored; this is its last record's queue offset, and its store time."""
         self._next = queue_offset + 1
         self._records += 1
         group = self._offsets.setdefault(move.group, {})
@@ -219,7 +219,7 @@ class ExactOffsets:
             del self._offsets[move.group]
 
     def _forget_deleted(self) -> None:
-        """Values of a topic that was deleted are no longer any."""
+        """Drop the values of topics that were deleted."""
         gone = self._gone()
         if gone is self._seen_gone:
             return
@@ -228,7 +228,7 @@ class ExactOffsets:
         for group, topics in list(self._offsets.items()):
             for topic in topics.keys() & new:
                 self._count -= len(topics.pop(topic))
-                # or they come back with the file, once the deletion is not known any more
+                # save, or the file brings them back once the deletion is forgotten
                 self._records = max(self._records, 1)
             if not topics:
                 del self._offsets[group]
@@ -248,11 +248,11 @@ class ExactOffsets:
             len(queues) for group in self._offsets.values() for queues in group.values()
         )
         if self._next < saved.queue_offset:
-            # A log that was cut below what was saved gives these queue offsets again.
+            # The log was cut below the saved offset, and will assign these queue offsets again.
             again = self._saved(saved.log_offset)
             with self._disk:
                 save_offsets(self._file, msgspec.json.encode(again))
-        # until the records after it are counted: the oldest may be the first thing after that
+        # Until the later records are counted: the oldest of them may begin right at this offset.
         self._unsaved, self._first_ms = max(saved.log_offset, 1), self._clock.monotonic_ms()
         self._publish()
         for number, found in enumerate(self._log.records(self._next)):
@@ -270,7 +270,7 @@ class ExactOffsets:
         try:
             found = decode_record(record)
             move = read_body(found.body)
-        except (InvalidMessage, StoreDamaged) as error:  # a repair's filler in its place
+        except (InvalidMessage, StoreDamaged) as error:  # a repair put a filler in its place
             self._report(f"record {queue_offset} of groups' offsets is passed over: {error}")
             return
         if move is not None:
@@ -282,7 +282,7 @@ class ExactOffsets:
             self.moved(move, queue_offset, found.store_timestamp_ms)
 
     def _kept(self, saved: SavedOffsets, group: str) -> dict[str, dict[int, int]]:
-        """A group's values but those of topics that were deleted after they were saved."""
+        """A group's saved values, without those of topics that were deleted since the save."""
         return {
             topic: queues
             for topic, queues in saved.offsets[group].items()
@@ -295,9 +295,9 @@ class ExactOffsets:
         return SavedOffsets(self._next, log_offset, self._offsets, self._ledgers.moved_ms)
 
     def prepare_to_save(self, wrote: int) -> None:
-        """Have the values as they are saved once the disk has the log up to `wrote`, its end."""
+        """Encode the present values; they are saved once the disk has the log up to `wrote`."""
         self._saving = msgspec.json.encode(self._saved(wrote)), wrote
-        # what moves from now on begins here, or later
+        # values that move from now on have their records here or later
         self._records, self._first_ms = 0, self._clock.monotonic_ms()
 
     def _save(self, encoded: bytes, log_offset: int) -> int:
@@ -308,7 +308,7 @@ class ExactOffsets:
             with self._disk:
                 save_offsets(self._file, encoded)
         except OSError as error:
-            self._records = max(self._records, 1)  # again, after a while
+            self._records = max(self._records, 1)  # so it tries again after SAVE_MS
             self._report(f"groups' exact offsets cannot be saved: {error}; trying again")
             return 1
         self._unsaved = log_offset if self._records else 0
@@ -319,7 +319,7 @@ class ExactOffsets:
         self._positions.publish("unsaved_offsets", self._unsaved)
 
     def close(self) -> None:
-        """Save what the disk has by now, so that the next start has little to read."""
+        """Save the values if the disk has their records, so that the next start reads little."""
         if self._loading is None and self._refusal is None and self._records:
             self.prepare_to_save(self._positions["wrote"])
         if self._saving is not None:
@@ -345,12 +345,12 @@ class _OffsetsLog:
         self._record = record
 
     def records(self, first: int) -> Iterator[tuple[int, memoryview] | None]:
-        """Those from queue offset `first` on with their queue offsets, in order, a step for each.
+        """Records from queue offset `first` on, in order, each with its queue offset.
 
-        None is a step without one. Some may come twice, and those of segments that have expired
+        None is a step without a record. Some records may come twice, and those in expired segments
         are left out. Raises OSError, StoreDamaged.
         """
-        # first the position, then the table: what the reput adds meanwhile comes twice
+        # the position is read before the table: what the reput adds meanwhile comes twice
         dispatched, wrote = self._positions["dispatched"], self._positions["wrote"]
         for at, position in self._queued(first):
             with suppress(FileNotFoundError):  # it has expired
@@ -365,7 +365,7 @@ class _OffsetsLog:
             yield None
 
     def _queued(self, first: int) -> Iterator[tuple[int, int]]:
-        """Queue offset and log offset of each record that has its entry in the queue."""
+        """Queue offset and log offset of each record that has an entry in the queue."""
         table = QueueTable(self._run.queues)
         try:
             count = self._positions["queue_count"]
@@ -379,7 +379,7 @@ class _OffsetsLog:
             try:
                 raw = self._files.read(_KEY, at, min(end, at + _ENTRIES_AT_ONCE))
             except FileNotFoundError:
-                return  # it has expired, and with it all that is before the log's start
+                return  # the file has expired, so its records are before the log's start
             for position, _, _ in ENTRY.iter_unpack(raw):
                 if position >= self._positions["log_start"]:
                     yield at, position

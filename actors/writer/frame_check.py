@@ -1,8 +1,8 @@
-"""Everything that can be wrong with a produce frame, before anything of it is stored; and a frame
-with which nothing is.
+"""Everything that can be wrong with a produce frame before any of it is stored; and CheckedFrame,
+with which nothing is wrong.
 
-It takes the configuration and the topics, and neither store nor sessions: so a frame is refused for
-what is in it, whatever came before it.
+It has the configuration and the topics, but neither store nor sessions: so a frame is refused for
+its contents alone, whatever came before it.
 """
 
 from __future__ import annotations
@@ -29,15 +29,16 @@ from penstock.shared.wire.messages import Append, QueueRun, StoredRun
 from penstock.shared.wire.produce_rules import check_batch
 
 _ACKS = ("", "durable", "written")
-# whose records mean something to the broker
+# topics whose records mean something to the broker
 _OWN = frozenset((OFFSETS_TOPIC, TIMER_TOPIC))
 
 
 class CheckedFrame(NamedTuple):
-    """A checked frame: `starts` of its records; `stored` are records of it from an earlier try.
+    """A checked frame.
 
-    Of those `runs`, `data` and `starts` hold nothing any more, and `left` has the numbers of the
-    others. `topics` is the version of the topics by which it was checked.
+    `starts` are the offsets of its records, with its length last. `stored` are records that an
+    earlier try has stored: `runs`, `data` and `starts` have only the others, whose numbers are
+    `left`. The frame was checked when the topics had version `topics`.
     """
 
     peer: bytes
@@ -48,14 +49,14 @@ class CheckedFrame(NamedTuple):
     stored: tuple[StoredRun, ...]
     since_ms: int
     topics: int
-    # the offsets that it moves, where it is the outputs of a block that works exactly once
+    # the offsets that it moves, if it is the outputs of a block that works exactly once
     move: OffsetsMove | None = None
-    # when the first message is due that it takes back; -1: it takes none
+    # when the first message that it recalls is due; -1: it recalls none
     recalled_ms: int = -1
     left: Sequence[int] = ()
 
     def without(self, stored: tuple[StoredRun, ...]) -> CheckedFrame:
-        """The frame without some of its records, each of which is stored there by itself."""
+        """The frame without these records, which are stored already; each has its own StoredRun."""
         gone = {each.first for each in stored}
         left = [number for number in range(len(self.starts) - 1) if number not in gone]
         pieces = [self.data[self.starts[at] : self.starts[at + 1]] for at in left]
@@ -68,14 +69,14 @@ class CheckedFrame(NamedTuple):
         )
 
     def with_stored(self, appended: Sequence[StoredRun]) -> tuple[StoredRun, ...]:
-        """Where all of the frame is, once the records that it holds are stored there."""
+        """Where all records of the frame are; `appended` says where the remaining ones went."""
         if not self.stored:
             return tuple(appended)
         found = list(self.stored)
         ends = [*(run.first for run in appended[1:]), len(self.left)]
         for run, end in zip(appended, ends, strict=True):
             for at in range(run.first, end):
-                # what lies together in the log and did in the frame is one run
+                # records that are adjacent both in the log and in the frame are one run
                 if at == run.first or self.left[at] != self.left[at - 1] + 1:
                     offset = run.queue_offset + at - run.first
                     position = run.physical_offset + self.starts[at] - self.starts[run.first]
@@ -94,12 +95,12 @@ class FrameCheck:
         self._max_record_bytes = config.max_record_bytes
         self._max_body_bytes = config.max_message_size_bytes
         self._max_batch_bytes = config.mapped_file_size_commit_log_bytes - BLANK_HEADER_BYTES
-        # of the topics as they were at this version: each frame asks
+        # a cache of the topics at this version, because each frame asks
         self._version = -1
         self._known_topics: dict[str, tuple[bytes, int]] = {}
 
     def frame(self, peer: bytes, request: Append, payload: memoryview, now_ms: int) -> CheckedFrame:
-        """The frame, of which nothing is stored yet. Raises what `starts` raises."""
+        """Check a frame of which nothing is stored yet. Raises what `starts` raises."""
         starts = self.starts(request, payload)
         runs, version = request.runs, self._topics.version
         move, recalled_ms = None, -1
@@ -111,7 +112,7 @@ class FrameCheck:
         )
 
     def starts(self, request: Append, payload: bytes | memoryview) -> list[int]:
-        """Where each record begins, and the frame's length last.
+        """The offset of each record in the frame, with the frame's length last.
 
         Raises InvalidMessage, InvalidArgument, TopicNotFound or QueueNotFound.
         """
@@ -147,7 +148,7 @@ class FrameCheck:
         return starts
 
     def again(self, runs: Sequence[QueueRun]) -> PenstockError | None:
-        """What is wrong with a frame's queues by now: topics have changed since it was checked."""
+        """What is wrong with a frame's queues now: topics have changed since it was checked."""
         try:
             self._queues_of(runs)
         except PenstockError as error:
@@ -155,7 +156,7 @@ class FrameCheck:
         return None
 
     def _queues_of(self, runs: Sequence[QueueRun]) -> list[RunOf]:
-        """Whose the records of a frame are said to be, once there are such queues."""
+        """The queues that the frame's runs name. Raises TopicNotFound, QueueNotFound."""
         queues: list[RunOf] = []
         for run in runs:
             topic, queue_id = run.topic, run.queue_id
@@ -175,7 +176,7 @@ class FrameCheck:
         found = self._known_topics.get(topic)
         if found is None:
             count = self._topics.queues(topic)
-            if not count:  # what is not there has any number of names
+            if not count:  # not cached: the names of missing topics have no bound
                 raise self._topics.not_found(topic)
             found = self._known_topics[topic] = topic.encode(), count
         return found
@@ -211,7 +212,7 @@ def offsets_move(
 ) -> OffsetsMove | None:
     """The offsets that a checked frame moves; None for a frame of messages alone.
 
-    Raises InvalidMessage where its records of OFFSETS_TOPIC are not those of such a frame.
+    Raises InvalidMessage if its records of OFFSETS_TOPIC are not those of such a frame.
     """
     own = [at for at, run in enumerate(runs) if run.topic == OFFSETS_TOPIC]
     if not own:

@@ -1,6 +1,6 @@
-"""Puts bytes at the end of the log: the writer's alone, and the counterpart of the log's reader.
+"""Puts bytes at the end of the log. Only the writer has it; it is the counterpart of the reader.
 
-Where records begin is not decided here, except that none crosses a segment's end.
+It does not decide where records begin, except that no record crosses a segment's end.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ class Placed(NamedTuple):
 def place(starts: list[int], position: int, segment_bytes: int) -> list[Placed]:
     """Where the records of a frame go when the log ends at `position`.
 
-    `starts` are the records' places in the frame, its length last. A record that would leave less
-    than a blank's header after it in its segment goes to the next one, as in RocketMQ.
+    `starts` are the offsets of the records in the frame, with its length last. As in RocketMQ, a
+    record after which the segment has no room for a blank's header goes to the next segment.
     """
     left = segment_bytes - position % segment_bytes
-    if starts[-1] - starts[0] + BLANK_HEADER_BYTES <= left:  # mostly all of it fits
+    if starts[-1] - starts[0] + BLANK_HEADER_BYTES <= left:  # the common case: all of it fits
         return [Placed(0, len(starts) - 1, position, 0)]
     placed = []
     first, blank = 0, 0
@@ -73,14 +73,14 @@ class LogAppender:
         return min(allocated, committed + self._pool.size)
 
     def forget_beyond(self, wrote: int, allocated: int) -> None:
-        """Zero what a predecessor left behind `wrote` in the segments; it was never published.
+        """Zero what a predecessor left in the segments past `wrote`; it was never published.
 
-        A whole record among it would otherwise look like one of the log after the next crash.
-        Nothing was ever put into a segment that is not counted as `allocated`, and the allocator
-        may make that one again: who had it open would write into a file without a name.
+        After the next crash, a whole record in it would look like one of the log. Segments that
+        `allocated` does not count have never had bytes. The allocator may make such a segment
+        again, and a process that had the old one open would write into an unlinked file.
         """
         if self._pool is not None:
-            return  # only published bytes go from the pool to a segment
+            return  # the committer takes only published bytes from the pool to a segment
         at, stop = wrote, min(wrote + self._reach, allocated)
         while at < stop:
             segment = self._segments.segment(at)
@@ -88,13 +88,13 @@ class LogAppender:
             at = segment.base + segment.size
 
     def prepare(self, start: int, stop: int) -> None:
-        """Open the segments of [start, stop), for bytes to be put there. Raises OSError."""
+        """Open the segments of [start, stop) before bytes are put there. Raises OSError."""
         if self._pool is None:
             for at in (start, stop - 1):
                 self._segments.segment(at)
 
     def put(self, position: int, data: bytes | bytearray | memoryview) -> None:
-        """Copy bytes, which do not cross a segment's end, to this offset."""
+        """Copy bytes to this log offset; they do not cross a segment's end."""
         if self._pool is not None:
             self._pool.write(position, data)
         else:
@@ -108,7 +108,7 @@ class LogAppender:
         queue_offsets: list[int],
         stamp: Stamp,
     ) -> None:
-        """Put a frame's records, which do not cross a segment's end, to this offset, stamped."""
+        """Stamp a frame's records and put them here; they do not cross a segment's end."""
         stop = position + starts[-1] - starts[0]
         if self._pool is None:
             target = self._segments.view(position, stop)
@@ -117,7 +117,7 @@ class LogAppender:
         pieces = self._pool.pieces(position, stop)
         if len(pieces) == 1:
             put_stamped(pieces[0], frame, starts, queue_offsets, position, stamp)
-        else:  # the ring's end is somewhere in a record
+        else:  # the ring of the pool wraps inside these records
             stamped = bytearray(stop - position)
             put_stamped(stamped, frame, starts, queue_offsets, position, stamp)
             self._pool.write(position, stamped)
@@ -125,7 +125,7 @@ class LogAppender:
     def put_blank(self, position: int, size: int) -> None:
         """Fill the rest of a segment: header, then zeros."""
         self.put(position, BLANK.pack(size, MAGIC_BLANK))
-        if self._pool is not None:  # a segment's own rest is zeros already
+        if self._pool is not None:  # without a pool, the rest of the segment is zeros already
             self.put(position + BLANK_HEADER_BYTES, bytes(size - BLANK_HEADER_BYTES))
 
     def release_deleted(self, now_ms: int) -> None:

@@ -1,7 +1,7 @@
 """The end of the log, where the writer appends: `wrote` and the next offset of every queue.
 
-Owned by the writer alone. Placing, stamping and copying come before the one store to `wrote` that
-makes a frame visible. It does not know who sent a frame or who waits for it.
+Owned by the writer alone. It places, stamps and copies a frame's records; then one store to `wrote`
+makes the frame visible. It does not know who sent a frame or who waits for it.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from penstock.shared.memory.run_directory import Run
 from penstock.shared.queue.deleted_topics import NONE, DeletedTopics
 from penstock.shared.wire.messages import QueueRun, StoredRun
 
-# topic and queue id: one is made for each run, and a named tuple takes several times as long
+# (topic, queue id). One is made for each run, and a named tuple takes several times as long.
 _Queue = tuple[str, int]
 
 
 class LogEnd:
-    """Appends checked frames. A new one finds `wrote` and the queue offsets by itself."""
+    """Appends checked frames. A new LogEnd finds `wrote` and the queue offsets by itself."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class LogEnd:
         if not positions["read_only"]:
             self._appender.forget_beyond(self.wrote, positions["allocated"])
         self._segment = self.wrote // self._segment_bytes
-        # where the records were placed that were looked at last, and the log's end then
+        # the last answer of `_places`: the `starts`, the log's end, and the places
         self._known: tuple[list[int], int, list[Placed]] = ([], -1, [])
         self._offsets = _next_offsets(run, positions, pieces, gone)
         self.stored_ms = positions["wrote_timestamp"]
@@ -60,7 +60,7 @@ class LogEnd:
             self.stored_ms = max(self.stored_ms, _newest_ms(positions, pieces))
 
     def place(self, runs: Sequence[QueueRun], starts: list[int]) -> int:
-        """The log's end after these records; they and the blanks between need room up to there."""
+        """The log's end after these records and their blanks: they need room up to it."""
         last = self._placed(runs, starts)[-1]
         return last.position + starts[last.last] - starts[last.first]
 
@@ -75,7 +75,7 @@ class LogEnd:
         placed = place(starts, self.wrote, self._segment_bytes)
         if len(placed) == 1 and not placed[0].blank:
             return placed
-        # all or nothing of a batch goes into a segment, so it is placed like one record
+        # a batch does not cross a segment's end, so it is placed like one record
         firsts: list[int] = []
         first = 0
         for run in runs:
@@ -90,7 +90,7 @@ class LogEnd:
         return self._appender.room(self._positions["committed"], self._positions["allocated"])
 
     def prepare(self, end: int) -> None:
-        """Open what the log needs up to there. Raises OSError; then nothing has changed."""
+        """Open the segments up to this log offset. Raises OSError; then nothing has changed."""
         self._appender.prepare(self.wrote, end)
 
     def append(
@@ -98,11 +98,11 @@ class LogEnd:
     ) -> list[StoredRun]:
         """Append the records, for which there is room, and publish them with one store.
 
-        Says where each run goes, in several pieces where a segment's end is in it.
+        Returns where each run is; a run that crosses a segment's end is in several pieces.
         """
         crash_point("write.before_reserve")
         offsets, ends = self._queue_offsets(runs)
-        # times do not go back along the log, even when the clock does
+        # store times never decrease along the log, even when the clock goes back
         stored_ms = max(self._clock.now_ms(), self.stored_ms)
         stamp = Stamp(stored_ms, host, self._prop_crc)
         placed = self._placed(runs, starts)
@@ -124,7 +124,7 @@ class LogEnd:
         return _stored(runs, starts, offsets, placed)
 
     def _queue_offsets(self, runs: Sequence[QueueRun]) -> tuple[list[int], dict[_Queue, int]]:
-        """The queue offset of each record of a frame, and the next ones of its queues then."""
+        """The queue offset of each record of a frame, and its queues' next offsets after it."""
         offsets: list[int] = []
         ends: dict[_Queue, int] = {}
         for run in runs:
@@ -140,20 +140,20 @@ class LogEnd:
         return offsets, ends
 
     def queues(self) -> Iterable[_Queue]:
-        """Those that have had messages."""
+        """The queues that have had messages."""
         return self._offsets.keys()
 
     def next_offset(self, topic: str, queue_id: int) -> int:
-        """What the next message of a queue gets; 0 for one that has had none."""
+        """The offset of the queue's next message; 0 for a queue that has had no messages."""
         return self._offsets.get((topic, queue_id), 0)
 
     def forget_topic(self, topic: str) -> None:
-        """A topic was deleted: should there be another of its name, its queues begin at 0."""
+        """A topic was deleted: the queues of a later topic of its name begin at 0."""
         for key in [key for key in self._offsets if key[0] == topic]:
             del self._offsets[key]
 
     def entered_segment(self) -> bool:
-        """Whether the log's end has gone to another segment since this was asked last."""
+        """Whether the log's end has entered another segment since the last call."""
         before, self._segment = self._segment, self.wrote // self._segment_bytes
         return self._segment != before
 
@@ -168,9 +168,9 @@ class LogEnd:
 def _stored(
     runs: Sequence[QueueRun], starts: list[int], offsets: list[int], placed: list[Placed]
 ) -> list[StoredRun]:
-    """Where the runs of a frame are, each cut where a segment ends."""
+    """Where the runs of a frame are; a run is cut where a segment ends."""
     stored = []
-    if len(placed) == 1:  # mostly all of it
+    if len(placed) == 1:  # the common case
         base, first = placed[0].position - starts[0], 0
         for run in runs:
             stored.append(StoredRun(first, offsets[first], base + starts[first]))
@@ -191,7 +191,7 @@ def _stored(
 
 
 def _newest_ms(positions: Positions, pieces: Pieces) -> int:
-    """The last record's store time: a writer may have died before it stored `wrote_timestamp`."""
+    """The last record's store time: a writer may have died before it published it."""
     last = positions["dispatched_record"]
     start = min(last, positions["dispatched"]) if last else positions["dispatched"]
     newest_ms = 0
@@ -205,14 +205,14 @@ def _newest_ms(positions: Positions, pieces: Pieces) -> int:
 def _next_offsets(
     run: Run, positions: Positions, pieces: Pieces, gone: DeletedTopics
 ) -> dict[_Queue, int]:
-    """Next offsets: what the reput has dispatched, and the log from there to `wrote`.
+    """Next offsets, from what the reput has dispatched and the log from there to `wrote`.
 
-    `gone` are deleted topics, of which neither counts.
+    Messages of topics that are deleted, by `gone`, do not count.
     """
-    # first the position, then the table: the reput may go on meanwhile, and max() takes care of it
+    # The position is read before the table: the reput may go on meanwhile, and max() covers that.
     dispatched = positions["dispatched"]
-    # Of a deletion that the reput has not come to, the table has the old queues without a mark. It
-    # comes to each before it dispatches what is stored later: that is in the log from here on.
+    # Until the reput comes to a deletion, the table has the old queues without a mark. It comes to
+    # each before it dispatches what is stored later, so the log from here on has all of that.
     unmarked, ends = gone.ends(positions["forgotten_topics"]), gone.ends()
     offsets: dict[_Queue, int] = {}
     table = QueueTable(run.queues)
@@ -235,13 +235,13 @@ def _next_offsets(
 
 
 class FrameStore:
-    """Puts checked frames at the log's end, with what others are told before it and after."""
+    """Puts checked frames at the log's end, and tells `exact` and `recalls` before and after."""
 
     def __init__(self, end: LogEnd, exact: ExactOffsets, recalls: Recalls, host: bytes) -> None:
         self._end, self._exact, self._recalls, self._host = end, exact, recalls, host
 
     def put(self, frame: CheckedFrame) -> list[StoredRun]:
-        """Where its records are. Raises InvalidMessage for a recall that comes too late."""
+        """Append the frame; returns where. Raises InvalidMessage for a recall that is too late."""
         recalls = frame.recalled_ms >= 0
         if recalls:
             self._recalls.prepare(frame.recalled_ms, self._end.wrote)

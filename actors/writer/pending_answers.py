@@ -1,6 +1,6 @@
 """Answers to producers that wait for the disk, in the order of the log.
 
-The order of the log is the order of arrival, so what is due is always at the front.
+The log has frames in the order of arrival, so the answers that are due are always at the front.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from penstock.shared.wire.messages import Appended, ProduceAnswer, refusal
 
 
 class _Pending(NamedTuple):
-    """An answer that leaves when the disk has the log up to `end`."""
+    """An answer to send when the disk has the log up to `end`."""
 
     end: int
     deadline_ms: int
@@ -31,7 +31,7 @@ class _Pending(NamedTuple):
 
 
 class PendingAnswers:
-    """The answers of one writer that promise the disk."""
+    """The answers of one writer that promise durability."""
 
     def __init__(self) -> None:
         self._waiting: deque[_Pending] = deque()
@@ -41,7 +41,7 @@ class PendingAnswers:
 
     @property
     def first_end(self) -> int:
-        """The log offset that the oldest one waits for."""
+        """The log offset that the oldest answer waits for."""
         return self._waiting[0].end
 
     def add(
@@ -50,14 +50,14 @@ class PendingAnswers:
         self._waiting.append(_Pending(end, deadline_ms, peer, answer, stored_ns))
 
     def due(self, positions: Positions, now_ms: int) -> Iterator[tuple[bytes, ProduceAnswer]]:
-        """Those whose messages are on disk by now, or can no longer get there in time; to whom."""
-        # What is flushed is answered first, whatever the error word says: it is on disk.
+        """(peer, answer) for messages that are on disk, or can no longer get there in time."""
+        # Flushed messages are on disk, so they are answered first, even after a flush error.
         waiting, flushed = self._waiting, positions["flushed"]
         while waiting and waiting[0].end <= flushed:
             _, _, peer, answer, stored_ns = waiting.popleft()
             crash_point("write.before_answer")
             yield peer, answer
-            # after it has left: nobody waits for a count
+            # counted after the answer has left, so that nobody waits for the count
             positions.count_duration("acknowledge", max(0, time.monotonic_ns() - stored_ns))
         if waiting and positions["flush_error"]:
             # nothing will be flushed any more until the broker restarts
@@ -65,7 +65,7 @@ class PendingAnswers:
             while waiting:
                 _, _, peer, answer, _ = waiting.popleft()
                 yield peer, refusal(error, answer.seq, answer.session)
-        # Stored, and perhaps durable soon: the client has its offsets, and RocketMQ's word for it.
+        # Stored, and perhaps durable soon: the client gets its offsets with RocketMQ's status.
         while waiting and waiting[0].deadline_ms < now_ms:
             _, _, peer, answer, _ = waiting.popleft()
             yield peer, msgspec.structs.replace(answer, status=FLUSH_DISK_TIMEOUT)

@@ -1,4 +1,4 @@
-"""Whether the store takes messages, by the words of the positions page, and the errors if not."""
+"""Whether the store takes messages, by the positions page, and the errors if it does not."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ALLOCATE_TIMEOUT_MS = 5000
 
 
 def check_writable(positions: Positions, paths: StorePaths) -> None:
-    """Raise StoreUnavailable where nothing may be written any more in this run."""
+    """Raise StoreUnavailable if nothing may be written any more in this run."""
     if positions["flush_error"]:
         raise flush_failed(positions)
     if positions["read_only"]:
@@ -43,7 +43,7 @@ def commit_failed(positions: Positions, paths: StorePaths) -> StoreUnavailable:
 
 
 def segment_missing(why: OSError | str, paths: StorePaths) -> SegmentUnavailable:
-    """`why` is a text where the segment is late, and no error says why."""
+    """`why` is a text if the segment is late and there is no OSError to explain it."""
     is_full = isinstance(why, str) or why.errno in NO_ROOM
     todo = "free disk space" if is_full else look_at(paths.commit_log)
     return SegmentUnavailable(
@@ -56,9 +56,9 @@ def segment_missing(why: OSError | str, paths: StorePaths) -> SegmentUnavailable
 def no_room(
     positions: Positions, paths: StorePaths, end: int, waited_ms: int, *, fast: bool
 ) -> PenstockError | None:
-    """Why a frame that needs the log up to `end` finds no room: for want of a segment, of a disk
-    that takes the log, or of both for too long. None while it may wait; `fast` is not to wait for
-    room in the pool."""
+    """Why a frame that needs the log up to `end` finds no room: there is no segment, the disk does
+    not take the log, or either takes too long. None while the frame may wait; with `fast` it does
+    not wait for room in the pool."""
     # the allocator tries again every second, and says so when it succeeds
     no_segment = end > positions["allocated"]
     refused = positions["allocate_error" if no_segment else "commit_error"]
@@ -80,7 +80,7 @@ def no_room(
 
 
 def check_disk(positions: Positions, paths: StorePaths) -> None:
-    """Raise StoreUnavailable while the disk is too full for anything new, or refuses it."""
+    """Raise StoreUnavailable while the disk is too full for new messages, or refuses the log."""
     if positions["commit_error"]:
         raise commit_failed(positions, paths)
     if percent := positions["disk_full"]:

@@ -1,14 +1,15 @@
-"""Retries on their way: a frame that is sent again is looked for in the log before it is stored.
+"""Retries: a frame that is sent again is looked for in the log before it is stored.
 
     put() -> turn(), turn(), ... -> a frame, without what an earlier try of it has stored
 
-A frame is stored with one store to `wrote`, and a power failure cuts it from its end: what is there
-of it is its beginning. Only an actor that packs other frames than its predecessor did sends some of
-which any record may be there, and says so. A block that works exactly once is whole or not at all.
+A frame is stored with one store to `wrote`, and a power failure cuts the log from its end: so if
+only a part of the frame is left, it is its beginning. An exception is an actor that packs other
+frames than its predecessor did: any record of a frame may be there, and the actor marks the frame
+as `scattered`. A block that works exactly once is there whole or not at all.
 
-Looking takes time, up to seconds where much was stored since. So each producer with a retry gets a
-step in its turn, and others are served in between. What a producer sends after a retry waits for
-it: its frames are stored in their order. What was found goes back to the writer, which stores it.
+A search takes up to seconds if much was stored since. So each producer with a retry gets a step in
+its turn, and others are served in between. Frames that a producer sends after a retry wait for it,
+because they are stored in their order. The writer gets the result and stores it.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ from penstock.actors.writer.send_queue import BUSY_RETRY_MS
 from penstock.shared.errors import BrokerBusy, PenstockError
 from penstock.shared.wire.messages import Append, StoredRun
 
-# Of one producer, and of all: its first frame is always taken, who has more comes again later.
+# Of one producer, and of all. A producer's first frame is always taken; later ones are refused.
 MAX_WAITING_BYTES, MAX_WAITING_FRAMES = 8 << 20, 64
 MAX_ALL_BYTES = 64 << 20
 # The index is forgotten this long after the last retry.
 MEMORY_MS = 8000
-# Messages of a frame that are looked for in one step.
+# Messages of a frame to look for in one step.
 _FOUND_AT_ONCE = 64
 
 
@@ -38,14 +39,14 @@ class _Waiting(NamedTuple):
 
 
 class Looked(NamedTuple):
-    """A frame whose turn it is to be stored, or why it cannot be."""
+    """A frame that may be stored now, or why it cannot be."""
 
     frame: CheckedFrame
     error: PenstockError | None
 
 
 class Retries:
-    """Frames that are looked for, and what their producers sent after them."""
+    """Frames to look for, and those that their producers sent after them."""
 
     def __init__(self, index: RetryIndex, wrote: Callable[[], int]) -> None:
         """`wrote` says where the log ends."""
@@ -63,9 +64,9 @@ class Retries:
         return producer in self._waiting
 
     def put(self, frame: CheckedFrame, stored_after: int) -> None:
-        """Take a frame; a retry was not stored before the log was at `stored_after`.
+        """Take a frame. If it is a retry, its first copy cannot be before `stored_after`.
 
-        Raises BrokerBusy where too much waits; then it is not taken.
+        Raises BrokerBusy if too much waits; then the frame is not taken.
         """
         waiting = self._waiting.get(frame.request.producer)
         if waiting is not None or self.size_bytes:
@@ -79,18 +80,18 @@ class Retries:
                     "the message is not stored, send it later",
                     retry_after_ms=BUSY_RETRY_MS,
                 )
-        # while it waits, the next frame out of a ring takes the place of this one's bytes
+        # copied: while it waits, the next frame from a ring overwrites the buffer of this one
         frame = frame._replace(data=memoryview(bytes(frame.data)))
         looking = self._look(frame, stored_after) if frame.request.retry else iter([()])
         self._waiting.setdefault(frame.request.producer, deque()).append(_Waiting(frame, looking))
         self.size_bytes += len(frame.data)
 
     def drop_before(self, producer: int, session: int) -> None:
-        """The producer has begun this session: what it sent in an older one comes again."""
+        """The producer has begun this session, and sends frames of older ones again."""
         self._keep(producer, lambda request: request.session >= session)
 
     def drop_behind(self, refused: Append) -> None:
-        """This frame was turned away, and what its producer sent after it comes again with it."""
+        """This frame was turned away: its producer sends it again, with all that followed it."""
         self._keep(refused.producer, lambda request: request.seq < refused.seq)
 
     def _keep(self, producer: int, is_wanted: Callable[[Append], bool]) -> None:
@@ -104,7 +105,7 @@ class Retries:
                 del self._waiting[producer]
 
     def turn(self, now_ms: int) -> Looked | None:
-        """Go on for one producer, by one step; its frame when that is found or known to be new."""
+        """One step for one producer; returns its frame once the search for it is over."""
         self._last_ms = now_ms
         producer, waiting = next(iter(self._waiting.items()))
         self._waiting.move_to_end(producer)
@@ -120,7 +121,7 @@ class Retries:
         return Looked(frame.without(stored) if stored else frame, None)
 
     def release_deleted(self, now_ms: int) -> None:
-        """Give memory back that nobody needs; to be called every second or so."""
+        """Free memory that nobody needs; to be called every second or so."""
         self._index.mark(self._wrote())
         if now_ms - self._last_ms > MEMORY_MS and not self._waiting:
             self._index.forget()
@@ -133,7 +134,7 @@ class Retries:
     def _look(
         self, frame: CheckedFrame, stored_after: int
     ) -> Iterator[tuple[StoredRun, ...] | None]:
-        """None for each step, then where those of the frame's records are that are stored."""
+        """None for each step, then where the frame's stored records are."""
         wrote = self._wrote()
         for _ in self._index.cover(min(stored_after, wrote), wrote):
             yield None

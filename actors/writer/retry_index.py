@@ -1,16 +1,18 @@
-"""Which messages of a stretch of the log are stored: how a retry finds its first copy.
+"""Which messages are stored in a stretch of the log: how a retry finds its first copy.
 
-A message is told by all of it that its sender decided: topic, queue, born time and host, properties
-with their UNIQ_KEY, length, body and its checksum. So a key that somebody else has used, or that
+A message is identified by everything that its sender decided: topic, queue, born time and host,
+properties with their UNIQ_KEY, length, body and the body's checksum. So a key that another sender
+has used, or that is part of a body, matches nothing. A message without a UNIQ_KEY is never found:
+an equal record may be another message.
 stands in a body, finds nothing. One without a UNIQ_KEY is never found: its twin may be another one.
 
-    a word for each record:  63 ... 30  of a hash of that | 29 ... 0  offset from its table's base
+        a word for each record:  63 ... 30  of that hash | 29 ... 0  offset from its table's base
 
-The index is built from the log itself when the first retry comes, so there is nothing to keep up
-in ordinary traffic and nothing to lose in a crash. It grows in steps of a bounded length, which
-many retries share; between two steps others are served. An offset that comes from outside is never
-taken for a place where a record begins: a body may hold anything. It does not know where the bytes
-of the log are: readers are passed in.
+The index is built from the log when the first retry comes, so ordinary traffic does not have to
+maintain it and a crash loses nothing. It grows in steps of bounded length, which many retries
+share; others are served between two steps. An offset from outside is never trusted as the start of
+a record, because a body may hold anything. This file does not know where the bytes of the log are:
+readers are passed in.
 """
 
 from __future__ import annotations
@@ -27,13 +29,13 @@ from penstock.shared.formats.record_layout import AT_QUEUE_OFFSET
 from penstock.shared.formats.record_outline import sent_part, unique_key_of
 from penstock.shared.loops.active import record_starts
 
-# What is looked through at most.
+# The longest stretch to search.
 MAX_BYTES = 1 << 30
-# Of the log, in one step; one record may be longer.
+# Log bytes in one step; a single record may be longer.
 STEP_BYTES = 256 << 10
-# Tables grow by merging, up to this many words: a step does not sort more.
+# Tables are merged up to this many words, which bounds what a step sorts.
 _MERGED_WORDS = 1 << 16
-# Between two places where a record is known to begin, and how many of them are remembered.
+# The distance between two known starts of records, and how many are remembered.
 _MARK_BYTES, _MARKS = 1 << 20, 4096
 _OFFSET_BITS = 30
 
@@ -57,10 +59,10 @@ class _Table(NamedTuple):
 
 
 class RetryIndex:
-    """Finds messages in what is covered of the log.
+    """Finds messages in the covered spans of the log.
 
-    `pieces` reads a stretch, `record` the record at a log offset, and `segment_bytes` is the length
-    of a segment: a record begins at each of its multiples, or nothing does.
+    `pieces` reads a stretch and `record` the record at a log offset. `segment_bytes` is the length
+    of a segment: if anything is at one of its multiples, a record begins there.
     """
 
     def __init__(
@@ -70,14 +72,14 @@ class RetryIndex:
         self._record = record
         self._segment_bytes = segment_bytes
         self._tables: list[_Table] = []
-        self._spans: list[tuple[int, int]] = []  # what is covered, in order
+        self._spans: list[tuple[int, int]] = []  # covered [start, stop), in order
         self._marks: list[int] = []
 
     def cover(self, low: int, high: int) -> Iterator[None]:
-        """Extend what is covered to hold at least [low, high), a step for each item.
+        """Cover at least [low, high), one step for each item.
 
-        `high` is the log's end. Raises OffsetOutOfRange for bounds in the wrong order, a stretch
-        longer than is looked through, and what `pieces` raises.
+        `high` is the log's end. Raises OffsetOutOfRange for bounds in the wrong order or more than
+        MAX_BYTES apart, and what `pieces` raises.
         """
         if not 0 <= high - low <= MAX_BYTES or low < 0:
             raise OffsetOutOfRange(
@@ -97,9 +99,9 @@ class RetryIndex:
             yield
 
     def find(self, sent: memoryview) -> tuple[int, int] | None:
-        """(queue offset, physical offset) of this message; None when it is not in what is covered.
+        """(queue offset, physical offset) of this message; None if it is not in a covered span.
 
-        `sent` is its record as it came, with the fields blank that a broker stamps.
+        `sent` is its record as it came, with the fields that a broker stamps still blank.
         """
         if not unique_key_of(sent):
             return None
@@ -116,7 +118,7 @@ class RetryIndex:
         return None
 
     def _noted(self, lead: int) -> Iterator[int]:
-        """Where records are whose words begin like this."""
+        """Log offsets of the records whose words have these upper bits."""
         for base, _, words in self._tables:
             at = bisect_left(words, lead)
             while at < len(words) and (word := words[at]) - lead < MAX_BYTES:
@@ -126,12 +128,12 @@ class RetryIndex:
     def places(
         self, frame: bytes | memoryview, starts: Sequence[int]
     ) -> Iterator[tuple[int, int] | None]:
-        """Where each record of a frame is; None for one that is not in what is covered."""
+        """Where each record of a frame is; None for one that is not in a covered span."""
         view = memoryview(frame)
         return (self.find(view[at:stop]) for at, stop in pairwise(starts))
 
     def mark(self, position: int) -> None:
-        """A record begins here, or ends."""
+        """Remember that a record begins or ends here."""
         at = bisect_left(self._marks, position - _MARK_BYTES)
         if at < len(self._marks) and self._marks[at] < position + _MARK_BYTES:
             return
@@ -145,13 +147,13 @@ class RetryIndex:
         self._spans.clear()
 
     def _known_before(self, position: int) -> int:
-        """The last place up to `position` where a record is known to begin."""
+        """The last known start of a record up to `position`."""
         base = position - position % self._segment_bytes
         at = bisect_right(self._marks, position)
         return max(base, self._marks[at - 1]) if at else base
 
     def _whole_until(self, start: int, stop: int) -> int:
-        """Where a step from `start` comes to: the end of some whole records."""
+        """Where a step from `start` ends, at the end of a record."""
         for position, piece in self._pieces(start, stop, STEP_BYTES):
             self.mark(position + len(piece))
             return position + len(piece)
@@ -168,7 +170,7 @@ class RetryIndex:
         return (low, high) if low < high else None
 
     def _note(self, start: int, stop: int) -> None:
-        """Cover a step from `start` on."""
+        """Cover one step from `start`."""
         for position, piece in self._pieces(start, stop, STEP_BYTES):
             starts = record_starts(piece, position, Checksum.NONE)
             words = [_lead(sent_part(piece[at:end])) + at for at, end in pairwise(starts)]
@@ -200,6 +202,6 @@ class RetryIndex:
 
 
 def _lead(part: bytes) -> int:
-    """The upper bits of the word of a message."""
-    # Python's hash is keyed by chance in each process: nobody can send what collides
+    """The upper bits of a message's word."""
+    # Python keys its hash at random in each process, so nobody can send messages that collide
     return (hash(part) & 0xFFFFFFFFFFFFFFFF) >> _OFFSET_BITS << _OFFSET_BITS

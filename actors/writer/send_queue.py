@@ -1,8 +1,8 @@
 """What waits in front of the writer while it cannot append, and when it has waited too long.
 
-RocketMQ's broker fast failure: a frame is turned away that has waited wait_time_in_send_queue_ms,
-and every frame once an append has been held up for os_page_cache_busy_timeout_ms. The order of
-arrival is kept. Requests are kept undecoded, and every call passes the time.
+This is RocketMQ's broker fast failure: a frame that has waited wait_time_in_send_queue_ms is turned
+away, and so is every frame once an append has been held up for os_page_cache_busy_timeout_ms.
+Requests keep the order of arrival and stay undecoded; callers pass the time.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from penstock.shared.errors import PAGE_CACHE_BUSY, BrokerBusy
 # More requests than these stay in their sockets.
 MAX_HELD = 1000
 MAX_HELD_BYTES = 8 << 20
-# When a producer may try again that was turned away.
+# A producer that was turned away may try again after this time.
 BUSY_RETRY_MS = 100
 PAGE_CACHE_RETRY_MS = 500
 

@@ -1,24 +1,24 @@
 """Producer sessions: which frame of which producer may be stored next. A state machine without I/O.
 
 A producer numbers its frames. Within a session the writer takes them in order and without gaps, so
-what a dead connection still delivers can neither overtake nor repeat. A session belongs to one
-connection, because answers that were on their way through another one are lost. A session that is
-unknown (a new writer), of another connection or out of step is followed by a new one, in which the
-producer sends unanswered frames again.
+frames that a dead connection still delivers can neither overtake nor repeat others. A session
+belongs to one connection, because answers on their way through another one are lost. If a session
+is unknown (to a new writer), belongs to another connection or is out of step, the producer opens a
+new one, in which it sends unanswered frames again.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
 
-# Producers that were silent longest are forgotten beyond this many; they open a session again.
+# Beyond this many, the producers silent for longest are forgotten; they open a session again.
 MAX_PRODUCERS = 10_000
 
 
 class Session:
-    """The state of one producer's session. `peer` is the connection it belongs to; `begun` says
-    that it has taken a frame, and `stored_after` is how much of the log the producer knew when its
-    oldest unanswered frame was made: what it sends again cannot lie below that."""
+    """The state of one producer's session. `peer` is its connection; `begun` says that it has taken
+    a frame. `stored_after` is how much of the log the producer knew when it made its oldest
+    unanswered frame: what it sends again cannot lie below that."""
 
     __slots__ = ("number", "next_seq", "stored_after", "peer", "begun")
 
@@ -41,8 +41,8 @@ class Sessions:
     ) -> Session | None:
         """Open a session, or find it open already.
 
-        None when the producer has a newer one, or when this one has taken frames from another
-        connection: there must be a new one.
+        None when the producer has a newer session, or when this one has taken frames from another
+        connection: the producer must open a new one.
         """
         known = self._by_producer.get(producer)
         if known is not None and known.number > number:
@@ -70,7 +70,7 @@ class Sessions:
         return session is not None and session.peer == peer
 
     def take(self, producer: int, number: int, seq: int, peer: bytes) -> Session | None:
-        """The session, if this is its next frame, which then counts as taken; else None."""
+        """The session, if this is its next frame, which then counts as taken; otherwise None."""
         session = self._by_producer.get(producer)
         if session is None or session.number != number or session.next_seq != seq:
             return None
@@ -84,5 +84,5 @@ class Sessions:
         return session
 
     def end(self, producer: int) -> None:
-        """End a producer's session: what it has under way comes after what was just refused."""
+        """End a producer's session: no frame under way may overtake the one just refused."""
         self._by_producer.pop(producer, None)

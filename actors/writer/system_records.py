@@ -1,9 +1,10 @@
-"""Records that clients and actors send into RocketMQ's own topics: those that have the right form.
+"""Records that clients and actors send into RocketMQ's own topics: only the right form gets in.
 
-The topics are open because a half message is made by its producer, and its marks by an actor that
-is a producer like any other. What stands in them decides over messages, so nothing else gets in.
+The topics are open to produce because a producer makes a half message itself, and the actor that
+marks it is a producer like any other. Such records decide what happens to messages, so each is
+checked.
 
-Until when a timed message may be taken back is agreed with the scheduler, by two positions:
+The writer and the scheduler agree by two positions until when a timed message may be recalled:
 
     writer                                   scheduler
     `recalled` = RECALL_COMING               `delay_sent` = the time at hand
@@ -11,10 +12,10 @@ Until when a timed message may be taken back is agreed with the scheduler, by tw
     refuses what is due by then, or          takes what is due by then, once it has read its queue
     stores it, and `recalled` = log's end    up to there
 
-Each says what it is about to do before it looks at the other's word. So where a recall meets its
-message, either the scheduler waits until it has read the recall, or the recall is refused. A writer
-that dies in between leaves RECALL_COMING, and the next one says where the log ends: what its
-predecessor has stored is below that.
+Each announces what it is about to do before it reads the other's position. So where a recall meets
+its message, either the scheduler waits until it has read the recall, or the recall is refused. A
+writer that dies in between leaves RECALL_COMING. Its successor publishes the log's end instead, and
+whatever the dead writer stored is below that.
 """
 
 from __future__ import annotations
@@ -55,8 +56,8 @@ def check_system_records(
     topics: TopicAdmin,
     now_ms: int,
 ) -> None:
-    """Raise InvalidMessage, TopicNotFound or QueueNotFound for records of one of these topics that
-    have not its form. They are whole; `starts` are their places and the end of the last."""
+    """Raise InvalidMessage, TopicNotFound or QueueNotFound for records without their topic's form.
+    The records are whole; `starts` are their offsets and the end of the last."""
     if run.batch:
         raise InvalidMessage(
             "a batch is for one of RocketMQ's own topics", run.topic, "send single messages"
@@ -77,7 +78,7 @@ def _at_any_time(record: memoryview, topics: TopicAdmin, now_ms: int) -> None:
 
 
 def _check_place(raw_topic: bytes, queue_id: int, topics: TopicAdmin) -> None:
-    """Where a message is to go when its time has come: nobody could be told then that it cannot."""
+    """Check a message's destination now: when it is due, nobody is left to hear of an error."""
     topic = raw_topic.decode("utf-8", "replace")
     queues = 0 if topic in RESERVED_TOPICS else topics.queues(topic)
     if not queues and topic.startswith(RETRY_PREFIX) and is_stored_topic(topic):
@@ -123,14 +124,14 @@ _RULES: dict[str, Callable[[memoryview, TopicAdmin, int], None]] = {
 
 
 class Recalls:
-    """One writer's."""
+    """One writer's side of the agreement at the head of this file."""
 
     def __init__(self, positions: Positions, clock: Clock, wrote: int) -> None:
         self._positions, self._clock = positions, clock
         positions.publish("recalled", wrote)
 
     def prepare(self, due_ms: int, wrote: int) -> None:
-        """A frame with a recall is about to be stored, whose message is due then.
+        """A frame will be stored that recalls a message due at `due_ms`.
 
         Raises InvalidMessage once that time has come.
         """
@@ -146,7 +147,7 @@ class Recalls:
         crash_point("write.recall_checked")
 
     def stored(self, wrote: int) -> None:
-        """It is stored: the log ends there."""
+        """The frame is stored, and the log ends at `wrote`."""
         crash_point("write.recall_stored")
         self._positions.publish("recalled", wrote)
 
@@ -154,7 +155,7 @@ class Recalls:
 def first_recalled_ms(
     runs: Sequence[QueueRun], payload: memoryview, starts: Sequence[int], now_ms: int
 ) -> int:
-    """When the first message is due that a checked frame takes back; -1 where it takes none."""
+    """When the first message that a checked frame recalls is due; -1 if it recalls none."""
     first = 0
     found = []
     for run in runs:

@@ -75,8 +75,8 @@ RESERVED_TOPICS = frozenset(
         "rmq_sys_wheel_timer",
     }
 )
-# Whose route a producer may ask for. To those where messages wait for another topic it sends by the
-# route of that one.
+# Topics whose route a producer may ask for. Messages for SCHEDULE_TOPIC and TIMER_TOPIC wait there
+# for another topic, and the producer asks for the route of that one.
 _ROUTED = QUEUES.keys() - {SCHEDULE_TOPIC, TIMER_TOPIC}
 
 _UPDATED = ("read_queues", "write_queues", "perm", "order", "filter_type", "sys_flag")
@@ -86,7 +86,7 @@ Answer = Routed | TopicDescribed
 
 
 class LogTail(Protocol):
-    """What a change of topics has to know of the end of the log, and to tell it."""
+    """What a change of topics asks the end of the log, and tells it."""
 
     wrote: int
 
@@ -107,7 +107,7 @@ class TopicAdmin:
         self._config = config
         self._clock = clock
         self._topics = load_topics(self._file)
-        # topic -> queues that it had when it had more, and which may hold messages
+        # topic -> the most queues it ever had; those it no longer has may still hold messages
         self._had: dict[str, int] = {}
         self.version = 0
         if self._file.exists():  # a predecessor may have died between renaming and syncing
@@ -116,12 +116,12 @@ class TopicAdmin:
 
     @property
     def deleted(self) -> int:
-        """The number of the last deletion that is done."""
+        """The number up to which all deletions are done."""
         return min([row.number - 1 for row in self.gone.rows if not row.is_done] + [self.gone.last])
 
     def note_queues(self, queues: Iterable[tuple[str, int]]) -> None:
-        """Topics and ids of queues with messages. One that its topic has no longer takes the same
-        room as any other."""
+        """Note queues with messages, by topic and id. A queue that its topic no longer has takes as
+        much room as any other."""
         for topic, queue_id in queues:
             if topic not in QUEUES and queue_id >= _count(self._topics.get(topic)):
                 self._had[topic] = max(self._had.get(topic, 0), queue_id + 1)
@@ -138,11 +138,11 @@ class TopicAdmin:
         return found.queues if found is not None else 0
 
     def not_found(self, topic: str) -> TopicNotFound:
-        """What to raise for a topic that there is not: with those that there are."""
+        """The error for a topic that does not exist; its hint names topics that do."""
         return no_such_topic(topic, topic_hint(topic, self._topics.names(), self._paths.root))
 
     def no_such_queue(self, topic: str, queue: int, count: int) -> QueueNotFound:
-        """What to raise for a queue that a topic of `count` queues has not."""
+        """The error for a queue that a topic of `count` queues does not have."""
         return no_such_queue(topic, queue, count, self._paths.root)
 
     def changes(self, request: messages.TopicRequest) -> bool:
@@ -153,7 +153,10 @@ class TopicAdmin:
         return not isinstance(request, ListTopics | DescribeTopic)
 
     def look_up(self, request: messages.TopicRequest) -> messages.TopicAnswer:
-        """Answer what changes nothing. Raises InvalidArgument, TopicNotFound, NoPermission."""
+        """Answer a request that changes nothing.
+
+        Raises InvalidArgument, TopicNotFound, NoPermission.
+        """
         if isinstance(request, ListTopics):
             return messages.TopicList(request.request, self._topics.all(), self._topics.others())
         if isinstance(request, DescribeTopic):
@@ -166,9 +169,9 @@ class TopicAdmin:
     def answer_all(
         self, requests: Sequence[Change], log: LogTail, deleted_queues: int = 0
     ) -> list[Answer | PenstockError]:
-        """Do all that is asked, in order. What comes together changes the file once.
+        """Do all requests in order; those that come together change the file once.
 
-        `deleted_queues` are slots of the queue table that come free at the next start only.
+        `deleted_queues` is how many slots of the queue table come free only at the next start.
         """
         answers: list[Answer | PenstockError] = []
         for is_delete, group in groupby(requests, lambda each: isinstance(each, DeleteTopic)):
@@ -186,8 +189,8 @@ class TopicAdmin:
     def _change(
         self, requests: Sequence[Change], log: LogTail, deleted_queues: int
     ) -> list[Answer | PenstockError]:
-        """All but deletions, with one change of the file."""
-        # what the file does not say must not be true in memory either
+        """All requests except deletions, with one change of the file."""
+        # changed on a copy: memory must not have what the file does not
         changed: Topics | None = None
         answers: list[Answer | PenstockError] = []
         for request in requests:
@@ -239,10 +242,10 @@ class TopicAdmin:
     def _wanted(
         self, request: Change, topics: Topics, log: LogTail | None, deleted_queues: int
     ) -> TopicConfig:
-        """What is to be set of the topic. Raises PenstockError."""
+        """The settings that the topic is to have. Raises PenstockError."""
         topic = check_topic(request.topic)
         is_own = topic in OWN_QUEUES and isinstance(request, CreateTopic)
-        # what stands in a light queue is taken for entries of other topics' messages
+        # readers take what is in a light queue for entries of other topics' messages
         is_light = topic.startswith(LIGHT_QUEUE_PREFIX)
         if topic in RESERVED_TOPICS or is_own or is_light:
             raise InvalidArgument(
@@ -329,9 +332,9 @@ class TopicAdmin:
         return answers
 
     def _settle(self) -> None:
-        """Deletions that are noted and not done are done, or struck off, as topics.json says.
+        """Finish or strike off each deletion that is noted and not done, as topics.json says.
 
-        Raises OSError; then they are settled before anything else is changed.
+        Raises OSError; then the next request settles them before it changes anything.
         """
         settled = self.gone.settled(self._topics.names())
         if settled != self.gone:

@@ -1,10 +1,9 @@
 """Changes of topics, in turns: each takes a disk some ms, and others wait.
 
-What has come meanwhile is done with one change of the file, one request of each peer in its turn
-until AT_ONCE are taken, and a change is followed by a pause of many times its length. So a client
-that makes topics without end takes a bounded share of the writer's time, and a single new topic
-waits for nobody. Lists of all topics have turns of the same kind: one at a time, and none while too
-many are unread.
+One change of the file answers the requests that have come meanwhile: one of each peer in its turn,
+AT_ONCE at most. A pause of many times its length follows. So a client that makes topics without end
+takes a bounded share of the writer's time, and a single new topic waits for nobody. Lists of all
+topics have turns of the same kind: one at a time, and none while too many answers are unread.
 """
 
 from __future__ import annotations
@@ -28,8 +27,9 @@ from penstock.shared.wire.unread_answers import SHORT_ANSWER_BYTES
 
 # The pause after a change, in lengths of the change: topics take a tenth of the time at most.
 PAUSE = 9
-# Requests with one change, those of one peer that wait, and all. A change costs what the file does,
-# and hardly more for what is new in it: a thousand groups that begin at once wait for few of them.
+# Requests with one change; waiting requests of one peer; all waiting requests. A change costs what
+# the file does, and hardly more for each new topic, so a thousand groups that begin at once need
+# few changes.
 AT_ONCE, MAX_OF_PEER, MAX_WAITING = 512, 512, 1000
 
 
@@ -48,7 +48,7 @@ class TopicTurns:
         self._topics = topics
         self._log = log
         self._positions = positions
-        # a predecessor may have changed the file and not told of it
+        # a predecessor may have changed the file and died before it told anybody
         topics.version = positions["topic_changes"] + 1
         self._tell()
         self._disk = disk
@@ -56,7 +56,7 @@ class TopicTurns:
         self._waiting: OrderedDict[bytes, deque[Change]] = OrderedDict()
         self._count = 0
         self._next_ms = 0
-        # one of each peer; asked again it keeps its place
+        # one of each peer; a peer that asks again keeps its place
         self._lists: OrderedDict[bytes, ListTopics] = OrderedDict()
         self._next_list_ms = 0
 
@@ -65,7 +65,7 @@ class TopicTurns:
 
     @property
     def idle(self) -> bool:
-        """Whether nobody waits, for a topic or for all of them."""
+        """Whether nobody waits, neither for a change nor for a list."""
         return not (self._waiting or self._lists)
 
     def ask(self, peer: bytes, request: TopicRequest) -> ProduceAnswer | None:
@@ -73,7 +73,7 @@ class TopicTurns:
         try:
             if isinstance(request, ListTopics):
                 if len(self._lists) < MAX_WAITING or peer in self._lists:
-                    self._lists[peer] = request  # who finds no room asks again
+                    self._lists[peer] = request  # a peer that found no room asks again
                 return None
             if isinstance(request, DescribeTopic) or not self._topics.changes(request):
                 return self._topics.look_up(request)
@@ -83,8 +83,8 @@ class TopicTurns:
         return None
 
     def _tell(self) -> None:
-        """Tell the other actors of changes: before whoever asked for one is told, and before
-        anything is stored that comes after it."""
+        """Tell the other actors of changes, before the answer to whoever asked for one, and before
+        anything is stored after it."""
         if self._topics.version != self._positions["topic_changes"]:
             self._positions.publish("deleted_topics", self._topics.deleted)
             self._positions.publish("topic_changes", self._topics.version)
@@ -101,7 +101,7 @@ class TopicTurns:
         self._count += 1
 
     def turn(self, room_bytes: int) -> list[tuple[bytes, bytes]]:
-        """Encoded answers of those whose turn it is now; `room_bytes` may be unread."""
+        """Encoded answers to those whose turn it is; `room_bytes` more may be unread."""
         listed = self._list() if room_bytes > SHORT_ANSWER_BYTES else []
         return listed + [(peer, encode(answer)) for peer, answer in self._make()]
 

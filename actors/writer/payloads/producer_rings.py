@@ -1,12 +1,12 @@
-"""The rings of a writer's producers: who has which, and a frame's bytes out of one.
+"""The rings of a writer's producers: which producer has which, and how to read a frame from one.
 
-Owns the files of the rings and the word `rings`; the bytes in them are the producers'. A ring is
-one producer's and is named by a number that only this one is told. It goes when its producer is
-gone, takes another one, or does not come for it; a new writer has none, and removes what its
-predecessor has left.
+Owns the files of the rings and the word `rings`; the bytes in them are the producers'. Each ring
+belongs to one producer, and only this producer is told the number that names it. The writer drops
+a ring when its producer is gone, takes another one, or does not come for it. A new writer has no
+rings, and removes those of its predecessor.
 
-Bytes in a ring can change while somebody looks at them. So a frame is copied first, into memory
-that only the writer has and uses again; what is checked is then what is stored.
+Bytes in a ring can change while the writer checks them. So it copies a frame first, into memory of
+its own that it uses again; what it has checked is then what it stores.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Ring(NamedTuple):
 
 
 class ProducerRings:
-    """The rings of one writer: `most` at the same time, fewer where few files may be open."""
+    """The rings of one writer: `most` at the same time, or fewer if few files may be open."""
 
     def __init__(self, run: Run, positions: Positions, most: int, max_frame_bytes: int) -> None:
         self._directory, self._run_id = run.path, run.run_id
@@ -71,7 +71,7 @@ class ProducerRings:
         self._count()
 
     def answer(self, request: OpenRing, is_open: bool, now_ms: int) -> RingOpened | Refused:
-        """The answer to a producer; `is_open`: it has its session on the connection that asks."""
+        """The answer to a producer. `is_open`: it has its session on the asking connection."""
         try:
             if not is_open:
                 what = "the producer has no open session on this connection"
@@ -82,10 +82,10 @@ class ProducerRings:
         return RingOpened(request.request, self._run_id, ring.number, RING_BYTES, ring.token)
 
     def open(self, producer: int, now_ms: int) -> Ring:
-        """Make a ring for this producer, which has no other one then.
+        """Make a ring for this producer, and drop its other one.
 
-        Raises StoreUnavailable where there are too many, or no memory for it, or where it has one
-        that is new: making them takes time from others.
+        Raises StoreUnavailable if there are too many rings, if there is no memory for it, or if the
+        producer has just got one: making rings takes time from others.
         """
         held = self._rings.get(producer)
         if held is not None and now_ms - held.since_ms < GRACE_MS:
@@ -111,7 +111,7 @@ class ProducerRings:
         return ring
 
     def payload(self, request: Append, payload: memoryview) -> memoryview:
-        """The payload of a frame, which came with it or stands in its producer's ring. Raises what
+        """The payload of a frame, which came with it or is in its producer's ring. Raises what
         `read` raises."""
         if request.span is None:
             return payload
@@ -120,9 +120,9 @@ class ProducerRings:
         return self.read(request.producer, request.span)
 
     def read(self, producer: int, span: RingSpan) -> memoryview:
-        """A copy of bytes of this producer's ring, there until the next one is read.
+        """A copy of bytes of this producer's ring; the next call overwrites it.
 
-        Raises RingUnavailable where that ring is not there any more, and InvalidMessage.
+        Raises RingUnavailable if that ring is no longer there, and InvalidMessage.
         """
         ring = self._rings.get(producer)
         if ring is None or ring.number != span.ring:
@@ -137,7 +137,7 @@ class ProducerRings:
         # Copied before it is looked at: the producer can still write to its ring, and bytes that
         # change after the check would go into the log unchecked.
         copy = memoryview(self._buffer)[: span.length]
-        # Read and not mapped: a producer may cut its file short, and a mapping of what is gone is a
+        # Read and not mapped: a producer may truncate its file, and then to touch a mapping is a
         # SIGBUS in the writer.
         if span.length and os.preadv(ring.handle, [copy], span.offset) != span.length:
             raise RingUnavailable("the ring has become shorter", f"ring {span.ring:x}")
@@ -145,13 +145,13 @@ class ProducerRings:
         return copy
 
     def look(self, now_ms: int) -> None:
-        """Drop the rings whose producers are gone, or have not come."""
+        """Drop the rings whose producers are gone, or have not come for them."""
         for producer, ring in list(self._rings.items()):
             if now_ms - ring.since_ms > GRACE_MS and not is_held(ring.handle):
                 self.drop(producer)
 
     def drop(self, producer: int) -> None:
-        """Forget a producer's ring, if there is one; the memory goes when nobody has it mapped."""
+        """Drop a producer's ring, if any; its memory is freed when nobody has it mapped."""
         ring = self._rings.pop(producer, None)
         if ring is not None:
             with suppress(FileNotFoundError):  # somebody has tidied up

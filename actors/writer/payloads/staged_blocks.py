@@ -1,11 +1,11 @@
-"""Frames that name their records instead of having them: these are in the log already, staged.
+"""Frames that name their records instead of carrying them: these are staged in the log already.
 
     payload, of a frame that names some   first | last
     what is stored                        first | staged records | last
 
-A copy of the staged ones is made, and checked and stored as if the producer had sent it. So they
-travel to the broker once, when they are staged. Only what is on disk counts as staged: a power
-failure after the frame would take away what comes before it in the log.
+The writer copies the staged records, checks and stores them as if the producer had sent them. So
+they travel to the broker once, when they are staged. Only records on disk count as staged: a power
+failure that takes the frame must not take them too, or the frame could not be sent again.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _TOPIC = STAGING_TOPIC.encode()
 
 
 class StagedBlocks:
-    """Reads staged records of one broker, whose records have `shape`."""
+    """Reads staged records; those of this broker have `shape`."""
 
     def __init__(
         self, reader: LogReader, positions: Positions, shape: Shape, max_frame_bytes: int
@@ -39,9 +39,9 @@ class StagedBlocks:
         self._buffer = bytearray()
 
     def whole(self, request: Append, payload: memoryview) -> tuple[Append, memoryview]:
-        """The request as one that has all its records, which are there until the next is asked for.
+        """The request with all its records in the payload; the next call overwrites them.
 
-        Raises OffsetOutOfRange where nothing is staged there any more, and InvalidMessage.
+        Raises OffsetOutOfRange if nothing is staged there any more, and InvalidMessage.
         """
         if not request.staged:
             return request, payload
@@ -81,7 +81,7 @@ class StagedBlocks:
         return block
 
     def _body(self, position: int) -> memoryview:
-        """The body of the staged message at a log offset, a view of the log."""
+        """A view of the body of the staged message at a log offset."""
         record = record_at(self._flushed, position)
         if record is None or outline(record).topic != _TOPIC:
             raise OffsetOutOfRange(
