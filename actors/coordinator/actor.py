@@ -9,12 +9,12 @@ Says:     answers; Changed to members; to the writer CreateTopic, for the topics
           an operator's offsets of groups that work exactly once.
 On crash: the next one reads the offsets' file and the journal: who had which queue, with which
           epoch, and who was a member. Members come back by themselves; those that do not by the
-          end of their session have gone. Nothing was answered that is not in the journal, so
-          no two members have a queue, and no commit that was answered is lost.
+          end of their session count as gone. Every answer followed its entry in the journal, so
+          no two members have the same queue, and no acknowledged commit is lost.
 
-A cycle takes what has come, has the tables changed, writes all changes into the journal at once,
-and groups' settings into their file, and only then sends the answers. So a claim is valid when its
-owner hears of it.
+A cycle takes the requests that have come and has the tables changed. Then it writes all changes
+into the journal at once, and groups' settings into their file, and only then sends the answers. So
+a claim is valid when its owner hears of it.
 """
 
 from __future__ import annotations
@@ -56,12 +56,12 @@ MAX_REQUEST_BYTES = 1 << 20
 ANSWERS_WAITING = 256
 LINGER_MS = 200
 SOON_MS = 10
-# How long a reset waits for messages that were acknowledged before it to reach their queues.
+# How long a reset waits until messages acknowledged before it have reached their queues.
 CATCH_UP_MS = 1000
-# How long what comes next may wait after a cycle of nothing but heartbeats: the more members there
-# are, the more heartbeats come meanwhile.
+# After a cycle of nothing but heartbeats, further requests may wait this long: the more members
+# there are, the more heartbeats come meanwhile.
 CALM_MS, MOST_CALM_MS, CALM_MEMBERS = 5, 10, 1000
-# Under more requests than it can read, silent members are looked for this often all the same.
+# Even under more requests than it can read, it looks for silent members this often.
 LATEST_BURIAL_MS = 2000
 
 
@@ -73,9 +73,9 @@ class Coordinator(Actor):
         self._clock = stage.clock
         self._unread = UnreadAnswers()
         self._buried_ms = stage.clock.monotonic_ms()
-        # the last cycle took heartbeats, and nothing else
+        # whether the last cycle took heartbeats and nothing else
         self._calm = False
-        # peer, request's number, answer, whether it is of something that must be in the journal
+        # peer, request's number, answer, whether the journal must have its change first
         self._answers: list[tuple[bytes, int, WireMessage | PenstockError, bool]] = []
 
     def start(self) -> None:
@@ -117,7 +117,7 @@ class Coordinator(Actor):
             self._stage.listen(source)
 
     def _load(self) -> None:
-        """What the coordinator before has left, in files."""
+        """Load what the previous coordinator left in files."""
         offsets, entries = self._files.load()
         now_ms, version = self._clock.monotonic_ms(), self._clock.now_ms()
         for group, topic, queue_id, offset in offsets.rows():
@@ -149,9 +149,9 @@ class Coordinator(Actor):
             if owner not in members:
                 until_ms = keeps.get(owner, 0) if is_same_boot else 0
                 self._members.keep(*owner, until_ms or now_ms + ORDERLY_KEEP_MS)
-        self._changes()  # all of it is in the files
+        self._changes()  # drop these changes: the files have all of them
         if entries:
-            # the file has offsets of the last save, and what has moved since may have no claim
+            # the file has the offsets of the last save; those that moved since may have no claim
             self._files.begin(
                 self._head(), [*self._claims.rows(saved=False), *self._members.rows()]
             )
@@ -177,8 +177,8 @@ class Coordinator(Actor):
             done += 1
         ended = self._long.work()
         self._answers += [(*each, True) for each in ended]
-        # Members that are there show when all that has come is read: this process may have been
-        # held up meanwhile.
+        # Whether a member lives shows only when everything that has come is read: this process
+        # itself may have been held up meanwhile.
         if done < REQUESTS_AT_ONCE or now_ms - self._buried_ms > LATEST_BURIAL_MS:
             self._bury(now_ms)
         done += self._log.work(now_ms)
@@ -190,7 +190,7 @@ class Coordinator(Actor):
         if not done:
             self._queues.rest(now_ms)
         more = len(ended) + self._long.busy
-        # After heartbeats alone the next ones wait a moment: ten cost little more than one.
+        # After heartbeats alone, let the next ones gather a moment: ten cost little more than one.
         self._calm &= 0 < done < REQUESTS_AT_ONCE and not more
         self._stage.listen(self._socket, not self._calm)
         return 0 if self._calm else done + more
@@ -274,7 +274,7 @@ class Coordinator(Actor):
                 self._topics.expire()
                 self._look_at_topics(now_ms)
                 work = self._operators.reset(request, self._catches_up(now_ms))
-                # an asker may speak for many: the gateway does
+                # one peer may ask for many: the gateway does
                 key = ("reset", peer, request.group, request.topic, *request.offsets)
                 self._long.add(key, peer, request.request, work)
                 return
@@ -293,7 +293,7 @@ class Coordinator(Actor):
         else:
             connection = self._connections.of(frame)
             if known is not None and connection < 0 <= known.connection:
-                return  # its connection has ended, and the member has come by the next one since
+                return  # a late frame of an ended connection; the member has a newer one
         answer = self._requests.join(request, peer, connection, now_ms)
         if known is None:
             self._members.groups[request.group].members[request.client_id].address = _address(frame)
@@ -303,7 +303,7 @@ class Coordinator(Actor):
             self._answers.append((peer, request.request, answer, True))
 
     def _catches_up(self, now_ms: int) -> Callable[[], bool]:
-        """Whether the queues have what was acknowledged until now, or will not have it soon."""
+        """Whether the queues have what was acknowledged until now; also True after a timeout."""
         positions, clock = self._stage.positions, self._clock
         acknowledged = positions["flushed" if self._stage.config.sync_flush else "wrote"]
 
@@ -323,7 +323,7 @@ class Coordinator(Actor):
     # --- what time brings ---
 
     def _bury(self, now_ms: int) -> None:
-        """Members that are silent, or whose connection is gone, are members no more."""
+        """Remove members that are silent or whose connection is gone."""
         self._buried_ms = now_ms
         for member in self._members.dead(now_ms):
             self._remove(member, now_ms)
@@ -393,7 +393,7 @@ def _refused(write: Callable[[], None]) -> StoreUnavailable | None:
 
 
 def _address(frame: zmq.Frame) -> str:
-    """Where a request came from; "" for a socket file, and where ZeroMQ does not say it."""
+    """Where a request came from; "" for a Unix socket, or if ZeroMQ does not know."""
     try:
         return str(frame.get("Peer-Address"))
     except zmq.ZMQError:

@@ -1,8 +1,8 @@
-"""The owners that a queue of a group had before: the last claims in which its offset moved.
+"""The previous owners of a group's queue: the last claims in which its offset moved.
 
-They are in memory alone. A message between the first and the next offset of one was acknowledged,
-or filtered, by its owner. One that says nothing of messages is not kept: members that come and go
-would displace the others.
+They are in memory alone. The owner of a claim acknowledged, or filtered, every message from the
+claim's first offset to below its next. A claim that moved nothing is not kept: members that come
+and go would displace the others.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from typing import NamedTuple
 
 NONE = -1
 MOST_SPANS = 8
-# With more queues of groups than this each keeps one: their claims alone are many MB.
+# If groups have more queues than this in all, each keeps one span: claims alone take many MB.
 MANY_SEATS = 16_384
 
 
 class Span(NamedTuple):
-    """A claim, from its first offset to below the next one.
+    """A claim, from its first offset to below its next.
 
-    Times are the caller's, NONE is unknown; one that has not ended has no `until_ms`.
+    Times are by the caller's clock; NONE is unknown. A claim that has not ended has no `until_ms`.
     """
 
     owner: str
@@ -33,6 +33,6 @@ class Span(NamedTuple):
 
 
 def followed(spans: tuple[Span, ...], span: Span, seats: int) -> tuple[Span, ...]:
-    """The spans that are kept once this one has ended, with this many seats in all."""
+    """The spans to keep once this one has ended, with this many seats in all."""
     most = MOST_SPANS if seats <= MANY_SEATS else 1
     return (*spans, span)[-most:] if span.has_moved else spans

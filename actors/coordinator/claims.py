@@ -2,13 +2,12 @@
 
     (group, topic, queue) -> offset, epoch, owner
 
-A queue has one owner or none. Each claim has an epoch that no other claim has, and an offset moves
-only by the owner, with the claim's epoch. One that was released is over, whatever is heard of it
-later. So what a member says that was taken for dead, and whose queue another one has, changes
-nothing. What an ended connection has left may be read after words of the next one; commits are
-numbered, and one with a lower number than the last changes nothing either. Every change is noted as
-the row that it leads to, for the journal; a claim becomes valid when that is written, which is not
-this file's work.
+A queue has one owner or none. Each claim has an epoch that no other claim has, and only the owner
+moves the offset, with the claim's epoch. A released claim is over, whatever its owner says of it
+later. So a member that was taken for dead, and whose queue another one has, changes nothing. Words
+from an ended connection may be read after those of the next one; so commits are numbered, and one
+with a lower number than the last changes nothing either. Every change is noted for the journal as
+the row that it leads to. A claim becomes valid when its row is written, which another file does.
 """
 
 from __future__ import annotations
@@ -21,19 +20,18 @@ from penstock.shared.progress.group_journal import Entry, Gone, Row, TopicGone
 from penstock.shared.wire.group_messages import HeldClaim
 
 Queue = tuple[str, int]  # of a group: topic, queue id
-# A claim of which nothing is known is not believed with an epoch this far past all: epochs are
-# counted up to 1 << 62 by clients and this process alike, and one word must not use them up.
+# A claim that is unknown here is not believed with an epoch this far past all known ones: clients
+# and this process count epochs up to 1 << 62, and one false claim must not use them up.
 MOST_AHEAD = 1 << 40
 
 
 class Seat:
-    """A queue of a group. Its `epoch` is that of the last claim, and a later one than that once it
-    was released.
+    """A queue of a group. `epoch` is that of the last claim; after a release it is a later one.
 
-    `since_ms` is when its owner was given it, by the caller's clock; NONE where nobody
-    knows: no journal says it. `number` is that of the claim's last commit. No journal says that
-    either: an earlier commit was sent to the coordinator before, and ended with its sockets. Nor
-    does one say `first`, the offset that the claim began at, and the `spans` of earlier claims.
+    `since_ms` is when its owner was given it, by the caller's clock; NONE if unknown, because no
+    journal has it. `number` is that of the claim's last commit. No journal has that either:
+    earlier commits went to the previous coordinator, and ended with its sockets. Nor does a journal
+    have `first`, the offset at which the claim began, or the `spans` of earlier claims.
     """
 
     __slots__ = ("epoch", "first", "is_moved", "number", "offset", "owner", "since_ms", "spans")
@@ -47,7 +45,7 @@ class Seat:
 
     @property
     def span(self) -> Span:
-        """The owner's claim as far as it has come."""
+        """The owner's claim so far."""
         return Span(self.owner, self.first, self.offset, self.since_ms)
 
     def move(self, offset: int) -> None:
@@ -56,13 +54,13 @@ class Seat:
             self.first = offset
 
     def end(self, now_ms: int, seats: int) -> None:
-        """The owner's claim is over. `seats`: how many there are in all."""
+        """The owner's claim is over. `seats` is how many seats there are in all."""
         self.spans = followed(self.spans, self.span._replace(until_ms=now_ms), seats)
         self.owner, self.since_ms = "", NONE
 
 
 class Given(NamedTuple):
-    """A claim that was given, or the one that its owner has already."""
+    """A new claim, or the one that its owner already has."""
 
     offset: int
     epoch: int
@@ -74,10 +72,10 @@ class Claims:
 
     def __init__(self) -> None:
         self._groups: dict[str, dict[str, dict[int, Seat]]] = {}
-        # (group, client id) -> its queues
+        # (group, client id) -> the queues that this client has
         self._owned: dict[tuple[str, str], set[Queue]] = {}
         self._next_epoch = 1
-        # of claims below it all is known: one that is not there was forgotten
+        # all claims with epochs below it are known: one that is missing was forgotten
         self._known_epochs = 1
         self.count = 0
         self._changes: list[Entry] = []
@@ -87,8 +85,8 @@ class Claims:
     def claim(
         self, group: str, client: str, queue: Queue, offset: int = NONE, now_ms: int = NONE
     ) -> Given | None:
-        """Give a queue to a client; None where another one has it. A queue without an offset
-        begins at `offset`; where that is NONE, its owner's first commit says it."""
+        """Give a queue to a client; None if another one has it. A queue without an offset begins at
+        `offset`; if that is NONE, its owner's first commit sets it."""
         seat = self._seat(group, queue)
         if seat.owner and seat.owner != client:
             return None
@@ -104,8 +102,8 @@ class Claims:
         return Given(seat.offset, seat.epoch, seat.is_moved)
 
     def hold(self, group: str, client: str, held: HeldClaim) -> bool:
-        """Whether a claim that a client believes it has is its own. It is given back where it was
-        given up in the client's silence and nobody has had the queue since."""
+        """Whether a claim that a client believes it has is its own. If the client lost it by being
+        silent, it gets it back, unless another one has had the queue since."""
         queue = held.topic, held.queue_id
         seat = self.seat(group, queue)
         if seat is None or held.epoch != seat.epoch or seat.owner not in ("", client):
@@ -117,10 +115,10 @@ class Claims:
         return True
 
     def take_over(self, group: str, client: str, held: HeldClaim) -> bool:
-        """Believe a claim of which nothing is known here: the journal is another store's, or gone.
+        """Believe a claim that is unknown here: the journal is another store's, or gone.
 
-        It has no offset yet; the client's next commit says it. One that was forgotten with its
-        topic or group is not believed: its offsets are of what was deleted.
+        It has no offset yet; the client's next commit sets it. A claim that was forgotten with its
+        topic or group is not believed: its offsets belong to what was deleted.
         """
         if not self._known_epochs <= held.epoch < self._next_epoch + MOST_AHEAD:
             return False
@@ -137,11 +135,11 @@ class Claims:
     def release(
         self, group: str, client: str, queue: Queue, epoch: int, now_ms: int = NONE
     ) -> bool:
-        """Whether the claim was the client's; it is nobody's now."""
+        """End a claim, if it is the client's; returns whether it was."""
         seat = self._own(group, client, queue, epoch)
         if seat is None:
             return False
-        # else an earlier word of the client, which comes once more, would give it the claim back
+        # a new epoch, or an earlier Join of the client, read late, would give the claim back
         seat.epoch, self._next_epoch = self._next_epoch, self._next_epoch + 1
         self._free(group, client, queue, seat, now_ms)
         return True
@@ -149,7 +147,7 @@ class Claims:
     def release_all(
         self, group: str, client: str, but: Iterable[Queue] = (), now_ms: int = NONE
     ) -> list[Queue]:
-        """Free what a client has, but for some; what that was."""
+        """Free the queues of a client, except some; returns those that it freed."""
         freed = sorted(self._owned.get((group, client), set()) - set(but))
         for queue in freed:
             seat = self._groups[group][queue[0]][queue[1]]
@@ -172,8 +170,8 @@ class Claims:
     def commit(
         self, group: str, client: str, queue: Queue, offset: int, epoch: int, number: int
     ) -> bool:
-        """Whether the claim of this epoch is the client's. The commit counts then, unless one of
-        this claim with a higher number has come: an offset may go back, but not to an old word."""
+        """Whether the claim of this epoch is the client's. Then the commit counts, unless one with
+        a higher number has come: an offset may go back, but not to that of an older commit."""
         seat = self._own(group, client, queue, epoch)
         if seat is None:
             return False
@@ -189,20 +187,20 @@ class Claims:
     def reset(
         self, group: str, queue: Queue, offset: int, now_ms: int = NONE, is_moved: bool = True
     ) -> tuple[str, HeldClaim]:
-        """Set an offset, whoever has the queue. Its claim is gone: who had it, and which it was.
-        With `is_moved` whoever claims it next is told."""
+        """Set an offset, whoever has the queue, and end its claim. Returns the owner and the claim.
+        With `is_moved`, the next one to claim the queue is told."""
         seat = self._seat(group, queue)
         owner, held = seat.owner, HeldClaim(*queue, seat.epoch)
         if owner:
             self._free(group, owner, queue, seat, now_ms)
         seat.offset, seat.is_moved = offset, is_moved
-        # else the owner of just now could have the claim back
+        # a new epoch, or the previous owner could have the claim back
         seat.epoch, self._next_epoch = self._next_epoch, self._next_epoch + 1
         self._note(group, queue, seat)
         return owner, held
 
     def move(self, group: str, queue: Queue, offset: int) -> None:
-        """Set an offset that the log says: who has the queue goes on having it."""
+        """Set an offset that the log says; the owner keeps the queue."""
         seat = self._seat(group, queue)
         if seat.offset != offset:
             seat.move(offset)
@@ -219,7 +217,7 @@ class Claims:
         self._changes.append(Gone(group))
 
     def forget_topic(self, topic: str) -> None:
-        """Drop what groups have of a topic that was deleted: another one may get its name."""
+        """Drop all seats of a topic that was deleted: another one may get its name."""
         self._known_epochs = self._next_epoch
         known = False
         for group, topics in self._groups.items():
@@ -240,7 +238,7 @@ class Claims:
         return self._groups.get(group, {}).get(queue[0], {}).get(queue[1])
 
     def topics(self, group: str) -> dict[str, dict[int, Seat]]:
-        """What a group has of each topic."""
+        """The seats of a group, by topic and queue."""
         return self._groups.get(group, {})
 
     def groups(self) -> Iterable[str]:
@@ -250,7 +248,7 @@ class Claims:
         return self._owned.get((group, client), set())
 
     def owners(self) -> list[tuple[str, str]]:
-        """(group, client id) of all that have claims."""
+        """(group, client id) of each client that has claims."""
         return list(self._owned)
 
     @property
@@ -258,7 +256,7 @@ class Claims:
         return self._next_epoch
 
     def offsets(self) -> dict[str, dict[str, dict[int, int]]]:
-        """Every offset there is, as consumerOffset.json has them."""
+        """All offsets, in the shape of consumerOffset.json."""
         return {
             group: {
                 topic: found
@@ -271,13 +269,13 @@ class Claims:
     # --- the journal ---
 
     def changes(self) -> list[Entry]:
-        """What has changed since the last call."""
+        """The changes since the last call."""
         found, self._changes = self._changes, []
         return found
 
     def rows(self, saved: bool = True) -> Iterator[Row]:
-        """The rows that consumerOffset.json cannot say: those with an epoch. Where it is not
-        `saved` as it is now, all rows."""
+        """The rows that consumerOffset.json cannot hold: those with an epoch. All rows if the file
+        as it is now is not `saved`."""
         for group, topics in self._groups.items():
             for topic, seats in topics.items():
                 for queue_id, seat in seats.items():
@@ -285,7 +283,7 @@ class Claims:
                         yield _row(group, (topic, queue_id), seat)
 
     def load(self, row: Row) -> None:
-        """What a journal, or the offsets' file, says of a queue. It replaces what was known."""
+        """Load a queue's row from a journal or the offsets' file, over what was known."""
         queue = row.topic, row.queue_id
         seat = self._seat(row.group, queue)
         if seat.owner:
@@ -298,7 +296,7 @@ class Claims:
         self.skip_epochs(row.epoch + 1)
 
     def skip_epochs(self, next_epoch: int) -> None:
-        """No claim gets an epoch below this; those that are in use are loaded."""
+        """Give no claim an epoch below this one; claims in use are loaded already."""
         self._known_epochs = self._next_epoch = max(self._next_epoch, next_epoch)
 
     # --- seats ---

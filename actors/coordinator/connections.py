@@ -1,8 +1,8 @@
-"""Which connections of a socket have ended: ZeroMQ says so, and members are taken for gone by it.
+"""Which connections of a socket have ended, by ZeroMQ's events; their members then count as gone.
 
-ZeroMQ's event names a descriptor, which another connection may have by then, and it may come a
-moment before the descriptor is closed. So each connection is known by its socket's inode, and one
-counts as ended when its descriptor is closed or has another inode.
+ZeroMQ's event names a descriptor, which another connection may have by then, and the event may come
+a moment before the descriptor is closed. So each connection is identified by its socket's inode,
+and counts as ended when its descriptor is closed or has another inode.
 """
 
 from __future__ import annotations
@@ -16,31 +16,31 @@ import zmq
 from penstock.shared.loops.active import has_message
 
 _EVENT = struct.Struct("=Hi")
-# A connection whose descriptor is the same for this long after the event is a later one.
+# If a descriptor still has the same inode this long after the event, the event was an older one's.
 SETTLE_MS = 1000
 _names = iter(range(1 << 62))
 
 
 class Connections:
-    """Those of one socket by which somebody has come that is to be noticed."""
+    """The connections of one socket whose end is to be noticed."""
 
     def __init__(self, socket: zmq.Socket[Any]) -> None:
         name = f"inproc://ended-{next(_names)}"
         socket.monitor(name, zmq.EVENT_DISCONNECTED)
         self._monitored = socket
-        # what ends a sleep: a connection has ended
+        # an event here ends a sleep: a connection has ended
         self.events = socket.context.socket(zmq.PAIR)
-        # ZeroMQ's thread would wait for room, and serve nobody meanwhile
+        # no limit: ZeroMQ's thread would wait for room, and serve nobody meanwhile
         self.events.rcvhwm = 0
         self.events.linger = 0
         self.events.connect(name)
         self._inodes: dict[int, int] = {}  # descriptor -> inode
-        self._handles: dict[int, int] = {}  # and back
-        # inode -> until when its end is looked for
+        self._handles: dict[int, int] = {}  # inode -> descriptor
+        # inode -> time until which its end is looked for
         self._ending: dict[int, int] = {}
 
     def of(self, frame: zmq.Frame) -> int:
-        """The connection that a frame came by; -1 where it has ended already."""
+        """The connection by which a frame came; -1 if it has ended already."""
         try:
             handle = int(frame.get(zmq.SRCFD))
             inode = os.fstat(handle).st_ino

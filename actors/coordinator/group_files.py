@@ -6,11 +6,12 @@
                                 is answered
 
 The journal lives in the page cache: it outlives every process. After a power failure the groups are
-where consumerOffset.json says. A crash between two of these steps leaves an offsets' file that the
-journal names, so both count; what it does not name was written by another broker, and counts alone.
+where consumerOffset.json says. After a crash between two of these steps the journal names the
+offsets' file, so both count. A file that the journal does not name was written by another broker,
+and counts alone.
 
-A disk that refuses: nothing is answered that is not written down, and it is tried again and again.
-It does not know sockets, nor what a claim is.
+If the disk refuses, nothing is answered that is not written down, and writing is tried again and
+again. It does not know sockets, nor what a claim is.
 """
 
 from __future__ import annotations
@@ -44,10 +45,10 @@ from penstock.shared.store.transaction_progress import (
     load_transaction_progress,
 )
 
-# A journal that has grown by this is replaced whatever the time is; by twice as much, nothing is
-# taken. What it began with does not count: a new one would begin with as much.
+# A journal that has grown by this is replaced even before its time; one that has grown by twice as
+# much takes no changes. What it began with does not count: a new one would begin with as much.
 FULL_JOURNAL_BYTES = 16 << 20
-# How late a group that was made by its first member may come into its file.
+# A group that its first member made comes into its file this late at most.
 SAVE_GROUPS_MS = 1000
 
 
@@ -63,21 +64,21 @@ class GroupFiles:
         self._handle = -1
         self._size = self._began_with = 0
         self._broken = False
-        # when it was first changed after the last save; -1: it is not
+        # when it was first changed after the last save; -1 if it was not
         self._changed_ms = -1
         self._groups_changed_ms = -1
-        # somebody waits for that; and the file as it was saved last
+        # whether a caller waits for the groups' file; and the file as last saved
         self._groups_awaited = False
         self._saved_groups = b""
         self._file_digest = ""
-        # how far half messages are looked through, which stands in the offsets' file too
+        # how far half messages were checked, which the offsets' file has too
         self._transactions: TransactionProgress | None = None
         self._looked_ms = 0
 
     def load(self) -> tuple[ConsumerOffsets, list[Entry]]:
-        """The offsets' file, and what the journal says beyond it. Raises StoreDamaged, OSError.
+        """The offsets' file, and the later changes in the journal. Raises StoreDamaged, OSError.
 
-        Where another broker has written the file since, only how far epochs went is of use.
+        If another broker has written the file since, only the journal's next epoch counts.
         """
         self.groups = load_document(self._paths.subscription_groups, SubscriptionGroups)
         self._offsets = load_document(self._paths.consumer_offsets, ConsumerOffsets)
@@ -105,7 +106,7 @@ class GroupFiles:
 
     @property
     def refuses(self) -> StoreUnavailable | None:
-        """Why no change is taken now."""
+        """Why no change is accepted now; None if one is."""
         if not self._broken and self._grown < 2 * FULL_JOURNAL_BYTES:
             return None
         return StoreUnavailable(
@@ -116,13 +117,13 @@ class GroupFiles:
 
     @property
     def _grown(self) -> int:
-        """Bytes that the journal has beyond what it began with."""
+        """Bytes that were added to the journal since it began."""
         return self._size - self._began_with
 
     def write_down(self, entries: Sequence[Entry]) -> None:
-        """Put changes into the journal, where a kill of this process does not reach them.
+        """Append changes to the journal, where a kill of this process cannot lose them.
 
-        Raises StoreUnavailable; then all must be saved before a change is taken again.
+        Raises StoreUnavailable; then all must be saved before a change is accepted again.
         """
         if not entries:
             return
@@ -141,14 +142,14 @@ class GroupFiles:
         crash_point("group.journaled")
 
     def _append(self, block: bytes) -> None:
-        """All of it, or nothing. Raises OSError."""
+        """Append all of it, or nothing. Raises OSError."""
         done = 0
         try:
             done = os.write(self._handle, block)
             if done < len(block):
                 raise OSError(errno.ENOSPC, "the disk takes a part of it only")
         except OSError:
-            if done:  # what came after a part of a block would never be read
+            if done:  # nothing after a partial block would ever be read
                 os.ftruncate(self._handle, self._size)
             raise
         self._size += len(block)
@@ -168,8 +169,8 @@ class GroupFiles:
             self._groups_changed_ms = self._clock.monotonic_ms()
 
     def save_awaited(self) -> None:
-        """What somebody waits for is durable on return. Raises StoreUnavailable, and then it is
-        tried again later."""
+        """Make durable what a caller waits for. Raises StoreUnavailable, and then tries again
+        later."""
         if self._groups_awaited:
             self._groups_awaited = False
             self._save_groups()
@@ -203,7 +204,7 @@ class GroupFiles:
         )
 
     def _look_at_transactions(self, now_ms: int) -> None:
-        """Their actor says in a file of its own how far it is."""
+        """The transactions' actor records in a file of its own how far it is."""
         self._looked_ms = now_ms
         is_known = load_transaction_progress(self._paths.transactions) == self._transactions
         if not is_known and self._changed_ms < 0:
@@ -212,8 +213,8 @@ class GroupFiles:
     def save(
         self, offsets: Callable[[], GroupOffsets], head: Head, rest: Callable[[], Iterable[Entry]]
     ) -> None:
-        """Save what has changed: `offsets`, and a new journal with the `rest`, which the offsets'
-        file has no place for. The head's digests are filled in here. Errors are noted, not raised.
+        """Save changes: `offsets`, and a new journal with the `rest`, which has no place in the
+        offsets' file. This fills in the head's digests. Errors are noted, not raised.
         """
         self._look_at_transactions(self._clock.monotonic_ms())
         try:
@@ -243,7 +244,7 @@ class GroupFiles:
         crash_point("group.saved")
 
     def begin(self, head: Head, rest: Iterable[Entry]) -> None:
-        """A journal of this process alone: what a predecessor still writes goes to another file.
+        """Begin a journal of this process alone: a predecessor still alive writes to the old file.
 
         Raises OSError.
         """

@@ -1,18 +1,18 @@
 """The offsets of groups that work exactly once: they follow the log, and an operator's go by it.
 
-    OFFSETS_TOPIC -> move           what blocks have stored; who has a queue goes on having it
+    OFFSETS_TOPIC -> move           what blocks have stored; the owner keeps the queue
                   -> reset          an operator's record, whoever sent it: claims on the queue end
     reset() -> a record             the writer compares blocks with it, so it comes first
     agree() -> a record             before a queue is given: where the group is by other means
 
-A group may also acknowledge without blocks, and another broker may have used the store. Blocks are
-compared with the log alone, so where the group has come further than that the log is told before
-the queue has its next owner. That record is compared like a block's: of a block that comes in
-between nothing is taken back.
+A group may also acknowledge without blocks, and another broker may have used the store. The writer
+compares blocks with the log alone. So if the group has come further than the log says, the log is
+told before the queue gets its next owner. The writer compares that record like a block, so it takes
+nothing back of a block that comes in between.
 
 How far the topic was followed is an offset like any other, of a group of the broker's own: it is
-in the journal with what it has moved. A block that is stored a moment before a queue is claimed may
-not be seen yet: then the new owner is told by the writer, with its first block.
+in the journal with what it has moved. A block stored a moment before a queue is claimed may not be
+seen yet: then the writer tells the new owner, at its first block.
 """
 
 from __future__ import annotations
@@ -51,23 +51,24 @@ _PLACE = OFFSETS_TOPIC, OFFSETS_QUEUE
 
 
 class LogOffsets:
-    """Follows one topic, whose only queue has the order in which offsets have moved."""
+    """Follows one topic, whose only queue has the moves of offsets in order."""
 
     def __init__(
         self, stage: Stage, queues: QueueReader, claims: Claims, tell: Notifications
     ) -> None:
         self._stage, self._paths = stage, StorePaths(stage.config.store)
         self._queues, self._claims, self._tell = queues, claims, tell
-        # what blocks are compared with, as far as it is followed: group -> topic -> queue -> value
+        # the values that blocks are compared with, as far as followed: group -> topic -> queue ->
+        # value
         self._known: dict[str, dict[str, dict[int, int]]] = {}
         self._next = self._applied = self._began = 0
-        # topics that were deleted -> the log offset up to which records are of those
+        # deleted topic -> the log offset below which records are of the deleted one
         self._gone: dict[str, int] = {}
         self._deletions = 0
         self._records: MoveRecords | None = None
 
     def begin(self) -> None:
-        """After the offsets that were saved are loaded."""
+        """Call this after the saved offsets are loaded."""
         seat = self._claims.seat(OFFSETS_GROUP, _PLACE)
         self._applied = max(0, seat.offset) if seat is not None else 0
         self._began = self._stage.positions["wrote"]
@@ -86,10 +87,10 @@ class LogOffsets:
     # --- following ---
 
     def work(self, now_ms: int) -> int:
-        """Take what is new: how many records, and answers of the writer."""
+        """Follow new records; returns how many, and how many answers of the writer came."""
         outcomes = 0 if self._records is None else self._records.work(now_ms)
         low, high = self._range()
-        # after `high`: a record of a topic that is created again comes after the deletion
+        # after `high`: records of a topic that was created again come after its deletion
         self._look_at_deletions()
         start = max(self._next, low)
         if start >= high:
@@ -105,7 +106,7 @@ class LogOffsets:
         for at, (position, size, _) in enumerate(ENTRY.iter_unpack(raw), start):
             move = self._read(position, size) if size != BLANK_SIZE else None
             for name, before, to in _moves(move):
-                # how far a writer of Spark's is in its topic: nobody consumes that one
+                # a Spark writer's progress in the staging topic, which nobody consumes
                 if name[1] == STAGING_TOPIC or position < self._gone.get(name[1], 0):
                     continue
                 self._note(name, to)
@@ -124,8 +125,8 @@ class LogOffsets:
 
     @staticmethod
     def _moved(at: int, before: int, to: int) -> int:
-        """Where a group that is at `at` is after a record. Where that is not where the record
-        begins, it was moved by other means since, and what they have acknowledged is not undone."""
+        """Where a group at `at` is after a record. If it is not where the record begins, it was
+        moved by other means since, and what those acknowledged is not undone."""
         return to if at == before else max(at, to)
 
     def _offset(self, name: _Name) -> int:
@@ -134,7 +135,7 @@ class LogOffsets:
         return NONE if seat is None else seat.offset
 
     def _look_at_deletions(self) -> None:
-        """A topic that is deleted takes its values along, as the writer's."""
+        """Drop the values of deleted topics, as the writer does."""
         if (last := self._stage.positions["deleted_topics"]) == self._deletions:
             return
         self._deletions = last
@@ -146,10 +147,10 @@ class LogOffsets:
                 del topics[topic]
 
     def _forget_what_was_cut(self, high: int) -> None:
-        """More of the topic was followed than there is: a power failure has taken an end of the log
-        that was not on disk. What blocks had done there is to be done again."""
+        """More of the topic was followed than there is now: a power failure took the end of the log
+        that was not on disk. What blocks had done there has to be done again."""
         if self._stage.positions["queued"] < self._began:
-            return  # its queue does not have all yet
+            return  # its queue does not have all records yet
         for group, topics in self._known.items():
             for topic, values in topics.items():
                 for queue_id, value in values.items():
@@ -162,7 +163,7 @@ class LogOffsets:
         try:
             return read_body(decode_record(self._queues.view(position, position + size)).body)
         except (FileNotFoundError, StoreDamaged, InvalidMessage):
-            return None  # it has expired, or is a repair's filler
+            return None  # it has expired, or it is a repair's filler
 
     def _note(self, name: _Name, to: int) -> None:
         group, topic, queue_id = name
@@ -176,7 +177,7 @@ class LogOffsets:
         group, topic, queue_id = name
         seat = self._claims.seat(group, (topic, queue_id))
         if seat is not None and seat.offset == offset:
-            return  # this coordinator has done it itself
+            return  # this coordinator has reset it itself
         owner, held = self._claims.reset(group, (topic, queue_id), offset)
         if owner:
             self._tell.reset(group, owner, held)
@@ -184,9 +185,9 @@ class LogOffsets:
     # --- an operator's ---
 
     def reset(self, group: str, topic: str, offsets: dict[int, int]) -> Generator[bool, None, None]:
-        """Have the log say so first, for queues that blocks have moved; True while that takes.
+        """Have the log record it first, for queues that blocks have moved; yields True meanwhile.
 
-        Raises what the writer refuses it with.
+        Raises the writer's refusal.
         """
         yield from self._caught_up()
         known = self._values(group, topic)
@@ -195,9 +196,9 @@ class LogOffsets:
             yield from self._store(group, topic, moves)
 
     def end(self, group: str) -> Generator[bool, None, None]:
-        """Have the log say that a group has no values any more; True while that takes.
+        """Have the log record that a group no longer has values; yields True meanwhile.
 
-        Raises what the writer refuses it with; then some may have ended, and the others not.
+        Raises the writer's refusal; then some values may have ended, and others not.
         """
         yield from self._caught_up()
         for topic, queues in list(self._known.get(group, {}).items()):
@@ -208,11 +209,11 @@ class LogOffsets:
     def agree(
         self, group: str, topic: str, queue_ids: Iterable[int], is_queued: Callable[[], bool]
     ) -> Generator[bool, None, None]:
-        """Before queues are given: have the log say where the group is, if that is past what blocks
-        have stored; True while it takes.
+        """Before queues are given: have the log record where the group is, if that is past what
+        blocks have stored; yields True meanwhile.
 
-        Where the log is further than the group it stays: a member's commit may be older than a
-        block. While the store takes no messages it waits, for blocks would repeat what was
+        If the log is further than the group, it stays so: a member's commit may be older than a
+        block. While the store takes no messages this waits, because blocks would repeat what was
         acknowledged. `is_queued` says whether the queues have what was stored before the request.
         """
         if OFFSETS_QUEUE in self._queues.queues(OFFSETS_TOPIC):
@@ -229,7 +230,7 @@ class LogOffsets:
                 now = {queue_id: to for queue_id, (_, to) in moves.items()}
             except OffsetsMoved as error:
                 now = error.offsets[topic]
-            # it may take a while until these are followed
+            # set here as well: it may take a while until these records are followed
             for queue_id, value in now.items():
                 name = group, topic, queue_id
                 self._note(name, value)
@@ -237,7 +238,7 @@ class LogOffsets:
                     self._claims.move(group, (topic, queue_id), value)
 
     def _passed(self, group: str, topic: str, queue_ids: Iterable[int]) -> Moves:
-        """Queues that nobody has, where the group is further than the log says."""
+        """Unowned queues in which the group is further than the log says."""
         found: Moves = {}
         values = self._values(group, topic)
         for queue_id in queue_ids:
@@ -256,7 +257,7 @@ class LogOffsets:
         yield from self._records.store(group, topic, moves)
 
     def _caught_up(self) -> Generator[bool, None, None]:
-        """Wait until all is known that the queue has now: `work` reads it."""
+        """Wait until `work` has read everything that the queue has now."""
         _, wanted = self._range()
         while True:
             low, high = self._range()

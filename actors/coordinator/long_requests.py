@@ -1,7 +1,7 @@
-"""Work for answers that may take long, in turns: each request gets a step, and others are served.
+"""Requests that may take long, in turns: each one gets a step, and others are served in between.
 
-A step is one queue; one that yields True waits for somebody else, and the next one comes in the
-next turn. One request of a kind from one asker is kept, and not begun twice.
+A step is one queue. A request that yields True waits for another process, and the next one gets its
+step. Of the same request from one peer, only the last is kept, and it is not begun twice.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from penstock.shared.errors import BrokerBusy, PenstockError
 
-# What they may take all together, between two looks at the socket.
+# What all of them may take together between two polls of the socket.
 TURN_MS = 5
 MAX_WAITING = 20_000
 BUSY_MS = 100
@@ -32,7 +32,7 @@ class LongRequests:
     def __init__(self, monotonic_ms: Callable[[], int]) -> None:
         self._monotonic_ms = monotonic_ms
         self._waiting: OrderedDict[Hashable, _Waiting] = OrderedDict()
-        # how many of the last turn wait for somebody else, and for nobody's turn
+        # how many wait for another process, by the last turn, rather than for their own step
         self._idle = 0
 
     @property
@@ -42,11 +42,13 @@ class LongRequests:
 
     @property
     def waits(self) -> bool:
-        """Whether the next turn is to come soon: nobody may tell that the wait is over."""
+        """Whether the next turn is to come soon: it may be that nobody reports the end of a
+        wait."""
         return bool(self._waiting)
 
     def add(self, key: Hashable, peer: bytes, request: int, work: Work) -> None:
-        """Begin, unless the same one is at work. `key` is who asks for what. Raises BrokerBusy."""
+        """Begin, unless the same request is at work. `key` is who asks for what. Raises
+        BrokerBusy."""
         known = self._waiting.get(key)
         if known is not None and (known.peer, known.request) == (peer, request):
             work.close()
@@ -62,7 +64,8 @@ class LongRequests:
         self._idle = 0
 
     def work(self) -> list[tuple[bytes, int, Any]]:
-        """A step for each in its turn, for a moment: (peer, request, answer or PenstockError)."""
+        """Steps in turn, for TURN_MS: returns (peer, request, answer or PenstockError) of the
+        ended."""
         ended: list[tuple[bytes, int, Any]] = []
         until_ms = self._monotonic_ms() + TURN_MS
         idle = 0

@@ -1,7 +1,7 @@
 """What members ask, and its answers: Join, Beat, Claim, Commit, Release, Leave.
 
-It checks what comes in, has the tables changed, and says what changed by them. It does not know
-sockets; answers are structs, which the actor sends once the changes are in the journal.
+It checks requests, has the tables changed, and reports what changed. It does not know sockets;
+answers are structs, which the actor sends once the changes are in the journal.
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ from penstock.shared.wire.group_messages import (
     TopicQueues,
 )
 
-# What each may have, so that nobody can make the coordinator grow without an end.
+# Limits, so that nobody can make the coordinator grow without end.
 MAX_GROUPS = 16_384
 MAX_MEMBERS = 20_000
 MAX_MEMBERS_PER_GROUP = 1000
 MAX_SEATS = 1 << 18
 MAX_SUBSCRIPTION_CHARACTERS = 64 << 10
 LEAST_SESSION_MS = 100
-# How often members show up: twice in a session at least, and more often while that costs little.
+# How often members show up: at least twice in a session, and more often while that costs little.
 MOST_HEARTBEATS_PER_S = 500
 LEAST_HEARTBEAT_MS = 1000
 BUSY_MS = 1000
@@ -78,7 +78,7 @@ class MemberRequests:
         log: LogOffsets,
         now_ms: Callable[[], int],
     ) -> None:
-        """`now_ms` is wall time: a group's version begins with it, and claims are told by it."""
+        """`now_ms` is wall time: groups' versions begin with it, and claims are dated by it."""
         self._config = config
         self._members, self._claims, self._files = members, claims, files
         self._topics, self._starts, self._tell, self._log = topics, starts, tell, log
@@ -87,8 +87,8 @@ class MemberRequests:
     # --- joining ---
 
     def join(self, request: Join, peer: bytes, connection: int, now_ms: int) -> Joined | None:
-        """A new member, or one that is heard again. None where others may come with it, and the
-        answer waits for them. Raises PenstockError."""
+        """A new member, or one that is heard again. None for a new one: others may come with it,
+        and its answer waits for them. Raises PenstockError."""
         known = self._members.member(request.group, request.client_id)
         if known is None or known.row.subscriptions != request.subscriptions:
             self._check(request)
@@ -100,7 +100,7 @@ class MemberRequests:
         member = self._members.join(request, peer, connection, now_ms, self._now_ms())
         joining = Joining(member, request.request, self._settle(member, request, is_new))
         if (refused := self._switched_off(request)) is not None:
-            # it is a member all the same, with its queues, until it has ended what it has in hand
+            # it stays a member with its queues, until it has finished what it is working on
             raise refused
         if known is None:
             self._tell.joined(joining)
@@ -132,7 +132,7 @@ class MemberRequests:
         )
 
     def retry_queues(self, group: str) -> int:
-        """How many queues its topic of retries is to have."""
+        """How many queues the group's topic of retries is to have."""
         return max(1, self._files.groups.settings(group)["retryQueueNums"])
 
     def beat(self, request: Beat, peer: bytes, now_ms: int) -> Beaten:
@@ -148,7 +148,7 @@ class MemberRequests:
         return Beaten(request.request, is_there and is_same, heartbeat_ms)
 
     def heartbeat_ms(self, session_ms: int) -> int:
-        """How often a member is to show up: the more there are, the less often."""
+        """How often a member has to show up: the more members there are, the less often."""
         return max(1, min(session_ms // 2, self.most_heartbeat_ms))
 
     @property
@@ -157,7 +157,7 @@ class MemberRequests:
 
     def _check(self, request: Join) -> None:
         if check_group(request.group).startswith(SYSTEM_GROUP_PREFIX):
-            # its offsets say how far half messages and deletions are
+            # its offsets say how far half messages and deletions were followed
             what = "this group is the broker's own"
             raise InvalidArgument(what, request.group, "choose another name")
         for each in request.subscriptions:
@@ -206,18 +206,19 @@ class MemberRequests:
             self._files.note_groups()
 
     def _switched_off(self, member: Join | MemberRow) -> NoPermission | None:
-        """Why it may not consume now. One that is carried may be a member, as in RocketMQ's broker,
+        """Why it may not consume now. As in RocketMQ's broker, a carried one may still be a member,
         and its gateway refuses its pulls."""
         if member.carried:
             return None
         return self._files.groups.switched_off(member.group, member.model)
 
     def _settle(self, member: Member, request: Join, is_new: bool) -> tuple[HeldClaim, ...]:
-        """Have the table say what the member has, by what it says that it has; what it has not.
+        """Bring the table in line with the claims that the member names; return those it lost.
 
-        On a new connection it names all: a claim that it does not name is one it never heard of, or
-        another process's of the same id. On a known one an answer may be on its way. What a full
-        request has no room to name stays: its member claims it once more.
+        On a new connection it names all its claims. One that it does not name it never heard of, or
+        it is another process's of the same id. On a known connection an answer may be under way, so
+        nothing is freed. A full request has no room for all claims, so unnamed ones stay: the
+        member claims them once more.
         """
         group, client = request.group, request.client_id
         lost = []
@@ -242,13 +243,13 @@ class MemberRequests:
     def claim(
         self, request: Claim, peer: bytes, is_queued: Callable[[], bool]
     ) -> Generator[bool, None, Claimed]:
-        """Find out where queues without an offset begin, one at a step, then give what is free.
+        """Find out where queues without an offset begin, one a step; then give those that are free.
 
         For `is_queued` see LogOffsets.agree. Raises PenstockError.
         """
         member = self.member(request)
         if member.is_anothers(peer):
-            raise _unknown(request)  # or one that has its name would have its claims
+            raise _unknown(request)  # or another process of its name would get its claims
         if member.row.model == "broadcasting":
             raise InvalidArgument(
                 "a member that broadcasts has all queues, and claims none",
@@ -269,7 +270,7 @@ class MemberRequests:
                 start = NONE if request.chosen else self._start(member, request.topic, queue_id)
                 starts[queue_id] = start
                 yield False
-        # the last thing: whoever is given a queue goes on where its group is by now
+        # the last step, so that the owner begins where its group is by now
         yield from self._log.agree(request.group, request.topic, request.queue_ids, is_queued)
         return self._give(request, starts, there)
 
@@ -277,7 +278,7 @@ class MemberRequests:
         try:
             return self._starts.decide(member.row, topic, queue_id)
         except OSError as error:
-            # what this process lacks is no fault of the queue: it ends, and is replaced
+            # Not the queue's fault but this process's lack: it ends, and is replaced.
             if error.errno in RESOURCE_EXHAUSTED:
                 raise
             raise StoreDamaged(
@@ -287,14 +288,14 @@ class MemberRequests:
             ) from None
 
     def _give(self, request: Claim, starts: dict[int, int], there: int) -> Claimed:
-        member = self.member(request)  # it may have gone meanwhile
+        member = self.member(request)  # again: it may have gone meanwhile
         group, client, topic = request.group, request.client_id, request.topic
         given, taken = [], []
         for queue_id in dict.fromkeys(request.queue_ids):
             queue = topic, queue_id
             seat = self._claims.seat(group, queue)
             known = seat is not None and seat.offset != NONE
-            # one that the topic has not, or has no more, is nobody's
+            # a queue that the topic does not have, or no longer has, is not given
             if not known and queue_id not in starts or queue_id >= there:
                 taken.append(queue_id)
                 continue
@@ -348,8 +349,8 @@ class MemberRequests:
         return Released(request.request, group, tuple(lost))
 
     def leave(self, request: Leave, peer: bytes) -> Left:
-        """Leaving twice is as good as once. What another process of the same id says late is not
-        the word of the member that has its name now, and lives."""
+        """Leaving twice is the same as leaving once. A late Leave from another process of the same
+        id does not count against the live member that has the name now."""
         member = self._members.member(request.group, request.client_id)
         if member is None or member.peer == peer or member.connection < 0:
             if member is not None:
@@ -358,7 +359,7 @@ class MemberRequests:
         return Left(request.request, request.group)
 
     def free_all(self, group: str, client: str) -> None:
-        """Nobody has what this member had."""
+        """Free all queues of this member."""
         freed = self._claims.release_all(group, client, now_ms=self._now_ms())
         self._tell.freed(group, freed)
 

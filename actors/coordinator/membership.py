@@ -3,17 +3,17 @@
     joins and repeats it       a member, until it is silent for longer than its session
     its connection is gone     a member for GRACE_MS more: by then it may be back
     its gateway is gone        a member for CARRIED_GRACE_MS more: its client lives, as a rule
-    leaves                     none any more, at once
+    leaves                     not a member any more, at once
 
-A group's `version` changes with its members and with the queues of its topics. Whoever knows an
-older one is told: see notifications.py.
+A group's `version` changes with its members and with the queues of its topics. Members that know an
+older one are told: see notifications.py.
 
-An orderly member that falls silent is no member after its session, and keeps its queues until
-ORDERLY_KEEP_MS have passed since it was heard: it may be frozen in the middle of a message, and
-nobody may handle the next one of that key meanwhile. The journal says when that is, so that each of
-several coordinators does not begin the time again. That its process has ended is seen by its
-connection, and only believed of one that was not silent before: a frozen one may be killed later.
-It is not believed of one that is carried: the connection is the gateway's, and its client lives.
+An orderly member that falls silent is removed after its session, but keeps its queues until
+ORDERLY_KEEP_MS after it was last heard: it may be frozen in the middle of a message, and nobody may
+handle the next one of that key meanwhile. The journal has that time, so that several coordinators
+in a row do not each begin it again. The end of its connection shows that its process has ended, but
+only if it was not silent before: a frozen process may be killed later. For a carried member it
+shows nothing: the connection is the gateway's, and the client lives.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from penstock.shared.progress.group_journal import Entry, Gone, MemberRow
 from penstock.shared.wire.group_messages import Join, Model, SubscriptionData
 
 GRACE_MS = 500
-# Of those that are carried: until their gateway is replaced, and their clients are back. These wait
-# for 1 to 3 s between two tries, and each change of the group until then has them rebalance.
+# For carried members: until their gateway is replaced and their clients are back. Clients wait 1 to
+# 3 s between two tries, and each change of the group until then has them rebalance.
 CARRIED_GRACE_MS = 10_000
-# A member of the coordinator before has this many heartbeats to show up: one that lives sees its
-# connection end, and joins by the next one.
+# A member of the previous coordinator has this many heartbeats to show up: a live one sees its
+# connection end, and joins by a new one.
 HEARTBEATS_TO_RETURN = 2
 # [RebalanceLockManager's REBALANCE_LOCK_MAX_LIVE_TIME]
 ORDERLY_KEEP_MS = 60_000
-# Between two looks at who is silent.
+# Between two searches for silent members.
 LOOK_MS = 250
 _log = logging.getLogger(__name__)
 
@@ -55,25 +55,25 @@ class Member:
         self.peer = b""
         self.address = ""
         self.is_parting = False
-        self.instance = ""  # of whom nobody has heard yet, or who says none
+        self.instance = ""  # until the member is heard, or if it sends none
         self.connection = -1
         self.seen_ms = now_ms
         self.silent_after_ms = row.session_timeout_ms
-        # when its connection was found to be gone; -1: it is not
+        # when its connection was found to be gone; -1 if it is there
         self.gone_ms = -1
         self.told_version = 0
-        # how much news it was told since it was heard
+        # how often it was told news since it was last heard
         self.told_unheard = 0
-        # topics of which it did not get a queue that it asked for
+        # topics of which it asked for a queue in vain
         self.waits_for: set[str] = set()
 
     def is_anothers(self, peer: bytes) -> bool:
-        """Whether its process is there, by another connection than this."""
+        """Whether the member's process is connected by another connection than this one."""
         return self.instance != "" and self.connection >= 0 and self.peer != peer
 
     @property
     def wants(self) -> list[str]:
-        """What it subscribes to, in words."""
+        """Its subscriptions as text."""
         return sorted(f"{each.topic} ({each.expression})" for each in self.row.subscriptions)
 
 
@@ -84,14 +84,14 @@ class Group:
 
     def __init__(self, name: str, version: int) -> None:
         self.name = name
-        # Any start that no earlier life of the group has had: times are.
+        # A start that no earlier life of the group has had: a time is one.
         self.version = version
         self.members: dict[str, Member] = {}
-        # of those that divide the queues
+        # client ids of the members that divide the queues
         self.ids: tuple[str, ...] = ()
-        # before then it is not told of another change
+        # the group is not told of another change before this time
         self.tell_ms = 0
-        # its members subscribe to different things, and the broker's log says so
+        # whether the broker's log has a warning that its members subscribe to different things
         self.is_warned = False
 
 
@@ -101,10 +101,10 @@ class Membership:
     def __init__(self) -> None:
         self.groups: dict[str, Group] = {}
         self.count = 0
-        # members whose connection is gone, and connections' members
+        # members whose connection is gone; and the members of each connection
         self._gone: set[Member] = set()
         self._by_connection: dict[int, set[Member]] = {}
-        # (group, client id) of orderly ones that are silent -> until when they keep their queues
+        # (group, client id) of silent orderly members -> time until which they keep their queues
         self.kept: dict[tuple[str, str], int] = {}
         self._look_ms = 0
         self._changed: set[str] = set()
@@ -115,10 +115,10 @@ class Membership:
         return None if found is None else found.members.get(client)
 
     def join(self, join: Join, peer: bytes, connection: int, now_ms: int, version: int) -> Member:
-        """A new member, or one that is heard again. `version` is for a group that is not there.
+        """A new member, or one that is heard again. `version` is for a group that is new.
 
-        `connection` is -1 where it is not known, or has ended already. Raises InvalidArgument where
-        another process has the name and is there: both would read the member's queues.
+        `connection` is -1 if it is unknown or has ended already. Raises InvalidArgument if another
+        live process has the name: both would read the member's queues.
         """
         known = self.member(join.group, join.client_id)
         if known is not None and known.connection >= 0 and _differ(known.instance, join.instance):
@@ -149,18 +149,18 @@ class Membership:
         if member.peer != peer or member.connection != connection:
             self._connect(member, peer, connection)
         if connection < 0 and member.gone_ms < 0:
-            self._lose(member, now_ms)  # the frame is the last word of a connection that has ended
+            self._lose(member, now_ms)  # this frame is the last of a connection that has ended
         return member
 
     def restore(self, row: MemberRow, now_ms: int, silent_after_ms: int, version: int) -> None:
-        """A member of the coordinator before; it shows up by then, or has gone."""
+        """A member of the previous coordinator; it is removed unless it shows up in time."""
         member = self._add(row, now_ms, version)
-        # the coordinator before may have heard it until it died, which was before now
+        # the previous coordinator may have heard it until it died, which was before now
         member.row = replace(row, unheard_ms=row.unheard_ms or now_ms)
         member.silent_after_ms = silent_after_ms
 
     def keep(self, group: str, client: str, until_ms: int) -> None:
-        """One that has gone keeps its queues until then."""
+        """A member that has gone keeps its queues until then."""
         self.kept[group, client] = until_ms
         self._changes.append(Gone(group, client, until_ms))
 
@@ -178,15 +178,15 @@ class Membership:
         return member
 
     def _count(self, group: Group) -> None:
-        """Others divide its queues now."""
+        """The set of members that divide the queues has changed."""
         group.ids = tuple(sorted([n for n, each in group.members.items() if not each.is_parting]))
         self.change(group)
 
     def heard(self, member: Member, now_ms: int, peer: bytes) -> None:
-        """Something of it has come, by the connection that `peer` names.
+        """Something from the member has come, by the connection that `peer` names.
 
-        What an ended connection has left to be read brings nobody back: ZeroMQ tells of the end
-        before that is read, and of no second end after it.
+        Late frames of an ended connection bring nobody back: ZeroMQ reports the end before they are
+        read, and would not report it a second time.
         """
         if member.gone_ms >= 0 and member.peer == peer:
             return
@@ -237,8 +237,8 @@ class Membership:
     # --- who is dead ---
 
     def dead(self, now_ms: int) -> list[Member]:
-        """Those that are members no more. To be removed by the caller, who frees their queues, or
-        keeps them until `keep_until` says."""
+        """Dead members. The caller removes them, and frees their queues or keeps them for the time
+        that `keep_until` says."""
         found = {member for member in self._gone if now_ms - member.gone_ms >= _grace_ms(member)}
         if now_ms >= self._look_ms:
             self._look_ms = now_ms + LOOK_MS
@@ -252,7 +252,7 @@ class Membership:
 
     @staticmethod
     def keep_until(member: Member) -> int:
-        """Until when a dead member's queues may not be another's; 0: from now on they may."""
+        """Until when nobody else may have a dead member's queues; 0 if they are free at once."""
         was_alive = 0 <= member.gone_ms - member.seen_ms <= member.row.session_timeout_ms
         has_ended = was_alive and not member.row.carried
         if has_ended or not member.row.orderly:
@@ -260,7 +260,7 @@ class Membership:
         return (member.row.unheard_ms or member.seen_ms) + ORDERLY_KEEP_MS
 
     def keeps_over(self, now_ms: int) -> list[tuple[str, str]]:
-        """Silent ones whose time with their queues is over."""
+        """Silent members that may no longer keep their queues."""
         over = [owner for owner, until_ms in self.kept.items() if now_ms >= until_ms]
         for owner in over:
             del self.kept[owner]
@@ -284,7 +284,7 @@ class Membership:
         return None
 
     def change(self, group: Group) -> None:
-        """Members, or queues of a group's topics, are others now."""
+        """The members of the group, or the queues of its topics, have changed."""
         group.version += 1
         self._changed.add(group.name)
 
@@ -299,7 +299,7 @@ class Membership:
         return found
 
     def rows(self) -> Iterator[MemberRow | Gone]:
-        """Members, and those that have gone and keep their queues."""
+        """Members, and those that have gone but keep their queues."""
         for group in self.groups.values():
             for member in group.members.values():
                 yield member.row
@@ -308,26 +308,26 @@ class Membership:
 
 
 def return_ms(row: MemberRow, heartbeat_ms: int) -> int:
-    """How long a member of the coordinator before has to show up, which it was told to do every
-    `heartbeat_ms`; 0: not known."""
-    # one that is orderly may be in the middle of a message
+    """How long a member of the previous coordinator has to show up, which it was told to do every
+    `heartbeat_ms`; that is 0 if unknown."""
+    # an orderly one may be in the middle of a message
     if row.orderly or not heartbeat_ms:
         return row.session_timeout_ms
-    # of one that is carried the gateway may have died too
+    # the gateway of a carried one may have died too
     least_ms = CARRIED_GRACE_MS if row.carried else 0
     return min(row.session_timeout_ms, max(least_ms, HEARTBEATS_TO_RETURN * heartbeat_ms))
 
 
 def _differ(instance: str, other: str) -> bool:
-    """Whether these are two processes. One that a gateway speaks for says none."""
+    """Whether these are two processes. One that a gateway speaks for has no instance."""
     return "" not in (instance, other) and instance != other
 
 
 def _compare(member: Member) -> None:
-    """Warn, once in its group's life, where members want different things: each queue is divided
+    """Warn, once in its group's life, if members want different things: each queue is divided
     among all of them, as RocketMQ's clients do it."""
     group = member.group
-    # one is enough: the others want what it wants, or it was said
+    # comparing with one is enough: the others want the same, or the warning is out
     other = next((each for each in group.members.values() if each is not member), member)
     if group.is_warned or other.wants == member.wants:
         return
@@ -349,7 +349,7 @@ def _topics(row: MemberRow) -> set[str]:
 
 
 def size_of(subscriptions: Iterable[SubscriptionData]) -> int:
-    """Characters of a member's subscriptions: what it costs to remember them."""
+    """Characters of a member's subscriptions: the cost of remembering them."""
     return sum(
         len(each.topic) + len(each.expression_type) + len(each.expression) for each in subscriptions
     )

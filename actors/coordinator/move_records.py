@@ -1,5 +1,5 @@
-"""Records of OFFSETS_TOPIC by the coordinator: an operator's word, and where a group is by other
-means than blocks. It puts them into the log like any producer, and does not know why.
+"""The coordinator's records of OFFSETS_TOPIC: an operator's resets, and offsets that a group moved
+by other means than blocks. It puts them into the log like any producer, and does not know why.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Moves = dict[int, tuple[int, int]]
 
 
 class MoveRecords:
-    """One process's, each with an outcome that somebody waits for."""
+    """One process's records; for each of them a caller waits for the outcome."""
 
     def __init__(self, stage: Stage) -> None:
         run, config = stage.run, stage.config
@@ -39,11 +39,11 @@ class MoveRecords:
         self._sender = RecordSender(run.run_id, name, 1)
         self._config, self._clock = config, stage.clock
         self._number = 0
-        # of those that somebody waits for; None while it is not known
+        # outcomes that a caller waits for, by number; None while unknown
         self._outcomes: dict[int, Any] = {}
 
     def store(self, group: str, topic: str, moves: Moves) -> Generator[bool, None, None]:
-        """Have the log say so; True while that takes. Raises what the writer refuses it with."""
+        """Have the log record the moves; yields True meanwhile. Raises the writer's refusal."""
         self._number += 1
         number = self._number
         raw = _record(self._config, group, topic, moves, self._clock.now_ms(), number)
@@ -58,7 +58,7 @@ class MoveRecords:
             raise outcome
 
     def work(self, now_ms: int) -> int:
-        """Take answers, and send; how many outcomes came."""
+        """Take answers, and send; returns how many outcomes came."""
         while has_message(self.socket):
             self._sender.received(self.socket.recv_multipart(zmq.NOBLOCK), now_ms)
         outcomes = self._sender.outcomes()

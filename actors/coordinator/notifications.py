@@ -3,13 +3,13 @@
     members or queues of topics have changed      all members that know an older version
     somebody has joined                           the answer, which names all that came with it
     a queue has come free                         those that asked for one of its topic in vain
-    an operator has set an offset                 who had the queue, at once
+    an operator has set an offset                 the queue's owner, at once
 
-Changes that come close together are told together, and the more groups change, the longer their
-news is gathered: each piece has a group's members divide, release and claim. A member that joins is
-told with the others, so that of many that join at once each claims what will be its own. What a
-member does not read is dropped by ZeroMQ: its heartbeat brings the same. It returns what is to be
-sent, and sends nothing.
+Changes that come close together are told together. The more groups change, the longer a group's
+news is gathered, because each piece of news has its members divide, release and claim. A joining
+member gets its answer with the others' news, so that when many join at once each claims only what
+will stay its own. ZeroMQ drops what a member does not read: its heartbeat brings the same news.
+This file returns what is to be sent, and sends nothing.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from penstock.actors.coordinator.claims import Queue
 from penstock.actors.coordinator.membership import Member, Membership
 from penstock.shared.wire.group_messages import Changed, HeldClaim, TopicQueues
 
-# After telling a group of a change the next one waits for this long.
+# After a group is told of a change, the next news waits this long.
 GATHER_MS = 200
-# A change waits a ms for each four changes of the last second, up to the second number; another one
-# of the group begins its time again, up to that number after the first.
+# A change waits 1 ms for each four changes of the last second. Another change of the group begins
+# this time again, but the wait ends at most the second number of ms after the first change.
 CHANGES_PER_MS, MOST_HELD_MS = 4, 1000
 WINDOW_MS = 1000
-# A member that was told this often and has said nothing may not read it, and what it does not read
+# A member that was told this often and has said nothing since may not read at all, and unread news
 # takes memory.
 MOST_UNHEARD = 16
 
 
 class Joining(NamedTuple):
-    """A request of a new member, which has no answer yet; `lost` are claims it does not have."""
+    """A new member's request that has no answer yet; `lost` are claims that it does not have."""
 
     member: Member
     request: int
@@ -41,7 +41,7 @@ class Joining(NamedTuple):
 
 
 class Notifications:
-    """What members have not been told yet."""
+    """The news that members have not been told yet."""
 
     def __init__(self, members: Membership, queues: Callable[[str], int]) -> None:
         """`queues` says how many queues a topic has to read."""
@@ -49,7 +49,7 @@ class Notifications:
         self._joining: dict[str, list[Joining]] = {}
         self._freed: dict[str, set[str]] = {}
         self._resets: list[tuple[str, str, HeldClaim]] = []
-        # groups that have changed and are not told yet: since when, and from when on they may be
+        # group with untold changes -> when the first came, and the time before which it waits
         self._late: dict[str, tuple[int, int]] = {}
         # changes in this window of time, and in the one before it
         self._changes = self._changes_before = self._window_ms = 0
@@ -70,7 +70,7 @@ class Notifications:
         self._resets.append((group, owner, held))
 
     def changed(self, group: str, now_ms: int) -> None:
-        """The group has another version."""
+        """The group has a new version."""
         if (passed_ms := now_ms - self._window_ms) >= WINDOW_MS:
             self._changes_before = self._changes if passed_ms < 2 * WINDOW_MS else 0
             self._changes, self._window_ms = 0, now_ms
@@ -81,11 +81,12 @@ class Notifications:
         self._late[group] = since_ms, until_ms
 
     def joined(self, joining: Joining) -> None:
-        """Somebody has come. It is answered by `welcomed`."""
+        """A member has joined. `welcomed` returns it when it is to be answered."""
         self._joining.setdefault(joining.member.group.name, []).append(joining)
 
     def welcomed(self, now_ms: int, everyone: bool) -> Iterator[Joining]:
-        """Those that are to be answered now: whose group is not waited for, or `everyone`."""
+        """Joins to answer now: those whose groups have no more changes to wait for, or
+        `everyone`."""
         for name in list(self._joining):
             if everyone or now_ms >= self._late.get(name, (0, 0))[1]:
                 for each in self._joining.pop(name):
@@ -94,7 +95,7 @@ class Notifications:
                         yield each
 
     def due(self, now_ms: int) -> Iterator[tuple[list[bytes], Changed]]:
-        """(peers, message) of all that is to be told now."""
+        """(peers, message) of everything that is to be told now."""
         yield from self._told_of_resets()
         freed, self._freed = self._freed, {}
         woken: dict[str, dict[Member, None]] = {}
@@ -119,7 +120,7 @@ class Notifications:
             yield from self._told([*members])
 
     def _told(self, members: Sequence[Member]) -> Iterator[tuple[list[bytes], Changed]]:
-        """The news of one group: the same for all of its members that have the same topics."""
+        """The news of one group; members that have the same topics get the same message."""
         group = members[0].group
         peers: dict[tuple[str, ...], set[bytes]] = {}
         for member in members:
@@ -144,5 +145,5 @@ class Notifications:
 
 
 def _hears(member: Member) -> bool:
-    """Whether news go to it: it has a connection, and has said something since the last ones."""
+    """Whether it gets news: it has a connection, and has said something lately."""
     return bool(member.peer) and member.told_unheard < MOST_UNHEARD

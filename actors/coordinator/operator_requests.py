@@ -1,6 +1,6 @@
 """What operators ask about groups, and its answers: list, describe, reset, set, delete.
 
-Whatever looks at many queues goes in steps: see long_requests.py. -1 is unknown, and no guess.
+Requests that look at many queues go in steps: see long_requests.py. -1 is unknown, never a guess.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class OperatorRequests:
         return GroupList(request.request, found)
 
     def describe(self, request: DescribeGroup) -> Generator[None, None, GroupInfo]:
-        """One queue at a step."""
+        """One queue a step."""
         group = check_group(request.group)
         queues = []
         for topic, queue_id, seat in self._seats(group):
@@ -128,8 +128,8 @@ class OperatorRequests:
             )
 
     def _seats(self, group: str) -> Iterator[tuple[str, int, Seat]]:
-        """Each queue of a group's topics: those that it has an offset or a claim of, and the rest
-        of the topics that its members subscribe to. As they are now: an answer takes its time."""
+        """Each queue in which the group has an offset or a claim, and the other queues of the
+        topics that its members subscribe to. A snapshot, because an answer takes its time."""
         found: dict[tuple[str, int], Seat] = {}
         there = self._members.groups.get(group)
         wanted = {
@@ -147,8 +147,8 @@ class OperatorRequests:
     def reset(
         self, request: ResetOffsets, is_queued: Callable[[], bool]
     ) -> Generator[bool | None, None, OffsetsReset]:
-        """Set offsets, or only say what would change, once all that was acknowledged before
-        `is_queued`. Raises PenstockError, and changes nothing."""
+        """Set offsets, or only report what would change, after `is_queued` says that the queues
+        have all that was acknowledged before. Raises PenstockError, and then changes nothing."""
         while not is_queued():
             yield True
         group, topic = check_group(request.group), check_topic(request.topic)
@@ -173,7 +173,7 @@ class OperatorRequests:
             raise BrokerBusy("there are as many queues of groups as the broker takes", MAX_SEATS)
         found = self._settable(request)
         if found and not request.dry_run:
-            # first what blocks are compared with: the other way round they would take it back
+            # First the values that blocks are compared with: else these would undo the reset.
             wanted = {queue_id: offset for queue_id, (_, offset) in found.items()}
             yield from self._log.reset(group, topic, wanted)
             # a queue may have been claimed meanwhile
@@ -189,7 +189,7 @@ class OperatorRequests:
         return OffsetsReset(request.request, group, topic, found)
 
     def _settable(self, request: ResetOffsets) -> dict[int, tuple[int, int]]:
-        """The queues that the request may set as it is now: their offsets before and after."""
+        """The queues that may be set right now, with their offsets before and after."""
         found = {}
         for queue_id, offset in request.offsets.items():
             seat = self._claims.seat(request.group, (request.topic, queue_id))
@@ -200,7 +200,7 @@ class OperatorRequests:
         return found
 
     def put(self, request: SetGroup) -> GroupSet:
-        """To be answered when it is saved. Raises InvalidArgument, BrokerBusy."""
+        """The answer, to be sent when the file is saved. Raises InvalidArgument, BrokerBusy."""
         groups, group = self._files.groups, check_group(request.group)
         if group not in groups.names() and len(groups.names()) >= MAX_GROUPS:
             raise BrokerBusy("there are as many groups as the broker takes", MAX_GROUPS)
@@ -211,7 +211,8 @@ class OperatorRequests:
     def delete(
         self, request: DeleteGroup, is_queued: Callable[[], bool]
     ) -> Generator[bool | None, None, GroupSet]:
-        """To be answered when it is saved. Raises PenstockError. For `is_queued` see `reset`."""
+        """The answer, to be sent when all is saved. Raises PenstockError. `is_queued`: see
+        `reset`."""
         while not is_queued():
             yield True
         group = check_group(request.group)
@@ -255,7 +256,7 @@ class OperatorRequests:
 
 
 def _spans(seat: Seat) -> tuple[ClaimSpan, ...]:
-    """Its claims in which the offset has moved; the last one may be the owner's."""
+    """The claims in which the offset has moved; the last one may be the owner's."""
     own = [seat.span] if seat.owner and seat.span.has_moved else []
     over = [ClaimSpan(*each, lasts=False) for each in seat.spans]
     return (*over, *(ClaimSpan(*each, lasts=True) for each in own))

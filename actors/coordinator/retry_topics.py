@@ -16,7 +16,7 @@ from penstock.shared.wire.sockets import PRODUCE_ANSWER_BYTES, dial
 
 
 class RetryTopics:
-    """Those that are wanted and not there."""
+    """Topics that are wanted and do not exist."""
 
     def __init__(self, context: zmq.Context[Any], endpoint: str, run_id: str) -> None:
         self.socket = dial(context, endpoint, PRODUCE_ANSWER_BYTES)

@@ -1,17 +1,17 @@
-"""Where a group begins in a queue of which it has no offset: RocketMQ's rules, decided once.
+"""Where a group begins in a queue in which it has no offset: RocketMQ's rules, decided once.
 
     the queue's first message is there, and lies in memory     0: nothing of a young queue is lost
     otherwise by the member's rule: last                       the end; 0 in a topic of retries
                                     first                      the first message that is there
                                     timestamp                  the first one stored at or after it;
                                                                the end in a topic of retries
-                                    member                     none: it decides, and says it by its
-                                                               first commit
+                                    member                     none: the member decides, and its
+                                                               first commit says it
 
-In RocketMQ the broker has the first rule, and members the others; they ask again at each start
-until they have committed, so that "last" passes over what came in between. Here the answer is
-written down with the first claim. Its clients do not tell their time, and so are members that
-decide.
+In RocketMQ the broker has the first rule, and members the others. They ask again at each start
+until they have committed, so that "last" skips what came in between. Here the answer is written
+down with the first claim. RocketMQ's clients do not send their time, and so are members that
+decide themselves.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class StartOffsets:
         self._queues, self._positions = queues, positions
 
     def decide(self, member: MemberRow, topic: str, queue_id: int) -> int:
-        """The offset, or NONE. Raises StoreDamaged, or OSError where the queue cannot be read.
+        """The offset, or NONE. Raises StoreDamaged, or OSError if the queue cannot be read.
 
         A search by time reads some 20 messages; the other rules read one entry of the queue.
         """

@@ -1,11 +1,11 @@
-"""How many queues topics have to read, and which were deleted: what the writer's two files say.
+"""How many read queues topics have, and which topics were deleted, by the writer's two files.
 
-config/topics.json is looked at now and then, by the file's inode and time: it is replaced as a
-whole. A file of many topics takes a while to read, so while it changes all the time a pause follows
-that is many times as long. So a topic may be deleted and created again between two looks, or while
-no coordinator runs, and only penstock/deleted-topics.json tells that it is another one. Up to which
-deletion groups have forgotten their offsets is itself an offset, of a group of the broker's own: it
-is in the journal, and in RocketMQ's file, with what was forgotten.
+It checks config/topics.json now and then, by inode and time, since the writer replaces the whole
+file. A file of many topics takes a while to read, so each read is followed by a pause of many times
+its length, even while the file changes all the time. So a topic may be deleted and created again
+between two looks, or while no coordinator runs, and only penstock/deleted-topics.json shows that it
+is another one. Up to which deletion groups have forgotten their offsets is itself an offset, of a
+group of the broker's own: it is saved in the journal, and in RocketMQ's file, with the changes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from penstock.shared.queue.deleted_topics import load_deleted_topics
 from penstock.shared.store.topics import Topics, load_topics
 
 LOOK_MS = 100
-# The pause after reading the file, in lengths of that.
+# The pause after reading the file, in lengths of the reading.
 PAUSE = 19
 _PLACE = DELETIONS_TOPIC, 0
 
@@ -38,14 +38,14 @@ class TopicWatch:
         self._look_ms = self._rested_ms = 0.0
 
     def queues(self, topic: str) -> int:
-        """Queues that can be read; 0 where there is no such topic."""
+        """How many queues can be read; 0 if there is no such topic."""
         return self._queues.get(topic, 0)
 
     def has(self, topic: str) -> bool:
         return topic in self._queues
 
     def expire(self) -> None:
-        """Have the next look come at once: somebody speaks of a topic that may be new."""
+        """Have the next look come at once: a request names a topic that may be new."""
         self._look_ms = 0
 
     def look_soon(self) -> None:
@@ -71,7 +71,7 @@ class TopicWatch:
         try:
             topics: Topics = load_topics(self._file)
         except StoreDamaged:
-            return set()  # the writer says so: it cannot start with it
+            return set()  # the writer reports it: it cannot start with such a file
         self._version = version
         before, self._queues = (
             self._queues,
@@ -84,15 +84,15 @@ class TopicWatch:
 
 
 class Deletions:
-    """Has groups forget what they have of deleted topics: each deletion once, whoever saw it."""
+    """Has groups forget what they have of deleted topics: each deletion once, across restarts."""
 
     def __init__(self, file: Path, positions: Positions, claims: Claims) -> None:
-        """`claims` are those that the coordinator before has left."""
+        """`claims` are those that the previous coordinator left."""
         self._file, self._positions, self._claims = file, positions, claims
         seat = claims.seat(DELETIONS_GROUP, _PLACE)
         self._done = seat.offset if seat is not None else 0
         if positions["deleted_topics"] < self._done:
-            self._done = 0  # the list was lost, and counts from the beginning
+            self._done = 0  # the list was lost, and its numbers begin again
 
     def look(self) -> None:
         """Raises StoreDamaged, OSError."""
