@@ -9,16 +9,15 @@ Reads:    `wrote`, `allocated`, `committed`, `flushed`, `dispatched_record`, `re
           penstock/archived.json.
 Hears:    nobody; it looks at every tick whether somebody asked (`penstock clean`).
 Notifies: nobody.
-On crash: the next one brings to its end what the last one had begun. What goes is written down
-          first, then `log_start` is stored, then the queues' min offsets, then files go, oldest
-          first, each deletion durable before the next. A start of the whole store begins at the
-          first segment that is still there, and what did not go is struck off the list.
+On crash: the next one finishes what the last one had begun. The cleaner first writes down what
+          goes, then stores `log_start`, then the queues' min offsets; then it deletes files,
+          oldest first, each deletion durable before the next. A start of the whole store begins at
+          the first segment that is still there, and strikes off the list what did not go.
 
-The segment with the last record stays, whatever its age, and so does whatever is not flushed, not
-dispatched, or past the record at which the next start would begin its scan, and what has a delayed
-message in it or before it that is not delivered; with expire_archived_only also what no archive
-has. Of a damaged log nothing goes before somebody has
-looked at it.
+The segment with the last record stays, whatever its age. So does everything that is not flushed,
+not dispatched, or past the record at which the next start would begin its scan; everything from
+the first delayed message on that is not delivered; and, with expire_archived_only, what no archive
+has. Of a damaged log nothing goes before somebody has looked at it.
 """
 
 from __future__ import annotations
@@ -45,9 +44,9 @@ from penstock.shared.process.doorbells import QUIET_TICK_MS
 from penstock.shared.store.checkpoint_file import load_checkpoint
 from penstock.shared.store.retention_clock import TRUST_CLOCK, RetentionClock
 
-# Asked by hand it goes on for as many batches; RocketMQ's number.
+# A round that an operator asked for goes on for up to this many batches: RocketMQ's number.
 BATCHES_WHEN_ASKED = 20
-# By then every actor has closed a file that is deleted, unless it is in use. It looks as it wakes.
+# After this time every actor has closed a deleted file, unless it is in use: it checks as it wakes.
 SETTLE_MS = RELEASE_MS + QUIET_TICK_MS + 200
 
 # Pauses in ms, one after each deletion.
@@ -71,12 +70,12 @@ class Cleaner(Actor):
         self._paused_until_ms = 0
         self._error = 0
         self._unreadable: set[int] = set()
-        # of these directories something could not be deleted, and that was told
+        # directories in which something could not be deleted, and this was reported
         self._told: set[Path] = set()
         self._archive_unknown = False
-        # up to this deletion of a topic somebody has looked after its files; -1: nobody has yet
+        # up to this deletion of a topic its files were removed; -1: none yet
         self._emptied = -1
-        # directories of which every deletion is durable
+        # directories in which every deletion is durable
         self._settled: set[Path] = set()
 
     def start(self) -> None:
@@ -91,7 +90,7 @@ class Cleaner(Actor):
             self._stage.report,
         )
         self._notes = DeletionNotes(self._config, self._clock, self._queues, self._stage.report)
-        self._decide()  # who starts the broker is told at once when the disk is full
+        self._decide()  # so that whoever starts the broker hears at once that the disk is full
         if not self._positions["read_only"]:
             self._round = self._finish()
 
@@ -100,7 +99,7 @@ class Cleaner(Actor):
         if now_ms >= self._look_ms:  # also while a long round goes on
             self._look_ms = now_ms + self._config.clean_resource_interval_ms
             with self._stage.disk:
-                self._time.now_ms()  # a jump is seen when it comes, not when something may go
+                self._time.now_ms()  # notices a jump when it comes, not when something may go
                 self._decide()
         if self._round is None and not self._begin(now_ms):
             return 0
@@ -133,7 +132,7 @@ class Cleaner(Actor):
         return True
 
     def _trusts_clock(self) -> bool:
-        """Whether somebody asked, and has looked at the clock."""
+        """Whether an operator asked for this round and has vouched for the clock."""
         return self._asked and self._request.read_bytes() == TRUST_CLOCK
 
     def _end(self, pause_ms: int) -> None:
@@ -150,7 +149,7 @@ class Cleaner(Actor):
     # --- what goes ---
 
     def _decide(self) -> Decision:
-        """Look at the disks, say how full they are, and apply the rule."""
+        """Look at the disks, publish how full they are, and apply the rule."""
         positions, paths = self._positions, (self._paths.commit_log, self._paths.consume_queue)
         empty = empty_bytes(
             self._paths, self._segment_bytes, positions["wrote"], positions["allocated"]
@@ -180,17 +179,17 @@ class Cleaner(Actor):
         return decision
 
     def _closed_segments(self, most: int) -> list[int]:
-        """When the oldest segments that may go were last written, in ms, in order.
+        """When each of the oldest segments that may go was last written, in ms, in order.
 
-        Whatever a start could need stays: the scan begins at the checkpoint's record, the last
-        record names its queue's next offset, and RocketMQ drops all queues of an empty log.
+        Everything that a start could need stays: the scan begins at the checkpoint's record, the
+        last record names its queue's next offset, and RocketMQ drops all queues of an empty log.
         """
         positions = self._positions
         needed = min(
             load_checkpoint(self._paths.checkpoint).confirm_offset,
             *(positions[n] for n in ("committed", "flushed", "dispatched_record", "delay_floor")),
         )
-        if positions["unsaved_offsets"]:  # the only place where a group's offsets stand
+        if positions["unsaved_offsets"]:  # only the log has these groups' offsets
             needed = min(needed, positions["unsaved_offsets"])
         if self._config.expire_archived_only:
             needed = min(needed, self._archived_to())
@@ -201,12 +200,13 @@ class Cleaner(Actor):
             try:
                 times.append(path.stat().st_mtime_ns // 1_000_000)
             except FileNotFoundError:
-                # somebody has removed it: it goes with the one before, and keeps none from going
+                # Somebody has removed this segment: it takes the previous one's time, so that it
+                # goes with that one and does not block later ones.
                 times.append(times[-1] if times else 0)
         return times
 
     def _archived_to(self) -> int:
-        """Below this log offset an archive has everything. Where nobody can say so, that is 0."""
+        """The log offset below which an archive has everything; 0 if that is unknown."""
         try:
             found = load_archived(self._paths)
         except (StoreDamaged, OSError) as error:  # another user's job may have written it
@@ -220,7 +220,7 @@ class Cleaner(Actor):
     # --- deleting ---
 
     def _clean(self) -> Steps:
-        """A round: at most a batch of segments, and what belongs to them."""
+        """A round: at most a batch of segments, and their queue and index files."""
         yield from self._empty_deleted()
         if self._positions["clean_error"]:
             yield from self._finish()
@@ -239,7 +239,7 @@ class Cleaner(Actor):
             yield from self._delete_segments()
             self._notes.settle()
             if decision.oldest_goes:
-                yield SETTLE_MS  # what others still hold comes free; then look at the disk again
+                yield SETTLE_MS  # others close the files, and blocks come free; then look again
         if self._log_start != before:
             crash_point("clean.after_segments")
             yield from self._delete_queue_files()
@@ -247,7 +247,7 @@ class Cleaner(Actor):
             yield from self._delete_index_files()
 
     def _finish(self) -> Steps:
-        """What was begun and not ended: all of it again, for what is done costs little."""
+        """Do again everything that a predecessor had begun: repeating what is done costs little."""
         yield from self._empty_deleted()
         yield from self._notes.correct(self._log_start)
         yield from self._move_log_start(self._log_start)
@@ -256,7 +256,7 @@ class Cleaner(Actor):
         yield from self._delete_index_files()
 
     def _move_log_start(self, log_start: int) -> Steps:
-        """From now on nobody reads below it; and no queue says that it has what lies there."""
+        """From now on nobody reads below it, and no queue claims to have messages there."""
         self._log_start = log_start
         self._positions.publish("log_start", log_start)
         crash_point("clean.after_publish")
@@ -270,12 +270,12 @@ class Cleaner(Actor):
 
     @contextmanager
     def _one_queue(self, slot: int) -> Iterator[None]:
-        """A queue whose files cannot be read is a problem of its readers; the others go on."""
+        """If a queue's files cannot be read, its readers have a problem; the other queues go on."""
         try:
             yield
         except (OSError, StoreDamaged) as error:
             if self._queues.is_deleted(slot):
-                return  # with its topic, a moment ago
+                return  # it was deleted with its topic, a moment ago
             self._error = error.errno or 1 if isinstance(error, OSError) else errno.EIO
             if slot not in self._unreadable:
                 self._unreadable.add(slot)
@@ -283,8 +283,8 @@ class Cleaner(Actor):
 
     @contextmanager
     def _staying(self, directory: Path) -> Iterator[None]:
-        """What cannot be deleted stays until a later round; what is not of the log, whose files go
-        in their order, keeps nothing else from going."""
+        """What cannot be deleted stays until a later round. Segments go in order; other files that
+        stay do not block anything else."""
         try:
             yield
         except OSError as error:
@@ -297,7 +297,7 @@ class Cleaner(Actor):
         for name in sorted(os.listdir(self._paths.commit_log)):
             if is_segment_name(name) and int(name) < self._log_start:
                 path = self._paths.commit_log / name
-                # whoever asks wants room on the disk
+                # an operator's request is for room on the disk, so nothing is kept for use again
                 again = not self._asked and is_wanted_again(path, self._config)
                 self._delete(path, "deleted_segments", again=again)
                 yield self._config.delete_commit_log_files_interval_ms
@@ -312,7 +312,7 @@ class Cleaner(Actor):
                 yield 0
 
     def _delete_index_files(self) -> Steps:
-        """Leading files with nothing of what the log still holds; the last one stays."""
+        """Delete leading index files with nothing that the log still holds; the last one stays."""
         for path in index_files(self._paths.index)[:-1]:
             header = read_index_header(path)
             if header is None or header[3] >= self._log_start:
@@ -322,10 +322,10 @@ class Cleaner(Actor):
             yield self._config.delete_consume_queue_files_interval_ms
 
     def _empty_deleted(self) -> Steps:
-        """What the reput has put aside of deleted topics. A crash leaves some of it, and a power
-        failure may bring some back: the next cleaner begins with it."""
+        """Delete what the reput has put aside of deleted topics. A crash leaves some of it, and a
+        power failure may bring some back: a new cleaner begins with it."""
         top = self._paths.deleted_queues
-        # first: what stays is the next round's, which must not begin at once for that
+        # set first: what stays waits for the next round, and must not begin it at once
         self._emptied = self._positions["forgotten_topics"]
         for directory, _, files in os.walk(top, topdown=False):
             for name in files:
@@ -341,8 +341,8 @@ class Cleaner(Actor):
 
     def _delete(self, path: Path, counter: str, *, again: bool = False) -> None:
         if path.parent not in self._settled:
-            # The deletion of the file in front of this one may not be durable yet. If a crash
-            # brought that one back and not this one, the log would have a hole.
+            # The deletion of the previous file may not be durable yet. If a crash brought back that
+            # file and not this one, the log would have a hole.
             sync_directory(path.parent)
         self._settled.discard(path.parent)
         if again:
@@ -366,7 +366,7 @@ class Cleaner(Actor):
         self._queues.release_deleted()
 
     def drained(self) -> bool:
-        """What is left of a round is the next run's."""
+        """Always: the next run does the rest of a round."""
         return True
 
     def close(self) -> None:
@@ -374,7 +374,7 @@ class Cleaner(Actor):
 
 
 def _disk(path: Path) -> int:
-    """Which disk a path is on; 0 where nobody knows."""
+    """The disk that a path is on; 0 if unknown."""
     try:
         return path.stat().st_dev
     except OSError:

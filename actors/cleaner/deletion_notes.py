@@ -1,7 +1,8 @@
-"""What the cleaner writes down and says of a deletion, before it and after a crash in the middle.
+"""What the cleaner records and reports of a deletion, before it and after a crash in the middle.
 
-Used by the cleaner alone. Knows how a deletion's messages are counted and what of it was done, and
-deletes nothing. Counting goes through all queues, so it is done in steps, as all the cleaner does.
+Used by the cleaner alone. It knows how to count a deletion's messages and how much of it was done,
+and deletes nothing. Counting goes through all queues, so it goes in steps, like all the cleaner's
+work.
 """
 
 from __future__ import annotations
@@ -19,15 +20,15 @@ from penstock.shared.formats.record_layout import SMALLEST_RECORD_BYTES, store_t
 from penstock.shared.layout import StorePaths, segment_name
 from penstock.shared.store.deletions import Deletion, Deletions, Reason, describe
 
-# Between two pauses.
+# Queues to count between two pauses.
 QUEUES_AT_ONCE = 1000
 
-# Pauses in ms; what is returned at the end are messages, and queues that do not say how many.
+# Yields pauses in ms; returns messages, and the number of queues that could not be counted.
 Counting = Generator[int, None, tuple[int, int]]
 
 
 class DeletionNotes:
-    """The list of deletions, and the line that is said of each."""
+    """The list of deletions, and the report of each."""
 
     def __init__(
         self, config: Config, clock: Clock, queues: QueueExpiry, report: Callable[[str], None]
@@ -43,7 +44,7 @@ class DeletionNotes:
     def note(
         self, log_start: int, segments: int, why: Reason, used_percent: int
     ) -> Generator[int, None, None]:
-        """What goes next: on the list and said before it does."""
+        """Record and report what goes next, before it goes."""
         log_end = log_start + segments * self._segment_bytes
         messages, uncounted = yield from self._count(log_end)
         row = Deletion(
@@ -62,7 +63,7 @@ class DeletionNotes:
         crash_point("clean.noted")
 
     def correct(self, log_start: int) -> Generator[int, None, None]:
-        """Strike off the list what did not go: the broker, or its cleaner, died before it did."""
+        """Strike off the list what did not go, because the broker, or its cleaner, died before."""
         while (row := self._deletions.last()) and row.log_end > log_start:
             if row.log_start >= log_start:
                 self._deletions.correct(None)
@@ -81,23 +82,23 @@ class DeletionNotes:
             self._report(f"so far only this was done: {describe(done, self._config)}")
 
     def settle(self) -> None:
-        """Write what found no room before: a deletion has made some."""
+        """Write what the disk had no room for before: a deletion has made some."""
         self._deletions.settle()
 
     def _count(self, log_end: int) -> Counting:
-        """The messages that queues have of the log before `log_end`."""
+        """The messages that queues have in the log before `log_end`."""
         messages = uncounted = 0
         for slot in self._queues.slots():
             try:
                 messages += self._queues.expiring(slot, log_end)
-            except (OSError, StoreDamaged):  # the cleaner meets it again, and says so
+            except (OSError, StoreDamaged):  # the cleaner meets the error again, and reports it
                 uncounted += not self._queues.is_deleted(slot)
             if slot % QUEUES_AT_ONCE == QUEUES_AT_ONCE - 1:
                 yield 0
         return messages, uncounted
 
     def _stored_ms(self, base: int) -> int:
-        """The store time of a segment's first record; 0 where it cannot be read."""
+        """The store time of a segment's first record; 0 if it cannot be read."""
         try:
             with (self._paths.commit_log / segment_name(base)).open("rb") as file:
                 return max(0, store_timestamp_ms(file.read(SMALLEST_RECORD_BYTES), 0))

@@ -1,7 +1,7 @@
-"""What segments take of the disk that hold no message, yet or any more: it is room for messages.
+"""Disk space of segments that hold no message, not yet or no longer: it is room for messages.
 
-A disk on which they counted as used would look fuller with each segment that is made ahead, and
-messages would be deleted for it. Used by the cleaner alone; nothing is changed here.
+If it counted as used, each segment that is made ahead would make the disk look fuller, and messages
+would be deleted for it. Used by the cleaner alone; nothing is changed here.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from penstock.shared.layout import StorePaths, segment_name
 
 
 def empty_bytes(paths: StorePaths, segment_bytes: int, wrote: int, allocated: int) -> int:
-    """Bytes of the disk past the log's end, and of expired segments that are used again.
+    """Disk space in bytes past the log's end, and in expired segments that will be used again.
 
-    Only blocks count that are there: a file system may allocate when it is written to.
+    Only blocks that exist count: a file system may allocate them at the first write.
     """
     found = 0
     for base in range(wrote - wrote % segment_bytes, allocated, segment_bytes):
-        with suppress(FileNotFoundError):  # expired, or not there at a start
+        with suppress(FileNotFoundError):  # it has expired, or does not exist yet at a start
             blocks = os.stat(paths.commit_log / segment_name(base)).st_blocks
             found += max(0, min(blocks * 512, segment_bytes) - max(0, wrote - base))
     for path in expired_segments(paths.staging):
@@ -35,7 +35,7 @@ def empty_bytes(paths: StorePaths, segment_bytes: int, wrote: int, allocated: in
 
 def is_wanted_again(segment: Path, config: Config) -> bool:
     """Whether the allocator is to get this expired segment: it has few enough, and the disk has
-    room for what cannot use them."""
+    room for files that cannot use segments."""
     staging = StorePaths(config.store).staging
     return (
         len(expired_segments(staging)) < config.max_recycled_segments

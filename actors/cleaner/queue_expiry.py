@@ -1,4 +1,4 @@
-"""Consume queues whose messages expire: their min offsets move up, files without a message go.
+"""Consume queues whose messages expire: their min offsets move up, and files without messages go.
 
 Used by the cleaner alone, which owns the queues' min offsets from the moment `queue_count` counts
 their slots; the reput fills a slot before that. A min offset is moved before anything of the queue
@@ -22,7 +22,7 @@ from penstock.shared.queue.open_files import ConsumeQueueFiles
 
 
 class QueueExpiry:
-    """The queues of a running store, seen from their old end."""
+    """The queues of a running store, at their old end."""
 
     def __init__(self, config: Config, run: Run, positions: Positions) -> None:
         self._positions = positions
@@ -30,18 +30,18 @@ class QueueExpiry:
         self._segment_bytes = config.mapped_file_size_consume_queue_bytes
         self._files = ConsumeQueueFiles(self._paths, config)
         self._table = QueueTable(run.queues, writable=True)
-        # slot -> first entry at or past this log offset, for queues that lose messages
+        # slot -> its first entry at or past `_log_start`, for queues that lose messages
         self._log_start = 0
         self._found: dict[int, int] = {}
 
     def slots(self) -> Iterator[int]:
-        """Those of all queues that there are."""
+        """The slots of all queues that exist."""
         for slot in range(self._positions["queue_count"]):
             if not self._table.is_deleted(slot):
                 yield slot
 
     def is_deleted(self, slot: int) -> bool:
-        """Whether the queue was deleted: that may happen at any moment."""
+        """Whether the queue was deleted; that may happen at any moment."""
         return self._table.is_deleted(slot)
 
     def expiring(self, slot: int, log_start: int) -> int:
@@ -56,15 +56,15 @@ class QueueExpiry:
     def move_min_offset(self, slot: int, log_start: int) -> None:
         """Move a queue's min offset up to its first entry at or past `log_start`.
 
-        Its max offset, where it has none. Blanks before a queue's first entry have log offset 0 and
-        are passed over. Raises OSError or StoreDamaged for files that cannot be read.
+        Without such an entry it moves to the max offset. Blanks before a queue's first entry have
+        log offset 0 and are skipped. Raises OSError or StoreDamaged for files that cannot be read.
         """
         kept = self._first_kept(slot, log_start)
         if kept != self._table.min_offset(slot):
             self._table.publish_min_offset(slot, kept)
 
     def _first_kept(self, slot: int, log_start: int) -> int:
-        """What is below `log_start` is dispatched, so what has been found once stays right."""
+        """Cached: everything below `log_start` is dispatched, so a found entry stays right."""
         if log_start != self._log_start:
             self._log_start = log_start
             self._found.clear()
@@ -89,8 +89,8 @@ class QueueExpiry:
     def expired_files(self, slot: int) -> list[Path]:
         """The queue's files without an entry that counts, oldest first.
 
-        The one with the newest entry that has expired stays. A start knows by it that it has all
-        files which count, and where nothing else is left, it has the queue's max offset.
+        The file with the newest expired entry stays. It shows a start that no file which counts is
+        missing, and if nothing else is left, it has the queue's max offset.
         """
         kept = max(self._table.min_offset(slot) - 1, 0) * CQ_ENTRY_BYTES
         kept -= kept % self._segment_bytes

@@ -6,15 +6,16 @@ A segment has had its time `file_reserved_time_h` after its file was last writte
     at any hour                           when the disk is fuller than disk_max_used_space_ratio,
                                           or somebody asked for it
 
-Above disk_space_warning_level_ratio the store takes no messages. What has not had its time stays,
-however full the disk is: a full disk refuses what is new before it costs what is stored.
+Above disk_space_warning_level_ratio the store takes no messages. A segment that has not had its
+time stays, however full the disk is: a full disk refuses new messages before it costs stored ones.
 
-Only where clean_file_forcibly_enable is on, RocketMQ's way, the oldest goes before its time above
-disk_space_clean_forcibly_ratio: one after the other, until the disk is below that again. A store
-that was full then takes messages from there on, and otherwise as soon as it is no longer above the
-warning level: nothing that Penstock deletes would bring the disk further down.
+An exception is RocketMQ's way, clean_file_forcibly_enable: above disk_space_clean_forcibly_ratio
+the oldest segments go before their time, one after the other, until the disk is below that again.
+In that case a store that was full takes messages once the disk is below that ratio. Otherwise it
+takes them once the disk is below the warning level: nothing that Penstock deletes would bring it
+further down.
 
-Which segments may go at all, whatever their age, is not decided here, and nothing is deleted here.
+This file deletes nothing, and does not decide which segments may go at all.
 """
 
 from __future__ import annotations
@@ -39,9 +40,9 @@ class Decision(NamedTuple):
 def decide(
     config: Config, hour: int, used_percent: Sequence[int], *, was_full: bool, asked: bool
 ) -> Decision:
-    """The rule for this hour (0 to 23) and the store's disks; -1 for a disk nobody knows of.
+    """The rule for this hour (0 to 23) and the store's disks; -1 for a disk of unknown use.
 
-    `was_full` is the last decision's `disk_full`; `asked` that somebody wants old segments gone.
+    `was_full` is the last decision's `disk_full`; `asked` says that an operator wants a clean-up.
     """
     tight = any(used > config.disk_space_clean_forcibly_ratio_percent for used in used_percent)
     wanted = any(
@@ -62,10 +63,9 @@ def decide(
 def choose(
     config: Config, now_ms: int, written_ms: Sequence[int], decision: Decision
 ) -> tuple[int, Reason | None]:
-    """How many of the oldest segments go, and why; `written_ms` has when each was last written, in
-    order.
+    """How many of the oldest segments go, and why; `written_ms` says when each was last written.
 
-    The first segment that still has time left keeps all that come after it: a log has no holes.
+    The first segment that still has time left also keeps all later ones: a log has no holes.
     """
     reserved_ms = config.file_reserved_time_h * HOUR_MS
     count = 0

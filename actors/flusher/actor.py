@@ -8,10 +8,10 @@ Notifies: the writer, the reader, the gateway and the reput.
 On crash: the next one goes on at `flushed`; syncing again what is synced is harmless.
 
 The first error of a flush stops the store: the kernel reports it once and may drop the pages, so a
-second try could succeed and be a lie. For the same reason a new flusher first writes again what its
-predecessor was flushing: it may have died between the report of an error and passing it on. That a
-full disk takes no new queue's name or no checkpoint is no such error: nothing is lost, and it is
-tried again.
+second try could succeed and be a lie. For the same reason a new flusher first rewrites what its
+predecessor was flushing: that one may have died after the kernel reported an error and before it
+passed the error on. If a full disk takes no new queue's name or no checkpoint, that is not such an
+error: nothing is lost, and the flusher tries again.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from penstock.shared.process.retry import Retry
 from penstock.shared.store.checkpoint_file import CheckpointKeeper, load_checkpoint
 from penstock.shared.store.watermark import WATERMARK_MS, WatermarkKeeper, load_watermark
 
-# Queues synced, and time spent, between two looks at the log: producers wait for the log.
+# Queues to sync, and time to spend, between two looks at the log: producers wait for the log.
 QUEUES_AT_ONCE, QUEUES_MS = 8, 10
 # A thorough round of 100,000 queues takes seconds. The next one waits nine times as long, so that
-# it is no more than a tenth of what the flusher does; but no longer than RocketMQ's interval, for
-# what a round has not covered is dispatched again by a start after a power failure.
+# rounds take at most a tenth of the flusher's time; but no longer than RocketMQ's interval, because
+# after a power failure a start dispatches again what no round has covered.
 REST_ROUNDS, MOST_REST_MS = 9, 60_000
 _WRITE_AGAIN_BYTES = 8 << 20
 
@@ -61,7 +61,7 @@ class Flusher(Actor):
         self._marked_at_ms = now_ms
         self._in_doubt = True
         self._bells = LogBells(stage.bus, stage.positions, stage.clock)
-        # the round of queues, index and checkpoint, which may find no room
+        # of the round of queues, index and checkpoint, for which the disk may have no room
         self._retry = Retry(stage.clock)
 
     def start(self) -> None:
@@ -76,7 +76,7 @@ class Flusher(Actor):
         self._index = IndexSync(
             paths.index, index_geometry(config), load_checkpoint(paths.checkpoint)
         )
-        # Of words that a predecessor wrote and had not synced the watermark says nothing yet.
+        # The watermark has no checkpoint words that a predecessor wrote but had not synced.
         mark = load_watermark(paths.watermark)
         self._checkpoint = CheckpointKeeper(
             paths.checkpoint,
@@ -95,16 +95,16 @@ class Flusher(Actor):
         except OSError as error:
             self._fail(error)
             return 0
-        except StoreDamaged as error:  # a segment that somebody has cut short
+        except StoreDamaged as error:  # somebody has truncated a segment
             self._fail(FlushFailed(errno.EIO, str(error)))
             return 0
 
     def _fail(self, error: OSError) -> None:
         """From now on nothing is acknowledged, and nobody flushes, until the broker restarts.
 
-        A full disk that refuses something new is different: then the round begins again soon. And
-        a process that is out of memory or descriptors says nothing about the disk: it exits, and
-        its successor goes on.
+        Two errors are different. If a full disk refuses something new, the round begins again soon.
+        If the process is out of memory or descriptors, that says nothing about the disk: it exits,
+        and its successor goes on.
         """
         if error.errno in RESOURCE_EXHAUSTED and not isinstance(error, FlushFailed):
             raise error
@@ -145,7 +145,7 @@ class Flusher(Actor):
         if self._in_doubt:
             self._write_again()
         # Whole segments are synced one by one, oldest first. `flushed` moves once, after the last:
-        # a crash in between leaves more on disk than is known, which is harmless.
+        # a crash in between leaves more on disk than is recorded, which is harmless.
         at = self._flushed
         crash_point("flush.before_msync")
         while at < committed:
@@ -170,7 +170,7 @@ class Flusher(Actor):
         return 1
 
     def _due(self, committed: int) -> bool:
-        """At once when somebody waits for it or flushing is sync, else as RocketMQ does."""
+        """At once if somebody waits for it or flushing is sync; otherwise as RocketMQ does."""
         config = self._config
         if config.sync_flush or self._positions["flush_wanted"] > self._flushed:
             return True
@@ -186,9 +186,9 @@ class Flusher(Actor):
     def _keep_watermark(self) -> int:
         """Write how far the log is on disk, ten times a second while that changes.
 
-        No acknowledgement waits for it. After a power failure, what was flushed since the last
-        watermark cannot be told from a tail that never was; that matters only on a disk that has
-        lost what it had reported as synced."""
+        No acknowledgement waits for it. After a power failure, bytes flushed since the last
+        watermark look like a tail that was never flushed; that matters only on a disk that has lost
+        what it had reported as synced."""
         now_ms = self._stage.clock.monotonic_ms()
         if now_ms - self._marked_at_ms < WATERMARK_MS or self._retry.waits:
             return 0
@@ -196,7 +196,7 @@ class Flusher(Actor):
         return self._write_watermark()
 
     def _write_watermark(self, *, is_last: bool = False) -> int:
-        """Nothing vouches for a damaged log: the next start has to look at all of it."""
+        """Write the watermark, except of a damaged log: the next start has to check all of that."""
         if self._positions["read_only"]:
             return 0
         with self._stage.disk:
@@ -207,7 +207,7 @@ class Flusher(Actor):
     # --- consume queues and checkpoint ---
 
     def _flush_queues(self) -> int:
-        """Begin a round when it is time, or go on with it; how much was done."""
+        """Begin a round when it is time, or continue it; returns how many steps were done."""
         if self._round is None:
             config = self._config
             now_ms = self._stage.clock.monotonic_ms()
@@ -232,7 +232,8 @@ class Flusher(Actor):
         self._round = self._sync_dispatched(least_pages, last)
 
     def _sync_dispatched(self, least_pages: int, last: bool) -> Generator[None, None, bool]:
-        """Sync the queues, and the index when they are complete; whether they are."""
+        """Sync the queues, and then the index if all queues are synced; returns whether they
+        are."""
         dispatched = self._positions["dispatched"]
         complete = yield from self._queues.sync(least_pages)
         if complete and self._config.message_index_enable:
@@ -259,7 +260,7 @@ class Flusher(Actor):
             return False
 
     def _rest(self) -> None:
-        """Say when the next thorough round is due, by how long the one took that has ended."""
+        """Set when the next thorough round is due, by how long the last one took."""
         began_ms, self._thorough_began_ms = self._thorough_began_ms, None
         if began_ms is not None:
             now_ms = self._stage.clock.monotonic_ms()
@@ -268,16 +269,16 @@ class Flusher(Actor):
             self._queues_thorough_ms = max(began_ms + interval_ms, now_ms + rest_ms)
 
     def _refuse_lost_names(self) -> None:
-        """Raises FlushFailed where the reput was told of a failed sync, which is told only once."""
+        """Raise FlushFailed if a sync failed in the reput: the kernel reports that only once."""
         error = self._positions["name_error"]
         if error:
             raise FlushFailed(error, f"a queue's directory: {os.strerror(error)}")
 
     def _write_checkpoint(self) -> None:
-        """Nothing vouches for a damaged log: the checkpoint stays as it was.
+        """Write the watermark and the checkpoint, except of a damaged log, whose checkpoint stays.
 
-        The watermark goes first: a start knows an older copy of it by the checkpoint's record. And
-        last, with these words: they are what a start believes.
+        The watermark goes first: a start recognizes an older copy of it by the checkpoint's record.
+        It goes again last, with the checkpoint's positions: those are what a start believes.
         """
         if not self._positions["read_only"]:
             self._write_watermark()
@@ -286,12 +287,12 @@ class Flusher(Actor):
             self._write_watermark()
 
     def idle_ms(self) -> int:
-        """Until the next flush that is due by time, for which no doorbell comes."""
+        """Time until the next flush that is due by time, for which no doorbell comes."""
         if self._retry.has_failed:
             return TICK_MS
         left_ms = self._flushed_at_ms + self._config.flush_interval_commit_log_ms
         left_ms -= self._stage.clock.monotonic_ms()
-        # no bell comes for what nobody waits for
+        # nobody notifies it of bytes that nobody waits for
         interval_ms = max(TICK_MS, self._config.flush_interval_commit_log_ms)
         return left_ms if left_ms > 0 else min(QUIET_TICK_MS, interval_ms)
 
@@ -300,7 +301,8 @@ class Flusher(Actor):
         self._queues.release_deleted()
 
     def drained(self) -> bool:
-        """The last one to stop: log, queues and checkpoint are whole on disk then."""
+        """Whether all is flushed. The flusher stops last: then log, queues and checkpoint are
+        whole."""
         if self._positions["flush_error"]:
             return True
         self._thorough_at_ms = -self._config.flush_commit_log_thorough_interval_ms  # due now
@@ -320,7 +322,7 @@ class Flusher(Actor):
         self._segments.close()
 
     def _flush_everything(self) -> None:
-        """Nothing moves any more, so the times of the last messages are exact."""
+        """Flush all at the end: no position moves any more, so the last timestamps are exact."""
         self._checkpoint.sample_log()
         while self._round is not None and self._go_on():
             self._stage.beat()

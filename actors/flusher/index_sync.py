@@ -1,13 +1,13 @@
 """Makes the index durable as it grows. Used by the flusher alone.
 
-Slots are written all over their 20 MB, so syncing them all the time would cost more than the log
-does. They follow from the items, and those are appended: so only new items are synced, by writing
-the same bytes once more with a sync of that range, and a start after a crash rebuilds the slots.
-A file is synced as a whole when it is first seen, when it is full, and at an orderly stop.
+Writes to slots are spread all over their 20 MB, so syncing slots all the time would cost more than
+syncing the log. They follow from the items, and items are appended. So only new items are synced,
+by writing the same bytes again with a sync of that range, and a start after a crash rebuilds the
+slots. A file is synced as a whole when it is first seen, when it is full, and at an orderly stop.
 
-A predecessor may have died before it told of a sync that failed, and the kernel tells once. So what
-it has left, and the checkpoint does not vouch for, is written again first: a file's items, and its
-slots when nobody stores there any more: it is full, or the broker stops.
+The kernel reports a failed sync once, and a predecessor may have died before it passed that on. So
+whatever it left and the checkpoint does not vouch for is written again first: a file's items; and
+its slots once nobody stores there any more, because the file is full or the broker stops.
 """
 
 from __future__ import annotations
@@ -24,27 +24,27 @@ from penstock.shared.formats.index_layout import HEADER, Geometry, IndexHeader, 
 from penstock.shared.index.directory import index_files
 
 _PIECE_BYTES = 1 << 20
-# of an item, as index_header.py draws it
+# where an item has its log offset, as index_header.py draws it
 _OFFSET_AT = 4
 
 
 class IndexSync:
-    """How far each file of the index is on disk, and bringing it there."""
+    """How far each file of the index is on disk, and syncing the rest."""
 
     def __init__(self, directory: Path, geometry: Geometry, known: Checkpoint) -> None:
         self._directory = directory
         self._geometry = geometry
         self._known = known
         self._in_doubt = {path.name for path in index_files(directory)}
-        # the items of a file that are on disk; of a full one nothing is left to do
+        # file -> items that are on disk; full files that need nothing more
         self._synced: dict[str, int] = {}
         self._full: set[str] = set()
 
     def sync(self, dispatched: int, *, whole: bool = False) -> Generator[None, None, int]:
-        """Sync every item of records below `dispatched`; `whole` also slots and headers.
+        """Sync all items of records below `dispatched`; with `whole` also slots and headers.
 
-        A generator, a file or a piece a step. Returns the newest time of the files that have
-        become full and are whole on disk, 0 when there is none. A new reput changes nothing below
+        A generator; a step is a file or a piece. Returns the newest time of the files that have
+        become full and are whole on disk, 0 if there is none. A new reput changes nothing below
         `dispatched`, and writes the same bytes again above it.
         """
         full_ms = 0
@@ -54,7 +54,7 @@ class IndexSync:
             try:
                 handle = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
             except FileNotFoundError:
-                continue  # emptied by a cut, or expired
+                continue  # a cut emptied it, or it has expired
             try:
                 header = decode_header(os.pread(handle, HEADER.size, 0))
                 is_full = header.next_item >= self._geometry.items
@@ -81,14 +81,14 @@ class IndexSync:
         return full_ms
 
     def _is_known(self, header: IndexHeader) -> bool:
-        """Whether the checkpoint vouches for all of a file."""
+        """Whether the checkpoint vouches for a whole file."""
         is_full = header.next_item >= self._geometry.items
         return is_full and header.end_timestamp_ms <= self._known.index_timestamp_ms
 
     def _write_items_again(self, handle: int, header: IndexHeader) -> Generator[None, None, None]:
         if self._is_known(header):
             return
-        confirmed = self._known.confirm_offset or -1  # 0 is where nothing is confirmed yet
+        confirmed = self._known.confirm_offset or -1  # 0 means that nothing is confirmed yet
 
         def is_unknown(number: int) -> bool:
             offset = os.pread(handle, 8, self._geometry.item_at(number) + _OFFSET_AT)
@@ -108,17 +108,17 @@ class IndexSync:
         while at < end:
             piece = os.pread(handle, min(_PIECE_BYTES, end - at), at)
             if not piece:
-                return  # cut short by somebody; who stores there finds out
+                return  # somebody has truncated it; the reput, which stores there, finds out
             try:
                 at += os.pwritev(handle, [piece], at, os.RWF_DSYNC)
-            except OSError as error:  # of the writing or of the sync: nobody can tell
+            except OSError as error:  # from the write or from the sync: nobody can tell
                 raise FlushFailed(error.errno, error.strerror) from error
             crash_point("flush.mid_index")
             yield
 
 
 def _write_again(handle: int, start: int, stop: int) -> Generator[None, None, None]:
-    """In pieces, and up to the end of the file at most."""
+    """Write again in pieces, up to the end of the file at most."""
     stop = min(stop, os.fstat(handle).st_size)
     for at in range(start, stop, _PIECE_BYTES):
         write_again(handle, at, min(at + _PIECE_BYTES, stop))

@@ -1,8 +1,8 @@
 """Makes consume queues durable as they grow, names of files included. Used by the flusher alone.
 
-Thousands of queues grow between two rounds. So a round goes through them in groups: the kernel
-begins to write all files of a group, then each is synced, which finds little left to do; then the
-directories of those that are new, and a line for each in the list of known queues. If the
+Thousands of queues grow between two rounds. So a round goes through them in groups. The kernel
+begins to write all files of a group; then each file is synced, which finds little left to do; then
+the directories of new queues are synced, and the list of known queues gets a line for each. If the
 flusher dies half way, its successor syncs again whatever the checkpoint does not cover.
 """
 
@@ -26,13 +26,13 @@ from penstock.shared.queue.known_queues import WATERMARK, KnownQueues, QueueEnd
 from penstock.shared.queue.open_files import ConsumeQueueFiles
 from penstock.shared.store.checkpoint_file import load_checkpoint
 
-# Queues of a group: their files stay open from the first step to the last.
+# Queues in a group: their files stay open from the first step to the last.
 QUEUES_AT_ONCE = 64
 _NEVER = -1
 
 
 class ConsumeQueueSync:
-    """How far each queue is on disk, and bringing it there."""
+    """How far each queue is on disk, and syncing the rest."""
 
     def __init__(self, paths: StorePaths, config: Config, run: Run, positions: Positions) -> None:
         self._files = ConsumeQueueFiles(paths, config, writable=True)
@@ -41,32 +41,32 @@ class ConsumeQueueSync:
         self._table = QueueTable(run.queues)
         self._paths = paths
         self._known = KnownQueues(paths.known_queues)
-        # a predecessor may have died before syncing, or before it told of a sync that failed: the
-        # checkpoint knows of what it had not; 0 is where it knows of nothing
+        # A predecessor may have died before it synced, or before it passed on a failed sync. The
+        # checkpoint covers what it certainly synced; 0 means that it covers nothing.
         self._confirmed = load_checkpoint(paths.checkpoint).confirm_offset or -1
         self._in_doubt = range(positions["queue_count"])
-        # of each slot the offset up to which entries are on disk, and the one from which on it is
-        # worth a look: of 100,000 queues most have not grown by enough at most looks
+        # For each slot: the offset up to which entries are on disk, and the one from which on a
+        # look is worthwhile. In most looks, most of 100,000 queues have not grown enough.
         self._synced: list[int] = []
         self._due: list[int] = []
         self._due_pages = 0
-        # topics whose directories are on disk, and how many queues were deleted by then
+        # topics whose directories are on disk, and the count of deleted queues at that time
         self._topics: set[str] = set()
         self._deleted = 0
-        self.watermark = 0  # what the flusher has on disk of it
-        self._noted = 0  # what of that is in the list
+        self.watermark = 0  # how far the flusher has the log on disk
+        self._noted = 0  # the watermark that the list of known queues has
 
     def sync(self, least_pages: int) -> Generator[None, None, bool]:
         """Sync queues that have grown by `least_pages`, 0 for any growth; whether all are synced.
 
-        A generator, one sync a step: with many queues, or a slow disk, this takes long.
+        A generator, with one sync a step: with many queues, or a slow disk, this takes long.
         """
         yield from self._known.sync()
         if self._deleted != (deleted := self._positions["deleted_queues"]):
-            # should a topic's name have come again, its directory is another one
+            # a new topic of a deleted one's name has another directory
             self._deleted = deleted
             self._topics.clear()
-            # and what its queues have grown by is nobody's
+            # and the growth of deleted queues does not count
             self._due = [0] * len(self._due)
         with self._table.max_offsets() as words:
             ends: list[int] = words[: self._positions["queue_count"]].tolist()
@@ -84,14 +84,14 @@ class ConsumeQueueSync:
         return complete
 
     def _ends(self, slots: Sequence[int], ends: list[int]) -> dict[str, QueueEnd]:
-        """Where queues end that are on disk so far."""
+        """The synced ends of queues."""
         found = {}
         for slot in slots:
             if self._table.is_deleted(slot):
                 continue
             key, last = self._table.key(slot), (ends[slot] - 1) * CQ_ENTRY_BYTES
             base = last - last % self._segment_bytes
-            with suppress(FileNotFoundError):  # the cleaner's doing, or the sync has said so
+            with suppress(FileNotFoundError):  # the cleaner deleted it, or the sync has raised
                 raw = os.pread(self._files.handle(key, base, slot), 8, last - base)
                 found["{}/{}".format(*key)] = QueueEnd(ends[slot], int.from_bytes(raw, "big"))
         return found
@@ -104,7 +104,7 @@ class ConsumeQueueSync:
         if least_pages and least_pages != self._due_pages:
             self._due, self._due_pages = [0] * len(ends), least_pages
         found: list[int] = []
-        others = sum(map(ne, ends, self._synced))  # that have grown, and are not in `found`
+        others = sum(map(ne, ends, self._synced))  # slots that have grown but are not in `found`
         if least_pages:
             looks = [slot for slot, is_due in enumerate(map(ge, ends, self._due)) if is_due]
         else:
@@ -118,7 +118,7 @@ class ConsumeQueueSync:
                 self._synced[slot] = end
             if is_deleted or end == before:  # just added: its first segment may not be there yet
                 others -= has_grown
-                if not self._is_new(slot):  # that one is looked at until it has an entry
+                if not self._is_new(slot):  # a new one is looked at until it has an entry
                     self._due[slot] = end + 1
                 continue
             self._due[slot] = _first_of_page(_page(before) + self._due_pages)
@@ -150,7 +150,7 @@ class ConsumeQueueSync:
             self._sync_file(slot, key, base)
             yield
         yield from self._sync_names(named)
-        # a queue that is known and not there costs a start the scan of all there is
+        # if a known queue were missing, a start would have to scan the whole log
         if self._known.note(self._ends(slots, ends)):
             yield
         for slot in slots:
@@ -158,52 +158,52 @@ class ConsumeQueueSync:
             self._due[slot] = _first_of_page(_page(ends[slot]) + self._due_pages)
 
     def _first_unsynced(self, slot: int, key: QueueKey, end: int) -> int:
-        """Where the segment begins that has the first entry the checkpoint does not vouch for."""
+        """The start of the segment with the first entry that the checkpoint does not vouch for."""
         base = (end - 1) // self._segment_bytes * self._segment_bytes
         while base > self._table.min_offset(slot) * CQ_ENTRY_BYTES:
             try:
                 handle = self._files.handle(key, base, slot)
             except FileNotFoundError:
-                break  # the cleaner was quicker, or the sync says so
+                break  # the cleaner deleted it, or the sync will raise
             if not self._is_unsynced(handle, 0):
                 break
             base -= self._segment_bytes
         return base
 
     def _is_unsynced(self, handle: int, at: int) -> bool:
-        """Whether the checkpoint does not vouch for the entry that stands there in a segment."""
+        """Whether the checkpoint does not vouch for the entry at this place in a segment."""
         offset = os.pread(handle, 8, at * CQ_ENTRY_BYTES)
         return int.from_bytes(offset, "big") > self._confirmed
 
     def _write_again(self, slot: int, key: QueueKey, base: int, end: int) -> None:
-        """Make the entries of a segment dirty again whose sync may have failed."""
+        """Make a segment's entries dirty again, because their sync may have failed."""
         try:
             handle = self._files.handle(key, base, slot)
         except FileNotFoundError:
-            return  # the sync says so
-        # one that somebody has cut short is its readers' problem
+            return  # the sync will raise
+        # a truncated file is a problem of its readers
         stop = min(end - base, self._segment_bytes, os.fstat(handle).st_size)
         entries = range(stop // CQ_ENTRY_BYTES)
         first = bisect_left(entries, True, key=lambda at: self._is_unsynced(handle, at))
         write_again(handle, first * CQ_ENTRY_BYTES, len(entries) * CQ_ENTRY_BYTES)
 
     def _begin(self, slot: int, key: QueueKey, base: int) -> None:
-        with suppress(FileNotFoundError):  # the sync says what that means
+        with suppress(FileNotFoundError):  # the sync decides what that means
             begin_writing(self._files.handle(key, base, slot))
 
     def _sync_file(self, slot: int, key: QueueKey, base: int) -> None:
         try:
             sync_file(self._files.handle(key, base, slot))
         except FileNotFoundError:
-            # the cleaner moves the min offset before it deletes a file, and the reput marks a queue
-            # before it takes its directory away
+            # The cleaner moves the min offset before it deletes a file, and the reput marks a queue
+            # before it removes its directory.
             if self._table.is_deleted(slot):
                 return
             if base + self._segment_bytes > self._table.min_offset(slot) * CQ_ENTRY_BYTES:
                 raise
 
     def _sync_names(self, queues: Mapping[QueueKey, int]) -> Generator[None, None, None]:
-        """Sync the directories of queues, and those that name them: who made them does not."""
+        """Sync queues' directories, and the directories that name them; their creator does not."""
         topics: dict[str, tuple[Path, int]] = {}
         for key, slot in queues.items():
             if key.topic not in topics:
@@ -219,7 +219,7 @@ class ConsumeQueueSync:
             yield
 
     def _sync_directory(self, directory: Path, slot: int) -> None:
-        """Sync a directory of this queue. One that is gone with its topic needs no sync."""
+        """Sync a directory of this queue, unless it is gone with its topic."""
         try:
             sync_directory(directory)
         except FileNotFoundError:
@@ -240,5 +240,5 @@ def _page(offset: int) -> int:
 
 
 def _first_of_page(page: int) -> int:
-    """The least offset that lies in it, or past it."""
+    """The least offset whose entry begins in this page or past it."""
     return -(-page * PAGE_BYTES // CQ_ENTRY_BYTES)

@@ -47,21 +47,21 @@ from penstock.shared.wire.unread_answers import UnreadAnswers
 
 REQUESTS_AT_ONCE = 64
 MAX_REQUEST_BYTES = 1 << 18
-# A consumer asks for one thing at a time, and gives a pull credit for no more answers than this.
+# A consumer makes one request at a time, and gives a pull credit for no more answers than this.
 ANSWERS_WAITING = MOST_CREDIT
 MAX_HELD = 20_000
-# A pull for many queues is held only while so few are that all together stay below this.
+# A pull for many queues is held only while the cursors of all held pulls are fewer than this.
 MAX_HELD_CURSORS = 400_000
-# How long a question waits for messages that were acknowledged before it to reach their queues.
+# How long a request waits until messages acknowledged before it have reached their queues.
 CATCH_UP_MS = 1000
-# How soon to look whether the index has got there.
+# How soon to check again whether the index has what a query waits for.
 SOON_MS = 1
-# Last answers may still leave when the reader stops.
+# How long last answers may take to leave when the reader stops.
 LINGER_MS = 500
 
 
 class _Asked(NamedTuple):
-    """A question for the queues of topics that waits until the reput has caught up."""
+    """A request about the queues of topics that waits until the reput has caught up."""
 
     request: messages.Describe | ListQueues
     position: int
@@ -69,7 +69,7 @@ class _Asked(NamedTuple):
 
 
 class Reader(Actor):
-    """Answers consumers: pulls at once or later, questions when the reput has caught up."""
+    """Answers consumers: pulls at once or later, other requests when the reput has caught up."""
 
     def __init__(self, stage: Stage) -> None:
         self._stage = stage
@@ -78,7 +78,7 @@ class Reader(Actor):
         self._unread = UnreadAnswers()
         self._more = False
         self._queued = -1
-        # what producers have an answer for lies below this
+        # the position below which everything that producers have an answer for lies
         self._acknowledged = "flushed" if stage.config.sync_flush else "wrote"
 
     def start(self) -> None:
@@ -137,31 +137,32 @@ class Reader(Actor):
         return done
 
     def _tell_waiting(self) -> None:
-        """Publish how many wait. The writer and the reput look there, and may do so just before a
-        pull is counted: but then `has_more` sees what came into the log or the queues."""
+        """Publish how many pulls wait. The writer and the reput read that, and may do so just
+        before a pull is counted: but then `has_more` sees what came into the log or the queues."""
         positions = self._stage.positions
         for name, pulls in (("waiting_pulls", self._plain), ("filtered_pulls", self._filtered)):
             if positions[name] != len(pulls):
                 positions.publish_before_loads(name, len(pulls))
 
     def has_more(self) -> bool:
-        # of a message that came just before a pull was counted nobody was notified
+        # nobody notified us of a message that came just before a pull was counted
         waits = len(self._plain) or len(self._filtered)
         has_grown = waits and self._stage.positions["queued"] != self._queued
         return self._more or self._fresh.is_behind or bool(has_grown)
 
     def idle_ms(self) -> int:
-        # nobody is notified when index and queues have what these wait for
+        # nobody notifies us when index and queues have what these wait for
         if self._queries.waiting or self._asked:
             return SOON_MS
         due_ms = min(self._plain.due_ms, self._filtered.due_ms) - self._clock.monotonic_ms()
         return max(0, min(QUIET_TICK_MS, due_ms, self._inlet.idle_ms))
 
     def release_deleted(self) -> None:
-        """Close deleted files. One that ZeroMQ has been sending for too long, it sends no more.
+        """Close deleted files. If ZeroMQ has been sending one for too long, stop it.
 
-        All connections close, for it does not say whose it is. Consumers come back by themselves
-        and ask again, and the one that did not read is told what has expired since.
+        All connections close for that, because ZeroMQ does not say which one sends the file.
+        Consumers come back by themselves and ask again, and the one that did not read is told what
+        has expired since.
         """
         self._queries.release_deleted()
         held_ms = self._queues.release_deleted(self._clock.monotonic_ms())
@@ -210,7 +211,7 @@ class Reader(Actor):
                 for topic in topics:
                     check_topic(topic)
                 known = self._asked.get(peer)
-                if known is None or known.request != request:  # asked again it waits no longer
+                if known is None or known.request != request:  # a repeat keeps its time
                     position = self._stage.positions[self._acknowledged]
                     until_ms = self._clock.monotonic_ms() + CATCH_UP_MS
                     self._asked[peer] = _Asked(request, position, until_ms)
@@ -222,7 +223,7 @@ class Reader(Actor):
         self._socket.send_multipart((peer, encode(messages.refusal(error, request))))
 
     def _answer_queries(self) -> int:
-        """Work at queries for a moment; 0 when there is nothing to do for them now."""
+        """Work on queries for a moment; 0 if nothing can be done for them now."""
         ended = self._queries.work()
         for peer, request, answer in ended:
             if isinstance(answer, PenstockError):
@@ -233,7 +234,7 @@ class Reader(Actor):
         return len(ended) + self._queries.busy
 
     def _read_filter(self) -> int:
-        """Read one of the long filters that wait: others are served before the next."""
+        """Read one of the long filters that wait: others are served before the next one."""
         turn = self._filters.next()
         if turn is None:
             return 0
@@ -267,7 +268,7 @@ class Reader(Actor):
         elif held_now >= MAX_HELD_CURSORS // max(count, 1):
             until_ms = now_ms
         held = HeldPull(peer, pull, until_ms, self._stage.positions[self._acknowledged])
-        # a consumer asks for one thing at a time, so a pull replaces the one before, of either kind
+        # A consumer makes one request at a time, so a pull replaces the last one, of either kind.
         if chosen is not None:
             self._plain.drop(peer)
             self._filtered.put(FilteredPull(held, chosen, ends, dict(pull.cursors), {}))
@@ -278,14 +279,14 @@ class Reader(Actor):
             self._send(outcome)
 
     def _answer_oldest(self) -> None:
-        """The pull that has waited longest is answered: a crowd that waits keeps nobody out."""
+        """Answer the pull that has waited longest: a crowd of waiting pulls keeps nobody out."""
         longest: PlainPulls | FilteredPulls = self._plain
         if len(self._filtered) > len(self._plain):
             longest = self._filtered
         self._send(longest.answer_oldest())
 
     def _look_again(self) -> int:
-        """Answer held pulls that have something now, or have waited long enough."""
+        """Answer held pulls for which there is something now, or whose time is over."""
         queued = self._queued = self._stage.positions["queued"]
         done = self._refuse_changed() + self._describe_asked()
         news = {topic for topic, _ in self._fresh.look(queued)}
@@ -295,11 +296,11 @@ class Reader(Actor):
             done += 1
         for outcome in self._filtered.turn(queued):
             self._send(outcome)
-        # a look that found nothing is work too: the next one should not wait for the tick
+        # a look that found nothing is work too: the next look must not wait for the tick
         return done + self._filtered.looks
 
     def _refuse_changed(self) -> int:
-        """Refuse held pulls that may not be answered any more: topics have changed."""
+        """Refuse held pulls that may no longer be answered, because topics have changed."""
         if not self._topics.has_changed():
             return 0
         refused = 0
@@ -327,7 +328,7 @@ class Reader(Actor):
             positions.publish("answered_pulls", positions["answered_pulls"] + 1)
 
     def _describe_asked(self) -> int:
-        """Describe topics to those who asked, with all that was acknowledged when they did."""
+        """Answer requests about topics, once the queues have what was acknowledged before them."""
         queued = self._stage.positions["queued"]
         now_ms = self._clock.monotonic_ms() if self._asked else 0
         answered = 0

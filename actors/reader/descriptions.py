@@ -21,8 +21,8 @@ from penstock.shared.wire.messages import (
 def describe(
     request: Describe, queues: QueueReader, topics: Topics, store: Path, queued: int
 ) -> Described:
-    """Each queue's first and next offset, and that of the time which is asked for; `queued` is
-    from before the look.
+    """Each queue's first and next offset, and the offset at `at_ms` if that is asked for.
+    `queued` was read before.
 
     Raises PenstockError.
     """
@@ -32,8 +32,8 @@ def describe(
 
 
 def list_queues(request: ListQueues, queues: QueueReader, topics: Topics) -> QueueList:
-    """The queues of several topics, until they are as many as one topic may have: no question
-    keeps other clients waiting for longer than that one's does. Raises as `describe`."""
+    """The queues of several topics, until they are as many as one topic may have: so no request
+    keeps other clients waiting for longer than one for that topic does. Raises as `describe`."""
     listed, count = [], 0
     for topic in request.topics:
         listed.append(_queues(topic, -1, queues, topics))
@@ -48,7 +48,7 @@ def _queues(topic: str, at_ms: int, queues: QueueReader, topics: Topics) -> tupl
     found = []
     try:
         for queue_id in sorted(slots.keys() | set(range(topics.read_queues(topic)))):
-            with suppress(QueueDeleted):  # it is not there, then
+            with suppress(QueueDeleted):  # then it is not listed
                 found.append(_range(queues, queue_id, slots.get(queue_id), at_ms))
     except OSError as error:
         raise unreadable(topic, error) from error

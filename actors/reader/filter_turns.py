@@ -1,8 +1,8 @@
-"""What pulls are for: the reader's filters, and whose turn it is to have a long one read.
+"""The filters of pulls, and whose long filter is parsed next.
 
-Reading 8 KiB of SQL92 takes some 30 ms. So a filter is read once, and a pull with a long one that
-is not known waits: the reader takes one of those between two looks at its socket, and whoever has a
-filter that is known, or none, does not notice.
+Parsing 8 KiB of SQL92 takes some 30 ms. So a filter is parsed once, and a pull with a long one that
+is not known waits. The reader parses one of those between two polls of its socket, and consumers
+with a known filter, or none, do not notice.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from penstock.shared.wire.messages import Pull
 
 
 class FilterTurns:
-    """The filters of one reader, and the pulls that wait for theirs: one of each consumer."""
+    """The filters of one reader, and the pulls that wait for theirs: one for each consumer."""
 
     def __init__(self, file: ConsumerFilterFile, sql92: bool) -> None:
-        """`file` notes the filters of groups; `sql92` says whether such are allowed."""
+        """`file` notes the filters of groups; `sql92` says whether SQL92 filters are allowed."""
         self._file = file
         self._sql92 = sql92
         self._known = KnownFilters()
         self._waiting: OrderedDict[bytes, Pull] = OrderedDict()
 
     def has_to_wait(self, peer: bytes, pull: Pull) -> bool:
-        """Whether the pull's filter takes long to read; then `next` has it later."""
+        """Whether the pull's filter takes long to parse; then `next` returns it later."""
         wanted = pull.subscription
         self._waiting.pop(peer, None)
         if wanted is None or not self._known.costs(wanted.expression_type, wanted.expression):
@@ -36,7 +36,7 @@ class FilterTurns:
         return True
 
     def next(self) -> tuple[bytes, Pull] | None:
-        """Whose turn it is to have a filter read."""
+        """The next pull whose filter is to be parsed."""
         return self._waiting.popitem(last=False) if self._waiting else None
 
     def clear(self) -> None:
@@ -44,7 +44,7 @@ class FilterTurns:
         self._waiting.clear()
 
     def filter_of(self, pull: Pull) -> Filter | None:
-        """What the pull is for; None for all messages. Raises FilterError."""
+        """The pull's filter; None for all messages. Raises FilterError."""
         wanted = pull.subscription
         if wanted is None:
             return None

@@ -1,12 +1,11 @@
-"""Pulls with a filter: the reader looks through queues for what matches, a bounded bit at a time.
+"""Pulls with a filter: the reader searches queues for what matches, a bounded bit at a time.
 
     put() -> turn(), turn(), ... -> something matches, or the time is over -> the answer
 
-A filter may match one message in a million, so a pull is not looked through at once: it takes turns
-with the others, and a look takes in at most `max_filter_message_size_bytes` of queue entries. What
-has been looked at is not looked at again: the pull's cursors move on here, and the answer says how
-far, also when nothing matched. A pull at its queues' end waits for more, and only what matches
-wakes its consumer.
+A filter may match one message in a million, so a pull is not searched for at once: it takes turns
+with the others, and a look takes in at most `max_filter_message_size_bytes` of queue entries. No
+entry is looked at twice: the pull's cursors move on here, and the answer says how far, even if
+nothing matched. A pull at its queues' end waits for more, and only a match wakes its consumer.
 """
 
 from __future__ import annotations
@@ -38,15 +37,15 @@ NO_END = 1 << 63
 
 
 class FilteredPull(NamedTuple):
-    """A pull with a filter, on its way. Its cursors move on; `held.pull.cursors` is where it
-    began."""
+    """A pull with a filter, being searched for. `cursors` move on; `held.pull.cursors` is where
+    it began."""
 
     held: HeldPull
     filter: Filter
-    # queue id -> the offset at which the consumer wants no more of it
+    # queue id -> the offset at which the consumer wants no more of the queue
     ends: dict[int, int]
     cursors: dict[int, int]
-    # what was met in queues that cannot be read where their cursors are
+    # errors of queues that cannot be read where their cursors are
     unreadable: dict[int, UnreadableQueue]
 
 
@@ -67,13 +66,13 @@ class FilteredPulls:
         self._room = room
         self._now_ms = now_ms
         self._wanted: dict[bytes, FilteredPull] = {}
-        # those that may have entries to look at, next first
+        # peers whose pulls may have entries to look at, next first
         self._turns: OrderedDict[bytes, None] = OrderedDict()
-        # no pull's time is over before this; it may be too early, after an answer
+        # no pull's time is over before this; after an answer it may be earlier than needed
         self.due_ms = NEVER_MS
         self._queued = -1
         self._turn_ends_ms = 0
-        # looks of the last turn; after one with some there may be more to do at once
+        # how many looks the last turn made; if any, there may be more to do at once
         self.looks = 0
 
     def __len__(self) -> int:
@@ -81,11 +80,12 @@ class FilteredPulls:
 
     @property
     def has_turns(self) -> bool:
-        """Whether some have not been looked at since they came, or their queues grew."""
+        """Whether some pulls have not been looked at since they came, or since their queues
+        grew."""
         return bool(self._turns)
 
     def put(self, wanted: FilteredPull) -> None:
-        """Take a pull in place of the consumer's last one. Asked again, it changes nothing."""
+        """Take a pull in place of the consumer's last one. The same pull again changes nothing."""
         held = wanted.held
         before = self._wanted.get(held.peer)
         if before is None or before.held.pull.request != held.pull.request:
@@ -107,10 +107,10 @@ class FilteredPulls:
         self._turns.clear()
 
     def turn(self, queued: int) -> Iterator[Outcome]:
-        """Look for those that may have entries to look at: for all, if `queued` moved.
+        """Look at pulls that may have entries to look at: at all of them if `queued` has moved.
 
-        What comes of it, one at a time: what has been sent of one answer decides how much the next
-        may have.
+        Yields outcomes one at a time: how much of one answer was sent decides how much the next may
+        have.
         """
         has_moved, self._queued = queued != self._queued, queued
         self.looks = 0
@@ -126,7 +126,7 @@ class FilteredPulls:
             self.looks += 1
             outcome, is_to_go_on = self._look(self._wanted[peer])
             if is_to_go_on:
-                # at the end of the line: the others have their look first
+                # at the end of the line: the others get their look first
                 self._turns[peer] = None
             if outcome is not None:
                 yield outcome
@@ -138,12 +138,12 @@ class FilteredPulls:
             self.due_ms = min(waiting, default=NEVER_MS)
 
     def answer_all(self) -> Iterator[Outcome]:
-        """Tell everybody how far it has come: the reader stops."""
+        """Tell all consumers how far their pulls have come: the reader stops."""
         for wanted in list(self._wanted.values()):
             yield self._answer(wanted, {})
 
     def answer_oldest(self) -> Outcome:
-        """Tell the consumer that has waited longest how far it has come."""
+        """Tell the consumer that has waited longest how far its pull has come."""
         return self._answer(next(iter(self._wanted.values())), {})
 
     def _has_time(self) -> bool:
@@ -156,8 +156,8 @@ class FilteredPulls:
         return (self._answer(wanted, found), False) if complete else (None, more)
 
     def _has_gone(self, slot: int, cursor: int, error: Exception) -> bool:
-        """Whether the next look does not meet this error: the queue was deleted, or its messages
-        have expired, for the cleaner moves the min offset before it deletes."""
+        """Whether the next look will not meet this error: the queue was deleted, or its messages
+        have expired, since the cleaner moves the min offset before it deletes."""
         if isinstance(error, QueueDeleted):
             return True
         return isinstance(error, FileNotFoundError) and cursor < self._queues.range(slot)[0]
@@ -190,7 +190,7 @@ class FilteredPulls:
                 complete = complete or after == cursor  # the next message is lost: see `moved`
                 left -= after - cursor
                 left_bytes -= records.size
-                # a queue that was looked at goes to the end of the line, so that none starves
+                # a queue that was looked at goes to the end of the line, so that no queue starves
                 # another
                 del wanted.cursors[queue_id]
                 wanted.cursors[queue_id] = cursor = after
@@ -202,7 +202,7 @@ class FilteredPulls:
         return complete, more
 
     def _answer(self, wanted: FilteredPull, found: dict[int, FoundRecords]) -> Outcome:
-        """Say how far each queue has been looked through, with what has been found."""
+        """Answer with how far each queue was searched, and what was found."""
         held = wanted.held
         self.drop(held.peer)
         slices, unreadable = [], dict(wanted.unreadable)
@@ -226,7 +226,7 @@ class FilteredPulls:
         span = low, high = self._queues.range(slot) if slot >= 0 else (0, 0)
         if cursor > began:
             size = found[queue_id].size if queue_id in found else 0
-            # what it was shown has not expired, even if it has by now
+            # what the pull has looked at had not expired then, even if it has by now
             return QueueSlice(queue_id, began, cursor, min(low, began), high, size)
         is_complete = self._queued >= held.position
         return moved(self._queues, slot, queue_id, cursor, span, is_complete)

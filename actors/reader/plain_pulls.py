@@ -1,11 +1,11 @@
-"""Pulls for all messages: answered at once where there are some, else held until there are.
+"""Pulls for all messages: answered at once if there are some, otherwise held until there are.
 
-This is the way of nearly every message to its consumer, so a pull is answered in one pass over its
-queues. One that is held costs a comparison of arrays each time the queues have grown: thousands of
+Nearly every message reaches its consumer this way, so a pull is answered in one pass over its
+queues. A held pull costs a comparison of arrays each time the queues have grown: thousands of
 consumers may wait at the ends of their queues while others are served.
 
 A consumer at the ends of its queues gives credit for several answers. Its pull is held again after
-each, so that a message that comes alone wakes the reader once, and not for the next question too.
+each, so that a message that comes alone wakes the reader once, and not for the next pull too.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class PlainPulls:
         self._fresh = fresh
         self._room = room
         self._held: dict[bytes, tuple[HeldPull, CursorSnapshot | None]] = {}
-        # no pull's time is over before this; it may be too early, after an answer
+        # no pull's time is over before this; after an answer it may be earlier than needed
         self.due_ms = NEVER_MS
         self._queued = -1
 
@@ -47,13 +47,13 @@ class PlainPulls:
         return len(self._held)
 
     def put(self, held: HeldPull, queued: int, now_ms: int) -> Outcome | None:
-        """Take a pull in place of the consumer's last one: its answer, or None where it waits.
+        """Take a pull in place of the consumer's last one: its answer, or None if it waits.
 
         `queued` is the position of the queues, which may have moved since the last turn.
         """
         before = self._held.pop(held.peer, None)
         if before is not None and before[0].pull.request == held.pull.request:
-            # asked again because no answer has come yet: that does not make the wait longer
+            # the consumer asks again because no answer has come: that does not extend the wait
             held = held._replace(until_ms=min(held.until_ms, before[0].until_ms))
         is_to_wait = held.until_ms > now_ms
         outcome = self._answer(held, queued, final=not is_to_wait)
@@ -77,16 +77,16 @@ class PlainPulls:
     def turn(
         self, queued: int, news: Collection[str], acknowledged: int, now_ms: int
     ) -> Iterator[Outcome]:
-        """Answer those that have something now, or have waited long enough. `news` are topics that
-        have fresh records, and `acknowledged` is how far the log is.
+        """Answer pulls for which there is something now, or whose time is over. `news` are topics
+        that have fresh records, and `acknowledged` is how far the log is acknowledged.
 
-        One at a time: what has been sent of one answer decides how much the next may have.
+        One at a time: how much of one answer was sent decides how much the next may have.
         """
         has_moved, self._queued = queued != self._queued, queued
         is_due = now_ms >= self.due_ms
         for held, standing in list(self._held.values()) if has_moved or news or is_due else ():
             final = held.until_ms <= now_ms
-            # what a consumer has of the newest messages the queues may still be about to get
+            # the consumer may have the newest messages already, before the queues have them
             is_late = queued < held.position
             is_at_ends = not has_moved or self._queues.is_at_ends(standing, or_past=is_late)
             if is_at_ends and not final and held.pull.topic not in news:
@@ -102,7 +102,7 @@ class PlainPulls:
             self.due_ms = min(waiting, default=NEVER_MS)
 
     def answer_all(self) -> Iterator[Outcome]:
-        """Tell everybody that there is nothing: the reader stops."""
+        """Tell all consumers that there is nothing: the reader stops."""
         for held, _ in self._held.values():
             outcome = self._answer(held, self._queued, final=True)
             assert outcome is not None
@@ -116,7 +116,8 @@ class PlainPulls:
         return outcome
 
     def _hold(self, held: HeldPull) -> None:
-        """Keep a pull for which there is nothing now, with what to compare when queues grow."""
+        """Keep a pull for which there is nothing now, with a snapshot to compare when queues
+        grow."""
         standing = self._queues.standing(held.pull.topic, held.pull.cursors)
         self._held[held.peer] = held, standing
         self.due_ms = min(self.due_ms, held.until_ms)
@@ -124,7 +125,7 @@ class PlainPulls:
     def _hold_again(
         self, held: HeldPull, outcome: Outcome, acknowledged: int, now_ms: int
     ) -> Outcome:
-        """Keep a pull after this answer, if it has credit and stands at its queues' ends then."""
+        """Hold a pull again after this answer, if it has credit and will be at its queues' ends."""
         pull = held.pull
         if pull.credit <= 1 or not _is_short(outcome) or self._has_news(held):
             return outcome
@@ -139,7 +140,7 @@ class PlainPulls:
         return len(self._queues.queues(held.pull.topic)) > held.pull.known_queues
 
     def _answer(self, held: HeldPull, queued: int, *, final: bool) -> Outcome | None:
-        """What there is to say; None for nothing, unless this is the last chance."""
+        """The answer; None if there is nothing to tell, unless this is the last chance."""
         outcome = Outcome(held.peer, held.pull, [], [], [])
         self._find(held, queued >= held.position, outcome)
         if outcome.slices or outcome.unreadable or final or self._has_news(held):
@@ -147,11 +148,11 @@ class PlainPulls:
         return None
 
     def _find(self, held: HeldPull, is_complete: bool, outcome: Outcome) -> None:
-        """Look through the queues, and put into the outcome what there is."""
+        """Look through the queues, and put what there is into the outcome."""
         pull = held.pull
         queues = self._queues.queues(pull.topic)
         left = min(max(pull.max_bytes, 1), MAX_PULL_BYTES, self._room())
-        # whose turn it is first changes with every pull, so that no queue starves another
+        # every pull begins with another queue, so that no queue starves another
         order = sorted(pull.cursors)
         turn = pull.request % len(order) if order else 0
         for queue_id in order[turn:] + order[:turn]:
@@ -165,11 +166,11 @@ class PlainPulls:
                     if newest is not None:
                         found, after, end = newest
                         part = QueueSlice(queue_id, cursor, after, low, end, found.size)
-                # else it is at its end, as most queues of a consumer that keeps up
+                # otherwise it is at its end, as are most queues of a consumer that keeps up
                 if part is None and cursor != high:
                     part, found = self._read(slot, queue_id, cursor, span, left, is_complete)
             except QueueDeleted:
-                continue  # the next look does not find it
+                continue  # the next look will not find it
             except (PenstockError, OSError) as error:
                 outcome.unreadable.append(unreadable_queue(held, queue_id, error))
                 continue
@@ -188,7 +189,7 @@ class PlainPulls:
         left: int,
         is_complete: bool,
     ) -> tuple[QueueSlice | None, FoundRecords]:
-        """What there is in a queue's files for this cursor, or where it has to go."""
+        """What a queue's files have for this cursor, or where it must go."""
         low, high = span
         if low <= cursor < high:
             if left <= 0:
@@ -207,7 +208,7 @@ class PlainPulls:
 
 
 def _is_short(outcome: Outcome) -> bool:
-    """Whether an answer has all that there was, and little: its consumer keeps up."""
+    """Whether an answer has everything there was, and little: its consumer keeps up."""
     size = sum([part.size for part in outcome.slices])
     is_all = all([part.next_offset == part.max_offset for part in outcome.slices])
     return is_all and 0 < size < LEAST_DIRECT_BYTES and not outcome.unreadable

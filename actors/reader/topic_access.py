@@ -1,8 +1,8 @@
-"""Which topics and queues may be read: what config/topics.json says, as it is now.
+"""Which topics and queues may be read, by config/topics.json as it is now.
 
-Used by the reader alone. The writer owns the file and counts its changes in `topic_changes`; it is
-read again only when that has moved. A topic that stands in no file and has queues is read all the
-same: RocketMQ's store without its configuration still has its messages.
+Used by the reader alone. The writer owns the file and counts its changes in `topic_changes`; the
+reader loads it again only when that has moved. A topic that has queues but is in no file may still
+be read: RocketMQ's store without its configuration still has its messages.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ class TopicAccess:
         self._deleted: Collection[str] = ()
 
     def has_changed(self) -> bool:
-        """Whether topics have changed, or queues of deleted ones have gone, since this was asked
-        last. `topics` are those of now."""
-        # before the files: a change in between is seen at the next look
+        """Whether topics have changed, or queues of deleted ones have gone, since the last call;
+        `topics` is then up to date."""
+        # read before the files: a change in between is seen at the next look
         changes = self._positions["topic_changes"]
         forgotten = self._positions["forgotten_topics"]
         if (changes, forgotten) == (self._changes, self._forgotten):
@@ -46,7 +46,7 @@ class TopicAccess:
                 self.topics = load_topics(self._paths.topics)
                 self._deleted = load_deleted_topics(self._paths.deleted_topics).ends()
             except (StoreDamaged, OSError) as error:
-                # what was read before is what there is; the writer says what is wrong
+                # what was read before still holds; the writer reports what is wrong
                 _log.warning("topics stay as they were: %s", error)
             names = self.topics.names()
             self._queues.limit({each: self.topics.read_queues(each) for each in names})
@@ -54,10 +54,11 @@ class TopicAccess:
         return True
 
     def error(self, pull: Pull) -> PenstockError | None:
-        """Why a pull cannot be answered; None where it can. Raises nothing."""
+        """Why a pull cannot be answered; None if it can. Raises nothing."""
         config, store = self.topics.get(pull.topic), self._paths.root
         if config is None:
-            # At 0 it may wait for a topic that is to be created. Further on it has read this one.
+            # At 0 it may wait for a topic that is to be created. Past 0 it has read the deleted
+            # one.
             if pull.topic in self._deleted and any(pull.cursors.values()):
                 return no_such_topic(pull.topic, topic_hint(pull.topic, self.topics.names(), store))
             return None
