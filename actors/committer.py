@@ -10,9 +10,9 @@ On crash: the next one goes on at `committed`; copying the same bytes twice chan
 When the disk refuses the bytes, usually because it is full, the committer waits and tries again:
 they are still in the pool. The writer takes no message meanwhile.
 
-Of a flood whole blocks are copied, and what comes after the last one goes with the next: the page
-cache likes them (`write_at` says why). A block ends in the middle of a record, so `committed` then
-stays at an end of frames that was seen before.
+In a flood it copies whole blocks, which the page cache likes (`write_at` says why); what comes
+after the last block goes with the next copy. A block ends in the middle of a record, so `committed`
+then stays at the last known end of a frame.
 
 With the pool off the writer stores into the segment itself, and `committed` follows `wrote`.
 """
@@ -31,9 +31,10 @@ from penstock.shared.process.actor import Actor, Stage
 from penstock.shared.process.doorbells import LAZY_MS, QUIET_TICK_MS, LazyLooks, queues_awaited
 from penstock.shared.process.retry import Retry
 
-# What less than a block waits at most that is to go on to the disk before anybody sees it.
+# With sync flushing, nobody sees bytes before they are on disk, so less than a block waits this
+# long at most.
 UNFLUSHED_MS = 5
-# One call copies at most this; the heartbeat comes between.
+# One call copies at most this much; the heartbeat comes between calls.
 _COPY_BYTES = 8 << 20
 
 
@@ -73,7 +74,8 @@ class Committer(Actor):
             except (OSError, StoreDamaged) as error:
                 self._refused(error)
                 return 0
-        # No block ended between the last copy's end and `_seen`: a later one has all of that, too.
+        # A copy that ends in a block has copied past `_seen`, the log's end at the copy before: so
+        # `_seen` is an end of frames whose bytes are all in the segments.
         end = wrote if stop == wrote else self._seen
         self._copied, self._seen = stop, wrote
         if end > self._committed:
@@ -81,7 +83,7 @@ class Committer(Actor):
         return 1
 
     def _publish(self, end: int) -> None:
-        """Everything below this end of frames is in the segments."""
+        """Everything below `end`, which is an end of frames, is in the segments."""
         crash_point("commit.before_cursor")
         self._committed = end
         if self._positions["commit_error"]:
@@ -97,15 +99,15 @@ class Committer(Actor):
         self._wake_flusher(self._config.sync_flush)
 
     def _wake_flusher(self, always: bool = False) -> None:
-        """Where flushing is asynchronous, once for what somebody waits for; it has its times."""
+        """With async flushing, wake the flusher once for bytes that somebody waits for."""
         wanted = min(self._positions["flush_wanted"], self._committed)
         if always or wanted > self._woken_for:
             self._woken_for = wanted
             self._stage.bus.notify("flusher")
 
     def _refused(self, error: OSError | StoreDamaged) -> None:
-        """The bytes stay in the pool. A segment that somebody has cut short is like a bad disk;
-        what this process alone has too little of is not."""
+        """Keep the bytes in the pool and try again later. A truncated segment counts as a bad disk;
+        a resource that only this process lacks does not."""
         if isinstance(error, OSError) and error.errno in RESOURCE_EXHAUSTED:
             raise error
         if not self._positions["commit_error"]:
@@ -115,18 +117,18 @@ class Committer(Actor):
         self._retry.put_off()
 
     def _due_end(self, wrote: int) -> int:
-        """Up to where bytes are to be copied now: all of them when somebody waits for the disk or
-        the pool is off, else as RocketMQ does, but in whole blocks of the least pages.
+        """The offset up to which to copy now: all if somebody waits for the disk or the pool is
+        off; otherwise as RocketMQ does, but in whole blocks of the least pages.
 
-        With a thorough interval of 1 ms a message that comes alone goes on at once, and those that
-        come close together wait for the next one; see `_thorough_ms`.
+        With a thorough interval of 1 ms, a message that comes alone is copied at once, and those
+        that come close together wait for the next interval; see `_thorough_ms`.
         """
-        # first, for mostly there is nothing to do
+        # first, because usually there is nothing to do
         if wrote == self._copied or self._pool is None:
             return wrote
         if self._positions["flush_wanted"] > self._committed:
             return wrote
-        # half a pool is waiting: room counts more than few writes
+        # half the pool is waiting: room counts more than few writes
         if wrote - self._committed > self._pool.size // 2:
             return wrote
         block = self._config.commit_commit_log_least_pages * PAGE_BYTES
@@ -134,17 +136,19 @@ class Committer(Actor):
         is_late = since_ms >= self._thorough_ms()
         if not block or wrote - self._copied < block:
             return wrote if is_late or not block else self._copied
-        # what is late was there when the last block went: enough if that goes with this one
+        # the late bytes were there at the last block, so it is enough if this one takes them along
         is_enough = not is_late or self._seen > self._committed
         return wrote - wrote % self._segment_bytes % block if is_enough else wrote
 
     def _thorough_ms(self) -> int:
-        """How long less than a block waits. This actor and the reput would be awake for each of
-        some hundred messages a second, so some go together where nobody waits for the queues."""
+        """How long less than a block waits. If nobody waits for the queues, some messages go
+        together: this actor and the reput would otherwise wake for each of some hundred a
+        second."""
         thorough_ms = self._config.commit_commit_log_thorough_interval_ms
         if queues_awaited(self._positions):
             return thorough_ms
-        # consumers see what is on disk, where flushing is sync, and wait for what nobody else does
+        # with sync flushing, consumers wait for the disk too: do not delay bytes that only they
+        # await
         return max(thorough_ms, UNFLUSHED_MS if self._config.sync_flush else LAZY_MS)
 
     def _copy(self, pool: TransientStorePool, start: int, stop: int) -> None:
@@ -175,7 +179,7 @@ class Committer(Actor):
 
     def drained(self) -> bool:
         if self._positions["commit_error"]:
-            return True  # the pool has it for the next start
+            return True  # the pool keeps them for the next start
         self._committed_at_ms = -self._thorough_ms()  # due now
         return self._committed == self._positions["wrote"]
 

@@ -8,21 +8,21 @@ Reads:    `flushed` (sync) or `committed` (async), and the log up to there; `com
 Hears:    doorbells of the flusher and the committer; the writer's, of topics.
 Notifies: reader, gateway, coordinator, transactions and scheduler: where pulls wait, or seldom.
 On crash: the next one goes on at `dispatched`. An entry has one place, so writing it again changes
-          nothing; a queue's max offset never goes back, nor does `queued`. The index forgets what
+          nothing; a queue's max offset never goes back, nor does `queued`. The index drops what
           lies past `dispatched` before it gets it again, so no key is in it twice.
 
-Consumers wait for the queues, and keys are only asked for: so the reader is told of the queues
+Consumers wait for the queues, but nobody waits for keys: so the reader is notified of the queues
 before the index is written.
 
 When the disk refuses an entry, usually because it is full, the reput waits and tries again: nothing
-is lost by that, consumers only see no new messages meanwhile. Before a queue has another file the
-names of those before are synced; where that fails nobody knows of them what is on disk, so nothing
-is dispatched any more, and the flusher, who hears of it by `name_error`, vouches for no queue.
+is lost, but consumers see no new messages meanwhile. Before a queue gets another file, the names of
+the earlier ones are synced. If that fails, nobody knows which of them are on disk: nothing more is
+dispatched, and the flusher, which learns of it by `name_error`, vouches for no queue.
 
-When a topic is deleted its queues are marked in the table, then their directory goes out of the
-way, to penstock/deleted/, where the cleaner empties it, then `forgotten_topics` is stored. All that
-is before anything is dispatched that was stored later: so what is dispatched of the name afterwards
-is another topic's. The deleted one's records, which may be met again after a crash, get no entries.
+When a topic is deleted, the reput marks its queues in the table, then moves their directory out of
+the way, to penstock/deleted/, where the cleaner empties it, then stores `forgotten_topics`. It does
+all that before it dispatches anything that was stored later: so records of the name after that are
+another topic's. Records of the deleted topic, met again after a crash, get no entries.
 """
 
 from __future__ import annotations
@@ -57,9 +57,9 @@ from penstock.shared.queue.earlier_entries import (
 from penstock.shared.queue.slot_order import SlotOrder
 from penstock.shared.queue.windows import DirectorySyncFailed, QueueWindows
 
-# What one cycle walks at most; the heartbeat comes between.
+# One cycle walks at most this much; the heartbeat comes between cycles.
 CYCLE_BYTES = 4 << 20
-# They follow queues for others, which may be a tick late, unless somebody waits there.
+# These follow queues for others and may be a tick late, unless somebody waits there.
 FOLLOWERS = ("reader", "gateway", "coordinator", "transactions", "scheduler")
 
 
@@ -80,7 +80,7 @@ class Reput(Actor):
     def start(self) -> None:
         config, run = self._stage.config, self._stage.run
         for growing in unfinished_files(self._paths.staging):
-            if not growing.name.startswith("commitlog-"):  # those are the allocator's
+            if not growing.name.startswith("commitlog-"):  # the allocator's
                 growing.unlink()
         self._dispatched = self._positions["dispatched"]
         self._doubted_to = self._positions["wrote"]
@@ -90,15 +90,15 @@ class Reput(Actor):
         self._deleted = {slot for slot in range(self._count) if self._table.is_deleted(slot)}
         self._number_queues()
         self._forgotten = self._positions["forgotten_topics"]
-        # topic -> its records that begin before are of one that was deleted
+        # topic -> log offset: its records that begin below are of a deleted topic of that name
         self._gone = load_deleted_topics(self._paths.deleted_topics).ends()
         self._earlier = EarlierEntries(
             load_earlier_entries(run.path / EARLIER_ENTRIES), self._named
         )
 
     def _number_queues(self) -> None:
-        """A queue's number is its slot in the table. A deleted one's slot gets a name that no
-        record can have: should the name come again, it is another queue's."""
+        """Number the queues by their slots in the table. A deleted queue's slot gets a name that no
+        record can have: if its name comes again, that is another queue."""
         self._numbers = QueueNumbers(
             [
                 (b"", slot) if slot in self._deleted else (key.topic.encode(), key.queue_id)
@@ -106,7 +106,7 @@ class Reput(Actor):
             ]
         )
         self._windows = QueueWindows(self._paths, self._stage.config, self._numbers)
-        # What the queues hold already counts: they go on after it.
+        # The entries in the queues count: dispatching goes on after them.
         self._order: SlotOrder[int, tuple[int, int, bytes]] = SlotOrder(
             lambda queue: self._table.max_offset(queue) if queue < self._count else None
         )
@@ -116,7 +116,7 @@ class Reput(Actor):
         bound, now_ms = self._positions[self._bound], self._stage.clock.monotonic_ms()
         if self._positions["name_error"]:
             return 0
-        # after the bound: whatever was stored before that was moved, is known by then
+        # read after the bound: deletions of topics are known before what was stored after them
         has_gone = self._positions["deleted_topics"] != self._forgotten
         if self._retry.waits or self._dispatched >= bound and not has_gone:
             if self._log.rest(now_ms):
@@ -139,7 +139,7 @@ class Reput(Actor):
             return 0
         self._retry.succeeded()
         if self._positions["dispatch_error"]:
-            # before `dispatched`: a successor that finds nothing to dispatch would leave it
+            # before `dispatched`: a successor that finds nothing to dispatch would leave it set
             self._stage.report("consumers see new messages again")
             self._positions.publish("dispatch_error", 0)
         if not moved:
@@ -156,13 +156,13 @@ class Reput(Actor):
         return 1
 
     def _tell_queued(self, end: int) -> None:
-        """Queues hold everything below `end`; a predecessor may have told of more."""
+        """Publish that queues hold all below `end`; a predecessor may have published more."""
         if end > self._positions["queued"]:
             self._positions.publish_before_loads("queued", end)
             self._notify()
 
     def _notify(self) -> None:
-        """The followers look at each tick for a while, once they were notified; see `Ticks`."""
+        """Notify the followers. Once notified, they look at each tick for a while; see `Ticks`."""
         now_ms = self._stage.clock.monotonic_ms()
         are_due = now_ms - self._told_ms >= TICK_MS
         self._told_ms = now_ms if are_due else self._told_ms
@@ -171,7 +171,7 @@ class Reput(Actor):
                 self._stage.bus.notify(target)
 
     def _dispatch_next(self, bound: int) -> int:
-        """Dispatch some records below `bound`, or pass a blank or damage; its length in bytes."""
+        """Dispatch some records below `bound`, or skip a blank or damage; returns bytes passed."""
         damage = self._log.damaged.at(self._dispatched)
         if damage is not None:
             return min(bound, damage.end) - self._dispatched
@@ -193,7 +193,7 @@ class Reput(Actor):
         return moved
 
     def _dispatch(self, view: memoryview) -> int:
-        """Write the entries of the whole records in a piece of the log; its length in bytes."""
+        """Write the entries of the whole records in a piece of the log; returns their bytes."""
         found, rows = self._looked or self._look(view)
         crash_point("reput.before_cq")
         self._add_queues(rows)
@@ -212,10 +212,10 @@ class Reput(Actor):
         return found.size
 
     def _look(self, view: memoryview) -> tuple[Dispatched, bytes]:
-        """What the whole records in a piece of the log say, and the entries that they get."""
+        """The whole records in a piece of the log, and the entries that they get."""
         indexed = self._stage.config.message_index_enable
-        # Some may be of deleted topics, or name a queue that they are not of. Such a queue must not
-        # get a number: it is a slot.
+        # Some may be of deleted topics, or name a queue that is not theirs. Such a queue must not
+        # get a number, because a number is a slot.
         is_mixed = self._dispatched < max([self._earlier.end, *self._gone.values()])
         scratch = QueueNumbers() if is_mixed else None
         numbers = self._numbers if scratch is None else scratch
@@ -223,14 +223,14 @@ class Reput(Actor):
         rows = self._placed(found.rows, scratch) if scratch is not None else found.rows
         if self._dispatched >= self._doubted_to:
             return found, rows
-        # Kept until all of it is stored. A record that was met again, because the disk had refused
-        # its entry, would come after itself, and be taken for one that names another's slot.
+        # Kept until all of it is stored. If the disk refused an entry and its record were looked
+        # at again, it would follow itself, and count as one that names another's slot.
         self._looked = found, self._possible(rows)
         return self._looked
 
     def _placed(self, rows: bytes, names: QueueNumbers) -> bytes:
-        """The rows without those of deleted topics, where their records stood before if that is
-        known; with numbers. `names` has named them."""
+        """The rows with queue numbers, without those of deleted topics. Records go where they were
+        before, if that is known. `names` has the queues that they name."""
         kept = []
         for number, queue_offset, entry in ROW.iter_unpack(rows):
             key, position = names.names[number], ENTRY.unpack(entry)[0]
@@ -248,7 +248,7 @@ class Reput(Actor):
         return b"".join(kept)
 
     def _named(self, position: int, size: int) -> Place | None:
-        """The slot that the whole record of this size names at a log offset; None without one."""
+        """The queue and slot that the whole record at a log offset names; None if there is none."""
         if not self._positions["log_start"] <= position <= self._doubted_to - size:
             return None
         if self._log.damaged.touches(position, size):
@@ -261,8 +261,8 @@ class Reput(Actor):
         return Place((fields.topic, fields.queue_id), fields.queue_offset)
 
     def _forget_topics(self) -> None:
-        """Take away the queues of topics that were deleted. Raises OSError; then it is done again,
-        from the beginning, before anything is dispatched."""
+        """Take away the queues of deleted topics. Raises OSError; then it is all done again, before
+        anything is dispatched."""
         deleted = load_deleted_topics(self._paths.deleted_topics)
         going = {row.topic: row for row in deleted.rows if row.is_done}
         going = {topic: row for topic, row in going.items() if row.number > self._forgotten}
@@ -272,7 +272,7 @@ class Reput(Actor):
                 self._deleted.add(slot)
         self._positions.publish("deleted_queues", len(self._deleted))
         crash_point("reput.queues_marked")
-        # what is mapped of a file keeps its blocks
+        # a mapping would keep the blocks of a deleted file
         self._windows.close()
         self._number_queues()
         for row in going.values():
@@ -288,7 +288,7 @@ class Reput(Actor):
         self._notify()
 
     def _add_queues(self, rows: bytes) -> None:
-        """Give the queues that are new in these rows their slots of the table."""
+        """Give the new queues in these rows their slots of the table."""
         new = range(self._count, len(self._numbers.names))
         if not new:
             return
@@ -297,7 +297,7 @@ class Reput(Actor):
             first.setdefault(queue, queue_offset)
         for slot in new:
             if slot not in first:
-                return  # met in a try that failed, and in a later record than these rows are of
+                return  # a try that failed met it, in a record past these rows
             topic, queue_id = self._numbers.names[slot]
             key = QueueKey(topic.decode(), queue_id)
             self._table.add(slot, key, min_offset=first[slot], max_offset=first[slot])
@@ -306,12 +306,12 @@ class Reput(Actor):
             self._positions.publish("queue_count", self._count)
 
     def _possible(self, rows: bytes) -> bytes:
-        """The rows without those that jump or name another's slot, and with one for each message
-        that is missing.
+        """The rows without those that jump or name another's slot, and with one for each missing
+        message.
 
-        Of which queue a record is no checksum covers. So only what was there before this process is
-        looked at like that: no writer makes such records. The slot of a missing one leads to the
-        next of its queue, and consumers pass over it.
+        No checksum covers a record's queue. Only the log as this process found it is checked like
+        this, because no writer makes such records. A missing message's slot leads to the next
+        message of its queue, so consumers skip it.
         """
         kept = []
         for row in ROW.iter_unpack(rows):
@@ -326,7 +326,7 @@ class Reput(Actor):
             accepted, has_slot = self._order.take(queue, queue_offset, row)
             if accepted is not None:
                 kept.append(ROW.pack(*accepted))
-            if is_ahead and not self._log.damaged:  # else its slots point to the damage: see _fill
+            if is_ahead and not self._log.damaged:  # with damage, its slots point there: see _fill
                 self._stage.report(f"messages are missing in front of {position}: {place}")
                 kept.append(rows_of(queue, end, entry * (queue_offset - end)))
             if has_slot:
@@ -335,7 +335,7 @@ class Reput(Actor):
         return b"".join(kept)
 
     def _tell_passed_over(self) -> None:
-        """Say of which records it turned out that they have no slot."""
+        """Report the records that turned out to have no slot."""
         order = self._order
         for found in (order.left_out, order.overtaken, order.undecided):
             for queue, queue_offset, entry in found:
@@ -346,7 +346,7 @@ class Reput(Actor):
             found.clear()
 
     def _fill(self, rows: bytes) -> bytes:
-        """Messages between were lost with the damage: their entries point to it, never nowhere."""
+        """Add entries for messages that were lost in damage: they point to it, never nowhere."""
         damage = self._log.damaged.before(self._dispatched)
         if damage is None:
             return rows
@@ -371,7 +371,7 @@ class Reput(Actor):
         self._index.put(keys)
 
     def _close_index(self) -> None:
-        """After an error the next use begins with a cut: nobody knows what was written."""
+        """After an error nobody knows what was written, so the next use begins with a cut."""
         if self._index is not None:
             self._index.close()
             self._index = None
@@ -385,7 +385,7 @@ class Reput(Actor):
 
     def drained(self) -> bool:
         if any(self._positions[name] for name in ("dispatch_error", "commit_error", "flush_error")):
-            return True  # what is left is for the next start
+            return True  # the rest is for the next start
         return self._dispatched == self._positions["wrote"]
 
     def close(self) -> None:

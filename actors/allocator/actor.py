@@ -6,15 +6,15 @@ Owns:     `allocated`, `allocate_error`, `lock_error`, `recycled_segments`; the 
 Reads:    `wrote`, `append_wanted`, `read_only`.
 Hears:    the writer's doorbell.
 Notifies: the writer.
-On crash: the next one goes on at `allocated`. What its predecessor made and did not count goes:
-          its name may not be durable. What it had locked its successor locks again.
+On crash: the next one goes on at `allocated`. It deletes segments that its predecessor made and did
+          not count: their names may not be durable. It locks again what its predecessor had locked.
 
 With warm_mapped_file_enable a new segment is warmed before it is counted, unless the writer already
 waits for it. The allocator holds the lock on a segment's memory: a lock dies with its process, and
 the allocator keeps a segment open until it is full. With the pool on nobody stores into a mapping,
 so there is nothing to warm.
 
-While the writer wants nothing, expired segments are made ready to be used again.
+While the writer needs no segment, expired segments are prepared to be used again.
 """
 
 from __future__ import annotations
@@ -34,8 +34,7 @@ from penstock.shared.process.actor import Actor, Stage
 from penstock.shared.process.doorbells import QUIET_TICK_MS, TICK_MS
 from penstock.shared.process.retry import Retry
 
-# A segment stays locked for this long after it is full: the flusher and readers are still at its
-# end.
+# A segment stays locked this long after it is full: the flusher and readers are still at its end.
 UNLOCK_MS = 6000
 
 
@@ -56,7 +55,7 @@ class Allocator(Actor):
             stage.report,
         )
         self._warm = stage.config.warm_mapped_file_enable
-        # being warmed, and not counted yet; and those that are counted, and locked
+        # the segment being warmed, which is not counted yet; counted segments that are locked
         self._warming: WarmSegment | None = None
         self._locked: list[WarmSegment] = []
         self._filled_ms: dict[int, int] = {}
@@ -92,7 +91,7 @@ class Allocator(Actor):
             return 0
         path = self._paths.commit_log / segment_name(self._allocated)
         try:
-            if not path.exists():  # there already when mapping it failed
+            if not path.exists():  # it exists if mapping it failed before
                 crash_point("alloc.before_fallocate")
                 with self._stage.disk:
                     self._make(path)
@@ -107,21 +106,21 @@ class Allocator(Actor):
         return 1
 
     def _make(self, path: Path) -> None:
-        """The next segment, of an expired one where there is one. Raises OSError."""
+        """Make the next segment, from an expired one if there is one. Raises OSError."""
         if self._lacking_room():
             self._recycled.discard()
         if self._recycled.take(path):
             self._positions.publish("recycled_segments", self._positions["recycled_segments"] + 1)
             return
-        # a file system takes all it has before it says that this is not enough, and what others
-        # write meanwhile finds no room
+        # A file system takes all its free blocks before it reports that they are not enough, and
+        # other processes' writes find no room meanwhile.
         if self._lacking_room():
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         make_file(self._paths.staging, path, self._segment_bytes, sparse=False)
 
     def _recycle(self) -> int:
-        """Fill some more of an expired segment with zeros; or give all of them back to a disk that
-        has no room for what cannot use them."""
+        """Fill some more of an expired segment with zeros. If the disk has no room for files that
+        cannot use segments, delete all expired ones instead."""
         with self._stage.disk:
             if self._recycled and self._lacking_room():
                 self._recycled.discard()
@@ -139,10 +138,11 @@ class Allocator(Actor):
         self._retry.put_off()
 
     def _count(self) -> None:
-        """The new segment is the writer's now."""
+        """Hand the new segment to the writer."""
         self._allocated += self._segment_bytes
         self._retry.succeeded()
-        # first the error: a successor that finds enough segments has no work, and would leave it
+        # the error first: a successor that finds enough segments has no work, and would leave it
+        # set
         self._positions.publish("allocate_error", 0)
         self._positions.publish("allocated", self._allocated)
         crash_point("alloc.publish")
@@ -157,7 +157,7 @@ class Allocator(Actor):
         return WarmSegment(path, base, self._segment_bytes, sync_pages)
 
     def _go_on_warming(self, segment: WarmSegment) -> None:
-        """Touch some more of it; it is counted when all is touched, or the writer cannot wait."""
+        """Touch some more pages; count the segment once all are touched or the writer waits."""
         try:
             if self._positions["append_wanted"] <= self._allocated and not segment.step():
                 return
@@ -171,7 +171,7 @@ class Allocator(Actor):
         self._lock(segment)
 
     def _lock(self, segment: WarmSegment) -> None:
-        """Lock it, or say once why that cannot be: it is as good as a segment without a lock."""
+        """Lock a segment, or report once why that fails: it is just as good without a lock."""
         number = segment.lock()
         if not number:
             self._locked.append(segment)
@@ -193,9 +193,10 @@ class Allocator(Actor):
                 segment.close()
 
     def _target(self) -> int:
-        """Segments should exist up to here: the one being written, and one more once it is used.
+        """The log offset up to which segments should exist: the current one, and one more once it
+        is used.
 
-        A store that has nothing in its last segment needs no second one yet.
+        A store with nothing in its last segment needs no further one yet.
         """
         wrote = self._positions["wrote"]
         into = wrote % self._segment_bytes
@@ -203,17 +204,17 @@ class Allocator(Actor):
         return max(ahead, self._positions["append_wanted"])
 
     def idle_ms(self) -> int:
-        # no bell tells that a disk has room, or that the time of a full segment is over
+        # nobody notifies it that a disk has room, or that a full segment is due to be unlocked
         return TICK_MS if self._retry.has_failed or self._filled_ms else QUIET_TICK_MS
 
     def release_deleted(self) -> None:
-        """What it has open is unlocked and closed long before it expires."""
+        """Nothing: its segments are unlocked and closed long before they expire."""
 
     def drained(self) -> bool:
         return True
 
     def close(self) -> None:
-        """Empty segments past the log's end stay here: the stop of the whole store deletes them."""
+        """Leave empty segments past the log's end: the stop of the whole store deletes them."""
         self._recycled.discard()
         for segment in (*self._locked, *([self._warming] if self._warming else [])):
             segment.close()

@@ -1,17 +1,17 @@
 """Expired segments that become the next ones: filled with zeros, and given a new name.
 
-The first write to a block that was only allocated has the file system note, at the next sync, that
-the block is written now. A block that was written before costs nothing but its bytes: synced bit by
-bit, a segment that has been one before takes a third of the time (`penstock bench bytes`).
+The first write to a block that was only allocated makes the file system record, at the next sync,
+that the block is written now. A block that was written before costs nothing but its bytes: synced
+bit by bit, a used segment takes a third of the time of a new one (`penstock bench bytes`).
 
-RocketMQ does not compare the place that a record names with where it stands. If the records of an
+RocketMQ does not compare the log offset in a record with the record's place. If records of an
 earlier life lay past the log's end, its recovery would go on with them after a power failure. So
-all of the file is zeros on disk before it gets its name in the log.
+the whole file is zeros on disk before it gets its name in the log.
 
-A process that has the file open keeps what it has, and so does a second name: such a file is
-deleted like any other. The cleaner puts files here and never looks at them again; they are the
-allocator's from then on. Nothing outlives the allocator: a successor, and a start, remove what they
-find, so no file has to say how far it was filled.
+A process that has the file open keeps its pages, and a second name would show the new ones: such a
+file is deleted like any other. The cleaner puts files here and never looks at them again; from then
+on the allocator owns them. Nothing outlives the allocator: a successor, and a start, remove what
+they find, so no file has to record how far it was filled.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from penstock.shared.files.durable import (
     write_at,
 )
 
-# One step's zeros; the heartbeat, and the writer's wants, come between steps.
+# Zeros in one step; between steps come the heartbeat and the writer's requests.
 STEP_BYTES = 1 << 20
 _ZEROS = bytes(STEP_BYTES)
-# Zeros that a sync writes out at most: another file's sync may wait for them.
+# The most zeros that one sync writes out: another file's sync may wait for them.
 SYNC_BYTES = 8 << 20
-# Actors close a deleted file within two seconds. A process that has it for longer reads it.
+# Actors close a deleted file within two seconds; a process that has it for longer is reading it.
 HELD_MS = 10_000
 
 
@@ -60,14 +60,14 @@ class RecycledSegments:
         self._segment_bytes = segment_bytes
         self._now_ms = now_ms
         self._report = report
-        # since when each is known; those that are zeros on disk; those that cannot be deleted
+        # when each was first seen; those that are zeros on disk; those that cannot be deleted
         self._seen_ms: dict[Path, int] = {}
         self._filled: list[Path] = []
         self._stuck: set[Path] = set()
         self._filling: _Filling | None = None
 
     def step(self) -> bool:
-        """Fill some more; whether there was something to fill."""
+        """Fill some more; returns whether there was something to fill."""
         if self._filling is None:
             self._filling = self._next()
         if self._filling is None:
@@ -84,8 +84,8 @@ class RecycledSegments:
         return True
 
     def take(self, target: Path) -> bool:
-        """Give a filled one this name, durably; whether there was one. Raises OSError; then it is
-        gone, and nothing has the name."""
+        """Give a filled segment this name, durably; returns whether there was one. Raises OSError;
+        then the segment is gone, and nothing has the name."""
         while self._filled:
             path = self._filled.pop()
             del self._seen_ms[path]
@@ -103,7 +103,7 @@ class RecycledSegments:
             self._drop(path)
 
     def __bool__(self) -> bool:
-        """Whether there is any."""
+        """Whether there are any."""
         return bool(self._seen_ms)
 
     def _look(self) -> None:
@@ -112,13 +112,13 @@ class RecycledSegments:
                 self._seen_ms.setdefault(path, self._now_ms())
 
     def _next(self) -> _Filling | None:
-        """The first that nobody else has."""
+        """The first one that nobody else has open."""
         self._look()
         for path in [path for path in self._seen_ms if path not in self._filled]:
             try:
                 flags = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
                 handle = take_descriptor(partial(os.open, path, flags))
-            except OSError:  # a link, or another user's, which the broker may not write to
+            except OSError:  # a symbolic link, or a file that the broker may not write to
                 self._drop(path)
                 continue
             if self._may_fill(handle):
@@ -156,7 +156,7 @@ class RecycledSegments:
 
 
 class _Filling:
-    """One of them, while it is being filled."""
+    """An expired segment that is being filled."""
 
     def __init__(self, log: Path, path: Path, handle: int, size: int) -> None:
         self._log = log
@@ -166,10 +166,11 @@ class _Filling:
         self._at = 0
 
     def step(self) -> bool:
-        """Write some more zeros; whether all of it is zeros on disk. Raises OSError."""
+        """Write some more zeros; returns whether the whole file is zeros on disk. Raises
+        OSError."""
         if not self._at:
-            # Whoever set it aside may not have come to this, or have died before it. After a power
-            # failure the file would be in the log again, without its messages.
+            # Whoever set it aside may have died before this sync. After a power failure the file
+            # would have its name in the log again, without its messages.
             sync_directory(self._log)
         stop = min(self._size, self._at + STEP_BYTES)
         write_at(self.handle, memoryview(_ZEROS)[: stop - self._at], self._at)
@@ -182,12 +183,12 @@ class _Filling:
 def _is_ours_alone(handle: int) -> bool:
     """Whether nobody else has the file open or mapped, in any process.
 
-    The kernel grants a lease for writing only then. Where it has no leases, as on some network
-    file systems, nobody can know, and the answer is no.
+    The kernel grants a write lease only then. If it has no leases, as on some network file
+    systems, nobody can know, and the answer is no.
     """
     try:
-        # An open by another process sends the lease's holder this signal. SIGIO, the usual one,
-        # would kill it; SIGURG is ignored by itself.
+        # An open by another process sends this signal to the lease's holder. The default, SIGIO,
+        # would kill it; SIGURG is ignored by default.
         fcntl.fcntl(handle, fcntl.F_SETSIG, signal.SIGURG)
         fcntl.fcntl(handle, fcntl.F_SETLEASE, fcntl.F_WRLCK)
     except OSError as error:

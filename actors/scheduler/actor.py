@@ -7,14 +7,14 @@ Reads:    `queued`, `wrote`, `wrote_timestamp`, `recalled`, `dispatched`, `log_s
           config/topics.json.
 Hears:    answers of the writer, whose client it is; the reput's doorbell.
 Notifies: nobody.
-On crash: the next one goes on at what was saved last, and sends all that its predecessor may have
-          sent since once more, marked as a retry. A copy is made of the record that waits and of
-          nothing else, so the writer finds those that are stored, and stores the others. Retries
-          are slow, so two positions say what of this run need not be sent again.
+On crash: the next one goes on at what was saved last, and sends again, as retries, everything that
+          its predecessor may have sent since. A copy depends on nothing but the waiting record,
+          so the writer finds the copies that are stored, and stores the others. Retries are slow,
+          so two positions say what of this run need not be sent again.
 
-Nothing comes early: the clock that counts is the one that stamps messages. What waits stays in the
-log: `delay_floor` holds the cleaner back, and what would wait longer than segments stay is stored
-once more, at the log's end.
+Nothing comes early: the clock that counts is the one that stamps messages. Waiting messages stay in
+the log: `delay_floor` holds the cleaner back. Those that would wait longer than segments are kept
+are stored once more, at the log's end.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ from penstock.shared.wire.sockets import dial
 
 # Messages that come due within this time leave together: frames cost more than messages.
 PACE_MS = 5
-# The same trouble is told again after this time.
+# The same trouble is reported again after this time.
 SAY_MS = 60_000
 
 
@@ -135,11 +135,11 @@ class Scheduler(Actor):
         return is_there and is_same_boot and is_last and self._files.end_with(noted.files)
 
     def _doubt(self, progress: Progress) -> Doubt:
-        """What the last life may have put without saying so."""
+        """What the last life may have put without having recorded it."""
         if progress.clean:
             return NO_DOUBT
         of_this_run = progress.run == self._stage.run.run_id
-        # of another run's nothing is on its way any more, and what it has stored was due by then
+        # nothing of another run is on its way any more, and what it stored was due by then
         due_ms = self._positions["delay_sent" if of_this_run else "wrote_timestamp"]
         return Doubt(due_ms, self._positions["wrote"])
 
@@ -162,14 +162,14 @@ class Scheduler(Actor):
         return done
 
     def _may_put(self) -> bool:
-        """Whether this life is noted on disk, and which topics there are is known."""
+        """Whether the disk has a note of this life, and the topics are known."""
         return self._keeping.has_begun and self._targets.is_known
 
     def _begin_run(self) -> bool:
-        """Whether what is saved has been compared with the queues.
+        """Compare the saved offsets with the queues, once a run; whether that is done.
 
-        A power failure takes messages that were not flushed, of which some were delivered already.
-        Those that come in this run instead have their offsets, and must not be passed over.
+        A power failure takes messages that were not flushed, and some of them were delivered
+        already. Messages of this run get their offsets, and must not be skipped.
         """
         progress, run_id = self._progress, self._stage.run.run_id
         if progress.begun == run_id:
@@ -184,7 +184,7 @@ class Scheduler(Actor):
         return True
 
     def _now_ms(self) -> int:
-        """Store times never go back, and neither does what is compared with them."""
+        """Never before the last store time: store times never go back."""
         return max(self._clock.now_ms(), self._positions["wrote_timestamp"])
 
     def _keep(self, now_ms: int) -> None:
@@ -205,14 +205,14 @@ class Scheduler(Actor):
         self._put_ms = monotonic_ms
         positions = self._positions
         positions.publish("delay_over", max(positions["delay_over"], self._timers.delivered_ms()))
-        # before anything is sent: if this process dies now, the next one must know
+        # before anything is sent: if this process dies now, its successor must know
         positions.publish_before_loads("delay_sent", max(positions["delay_sent"], now_ms))
         if self._timers_first and self._sender.has_room:
             done += self._timers.turn(now_ms, positions["recalled"])
         self._timers_first = not self._timers_first
         for number, level in enumerate(self._levels):
             if not self._sender.has_room:
-                # whoever has no turn in this one comes first in the next: nobody starves
+                # those that had no turn come first in the next one: none starves
                 self._levels = self._levels[number:] + self._levels[:number]
                 return done
             done += level.turn(now_ms, monotonic_ms)
@@ -232,8 +232,8 @@ class Scheduler(Actor):
                 crash_point("schedule.put")
 
     def _make_topics(self, now_ms: int) -> None:
-        """Have topics made that are missing, a group's topic of retries for one; say of others that
-        what waits for them is not delivered."""
+        """Have missing topics made, such as a group's topic of retries. Report those that cannot be
+        made: messages for them are not delivered."""
         for topic, queues in self._targets.missing.items():
             self._wanted.want(topic, queues)
         for request in self._wanted.outgoing(now_ms):
@@ -274,7 +274,7 @@ class Scheduler(Actor):
             batch.owner.settle(batch, True)
             return
         copies = batch.copies
-        # a search for what an earlier try may have stored has come to damage
+        # the writer met damage as it looked for copies that an earlier try may have stored
         is_unknown = isinstance(result, StoreDamaged) and stored_after >= 0
         if isinstance(result, OffsetOutOfRange) or is_unknown:
             self._tell("a message may be delivered twice", result)
@@ -292,7 +292,8 @@ class Scheduler(Actor):
         batch.owner.again(batch, parts)
 
     def _elsewhere(self, copy: Copy, error: PenstockError) -> Copy | None:
-        """The copy that goes where one was refused because topics have changed; None: nowhere."""
+        """The copy for another queue, if topics have changed since; None if it has nowhere to
+        go."""
         if not isinstance(error, TopicNotFound | QueueNotFound):
             return None
         self._targets.look(self._clock.monotonic_ms(), at_once=True)
@@ -300,7 +301,7 @@ class Scheduler(Actor):
         return None if copy.topic == TIMER_TOPIC.encode() else self._targets.place(copy)
 
     def _tell(self, what: str, why: object) -> None:
-        """Once a minute at most: what goes on for an hour is no news each time."""
+        """Report at most once a minute: trouble that lasts an hour is no news each time."""
         now_ms = self._clock.monotonic_ms()
         if now_ms - self._said.get(what, -SAY_MS) >= SAY_MS:
             self._said[what] = now_ms
@@ -309,9 +310,9 @@ class Scheduler(Actor):
     # --- the rest of an actor ---
 
     def idle_ms(self) -> int:
-        """Until the next message is due, or the sender has something to repeat."""
+        """Time until the next message is due, or the sender has something to repeat."""
         if not self._may_put():
-            return SAVE_MS  # nothing is sent before that, so nothing is due
+            return SAVE_MS  # nothing may be sent before that
         now_ms = self._now_ms()
         due = [level.due_ms for level in self._levels] + [self._timers.next_ms]
         waits = [at - now_ms for at in due if at >= 0]
@@ -326,7 +327,7 @@ class Scheduler(Actor):
         self._deliveries.release_deleted()
 
     def drained(self) -> bool:
-        """Whether all that was sent has its outcome; what is not due waits for the next run."""
+        """Whether all that was sent has its outcome; messages not yet due wait for the next run."""
         return not len(self._sender) or self._sender.trouble is not None
 
     def close(self) -> None:

@@ -1,8 +1,8 @@
 """Copies of messages whose time has come, packed into frames, and where they may go.
 
-Records in one frame are grouped by queue, each queue's in their order. Where an earlier life may
-have stored some of them the writer is told. It looks for each, as what was stored then need not be
-the beginning of what is a frame now, and stores the others.
+Records in one frame are grouped by queue, and each queue's are in order. If an earlier life may
+have stored some of them, the writer is told. It looks for each record, because those stored then
+need not be the beginning of a present frame, and stores the others.
 """
 
 from __future__ import annotations
@@ -26,34 +26,34 @@ from penstock.shared.store.topics import Topics, load_topics
 from penstock.shared.wire.messages import QueueRun
 
 MOST_IN_FRAME = 1000
-# How often the file of topics is looked at.
+# How often to check the file of topics.
 LOOK_MS = 100
 
 
 class Owner(Protocol):
-    """A level, or the timers: it has put frames, and is told what became of them."""
+    """A level, or the timers: it has put frames, and is told their outcomes."""
 
     def settle(self, batch: Batch, stored: bool) -> None:
-        """A frame has its outcome, which is the last word."""
+        """A frame has its final outcome."""
 
     def again(self, batch: Batch, parts: list[Batch]) -> None:
-        """Frames were put in the place of one that was refused."""
+        """`parts` were put in place of a frame that was refused."""
 
 
 class Batch:
-    """One frame of messages, with what their owner noted of each."""
+    """One frame of messages, with their owner's note on each."""
 
     __slots__ = ("owner", "copies", "notes", "settled", "due_ms")
 
     def __init__(self, owner: Owner, copies: list[Copy], notes: list[Any]) -> None:
         self.owner, self.copies, self.notes = owner, copies, notes
         self.settled = False
-        # when the first of them is due, once the timers have asked
+        # when the first of them is due; -1 until the timers ask
         self.due_ms = -1
 
 
 def put_in_place(batches: deque[Batch], batch: Batch, parts: list[Batch]) -> None:
-    """Put others there in the place of one."""
+    """Replace one batch by others, at its place."""
     at = batches.index(batch)
     batches.remove(batch)
     for number, part in enumerate(parts):
@@ -66,9 +66,9 @@ def put_frames(
     copies: Sequence[tuple[Copy, Any]],
     stored_after: int,
 ) -> Iterator[Batch]:
-    """Put copies, each with what its owner notes of it, in their order; the frames that makes.
+    """Put copies, each with its owner's note, in order; returns the frames that this makes.
 
-    The note of a frame is a list of its copies' notes. For `stored_after` see RecordSender.put.
+    A frame's note is the list of its copies' notes. For `stored_after` see RecordSender.put.
     """
     first, size = 0, 0
     for number, (copy, _) in enumerate(copies):
@@ -95,35 +95,35 @@ def _put(
 
 
 class Targets:
-    """Which topics and queues there are: config/topics.json, looked at again when it changes.
+    """Which topics and queues exist: config/topics.json, loaded again when it changes.
 
-    A topic that was deleted takes along what waits for it. One that is not there and was never
+    Messages that wait for a deleted topic go with it. A topic that does not exist and was never
     deleted, as in a store without that file, is `missing`: somebody has to make it.
     """
 
     def __init__(self, paths: StorePaths, queues: QueueReader, least_queues: int) -> None:
-        """`least_queues` are those of a topic that is to be made."""
+        """`least_queues` is how many queues a missing topic gets."""
         self._file, self._deletions = paths.topics, paths.deleted_topics
         self._in_store, self._least_queues = queues, least_queues
-        # which file they were read from; None: none could be read yet
+        # the file version that was loaded; None until one could be
         self._version: tuple[int, int] | None = None
         self._looked_ms = -LOOK_MS
         self._topics = Topics()
         self._deleted: Collection[str] = ()
-        # how many queues each has, of those that were asked for, and which of them are there
+        # topic -> its number of queues, for topics that were asked for; and their existing queues
         self._counts: dict[str, int] = {}
         self._there: set[tuple[bytes, int]] = set()
-        # topics that somebody has to make, each with its number of queues
+        # topics that somebody has to make, with their numbers of queues
         self.missing: dict[str, int] = {}
         self._refused: set[str] = set()
-        # how many messages had no place, since this was asked for last
+        # topic -> how many messages had nowhere to go, since the last call of `lost`
         self._lost: Counter[str] = Counter()
-        # why the last look has not read the files
+        # why the last look could not load the files
         self.trouble: StoreDamaged | OSError | None = None
 
     @property
     def is_known(self) -> bool:
-        """False until the files were read once: what waits is not to be taken for lost then."""
+        """False until the files were loaded once: until then no message counts as lost."""
         return self._version is not None
 
     def look(self, now_ms: int, at_once: bool = False) -> None:
@@ -134,7 +134,7 @@ class Targets:
             self._read()
             self.trouble = None
         except (StoreDamaged, OSError) as error:
-            # Topics stay as they were, and cannot change: the writer reads the file before it does.
+            # Topics stay as they were, and cannot change: the writer loads the file before it does.
             self.trouble = error
 
     def _read(self) -> None:
@@ -145,7 +145,7 @@ class Targets:
         if version == self._version:
             return
         topics = load_topics(self._file)
-        # after the topics: a deletion is noted before the topic goes
+        # loaded after the topics, because a deletion is noted before the topic goes
         names = topics.names()
         self._deleted = load_deleted_topics(self._deletions).settled(names).ends()
         self._topics, self._version = topics, version
@@ -154,22 +154,22 @@ class Targets:
         self.missing = {each: n for each, n in self.missing.items() if each not in names}
 
     def others(self, copies: Sequence[Copy | None]) -> list[int]:
-        """Which of them need a look, each by itself: all but those whose queue is there."""
+        """The numbers of the copies that need a closer look: all but those whose queue exists."""
         there = self._there
         return [n for n, copy in enumerate(copies) if copy is None or copy[:2] not in there]
 
     def place(self, copy: Copy) -> Copy | None:
-        """The copy for a queue that there is, or will be; None where it has nowhere to go."""
+        """The copy for a queue that exists or will; None if it has nowhere to go."""
         queue_id = self.queue_for(copy.topic, copy.queue_id)
         if queue_id is None or queue_id == copy.queue_id:
             return copy if queue_id is not None else None
         return moved(copy, queue_id)
 
     def queue_for(self, name: bytes, queue_id: int) -> int | None:
-        """Where a message for this queue goes; None where its topic is gone.
+        """The queue that a message for this one goes to; None if its topic is gone.
 
-        A topic may have fewer queues by now than when the message was sent. Its queue is then one
-        that is left, the same for all that were for that queue.
+        A topic may have fewer queues now than when the message was sent. Then it goes to one that
+        is left, the same one for all messages of its queue.
         """
         topic = name.decode("utf-8", "replace")
         count = self._counts.get(topic)
@@ -191,18 +191,18 @@ class Targets:
 
     def _count(self, topic: str) -> int:
         config = self._topics.get(topic)
-        # one that takes no messages from producers any more is still read
+        # a topic that takes no more messages from producers is still read
         return 0 if config is None else config.write_queues or config.queues
 
     def _may_be_made(self, topic: str) -> bool:
         if topic in self._topics.names() or topic in self._refused or topic == LOST:
             return False
         if not is_stored_topic(topic):
-            return False  # a frame could not even name it
+            return False  # a frame could not even name the topic
         return topic not in self._deleted or topic.startswith(RETRY_PREFIX)
 
     def give_up(self, topic: str, now_ms: int) -> bool:
-        """The topic cannot be made, and what waits for it has nowhere to go; False: it is there."""
+        """The topic cannot be made: messages for it have nowhere to go. False if it exists now."""
         self.look(now_ms, at_once=True)
         self.missing.pop(topic, None)
         if topic in self._topics.names():
@@ -217,6 +217,6 @@ class Targets:
 
 
 def moved(copy: Copy, queue_id: int) -> Copy:
-    """The same for another queue."""
+    """The same copy for another queue."""
     raw = copy.record[:AT_QUEUE_ID] + queue_id.to_bytes(4, "big") + copy.record[AT_FLAG:]
     return Copy(copy.topic, queue_id, raw)

@@ -1,8 +1,8 @@
-"""Timers of the minute at hand, in memory: what is due is taken in order, what is new is added.
+"""Timers of the minute at hand, in memory: due ones are taken in order, new ones are added.
 
-A few sorted runs with a place in each. An entry has 36 bytes, so a minute of a million takes 36 MB
-and no object for each. `late` names the look at the wheel queue that found a timer when it was due
-already; 0 for all others.
+It is a few sorted runs with a place in each. An entry has 36 bytes, so a minute of a million takes
+36 MB and no object for each. If a timer was due already when the wheel queue had it, `late` is the
+number of the look that found it; otherwise 0.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Held = npt.NDArray[np.void]
 
 
 def held(entries: Entries, late: npt.NDArray[np.uint32] | int = 0) -> Held:
-    """The entries as they are held."""
+    """The entries in the form of the heap."""
     made = np.empty(len(entries), HELD)
     for name in ENTRY.names or ():
         made[name] = entries[name]
@@ -29,7 +29,7 @@ def held(entries: Entries, late: npt.NDArray[np.uint32] | int = 0) -> Held:
 
 
 def unheld(taken: Held) -> Entries:
-    """The entries as files have them."""
+    """The entries in the form of files."""
     made = np.empty(len(taken), ENTRY)
     for name in ENTRY.names or ():
         made[name] = taken[name]
@@ -37,7 +37,7 @@ def unheld(taken: Held) -> Entries:
 
 
 class _Run(NamedTuple):
-    """Entries in order, and their times once more: in a field of an array nothing is found fast."""
+    """Entries in order, and their times once more: searching a field of an array is slow."""
 
     entries: Held
     due: npt.NDArray[np.uint64]
@@ -54,7 +54,7 @@ class _Run(NamedTuple):
 
 
 class DueHeap:
-    """Timers by when they are due."""
+    """Timers, ordered by when they are due."""
 
     def __init__(self) -> None:
         self._runs: list[_Run] = []
@@ -64,7 +64,7 @@ class DueHeap:
 
     @property
     def next_ms(self) -> int:
-        """When the first one is due; -1 without any."""
+        """When the first one is due; -1 if there is none."""
         return min((int(run.due[run.at]) for run in self._runs), default=-1)
 
     def add(self, entries: Held) -> None:
@@ -72,14 +72,15 @@ class DueHeap:
             return
         runs = self._runs
         runs.append(_Run.of(entries))
-        # Each run stays more than twice as long as the next. So there are few, and an entry is
-        # merged as often as the number of entries can be halved, however many come one by one.
+        # Each run stays more than twice as long as the next. So there are few runs, and an entry is
+        # merged at most log2(entries) times, however many come one by one.
         while len(runs) > 1 and runs[-2].left <= 2 * runs[-1].left:
             rest = [run.entries[run.at :] for run in runs[-2:]]
             runs[-2:] = [_Run.of(np.concatenate(rest))]
 
     def take(self, until_ms: int, most: int) -> Held:
-        """Those that are due by then, in order: the first `most` of them."""
+        """Those that are due by then, in order, at most `most`."""
+        # a run's place may be past this time already
         # some may be due later than what was taken before
         stops = [int(np.searchsorted(run.due, until_ms, "right")) for run in self._runs]
         counts = [
@@ -97,7 +98,7 @@ class DueHeap:
             together = np.concatenate(pieces)
             order = _order(together)[:most]
             found = together[order]
-            # what is taken of a run are its first ones, for all orders are the same
+            # the taken entries of a run are its first ones, because both orders are the same
             of_run = np.repeat(np.arange(len(counts)), counts)[order]
             counts = np.bincount(of_run, minlength=len(counts)).tolist()
         moved = [
@@ -108,8 +109,7 @@ class DueHeap:
 
 
 def _order(entries: Held) -> npt.NDArray[np.intp]:
-    """By time; what takes a message back stands before the message, and of equal ones the first
-    that is here."""
+    """Sort by time; a recall comes before its message, and equal ones keep their order."""
     due = np.ascontiguousarray(entries["due"])
     recalls = entries["kind"] == RECALL
     before: npt.NDArray[np.intp] | None = None
@@ -119,8 +119,8 @@ def _order(entries: Held) -> npt.NDArray[np.intp]:
     first = due.min()
     key = due - first
     if key.max() < 1 << 16:
-        # two bytes are sorted by counting, which takes a tenth of the time: most often all are due
-        # within one minute
+        # NumPy sorts two-byte keys by counting, in a tenth of the time, and usually all entries
+        # are due within one minute
         key = key.astype(np.uint16)
     order = np.argsort(key, kind="stable")
     return order if before is None else before[order]

@@ -1,4 +1,4 @@
-"""What the scheduler keeps of how far it is: saved, shown, and told to the cleaner.
+"""How the scheduler saves its progress, shows it, and tells the cleaner.
 
 each 200 ms    penstock/scheduler, which survives any process
 each 5 s       config/delayOffset.json, on disk, for RocketMQ
@@ -29,9 +29,9 @@ from penstock.shared.process.actor import Stage
 
 SAVE_MS, DOCUMENT_MS, SYNC_MS, LOOK_MS = 200, 5000, 30_000, 60_000
 HOUR_MS = 3_600_000
-# After this part of the time that segments are reserved, what waits in them is stored again.
+# After this part of the time that segments are kept, waiting records in them are stored again.
 ROLL_SHARE = 2
-# Waiting messages that are gone through for RocketMQ while this runs; at a stop all of them are.
+# Up to this many waiting messages it goes through them for RocketMQ; at a stop always.
 MOST_LOOKED_AT = 100_000
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -48,8 +48,8 @@ class Keeping:
         floor_before: int,
         now_ms: int,
     ) -> None:
-        """`floor_before`: no copy that the last life may have put without saying so lies below this
-        log offset; -1: there is none."""
+        """`floor_before`: no copy that the last life may have put without recording it lies below
+        this log offset; -1: there is no such copy."""
         self._stage, self._file, self._files = stage, file, files
         self._positions, self._clock = stage.positions, stage.clock
         paths = StorePaths(stage.config.store)
@@ -57,18 +57,18 @@ class Keeping:
         self._rocketmq = RocketMQTimers(paths)
         self._progress = progress
         self._saved: bytes = b""
-        # until it is known what of the last life's work is stored
+        # -1 once it is known what of the last life's work is stored
         self._floor_before = floor_before
         self._save_ms = now_ms - SAVE_MS
         self._document_ms = self._sync_ms = now_ms
-        # both are done soon after a start
+        # both come soon after a start
         self._look_ms = self._hand_ms = now_ms - LOOK_MS
         self._document: dict[int, int] = dict(progress.levels)
         self._sync: _Sync | None = None
         self._has_lost = False
         self._error = ""
-        # Whether it is on the disk that this life is there. Nothing is sent before: whoever comes
-        # after a death or a power failure must not take what the last life has left for a stop.
+        # Whether the disk has a note that this life exists. Nothing is sent before: after a death
+        # or a power failure, the next life must not take the last one's slot for an orderly stop.
         self.has_begun = False
 
     def turn(
@@ -79,9 +79,9 @@ class Keeping:
         sender: RecordSender,
         wall_ms: int,
     ) -> None:
-        """Do what it is time for."""
+        """Do what is due."""
         now_ms = self._clock.monotonic_ms()
-        # a roll waits for a save, which a disk that has refused one is not asked for at once
+        # a roll waits for a save, but a disk that has just refused one gets a pause
         if now_ms - self._save_ms < SAVE_MS and (rolling.is_saved or self._error):
             return
         self._save_ms = now_ms
@@ -99,8 +99,8 @@ class Keeping:
                         self._begin_roll(timers, rolling, wall_ms)
                 if now_ms - self._hand_ms >= LOOK_MS and timers.caught_up:
                     self._hand_ms = now_ms
-                    # What was told before stays true, if less and less exact; and to look at
-                    # millions would make what is due late.
+                    # What RocketMQ was told before stays true, only less exact; to go through
+                    # millions would make due messages late.
                     if timers.pending <= MOST_LOOKED_AT:
                         self._tell_rocketmq(timers)
                 self._save(now_ms, wall_ms)
@@ -115,8 +115,8 @@ class Keeping:
     def end(
         self, levels: Sequence[Level], timers: Timers, rolling: Rolling, sender: RecordSender
     ) -> None:
-        """The last save of this life. Where the disk refuses it, the one before it holds: the next
-        life looks for what was delivered since."""
+        """The last save of this life. If the disk refuses it, the last one holds: the next life
+        looks for what was delivered since."""
         if self._sync is not None:
             self._sync.join()
         try:
@@ -141,21 +141,22 @@ class Keeping:
         progress.delivered_ms = timers.delivered_ms()
         progress.split_hour = timers.calendar.whole_hour
         progress.indexed, place = timers.saved_index()
-        # the next life reads what the files lack as after a power failure: knowing what was there
+        # otherwise the next life reads the missing part again, as after a power failure, but knows
+        # what was there
         progress.boot = self._stage.run.boot_id if timers.has_known and not self._has_lost else ""
-        # with nothing on its way, what is sent from now on is stored after all that there is
+        # with nothing on its way, later copies are stored past the present end of the log
         floor = sender.floor if len(sender) else self._positions["wrote"]
-        # of what is told as done only when more of it is, some may be stored long before that
+        # where progress is recorded only in larger pieces, copies may be stored long before that
         amid = place, timers.put_after(), rolling.put_after
         progress.floor = min([floor, *(at for at in amid if at >= 0)])
         if self._floor_before >= 0:
-            # what the last life put may be stored already, and is not asked for before its turn
+            # the last life's copies may be stored already, and are looked for only in their turn
             levels_sure = all(each.is_sure for each in levels)
             if levels_sure and timers.is_sure and rolling.is_sure:
                 self._floor_before = -1
             else:
                 progress.floor = min(progress.floor, self._floor_before)
-        # what stands below them has expired
+        # rolls below it are over: what they cover has expired
         timers.rolls = [r for r in timers.rolls if r.below > self._positions["log_start"]]
         progress.rolls = timers.rolls
         progress.rolling, progress.rolled_minute = rolling.roll, rolling.minute
@@ -203,8 +204,8 @@ class Keeping:
             save_sums(self._sums_file, sync.sums)
             self._progress.synced = sync.sums.indexed
             return
-        # What was to be written counts as written from now on, and may not be: no later sync
-        # vouches for it, and what is read of it may be what the disk has.
+        # From now on the kernel counts the lost pages as written. No later sync vouches for them,
+        # and reading them may return what the disk has.
         self._has_lost, self._progress.synced, self._progress.boot = True, 0, ""
 
     def _begin_roll(self, timers: Timers, rolling: Rolling, wall_ms: int) -> None:
@@ -218,7 +219,7 @@ class Keeping:
                 if written_ms >= before_ms:
                     break
                 below = int(name) + self._stage.config.mapped_file_size_commit_log_bytes
-        # the segment that is written to has nothing that could expire
+        # nothing in the segment being written can expire
         segment = self._stage.config.mapped_file_size_commit_log_bytes
         below = min(below, self._positions["wrote"] // segment * segment)
         if below > start:
@@ -229,19 +230,19 @@ class Keeping:
         places = [place for level in levels if (place := level.first_place()) >= 0]
         floor = min([timers.first_place(), *places])
         if floor >= 0:
-            # never back: what was below it may be gone; and never 0, which says nothing
+            # Never back, since what was below may be gone; and never 0, which means unknown.
             positions.publish("delay_floor", max(positions["delay_floor"], floor, 1))
         sources: list[Level | Timers] = [*levels, timers]
         positions.publish("pending_delayed", max(0, sum(each.pending for each in sources)))
         for name in ("delivered", "undelivered"):
-            # since the last look: the positions count for the run, whose lives may be several
+            # the increase since the last look: the positions count for the run, over several lives
             positions.publish(name, positions[name] + sum(getattr(each, name) for each in sources))
             for each in sources:
                 setattr(each, name, 0)
 
 
 class _Sync(threading.Thread):
-    """A sync of the file system that has the timers' files: they may be thousands."""
+    """A sync of the file system that has the timers' files, of which there may be thousands."""
 
     def __init__(self, handle: int, sums: FileSums) -> None:
         """`sums` are those of what is synced."""

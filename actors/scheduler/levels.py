@@ -1,7 +1,7 @@
 """The delay levels: each follows its queue of SCHEDULE_TOPIC_XXXX, and puts what is due.
 
-The consume queue's entries say when (see delay_levels), so nothing is read before its time. Levels
-do not wait for each other: each has its own frames and its own place.
+The consume queue's entries say when (see delay_levels), so no record is read before its time.
+Levels do not wait for each other: each has its own frames and its own place.
 """
 
 from __future__ import annotations
@@ -15,32 +15,32 @@ from penstock.shared.formats.delay_levels import SCHEDULE_TOPIC
 from penstock.shared.formats.queue_entry import BLANK_SIZE, ENTRY
 from penstock.shared.messaging.delivered import Copy, taken_apart
 
-# Entries that one look takes, and bytes of copies that one turn of a level makes at most.
+# Entries in one look, and bytes of copies that one turn of a level makes at most.
 ENTRIES_AT_ONCE = 2000
 TURN_BYTES = 512 << 10
 
 
 class Level:
-    """One level. Everything below `done` has its outcome; what is below `next` has been put."""
+    """One level. All entries below `done` have their outcome; those below `next` were put."""
 
     def __init__(self, level: int, delay_ms: int, start: int, around: Surroundings) -> None:
         self.level = level
         self.next = self.done = start
-        self.due_ms = -1  # of the first that has not been put; -1: look
+        self.due_ms = -1  # when the first that was not put is due; -1: look
         self.delivered = self.undelivered = 0
         self._delay_ms = delay_ms
         self._around = around
         self._batches: deque[Batch] = deque()
-        # the first that seems to come much too late, and when it was seen: see _is_due
+        # the first that seems to be due much too late, and when it was seen: see _is_due
         self._doubted: tuple[int, int] | None = None
 
     def ends(self) -> tuple[int, int]:
-        """The queue's min and max offset; zeros where it has none."""
+        """The queue's min and max offset; zeros if there is no queue."""
         slot = self._around.queues.queues(SCHEDULE_TOPIC).get(self.level - 1)
         return (0, 0) if slot is None else self._around.queues.range(slot)
 
     def begin(self, log_end: int) -> None:
-        """A run begins, and the queue has all of the log up to there."""
+        """A run begins, and the queue has the whole log up to `log_end`."""
         end = self._around.end_before(SCHEDULE_TOPIC, self.level - 1, log_end)
         # Nobody delivers early, so what was due after the newest message has not come, whatever a
         # file says that nobody here has written: a digit of it may have changed.
@@ -51,14 +51,14 @@ class Level:
         self.next = self.done = min(self.done, end)
 
     def turn(self, now_ms: int, monotonic_ms: int) -> int:
-        """Put some of what is due; how many. `now_ms` is the clock that stamps messages."""
+        """Put some of what is due; returns how many. `now_ms` is the clock that stamps messages."""
         if self.due_ms > now_ms and self._doubted is None:
             return 0
         slot = self._around.queues.queues(SCHEDULE_TOPIC).get(self.level - 1)
         if slot is None:
             return 0
         low, high = self._around.queues.range(slot)
-        if self.next < low:  # expired: RocketMQ passes over them, too
+        if self.next < low:  # expired: RocketMQ skips them, too
             self._pass_over(low - self.next)
             self.next = low
         stop = min(high, self.next + ENTRIES_AT_ONCE)
@@ -84,7 +84,7 @@ class Level:
             if copy is None:
                 continue
             size += len(copy.record)
-            # one that is due later is put because the clock was set back: it has no time to go by
+            # one that is due later is put because the clock was set back, so its time says nothing
             doubtful = self._around.doubt.holds(due_ms if due_ms <= now_ms else 0, position)
             if doubtful != are_doubtful:
                 self._send(copies, are_doubtful)
@@ -100,7 +100,7 @@ class Level:
         self._batches += put_frames(sender, self, copies, sender.stored_after if doubtful else -1)
 
     def _is_due(self, due_ms: int, now_ms: int, monotonic_ms: int) -> bool:
-        """Whether it is time. A message cannot have longer to wait than its level says, unless the
+        """Whether it is time. A message cannot have to wait longer than its level says, unless the
         clock has gone back since it was stored: then it waits that long from now."""
         if due_ms <= now_ms:
             self._doubted = None
@@ -113,7 +113,7 @@ class Level:
         return monotonic_ms - self._doubted[1] >= self._delay_ms
 
     def _copy(self, place: int, size: int, due_ms: int) -> Copy | None:
-        """What is delivered of the record there; None where there is nothing to deliver."""
+        """The copy to deliver of this record; None if there is nothing to deliver."""
         record = self._around.record(place, size)
         if record is None:
             self._pass_over(1)
@@ -140,7 +140,7 @@ class Level:
         put_in_place(self._batches, batch, parts)
 
     def first_place(self) -> int:
-        """The log offset of the first record that is not delivered; -1 where all are."""
+        """The log offset of the first record that is not delivered; -1 if all are."""
         slot = self._around.queues.queues(SCHEDULE_TOPIC).get(self.level - 1)
         if slot is None:
             return -1

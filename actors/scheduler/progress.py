@@ -3,11 +3,11 @@
     penstock/scheduler    two slots of 4096 bytes in turn: crc32, length, then JSON
     delayOffset.json      {"dataVersion": ..., "offsetTable": {level: next queue offset}}
 
-A slot is written with one call, after what it counts is on disk: it survives the death of every
-process at once, and a power failure leaves an older one of this life. Its first one is synced
-before anything is sent: that of a stop says that nothing is on its way, which must not come back.
-The JSON follows every few seconds. Where it is not the one that this file belongs to, another
-broker has run in between, and it counts.
+A slot is written with one call, after what it counts is on disk. It survives the death of every
+process at once; after a power failure there is an older one of this life. The first slot of a life
+is synced before anything is sent: the slot of an orderly stop says that nothing is on its way, and
+must not come back. The JSON follows every few seconds. If it is not the one that belongs to this
+file, another broker has run in between, and the JSON counts.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from penstock.shared.store.rocketmq_json import encode_document, load_document, 
 
 SLOT_BYTES = 4096
 _HEAD_BYTES = 8
-# Rolls that are kept; each is some hours long.
+# The most rolls to keep; each is some hours long.
 MOST_ROLLS = 32
 
 
@@ -61,18 +61,18 @@ class Progress(msgspec.Struct):
     delivered_ms: int = -1
     split_hour: int = -1
     floor: int = 0
-    # whether everything that was sent had its outcome
+    # whether every sent copy had its outcome
     clean: bool = False
     boot: str = ""
     run: str = ""
-    # the last run whose queues have been compared with these offsets
+    # the last run whose queues were compared with these offsets
     begun: str = ""
     rolls: list[Roll] = []
-    # one that is under way: what it is, and the minute up to which it is done
+    # the roll under way, and the minute up to which it is done
     rolling: Roll | None = None
     rolled_minute: int = -1
     number: int = 0
-    # of the versions of delayOffset.json that go with it
+    # digests of the versions of delayOffset.json that belong to this file
     documents: list[str] = []
 
 
@@ -85,13 +85,13 @@ class ProgressFile:
 
     def __init__(self, path: Path, delay_offsets: Path) -> None:
         self._path, self._delay_offsets = path, delay_offsets
-        # Opened by the first save, which may find a full disk: a start makes no file.
+        # The first save opens it, and may find a full disk: a start creates no file.
         self._handle = -1
 
     def load(self) -> tuple[Progress, bool]:
-        """What the last life has left, and whether another broker may have run since.
+        """The last life's progress, and whether another broker may have run since.
 
-        Raises StoreDamaged where delayOffset.json cannot be read.
+        Raises StoreDamaged if delayOffset.json cannot be read.
         """
         raw = b""
         with suppress(FileNotFoundError):  # the first life of this store
@@ -102,17 +102,17 @@ class ProgressFile:
         document = load_document(self._delay_offsets, delay_offsets)
         if own is not None and (document is None or self._digest() in own.documents):
             return own, False
-        # RocketMQ has run: what it delivered it has counted, and nothing is under way
+        # RocketMQ has run: it counted what it delivered, and nothing is under way
         kept = own or Progress()
         return msgspec.structs.replace(kept, levels=document or {}, clean=True), True
 
     def save(self, progress: Progress, durable: bool = False) -> None:
-        """Kept when this returns, whatever process dies; where it is to be `durable`, whatever
-        power fails. Raises OSError."""
+        """On return it survives the death of any process; with `durable`, also a power failure.
+        Raises OSError."""
         if self._handle < 0:
             self._handle = self._created()
-        # Counted when it is written: a save that fails is tried again in the same slot, and the
-        # other one stays whole.
+        # Counted once it is written: after a failed save, the next one uses the same slot, and the
+        # other slot stays whole.
         number = progress.number + 1
         raw = _encode(msgspec.structs.replace(progress, number=number))
         head = zlib.crc32(raw).to_bytes(4, "big") + len(raw).to_bytes(4, "big")
@@ -125,7 +125,8 @@ class ProgressFile:
         crash_point("schedule.saved")
 
     def _created(self) -> int:
-        """Opened, with its name on the disk: a store without it counts as another broker's."""
+        """Create and open it, with its name on disk: without it a store counts as another
+        broker's."""
         make_directory(self._path.parent)
         handle = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, OWN_FILE)
         try:
@@ -136,14 +137,14 @@ class ProgressFile:
         return handle
 
     def save_document(self, progress: Progress, now_ms: int) -> None:
-        """Save both, durably; the JSON's last version stays as .bak. Raises OSError."""
+        """Save both, durably; the JSON's last version is kept as .bak. Raises OSError."""
         raw = encode_document(
             {
                 "dataVersion": {"counter": progress.number, "stateVersion": 0, "timestamp": now_ms},
                 "offsetTable": {str(level): at for level, at in sorted(progress.levels.items())},
             }
         )
-        # whichever of the two versions a crash leaves, it goes with this
+        # a crash leaves one of these two versions, and both belong to this file
         progress.documents = [self._digest(), _digest(raw)]
         self.save(progress, durable=True)
         crash_point("schedule.before_json")
@@ -168,7 +169,7 @@ def _decode(slot: bytes) -> Progress | None:
     try:
         return _decoder.decode(body)
     except msgspec.MsgspecError:
-        return None  # another version's: then delayOffset.json counts
+        return None  # written by another version: then delayOffset.json counts
 
 
 def _digest(raw: bytes) -> str:

@@ -1,11 +1,12 @@
 """What RocketMQ finds of timers on a store that ran here: config/timercheck, and no wheel.
 
 RocketMQ reads the wheel queue from the offset that is written here. What its own `timerwheel` and
-`timerlog/` held stands in that queue, too, and they know nothing of what was delivered since, so
-they go: with them RocketMQ would begin after the last message that it had read itself, and deliver
-once more what waits in both.
+`timerlog/` held is in that queue too. They do not know what was delivered since, so they are
+deleted: with them RocketMQ would begin after the last message that it had read itself, and deliver
+again what waits in both.
 
-The offset is written first. It is never past what waits, so whoever is killed, nothing is lost.
+The offset is written first. It is never past a waiting message, so a kill at any point loses
+nothing.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ class RocketMQTimers:
         self._kept = -1
 
     def keep(self, queue_offset: int, now_ms: int) -> None:
-        """Have RocketMQ begin at this offset of the wheel queue; -1: nobody knows which, and what
-        is there stays. Durable on return. Raises OSError."""
+        """Have RocketMQ begin at this offset of the wheel queue. -1 is unknown: then what is there
+        stays. Durable on return. Raises OSError."""
         if queue_offset in (-1, self._kept):
             return
         raw = self._file.read_bytes() if self._file.exists() else b""

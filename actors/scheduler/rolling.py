@@ -1,12 +1,12 @@
 """Timers whose records are about to expire: each is stored once more, and then the old may go.
 
-    a roll    all that is due after `after_ms` and stands below the log offset `below`
+    a roll    all timers due after `after_ms` whose records are below the log offset `below`
 
-It goes through the timers' files one by one, minutes and hours. What is due soon is left: it is
-delivered before its segment goes. What is due later is not delivered while a roll is under way: its
-old record would be, and the new one again. Before a file is begun it is saved that all before it is
-done, so a death repeats one file, and the writer finds of that what is stored. So does a refusal:
-topics may have changed meanwhile.
+It goes through the timers' files of minutes and hours one by one. Timers that are due soon are
+left: they are delivered before their segment goes. Later ones are not delivered while a roll is
+under way; otherwise both the old record and the new one would be. Before a file is begun, it is
+saved that all earlier ones are done. So a death repeats one file, and the writer finds what is
+stored of it. A refusal repeats it too, because topics may have changed meanwhile.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from penstock.actors.scheduler.timers import Timers
 from penstock.shared.messaging.delayed import real_place
 from penstock.shared.messaging.delivered import Copy, rolled, taken_apart
 
-# What is due sooner is delivered, and not stored again.
+# Timers that are due sooner are delivered, and not stored again.
 SOON_MS = 10 * MINUTE_MS
 ENTRIES_AT_ONCE = 2000
-# How often a file is begun of which something is refused.
+# How often to begin a file while some of it is refused.
 MOST_TRIES = 3
 
 
@@ -38,24 +38,26 @@ class Rolling:
         self._timers = timers
         self._sender, self._shape, self._targets = around.sender, around.shape, around.targets
         self.minute = -1
-        # the roll and the minute as they were saved last
+        # the roll and the minute at the last save
         self.saved: tuple[Roll | None, int] = None, -1
         self._batches: deque[Batch] = deque()
-        # no copy of what the file at hand has lies below this log offset; -1: there is no such file
+        # no copy of the current file lies below this log offset; -1: there is no current file
         self.put_after = -1
-        # the last minute of which some may be stored again already; that of the file at hand
+        # the last minute some of which may be stored again already; the last minute of the current
+        # file
         self._doubted_to = self._next_minute = -1
         self._left = np.empty(0, ENTRY)
-        # of the file at hand: what had nowhere to go, what was refused, and how often
+        # of the current file: how many had nowhere to go, how many were refused, and how many
+        # repeats
         self._nowhere = self._refused = self._tries = 0
 
     def start(self, progress: Progress) -> None:
-        """Go on with the last life's: of the file that it was at some may be stored again."""
+        """Go on with the last life's roll: some of its current file may be stored again already."""
         self.saved = self._timers.rolling, self.minute = progress.rolling, progress.rolled_minute
         if self.roll is not None and not progress.clean:
             later = self._timers.calendar.span_after(self.minute)
             if later is not None:
-                # what was an hour then may be its minutes by now
+                # an hour's file then may be split into minutes by now
                 self._doubted_to = later.first // HOUR_MINUTES * HOUR_MINUTES + HOUR_MINUTES - 1
 
     @property
@@ -65,22 +67,22 @@ class Rolling:
 
     @property
     def roll(self) -> Roll | None:
-        """What is rolled at the moment. The timers have it, which wait for it."""
+        """The current roll. The timers keep it, because they wait for it."""
         return self._timers.rolling
 
     @property
     def is_saved(self) -> bool:
-        """Whether the next life would go on where this one is; else nothing more is begun."""
+        """Whether the next life would go on where this one is; otherwise no file is begun."""
         return self.saved == (self.roll, self.minute)
 
     def begin(self, below: int, now_ms: int) -> None:
-        """Roll what stands below this log offset, unless something is rolled already."""
+        """Roll records below this log offset, unless a roll is under way."""
         if self.roll is None and len(self._timers.rolls) < MOST_ROLLS:
             self._timers.rolling = roll = Roll(below, now_ms + SOON_MS)
             self.minute = roll.after_ms // MINUTE_MS - 1
 
     def turn(self) -> int:
-        """Store some more again; how many."""
+        """Store some more records again; returns how many."""
         if self.roll is None or not self._timers.caught_up or not self.is_saved:
             return 0
         if not self._sender.has_room:
@@ -96,7 +98,7 @@ class Rolling:
             self._end_file()
             return len(some)
         if self._batches:
-            return 0  # the next file begins when this one is safe
+            return 0  # the next file begins when all of this one has its outcome
         later = self._timers.calendar.span_after(self.minute)
         if later is None:
             self._timers.rolls.append(self.roll)
@@ -114,7 +116,7 @@ class Rolling:
         return 1
 
     def _copies(self, entries: Entries) -> list[tuple[Copy, Any]] | None:
-        """What is to be stored again of some; None while a topic of them has to be made."""
+        """Copies to store again; None while one of their topics has to be made."""
         copies: list[tuple[Copy, Any]] = []
         nowhere = 0
         for due_ms, place, size, _ in entries.tolist():
@@ -133,9 +135,9 @@ class Rolling:
         return copies
 
     def _end_file(self) -> None:
-        """When all of a file has its outcome: go on after it, or begin it again, as after a death.
+        """Once all of a file has its outcome, go on after it, or begin it again as after a death.
 
-        While some of it is on its way, nothing.
+        While some of it is on its way, do nothing.
         """
         if self._batches or len(self._left):
             return
@@ -156,5 +158,5 @@ class Rolling:
         self._end_file()
 
     def again(self, batch: Batch, parts: list[Batch]) -> None:
-        """Frames in the place of one that was refused."""
+        """`parts` were put in place of a frame that was refused."""
         put_in_place(self._batches, batch, parts)

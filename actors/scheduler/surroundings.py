@@ -1,4 +1,4 @@
-"""What levels and timers have in common: where messages are read, and where their copies go."""
+"""What levels and timers share: where messages are read, and where their copies go."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from penstock.shared.queue.reader import QueueReader
 
 
 class Doubt(NamedTuple):
-    """What an earlier life may have put: what was due by then, of records below a log offset."""
+    """What an earlier life may have put: what was due by `due_ms`, of records below `below`."""
 
     due_ms: int
     below: int
@@ -33,7 +33,7 @@ class Doubt(NamedTuple):
         return due_ms <= self.due_ms and place < self.below
 
     def of(self, timers: Entries) -> list[bool]:
-        """Whether it holds for each."""
+        """Whether the doubt covers each of them."""
         if self.due_ms < 0:
             return [False] * len(timers)
         return list((timers["due"] <= self.due_ms) & (timers["at"] < self.below))
@@ -43,13 +43,13 @@ NO_DOUBT = Doubt(-1, 0)
 
 
 class Counted(Protocol):
-    """A level, or the timers: it counts what has nowhere to go."""
+    """A level, or the timers: it counts messages that have nowhere to go."""
 
     undelivered: int
 
 
 class Surroundings(NamedTuple):
-    """One scheduler's."""
+    """The surroundings of one scheduler."""
 
     queues: QueueReader
     sender: RecordSender
@@ -59,7 +59,7 @@ class Surroundings(NamedTuple):
     deliveries: Deliveries
 
     def record(self, place: int, size: int) -> memoryview | None:
-        """The record of this size at a log offset; None where there is none, or none any more."""
+        """The record of this size at a log offset; None if it is not there, or no longer."""
         if self.queues.is_damaged(place, size):
             return None
         try:
@@ -70,7 +70,7 @@ class Surroundings(NamedTuple):
         return record if found[:2] == (Kind.RECORD, size) else None
 
     def timers(self, raw: bytes, known: int, delivered_ms: int) -> Entries:
-        """The timers that entries of the wheel queue lead to: see `timer_entries`."""
+        """The timers that entries of the wheel queue point to: see `timer_entries`."""
         if self.queues.log.damaged:
             each = queue_entry.ENTRY.iter_unpack(raw)
             raw = b"".join(
@@ -90,7 +90,7 @@ class Surroundings(NamedTuple):
     def copies(
         self, timers: Entries, timed: bool, recalled: Collection[bytes] = ()
     ) -> list[Copy | None]:
-        """What is delivered of each; None also where it must be asked for by itself."""
+        """The copy of each; None also if it must be asked for on its own."""
         found: list[Copy | None] = [None] * len(timers)
         asked = self.deliveries.until_ms >= 0 and timers["due"].min() <= self.deliveries.until_ms
         if self.queues.log.damaged or asked:
@@ -107,8 +107,8 @@ class Surroundings(NamedTuple):
     def _segments(
         self, places: npt.NDArray[np.int64], sizes: npt.NDArray[np.int32]
     ) -> Iterator[tuple[int, int, int, memoryview]]:
-        """(first, stop, base, bytes) of places that follow each other in one segment; those in one
-        that is gone are left out."""
+        """(first, stop, base, bytes) of consecutive places in one segment; places in a segment that
+        is gone are left out."""
         each = self.queues.log.segment_bytes
         bases = places // each
         cuts = [0, *(np.flatnonzero(np.diff(bases)) + 1).tolist(), len(bases)]
@@ -144,12 +144,12 @@ class Surroundings(NamedTuple):
         return low
 
     def queued(self) -> int:
-        """The log offset up to which queues have what the log has."""
+        """The log offset up to which queues have the log's messages."""
         return self.queues.queued
 
     def copy(self, waiting: Waiting, due_ms: int, timed: bool, owner: Counted) -> Copy | None:
-        """What is to be put of a message that is due; None where it is there already, or has
-        nowhere to go, which its owner counts."""
+        """The copy to put for a due message; None if it is there already, or has nowhere to go,
+        which its owner counts."""
         copy = delivered(waiting, self.shape, timed)
         if copy is not None:
             if self.deliveries.has(waiting, copy, due_ms):

@@ -1,8 +1,9 @@
 """Whether another broker has delivered a message already, on a store that is taken over.
 
-RocketMQ saves how far it got every 10 s, and of timers in files that are not read here. So of what
-was due before the last message was stored the index is asked: a copy has the same UNIQ_KEY, and was
-stored in the topic after the message was due. Without an index nobody knows, and it is delivered.
+RocketMQ saves its progress every 10 s, and that of timers in files that are not read here. So for
+messages that were due before the last message was stored, the index is asked: a copy has the same
+UNIQ_KEY, and was stored in the topic after the message was due. Without an index nobody knows, and
+the message is delivered.
 """
 
 from __future__ import annotations
@@ -16,14 +17,14 @@ from penstock.shared.log.reader import LogReader
 from penstock.shared.memory.positions import Positions
 from penstock.shared.messaging.delivered import Copy, Waiting, taken_apart
 
-# RocketMQ delivers a timed message up to its precision early.
+# RocketMQ delivers a timed message early by up to its precision.
 _PRECISION_MS = 1000
 _MOST = 64
 _EVER_MS = 1 << 62
 
 
 class Deliveries:
-    """What is in the store already of messages that were due up to `until_ms`; -1: nobody asks."""
+    """What the store already has of messages that were due up to `until_ms`; -1: do not ask."""
 
     def __init__(self, config: Config, positions: Positions, log: LogReader, until_ms: int) -> None:
         self._positions, self._log = positions, log
@@ -63,7 +64,7 @@ class Deliveries:
 
 
 def _is_copy(waiting: Waiting, record: memoryview, due_ms: int) -> bool:
-    """Of the same message, as often as it has come to its group by now."""
+    """Whether this is a copy of the message with the same number of deliveries to its group."""
     other = taken_apart(record)
     if other.stored_ms < due_ms - _PRECISION_MS:
         return False

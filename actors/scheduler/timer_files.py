@@ -9,13 +9,13 @@
      16  size             u32    of that record
      20  kind             u32    0: a message; 1: it takes one back
 
-Words are little-endian. A file is appended to and never changed, and goes when its time is over.
-When an hour is near, what it holds is put into the files of its minutes: 40 days have 58,000
-minutes, and a file for each would cost more than the timers in it. Which hours are split is not
-this file's business.
+Words are little-endian. A file is appended to and never changed, and is deleted when its time is
+over. When an hour is near, its entries are put into the files of its minutes: 40 days have 58,000
+minutes, and a file for each would cost more than the timers in it. This file does not know which
+hours are split.
 
-The log is the truth: what stands here twice counts once, and it is compared with its record before
-anything is done with it. So after a crash the last part is put here again.
+The log is the truth: an entry that is here twice counts once, and it is compared with its record
+before anything is done with it. So after a crash the last part is appended again.
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ class TimerFiles:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        # Made by the first that appends, which may find a full disk: a start makes no file.
+        # The first append opens it, and may find a full disk: a start creates nothing.
         self._handle = -1
         # of files that were looked at, or appended to, in this life
         self._sums: Sums = {}
 
     def append(self, entries: Entries, hours_from: int = 1 << 62) -> dict[tuple[int, bool], int]:
-        """Put entries into their files; how many went into each, by minute, or by hour for those of
-        hour `hours_from` and later: (its number, whether it is an hour).
+        """Append entries to their files. Returns how many went into each, by (number, whether it is
+        an hour); hours `hours_from` and later have one file, earlier ones a file for each minute.
 
         Survives the process on return; not synced. Raises OSError; then some may be there.
         """
@@ -84,7 +84,7 @@ class TimerFiles:
         name = _name(number, hour)
         with opened(f"{self._directory}/{name}", os.O_RDWR | os.O_CREAT) as handle:
             size = os.fstat(handle).st_size
-            # one that was cut off by a death is put here again by the next life
+            # a death may have cut off the last entry; the next life appends it again
             size -= size % ENTRY.itemsize
             # what a disk refuses half way leaves a file of which nothing is known
             known = self._sums.pop(name, None)
@@ -96,12 +96,12 @@ class TimerFiles:
             self._sums[name] = size, crc
 
     def load(self, number: int, hour: bool = False) -> Entries:
-        """The entries of a minute or hour, each once, those that came first before those that came
-        later; none where there is no file."""
+        """The entries of a minute or hour, each once, in the order in which they came; none if
+        there is no file."""
         return each_once(self.part(number, 0, 1 << 62, hour))
 
     def part(self, number: int, start: int, stop: int, hour: bool = False) -> Entries:
-        """The entries from the `start`-th to below the `stop`-th, as they stand in the file."""
+        """Entries `start` to below `stop` by their place in the file, as they are."""
         try:
             with open(self._path(number, hour), "rb") as file:
                 file.seek(start * ENTRY.itemsize)
@@ -181,7 +181,7 @@ class TimerFiles:
     def open_directory(self) -> int:
         """A descriptor of the directory, for a sync of its file system. Raises OSError.
 
-        It stays open: of a write that failed the kernel tells those that had something open then.
+        It stays open: the kernel reports a failed write to descriptors that were open at that time.
         """
         if self._handle < 0:
             make_directory(self._directory)
@@ -221,14 +221,14 @@ def _crc(handle: int, size: int) -> int:
 
 
 def each_once(entries: Entries) -> Entries:
-    """The entries without those that say again what one before said, in their order.
+    """The entries without repetitions, in their order.
 
-    Two that name one place and differ are both kept: after a power failure another record may stand
-    there than did, and only the record says which of them is its own.
+    Two different entries for one place are both kept: after a power failure another record may be
+    there, and only the record shows which entry is its own.
     """
     at = entries["at"]
     if (at[1:] > at[:-1]).all():
-        return entries  # as they stood in the queue, so none is there twice
+        return entries  # in queue order, so none is there twice
     order = np.lexsort([entries[name] for name in ENTRY.names or ()])
     once = np.ones(len(at), np.bool_)
     once[1:] = entries[order][1:] != entries[order][:-1]

@@ -1,10 +1,10 @@
-"""Messages for any time: from the wheel topic's queue into the files, and out when they are due.
+"""Messages for any time: from the wheel topic's queue into files, and out when they are due.
 
     wheel queue -> read ahead -> calendar -> the minute at hand -> frames -> outcomes
 
-Two places say how far this is, and both are saved: `indexed`, of the queue, and `delivered_ms`, of
-time. A message that is found when its time has passed already holds `indexed` back until it has its
-outcome, so what one of the two leaves out the other has.
+Two saved numbers say how far this is: `indexed`, an offset of the queue, and `delivered_ms`, a
+time. A message whose time has passed already when it is found holds `indexed` back until it has its
+outcome, so that whatever `delivered_ms` leaves out, `indexed` covers.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ from penstock.shared.messaging.delivered import Copy, Waiting, taken_apart
 from penstock.shared.messaging.system_topics import TIMER_TOPIC
 from penstock.shared.queue.entry_arrays import entries as queue_entries
 
-# Entries of the wheel queue that one turn reads, and timers that one turn takes.
+# Entries of the wheel queue to read in one turn, and timers to take in one turn.
 READ_AT_ONCE = 4000
 TAKEN_AT_ONCE = 2000
 # A minute is loaded this long before it begins.
 AHEAD_MS = 500
-# A recall counts for messages that turn out to be due later than it says, by up to this: one that
-# was sent with a relative time is due by the broker's clock, and its sender went by his own.
+# A recall also counts for messages that turn out to be due later than it says, by up to this: the
+# broker's clock sets the due time of a message with a relative time, and the sender used its own.
 RECALL_MS = 10 * MINUTE_MS
 _NEVER = 1 << 62
 
@@ -63,19 +63,19 @@ class Timers:
         self.calendar = Calendar(files)
         self.record = around.record
         self._heap = DueHeap()
-        # the roll that is under way
+        # the current roll
         self.rolling: Roll | None = None
         self._batches: deque[Batch] = deque()
-        # of each turn: when the last of it is due, and below which log offset no copy of it lies
+        # for each turn: when its last timer is due, and a log offset below which it has no copy
         self._puts: deque[tuple[int, int]] = deque()
         self._recalled: dict[bytes, int] = {}
-        # looks at the queue that found late ones: where each began, in queue and log, and how many
+        # look at the queue that found late ones -> its start in queue and log, and how many remain
         self._late: dict[int, list[int]] = {}
         self._looks = 0
-        # the queue is read as far as the log goes up to there; -1: nothing is known
+        # the queue is read up to this log offset; -1: nothing is known
         self._read_to = -1
-        # what is due up to then may be taken, and another time that may be once the queue is read
-        # up to a log offset
+        # timers due up to `_open_ms` may be taken; `_waiting` is (a later such time, the log offset
+        # up to which the queue must be read first)
         self._open_ms = -1
         self._waiting: tuple[int, int] | None = None
         self._on_way = 0
@@ -90,28 +90,29 @@ class Timers:
         self._known = progress.indexed
         self.frontier_ms = self._delivered_ms = progress.delivered_ms
         self._minute = max(0, progress.delivered_ms // MINUTE_MS) - 1
-        # Nothing is loaded before all that the last life may have put into the files is read again.
-        # After a start of the broker the queue may lack that, so its end says nothing at first.
+        # No minute is loaded until everything that the last life may have put into the files is
+        # read again. After a broker's start the queue may lack some of it, so its end does not
+        # count at first.
         self._begun_at, self._catch_up = wrote, -1
         split_hour = progress.split_hour if is_whole else progress.delivered_ms // HOUR_MS - 1
         self.calendar.start(max(-1, split_hour), progress.delivered_ms)
         self._load_recalls()
 
     def begin(self, log_end: int) -> None:
-        """A run begins, and the queue has all of the log up to there."""
+        """A run begins, and the queue has the whole log up to `log_end`."""
         end = self._around.end_before(TIMER_TOPIC, 0, log_end)
         self.indexed, self._known = min(self.indexed, end), min(self._known, end)
 
     @property
     def pending(self) -> int:
-        """About how many have no outcome yet."""
+        """About how many timers have no outcome yet."""
         return len(self.calendar) + len(self._heap) + self._on_way
 
     # --- from the queue into the files ---
 
     def read_ahead(self, now_ms: int) -> int:
-        """Put more of the wheel queue into the files, and hours that are near into their minutes;
-        how much there was to do. Raises OSError."""
+        """Put more of the wheel queue into the files, and near hours into their minutes; returns
+        how many entries. Raises OSError."""
         done = self.calendar.split(now_ms)
         queued = self._around.queued()
         slot = self._queues.queues(TIMER_TOPIC).get(0)
@@ -134,9 +135,10 @@ class Timers:
         return done + len(read)
 
     def _keep(self, entries: Entries, start: int, position: int) -> None:
-        """What is due in a minute that is loaded goes there; what is late holds `indexed` back."""
+        """Store entries. Those of a loaded minute go to the heap; late ones hold `indexed` back."""
         late = entries["due"] <= max(0, self.frontier_ms)
-        # Before all is read again no minute is loaded, and then the late ones are left out.
+        # Until the queue is caught up no minute is loaded. When one is, late ones are left out, so
+        # they go to the heap now.
         here = entries["due"] < max(0, self.loaded_to_ms) if self.caught_up else late
         self.calendar.put(entries, here)
         number = 0
@@ -154,8 +156,8 @@ class Timers:
     # --- what is due ---
 
     def turn(self, now_ms: int, recalled: int) -> int:
-        """Put some of what is due; how many. `recalled` is the position, read after `delay_sent`
-        was said to be `now_ms`."""
+        """Put some of what is due; returns how many. `recalled` is the position, read after
+        `delay_sent` was published as `now_ms`."""
         now_ms = self._may_take(now_ms, recalled)
         if not self.caught_up or now_ms < 0:
             return 0
@@ -174,10 +176,10 @@ class Timers:
         return len(taken)
 
     def _may_take(self, now_ms: int, recalled: int) -> int:
-        """Up to when what is due may be taken: all that was recalled by then is read.
+        """The time up to which due timers may be taken: all recalls for them are read.
 
-        A recall that comes now is for something due later, so a time waits for those before it and
-        no others: however many there are, it comes.
+        A recall that comes now is for a timer that is due later. So a time waits only for the
+        recalls before it: however many follow, the wait ends.
         """
         if recalled <= self._read_to:
             self._open_ms, self._waiting = max(self._open_ms, now_ms), None
@@ -194,7 +196,7 @@ class Timers:
 
     @property
     def next_ms(self) -> int:
-        """When there is something to do next; -1 where nobody knows."""
+        """When there is something to do next; -1 if unknown."""
         due_ms = self._heap.next_ms
         minute = self.calendar.next_minute(self._minute)
         if minute >= 0 and (due_ms < 0 or minute * MINUTE_MS - AHEAD_MS < due_ms):
@@ -202,14 +204,14 @@ class Timers:
         return due_ms
 
     def _load_next(self, now_ms: int) -> None:
-        """Load the next minute with a file, when it is near and the one before it is taken."""
+        """Load the next minute with a file, once it is near and the last one is taken."""
         due_ms = self._heap.next_ms
         if 0 <= due_ms <= now_ms:
             return
         reach = (now_ms + AHEAD_MS) // MINUTE_MS
         reach = min(reach, (self.calendar.whole_hour + 1) * HOUR_MINUTES - 1)
         if self.rolling is not None:
-            # which record counts of what is due later is known when the roll is over
+            # for later timers, which record counts is known only when the roll is over
             reach = min(reach, self.rolling.after_ms // MINUTE_MS - 1)
         while self._minute < reach:
             nearer = self.calendar.next_minute(self._minute)
@@ -222,14 +224,14 @@ class Timers:
                 return
 
     def not_rolled(self, entries: Entries) -> Entries:
-        """Those that were not stored again since."""
+        """The entries that were not stored again since."""
         for roll in self.rolls:
             entries = entries[(entries["at"] >= roll.below) | (entries["due"] <= roll.after_ms)]
         return entries
 
     def _put(self, taken: Held) -> None:
         self._on_way += len(taken)
-        # what takes messages back comes first, lest it be too late for those that are due with it
+        # recalls first: they may be for messages that are due at the same time
         for due_ms, place, size, _, _ in taken[taken["kind"] == RECALL].tolist():
             self._copy(due_ms, place, size)
         copies = self._around.copies(unheld(taken), True, self._recalled)
@@ -248,7 +250,7 @@ class Timers:
             self._batches += put_frames(sender, self, found, stored_after)
 
     def _other(self, timer: tuple[int, int, int, int, int], copy: Copy | None) -> Copy | None:
-        """What is put of one that is not as most are."""
+        """The copy of a timer that needs a closer look."""
         due_ms, place, size, kind, _ = timer
         if kind == RECALL:
             return None
@@ -259,7 +261,7 @@ class Timers:
         return copy
 
     def _copy(self, due_ms: int, place: int, size: int) -> Copy | None:
-        """What is delivered of the record there; None where there is nothing to deliver."""
+        """The copy to deliver of this record; None if there is nothing to deliver."""
         record = self.record(place, size)
         if record is None:
             self.undelivered += 1
@@ -304,20 +306,20 @@ class Timers:
                     del self._late[note.late]
 
     def again(self, batch: Batch, parts: list[Batch]) -> None:
-        """Frames in the place of one that was refused."""
+        """`parts` were put in place of a frame that was refused."""
         put_in_place(self._batches, batch, parts)
 
     def delivered_ms(self) -> int:
-        """All in the files that is due up to then has its outcome, but for late ones."""
+        """The time up to which all timers in the files have their outcome, except late ones."""
         waiting = [_first_ms(batch) for batch in self._batches if not batch.settled]
         found = min(waiting) - 1 if waiting else self.frontier_ms
         self._delivered_ms = max(self._delivered_ms, min(found, self.frontier_ms))
         return self._delivered_ms
 
     def put_after(self) -> int:
-        """No copy of what is due after `delivered_ms` lies below this log offset; -1: none is put.
+        """No copy of a timer due after `delivered_ms` lies below this log offset; -1: none was put.
 
-        Of those that are due in one ms some may be stored while the others are not even put.
+        Of several timers due in one ms, some may be stored while others are not even put.
         """
         done_ms = self.delivered_ms()
         while self._puts and self._puts[0][0] <= done_ms:
@@ -326,7 +328,7 @@ class Timers:
 
     @property
     def is_amid(self) -> bool:
-        """Whether more has been put than the next life is told."""
+        """Whether more was put than the next life is told."""
         return bool(self._late) or self.put_after() >= 0
 
     @property
@@ -335,7 +337,7 @@ class Timers:
         return self.caught_up and self._delivered_ms >= self._around.doubt.due_ms and not self._late
 
     def saved_index(self) -> tuple[int, int]:
-        """(`indexed` as the next life is to take it, where the record is that holds it back)."""
+        """`indexed` for the next life, and the log offset of the record that holds it back."""
         first = min(self._late.values(), default=None)
         if first is None:
             return max(self.indexed, self._known), -1
@@ -343,11 +345,11 @@ class Timers:
 
     @property
     def has_known(self) -> bool:
-        """Whether the files have all again that an earlier life had read of the queue."""
+        """Whether the files again have everything that an earlier life had read of the queue."""
         return self.indexed >= self._known
 
     def first_place(self) -> int:
-        """A log offset below which no message waits; -1 while that is not known."""
+        """A log offset below which no message waits; -1 while unknown."""
         if not self.caught_up:
             return -1
         nothing = self.calendar.next_minute(self._minute) < 0
@@ -357,9 +359,9 @@ class Timers:
         return max(after, default=0)
 
     def queue_offset(self, flushed: int) -> int:
-        """The first offset of the wheel queue that somebody else must begin at, to deliver all that
-        waits; -1 while that is not known. What lies past `flushed` may be gone tomorrow, and its
-        offset may be another's."""
+        """The first offset of the wheel queue at which another broker must begin to deliver all
+        waiting messages; -1 while unknown. What lies past `flushed` may be lost, and its offset may
+        then be another message's."""
         if not self.caught_up or TIMER_TOPIC not in self._queues.topics:
             return -1
         place = self.calendar.first_place(self.delivered_ms(), self.not_rolled)
@@ -370,7 +372,7 @@ class Timers:
     # --- files ---
 
     def _load_recalls(self) -> None:
-        """What was taken back lately, and whose message may still come."""
+        """Load recent recalls whose messages may still come."""
         entries = self.calendar.recalls(self._delivered_ms - RECALL_MS, self._delivered_ms)
         for due_ms, place, size, _ in entries.tolist():
             record = self.record(place, size)
@@ -382,12 +384,12 @@ class Timers:
         before_ms = self._delivered_ms - RECALL_MS
         if self._recalled:
             self._recalled = {k: due for k, due in self._recalled.items() if due >= before_ms}
-        # the minute that is loaded is over when the next one is
+        # the loaded minute is over when the next one is loaded
         self.calendar.tidy(before_ms, self._minute)
 
 
 def _first_ms(batch: Batch) -> int:
-    """When the first of a frame is due, late ones left out."""
+    """When the first timer of a frame is due, without late ones."""
     if batch.due_ms < 0:
         batch.due_ms = min((note.due_ms for note in batch.notes if not note.late), default=_NEVER)
     return batch.due_ms
