@@ -1,13 +1,13 @@
 """The supervisor: starts the actors, watches them, replaces what is dead or frozen, stops them.
 
-Which actors there are, and in which order they start and stop, is in the roster. An actor is a fork
-of this process, so a replacement needs no imports. It watches three things: that a child has ended
-(SIGCHLD), that it is stopped (a SIGSTOPped actor is dead too), and that its heartbeat in the
-positions page moves. It kills before it replaces, waits until the kernel has taken the old process
-away, and only then raises the generation and forks: two of one kind never run.
+The roster says which actors there are, and in which order they start and stop. An actor is a fork
+of this process, so a replacement needs no imports. The supervisor watches three things: whether a
+child has ended (SIGCHLD), whether it is stopped (a SIGSTOPped actor is dead too), and whether its
+heartbeat in the positions page moves. It kills before it replaces, waits until the kernel has taken
+the old process away, and only then raises the generation and forks: two of one kind never run.
 
-It never asks an actor anything and never waits for its answer. When it dies, the kernel kills the
-actors. What a start and a stop do to the store is in shared/recovery.
+It never asks an actor anything and never waits for its answer. When the supervisor dies, the kernel
+kills the actors. What a start and a stop do to the store is in shared/recovery.
 """
 
 from __future__ import annotations
@@ -45,24 +45,24 @@ from penstock.shared.recovery.close_store import close_store
 from penstock.shared.recovery.history import keep_recovery
 from penstock.shared.recovery.open_store import OpenStore, open_store
 
-CHECK_MS = 500  # a child's end wakes it; what else it looks for takes seconds to be sure of
-# While an actor starts, so that it is said to run as soon as it does.
+CHECK_MS = 500  # a child's end wakes it; all else that it checks takes seconds to be sure of
+# While an actor starts, so that its state becomes "running" as soon as it runs.
 START_CHECK_MS = 5
-BEAT_LATE_MS = 1000  # who is at the work of starting has beaten since
+BEAT_LATE_MS = 1000  # an actor that is busy starting has beaten within this time
 READY_TIMEOUT_MS = 10_000
 STOP_TIMEOUT_MS = 10_000
-STOP_QUEUE_MS = 2  # and for each queue, whose file and directory the flusher may have to sync
-SPARE_STOP_MS = 1000  # after it a spare actor is killed: whoever uses it looks again
-# An actor that failed by itself sooner than this after its start waits for the rest of it. Without
-# the wait an actor that cannot start would be forked as fast as the machine can.
+STOP_QUEUE_MS = 2  # more for each queue, whose file and directory the flusher may have to sync
+SPARE_STOP_MS = 1000  # then a spare actor is killed: whoever uses it asks again
+# An actor that failed by itself sooner than this after its start waits for the rest of this time.
+# Otherwise an actor that cannot start would be forked as fast as the machine can.
 MIN_RUN_MS = 1000
 FAILURES_LIMIT = 5
 FAILURES_WINDOW_MS = 60_000
 # If this process was not scheduled for this long, the actors may not have been either, so their
 # silence proves nothing.
 LAPSE_MS = 1000
-# An actor that ends by one of these counts as killed from outside, and is replaced at once, however
-# often. Any other end is its own failure, and too many of those stop the broker.
+# An actor that ends by one of these counts as killed from outside, and is always replaced at once.
+# Any other end is its own failure, and too many of those stop the broker.
 _OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 _CHANGES = os.WEXITED | os.WSTOPPED | os.WCONTINUED | os.WNOHANG
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -78,12 +78,12 @@ class _Child:
         self.pid = self.generation = 0
         self.restarts = -1
         self.started_ms = self.start_at_ms = self.stopped_since_ms = 0
-        # killed by us, and not gone yet
+        # killed by the supervisor, and not gone yet
         self.doomed = False
         # not to be started before the broker is ready
         self.is_held = not row_of(name).is_awaited
         self.is_spare = row_of(name).is_spare
-        # asked to finish for good; and done so
+        # asked to finish for good; and whether it has
         self.retiring = self.retired = False
 
 
@@ -116,10 +116,10 @@ class Supervisor:
             end.setblocking(False)
         signal.set_wakeup_fd(self._waker.fileno(), warn_on_full_buffer=False)
         for number in _STOP_SIGNALS:
-            if signal.getsignal(number) is not signal.SIG_IGN:  # nohup
+            if signal.getsignal(number) is not signal.SIG_IGN:  # ignored under nohup
                 signal.signal(number, self._on_signal)
         signal.signal(signal.SIGCHLD, lambda number, frame: None)
-        gc.freeze()  # what is here now is shared with the children, so leave its pages alone
+        gc.freeze()  # the children share what is here now, so do not write to its pages
         self._tended_ms = self._clock.monotonic_ms()
         for name in {*ACTORS} - self._children.keys():
             self.store.positions.supervise(name, state=OFF)
@@ -135,8 +135,8 @@ class Supervisor:
         self._asked_to_stop = True
 
     def wait_ready(self, look: Callable[[], None] = lambda: None) -> bool:
-        """Return when every actor that is awaited works; False when asked to stop before that.
-        `look` is as of run. Raises StoreUnavailable when one cannot."""
+        """Return when every awaited actor works; False when asked to stop before that.
+        For `look` see `run`. Raises StoreUnavailable when an actor cannot start."""
         deadline_ms = self._clock.monotonic_ms() + READY_TIMEOUT_MS
         awaited = [child for child in self._children.values() if not child.is_held]
         while not all(map(self._is_running, awaited)):
@@ -157,15 +157,15 @@ class Supervisor:
         return True
 
     def run(self, look: Callable[[], None] = lambda: None) -> None:
-        """Tend the actors until SIGTERM or SIGINT; the caller may look at each turn. Raises
+        """Tend the actors until SIGTERM or SIGINT, with a call of `look` in each turn. Raises
         StoreUnavailable on a crash loop."""
         while not self._asked_to_stop:
-            look()  # first, for it says that the broker is ready
+            look()  # first, because it reports that the broker is ready
             self._tend()
             self._sleep(self._next_look_ms())
 
     def stop(self) -> bool:
-        """Stop the actors, upstream first, and close the store; whether it is clean."""
+        """Stop the actors, upstream first, and close the store; returns whether it is clean."""
         try:
             for name in stop_order(self._config):
                 self._retire(self._children[name])
@@ -179,7 +179,7 @@ class Supervisor:
         return clean
 
     def kill(self) -> None:
-        """Take the actors down without ceremony; the next start recovers."""
+        """Kill the actors with SIGKILL; the next start recovers."""
         living = [child for child in self._children.values() if child.pid]
         for child in living:
             os.kill(child.pid, signal.SIGKILL)
@@ -201,7 +201,7 @@ class Supervisor:
             child.name, generation=child.generation, restarts=child.restarts, state=STARTING
         )
         parent = os.getpid()
-        # Blocked over the fork: until the child has its own handlers it would run this process's,
+        # Blocked during the fork: until the child has its own handlers it would run this process's,
         # and a signal to the child would stop the broker.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
         try:
@@ -215,7 +215,7 @@ class Supervisor:
             return
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        # If this process dies before the page has the pid, the kernel kills the child all the same.
+        # If this process dies before the page has the pid, the kernel still kills the child.
         child.pid = pid
         crash_point("sup.after_spawn")
         self.store.positions.supervise(child.name, pid=pid)
@@ -247,7 +247,7 @@ class Supervisor:
             os._exit(code)
 
     def _about(self, child: _Child) -> dict[str, Any]:
-        """What a line on an actor says for programs: which life of it, and how far the log was."""
+        """Fields of a log line about an actor, for programs: its generation, and the log's end."""
         offset = self.store.positions["wrote"]
         return {"actor": child.name, "generation": child.generation, "offset": offset}
 
@@ -259,12 +259,12 @@ class Supervisor:
         return bool(child.pid) and life.working_generation == child.generation
 
     def _starts_on(self, names: list[str]) -> bool:
-        """Whether these are all at the work of starting: a long log takes its time."""
+        """Whether all of these are still busy starting: a long log takes its time."""
         now_ms = self._clock.monotonic_ms()
         return all(now_ms - self._seen_ms(self._children[name]) < BEAT_LATE_MS for name in names)
 
     def _seen_ms(self, child: _Child) -> int:
-        """When this actor was last known to move."""
+        """When this actor last showed that it moves."""
         life = self.store.positions.life(child.name)
         beat_ms = life.heartbeat_ms if life.beating_generation == child.generation else 0
         return max(child.started_ms if child.pid else 0, beat_ms)
@@ -293,7 +293,7 @@ class Supervisor:
         stopped_ms = now_ms - child.stopped_since_ms if child.stopped_since_ms else -1
         if stopped_ms >= self._config.actor_stopped_timeout_ms:
             frozen = is_stopped(child.pid)
-            if not frozen:  # that it went on is not told where it has ended meanwhile
+            if not frozen:  # the kernel does not report that it went on if it has ended since
                 child.stopped_since_ms = 0
         seen_ms = max(self._seen_ms(child), self._attentive_since_ms)
         if frozen or now_ms - seen_ms > self._config.actor_stall_timeout_ms:
@@ -309,11 +309,11 @@ class Supervisor:
         """How long there is nothing to do, unless a child changes its state."""
         now_ms = self._clock.monotonic_ms()
         check_ms = max(1, min(CHECK_MS, self._config.actor_stall_timeout_ms // 4))
-        # when the actors look, too: the first one wakes the processor for the others
+        # at the times when actors look, too: the first to wake wakes the processor for all
         due_ms = [now_ms + check_ms - now_ms % check_ms]
         for child in self._children.values():
             if child.is_held or child.retired:
-                continue  # whatever was noted of it
+                continue  # nothing is due for it, whatever was noted of it before
             if not child.pid:
                 due_ms.append(child.start_at_ms)
             elif child.stopped_since_ms and not child.doomed:
@@ -323,7 +323,7 @@ class Supervisor:
         return max(0, min(due_ms) - now_ms)
 
     def _reap(self, child: _Child) -> None:
-        """Take note of what has happened to an actor: ended, stopped, continued."""
+        """Note what has happened to an actor: it has ended, stopped, or continued."""
         while child.pid:
             found = os.waitid(os.P_PID, child.pid, _CHANGES)
             if found is None:
@@ -336,7 +336,7 @@ class Supervisor:
                 self._ended(child, found.si_code, found.si_status)
 
     def _ended(self, child: _Child, code: int, status: int) -> None:
-        """An actor is gone: start another one, at once unless it fails by itself all the time."""
+        """An actor is gone: start another one, at once unless it keeps failing by itself."""
         now_ms = self._clock.monotonic_ms()
         killed = code in (os.CLD_KILLED, os.CLD_DUMPED)
         pid, child.pid = child.pid, 0
@@ -347,7 +347,7 @@ class Supervisor:
         why = f"was killed by {signal.Signals(status).name}" if killed else f"exited with {status}"
         if not child.doomed:
             self._tell(child, f"(pid {pid}) {why}; starting another")
-        # An actor killed from outside says nothing about its own health, so it costs no budget.
+        # A kill from outside says nothing about the actor's own health, so it costs no budget.
         if killed and status in _OUTSIDE or not killed and status == 0:
             return
         if now_ms - child.started_ms < MIN_RUN_MS:
@@ -365,12 +365,12 @@ class Supervisor:
             )
 
     def _retire(self, child: _Child) -> None:
-        """Have an actor finish. One that dies over it is replaced, for what it owes must be done.
+        """Have an actor finish. One that dies meanwhile is replaced, because its work must be done.
 
-        Raises StoreUnavailable when it does not come to an end. A spare one owes nothing.
+        Raises StoreUnavailable if it does not end. A spare one has no work that must be done.
         """
         child.retiring, asked = True, 0
-        child.retired |= child.is_held or child.is_spare and not child.pid  # it owes nothing
+        child.retired |= child.is_held or child.is_spare and not child.pid  # nothing to finish
         limit_ms = STOP_TIMEOUT_MS + STOP_QUEUE_MS * self.store.positions["queue_count"]
         deadline_ms = self._clock.monotonic_ms() + (SPARE_STOP_MS if child.is_spare else limit_ms)
         while True:
@@ -380,11 +380,11 @@ class Supervisor:
             if child.pid and not child.doomed and asked != child.generation:
                 self.store.positions.supervise(child.name, state=STOPPING)
                 os.kill(child.pid, signal.SIGTERM)
-                os.kill(child.pid, signal.SIGCONT)  # a stopped one would never take the other
+                os.kill(child.pid, signal.SIGCONT)  # a stopped process would never get the SIGTERM
                 asked = child.generation
             if self._clock.monotonic_ms() > deadline_ms and child.is_spare and child.pid:
                 os.kill(child.pid, signal.SIGKILL)
-                # not waited for: `_reap` comes by, and a process may wait for its disk for long
+                # Not waited for: a process may wait long for its disk. `_reap` notes its end.
                 child.doomed = child.retired = True
             elif self._clock.monotonic_ms() > deadline_ms:
                 raise StoreUnavailable(
@@ -395,6 +395,6 @@ class Supervisor:
             self._sleep(self._next_look_ms())
 
     def _sleep(self, timeout_ms: int) -> None:
-        """Until a signal comes (a child's end is one), or the time is over."""
+        """Sleep until a signal comes (a child's end is one), or the time is over."""
         if is_readable(self._woken.fileno(), timeout_ms / 1000):
             self._woken.recv(4096)

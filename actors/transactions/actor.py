@@ -1,4 +1,4 @@
-"""Transactions: ends half messages as their producers say, and asks where they have not said.
+"""Transactions: ends half messages as their producers say, and asks producers that have not said.
 
 Owns:     `transactions_open`, `transactions_committed`, `transactions_rolled_back`,
           `transactions_discarded`, `transaction_checks`, `closed_transaction_clients`;
@@ -8,9 +8,9 @@ Reads:    `queued`, `run_began`, `topic_changes`; the half queue, the op queue, 
 Hears:    requests of producers; answers of the writer, of which it is a producer; the reput.
 Notifies: nobody.
 On crash: the next one reads the op queue from where it was last saved. It serves only when it has
-          read all that its predecessor can have stored: the writer takes no frame of that one any
-          more once it has opened a session for this one. So what was committed is known to be, and
-          what has no mark has no copy.
+          read everything that its predecessor can have stored: once the writer has opened a
+          session for this one, it takes no more frames of that one. So every committed message
+          is known as such, and a half message without a mark has no copy.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from penstock.shared.wire.transaction_messages import (
 
 REQUESTS_AT_ONCE = 256
 MAX_REQUEST_BYTES = 1 << 16
-# Of one producer: questions and answers that it has not read.
+# Questions and answers that one producer has not read.
 ANSWERS_WAITING = 1024
 SOON_MS = 1
 LINGER_MS = 50
@@ -74,7 +74,7 @@ class Transactions(Actor):
         )
         host = pack_host(config.broker_ip, run.endpoints.store_port)
         began = self._positions["run_began"]
-        # What an earlier life has stored is read in the op queue before anything is put.
+        # What an earlier life has stored is read from the op queue before anything is put.
         self._sender = RecordSender(run.run_id, "transactions", stage.generation)
         self._endings = Endings(
             self._sender,
@@ -99,7 +99,7 @@ class Transactions(Actor):
         self._socket = serve(
             stage.context, endpoints, MAX_REQUEST_BYTES, stage.listening, ANSWERS_WAITING
         )
-        # A producer that has gone is noticed when it is to be asked, and another one is.
+        # It shows that a producer has gone when it is to be asked; then another one is asked.
         self._socket.router_mandatory = True
         self._inlet = stage.inlet(self._socket, "closed_transaction_clients")
         self._writer = dial(stage.context, run.endpoints.produce_ipc, PRODUCE_ANSWER_BYTES)
@@ -131,7 +131,7 @@ class Transactions(Actor):
 
     def idle_ms(self) -> int:
         now_ms = self._clock.monotonic_ms()
-        # the reput notifies nobody when a half message has come to its queue
+        # the reput does not notify when a half message has come to its queue
         soon = SOON_MS if self._requests or not self._ready else QUIET_TICK_MS
         return min(soon, self._inlet.idle_ms, self._sender.wait_ms(now_ms), self._checks.wait_ms())
 
@@ -148,14 +148,14 @@ class Transactions(Actor):
         self._reader.close()
 
     def _is_ready(self) -> bool:
-        """Whether all is known that was stored before this life began."""
+        """Whether everything that was stored before this life began is known."""
         if not self._ready:
             if not self._sender.is_open:
                 return False
             if self._positions["queued"] < self._sender.floor or not self._follower.is_at_end():
                 return False
             self._ready = True
-            self._follower.take_counts()  # what ended earlier is read again, and counted already
+            self._follower.take_counts()  # earlier endings are read again, but were counted already
             self._stage.listen(self._socket)
         return True
 
@@ -183,7 +183,7 @@ class Transactions(Actor):
         changes = self._positions["topic_changes"]
         if changes != self._topic_changes:
             paths = StorePaths(self._stage.config.store)
-            # of one that cannot be read what was known before counts; the scheduler says so
+            # if the file cannot be read, the known topics still count; the scheduler reports it
             with suppress(StoreDamaged, OSError):
                 self._topics, self._topic_changes = load_topics(paths.topics), changes
         found = self._topics.get(topic)
@@ -227,7 +227,7 @@ class Transactions(Actor):
             self._send(peer, encode(refusal(error, number)))
 
     def _ask(self, peer: bytes, record: Record, half: Half) -> bool:
-        """Ask this producer how a transaction ended; False where it has gone."""
+        """Ask this producer how a transaction ended; False if the producer has gone."""
         question = CheckTransaction(
             0, half.group, half.unique_key, record.queue_offset, record.physical_offset
         )
@@ -241,7 +241,7 @@ class Transactions(Actor):
         try:
             self._socket.send_multipart((peer, *parts), zmq.NOBLOCK)
         except zmq.ZMQError as error:
-            # it has gone, or reads nothing: it asks again
+            # it has gone, or reads nothing; it will ask again
             if error.errno in (zmq.EHOSTUNREACH, zmq.EAGAIN):
                 return False
             raise

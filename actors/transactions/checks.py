@@ -1,4 +1,4 @@
-"""Check-back: producers are asked how the transactions ended that nobody has ended.
+"""Check-back: producers are asked how transactions ended that nobody has ended.
 
     a pass, each interval, through all open half messages, the oldest first
         asked often enough, or older than the store keeps messages    discarded
@@ -8,8 +8,8 @@
         far before the newest, with few other open ones               put back to the queue's end
 
 RocketMQ puts a half message back at each check, and for each interval of its immunity. Here it
-stays where it is: a check writes nothing, an immunity uses up no checks, and neither does an
-absent producer. It is put back only so that what is remembered stays small: see half_table.py.
+stays where it is: a check writes nothing, and neither an immunity nor an absent producer uses up
+checks. It is put back only to bound what is remembered: see half_table.py.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from penstock.shared.messaging.half import Half, discarded, put_back, read_half
 from penstock.shared.messaging.system_topics import HALF_TOPIC
 from penstock.shared.names import MAX_PROPERTIES_BYTES
 
-# Half messages that one turn looks at: some ms.
+# Half messages to look at in one turn, which takes some ms.
 LOOKED_AT_ONCE = 128
-# From the oldest open half message to the newest: a byte each. Beyond it, and where fewer than one
-# in FEW is open, the oldest are put back.
+# The distance from the oldest open half message to the newest takes a byte each. Beyond this, and
+# where fewer than one in FEW is open, the oldest are put back.
 MOST_REMEMBERED, FEW = 4 << 20, 4
-# What is put back or discarded waits for the writer; more waits here.
+# Half messages to put back or discard wait for the writer; this many more wait here.
 MOST_WAITING = 1024
 _HOUR_MS = 3_600_000
 
-# Sends the question to a producer; False where it cannot be asked any more.
+# Sends the question to a producer; False if it can no longer be asked.
 Question = Callable[[bytes, Record, Half], bool]
 
 
@@ -50,7 +50,7 @@ class _Found(NamedTuple):
 
 
 class Checks:
-    """The passes, in turns of a bounded length."""
+    """The passes, in turns of bounded length."""
 
     def __init__(
         self,
@@ -74,7 +74,8 @@ class Checks:
         self.most_remembered = MOST_REMEMBERED
 
     def turn(self) -> int:
-        """Go on with the pass, or begin the next when it is time; how many were looked at."""
+        """Go on with the pass, or begin the next when it is due; returns how many were looked
+        at."""
         now_ms = self._clock.monotonic_ms()
         looked = 0
         while looked < LOOKED_AT_ONCE and len(self._endings) < MOST_WAITING:
@@ -91,14 +92,14 @@ class Checks:
         return max(0, self._next_ms - self._clock.monotonic_ms())
 
     def _look(self, began_ms: int) -> Iterator[bool]:
-        """One pass; an item for each half message that was looked at."""
+        """One pass; yields once for each half message that was looked at."""
         for offset in self._table.open_from(self._table.oldest):
             if self._endings.get(offset) is not None:
                 continue
             record = self._queues.half(offset)
             if record is None:
-                # only what has expired can never be committed; a disk may read again what it does
-                # not read now
+                # only an expired one can never be committed: a disk may later read what it
+                # cannot read now
                 if offset < self._queues.range(HALF_TOPIC)[0]:
                     self._table.finish(offset, DISCARDED)
                 yield True
@@ -116,12 +117,12 @@ class Checks:
             yield True
 
     def _decide(self, found: _Found, now_ms: int) -> bool:
-        """Do what is due for one; whether anything was."""
+        """Do what is due for one half message; whether anything was."""
         offset, record, half = found
-        # by this clock: a producer's may be a day off, and its message would be asked for at once,
-        # or discarded while its local transaction runs
+        # By this clock: a producer's may be a day off. Then its message would be asked for at once,
+        # or discarded while its local transaction runs.
         age_ms = now_ms - record.store_timestamp_ms
-        # a copy that was put back is stored later than its message: only its birth tells its age
+        # a copy that was put back is stored later than its message: only its birth shows its age
         is_copy = half.first_offset >= 0
         kept_ms = now_ms - record.born_timestamp_ms if is_copy else age_ms
         checks = half.check_times + self._table.state(offset)
@@ -129,7 +130,7 @@ class Checks:
             self._endings.put(Ending(offset, DISCARDED, discarded(record)), record)
             return True
         limit_ms = half.immunity_s * 1000 if half.immunity_s >= 0 else self._timeout_ms
-        # where this clock was set back, nothing can be said by its time
+        # if this clock was set back, its time shows nothing
         is_due = not 0 <= age_ms < limit_ms
         asked = is_due and self._ask_for(found)
         if not self._is_far(offset):

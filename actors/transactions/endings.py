@@ -1,13 +1,13 @@
-"""Half messages that end now: frames of their copies and marks, and what became of those.
+"""Half messages that end now: frames of their copies and marks, and the outcomes of those frames.
 
     staged -> in a frame on its way to the writer -> stored, or refused
 
 A frame holds the copies of some half messages and after them the op records that name them. It is
-stored whole or not at all, whoever is killed. A power failure may cut it from its end: then a copy
-is there and no mark, and whoever puts it again looks for the copy first. A copy for a queue that is
-gone goes to one that its topic still has.
+stored whole or not at all, whoever is killed. A power failure may cut it from its end: then there
+is a copy without a mark, so whoever puts it again looks for the copy first. A copy for a queue that
+is gone goes to one that its topic still has.
 
-No sockets: the sender's frames are sent by the actor.
+No sockets: the actor sends the sender's frames.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from penstock.shared.loops.active import KeyNumbers
 from penstock.shared.messaging.half import as_sent, op_records
 from penstock.shared.wire.messages import Appended, QueueRun
 
-# In one frame: what comes while others are on their way leaves together.
+# Limits of one frame: endings that come while frames are on their way leave together.
 MOST_AT_ONCE, FRAME_BYTES = 256, 512 << 10
 MAX_IN_FLIGHT = 8
 
@@ -45,7 +45,7 @@ class Place(NamedTuple):
 
 
 class Ending:
-    """A half message that ends. `copy` is the record that goes with its mark, if one does."""
+    """A half message that ends. `copy` is the record to store with its mark, if there is one."""
 
     __slots__ = (
         "offset",
@@ -60,20 +60,20 @@ class Ending:
     )
 
     def __init__(self, offset: int, state: int, copy: Record | None) -> None:
-        self.half_at = -1  # in the log
+        self.half_at = -1  # the half message's log offset
         self.offset, self.state, self.copy = offset, state, copy
-        # who is told: (connection, request)
+        # whom to answer: (connection, request)
         self.waiters: list[tuple[bytes, int]] = []
-        # something was wrong in a frame with others
+        # whether to send it alone, because a frame with others was refused
         self.alone = False
         self.stored = False
-        # of one that was refused with others: it may be stored, at this log offset or later; or -1
+        # after a refusal in such a frame: it may be stored already, from this log offset on; or -1
         self.stored_after = -1
         self.place: Place | None = None
 
 
 class Endings:
-    """Those that are not stored yet, by their offset in the half queue."""
+    """The endings that are not stored yet, by their offset in the half queue."""
 
     def __init__(
         self,
@@ -85,8 +85,8 @@ class Endings:
         clock: Clock,
         queues_of: Callable[[str], int],
     ) -> None:
-        """`host` is the broker's; `run_began` is where the log ended when this run did. `queues_of`
-        says how many queues a topic has now; 0 where it is gone."""
+        """`host` is the broker's; `run_began` is the log's end at the start of this run.
+        `queues_of` returns how many queues a topic has now; 0 if it is gone."""
         self._queues_of = queues_of
         self._sender, self._queues = sender, queues
         self._run_began = run_began
@@ -102,15 +102,15 @@ class Endings:
         return self._open.get(offset)
 
     def put(self, ending: Ending, half: Record) -> None:
-        """The half message ends like this, and is on its way with the next frame."""
+        """The half message ends like this, and leaves with the next frame."""
         ending.half_at = half.physical_offset
         self._open[ending.offset] = ending
         self._stage(ending)
 
     def _stage(self, ending: Ending) -> None:
-        # A frame of an earlier run may have been cut by a power failure, and a RocketMQ broker that
-        # is killed loses the marks of its last seconds. Then the copy is there, and only the mark
-        # is missing. Of this run everything is whole.
+        # A power failure may have cut a frame of an earlier run, and a RocketMQ broker that is
+        # killed loses the marks of its last seconds. Then the copy is stored and only the mark is
+        # missing. Frames of this run are whole.
         if ending.copy is not None and ending.half_at < self._run_began:
             ending.place = self._stored(ending.copy, ending.half_at)
             ending.copy = None if ending.place is not None else ending.copy
@@ -133,7 +133,7 @@ class Endings:
         return Place(found.queue_id, found.queue_offset, found.physical_offset)
 
     def leave(self) -> int:
-        """Put what is staged into frames, while few are on their way; how many frames."""
+        """Put what is staged into frames, while few are on their way; returns how many frames."""
         frames = 0
         while self._staged and len(self._sender) < MAX_IN_FLIGHT:
             self._put_frame(self._next_frame())
@@ -152,19 +152,19 @@ class Endings:
         return endings
 
     def _put_frame(self, endings: list[Ending]) -> None:
-        # copies first: of a frame that a power failure cuts, the beginning is there
+        # copies first: if a power failure cuts a frame, its beginning is left
         records = [ending.copy for ending in endings if ending.copy is not None]
         for state, name in NAME_OF.items():
             offsets = [ending.offset for ending in endings if ending.state == state]
             records += op_records(offsets, name, self._keys(), self._clock.now_ms(), self._host)
         raw = [encode_record(as_sent(record, self._shape)) for record in records]
         tag = endings, [len(each) for each in raw]
-        # one that may be stored is alone
+        # an ending that may be stored already is alone in its frame
         self._sender.put(_runs(records), b"".join(raw), tag, endings[0].stored_after)
 
     def _move(self, ending: Ending) -> bool:
-        """Have the copy go to a queue that is left, the same for all that were for its queue. False
-        where there is none."""
+        """Have the copy go to a remaining queue, the same one for all copies for its queue. False
+        if there is none."""
         copy = ending.copy
         count = self._queues_of(copy.topic) if copy is not None else 0
         if copy is None or not count:
@@ -173,15 +173,15 @@ class Endings:
         return True
 
     def _keys(self) -> Iterator[str]:
-        """UNIQ_KEYs: without one a record that is sent again is not known again."""
+        """UNIQ_KEYs: a record without one cannot be recognized when it is sent again."""
         while True:
             number = self._numbers.next(self._clock.now_ms())
             yield make_unique_key(self._numbers.origin, number)
 
     def settled(self) -> Iterator[tuple[Ending, PenstockError | None]]:
-        """What is `stored` since the last call, with its place, and what was refused.
+        """Endings `stored` since the last call, with their places, and those that were refused.
 
-        What was refused in a frame with others goes again by itself: one of them may be wrong.
+        If a frame of several is refused, each goes again by itself: one of them may be wrong.
         """
         for (endings, sizes), outcome, stored_after in self._sender.outcomes():
             error: PenstockError | None = None

@@ -1,9 +1,9 @@
-"""Follows the half queue and the op queue into the table, and keeps how far it came.
+"""Follows the half queue and the op queue into the table, and saves how far it came.
 
-What is saved may be older than the queues: a start reads again what it lacks, and reading twice
-changes nothing. It is never newer than the log on disk: a power failure may take the log's end with
-a commit, and a RocketMQ broker that goes on from here would not ask about its half message. Where
-one has used the store since, its offsets are further.
+The saved progress may be older than the queues: a start reads again what it lacks, and reading
+twice changes nothing. It is never newer than the log on disk: a power failure may take the log's
+end with a commit, and a RocketMQ broker that went on from here would not ask about that half
+message. If a RocketMQ broker has used the store since, its offsets are further.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ class Follower:
         clock: Clock,
         report: Callable[[str], None],
     ) -> None:
-        """`disk` is held while the file is replaced. Raises StoreDamaged for a consumerOffset.json
-        that cannot be read, and OSError."""
+        """`disk` is held while the file is replaced. Raises OSError, and StoreDamaged if
+        consumerOffset.json cannot be read."""
         self._queues, self._file = queues, paths.transactions
         self._disk, self._positions, self._clock, self._report = disk, positions, clock, report
         self._failed = False
@@ -67,20 +67,21 @@ class Follower:
         ops_low, ops_high = queues.range(OP_TOPIC)
         self._next_op = min(max(start.from_op, ops_low), ops_high)
         self._marks = OpMarks(self._next_op)
-        # where half messages stand that were put back
+        # half messages that were put back: old offset -> new offset
         self._moved: dict[int, int] = {}
-        # what is saved when the log is on disk up to there
+        # progress to be saved once the log is on disk up to this log offset
         self._unsaved: tuple[TransactionProgress, int] | None = None
         self._save_at_ms = clock.monotonic_ms() + SAVE_MS
         self._counts: Counter[str] = Counter()
 
     def follow(self) -> int:
-        """Take what is new in the queues, a bounded part of it; how many op records."""
+        """Read new entries of the queues, a bounded number; returns how many op records."""
         # Ops first: each names half messages that were stored before it, and those are then there.
         ops, self._next_op = self._queues.ops(self._next_op)
         self.extend()
         for op in ops:
-            # What is no half message yet, as a client may name it, would be needed for ever.
+            # An op record may come from a client and name what is no half message yet. Such a name
+            # would be needed for ever, so it is left out.
             known = tuple([offset for offset in op.halves if offset < self.table.end])
             self._marks.note(op._replace(halves=known))
             state = STATE_OF.get(op.outcome, ENDED)
@@ -89,22 +90,22 @@ class Follower:
         return len(ops)
 
     def extend(self) -> None:
-        """Take half messages that are new in their queue."""
+        """Add the half messages that are new in their queue."""
         self.table.extend(self._queues.range(HALF_TOPIC)[1])
 
     def stands_at(self, offset: int) -> int:
-        """Where a half message stands by now; where it stood unless it was put back."""
+        """The present offset of a half message; the same one unless it was put back."""
         while offset in self._moved:
             offset = self._moved[offset]
         return offset
 
     def is_at_end(self) -> bool:
-        """Whether both queues are read to their ends, as they are now."""
+        """Whether both queues are read to their present ends."""
         ends = self._queues.range(HALF_TOPIC)[1], self._queues.range(OP_TOPIC)[1]
         return self.table.end >= ends[0] and self._next_op >= ends[1]
 
     def ended(self, ending: Ending) -> None:
-        """Its mark is stored, and will be read in the op queue too."""
+        """The ending's mark is stored; it will be read in the op queue too."""
         if ending.state == PUT_BACK and ending.place is not None:
             self._moved[ending.offset] = ending.place.queue_offset
         self._finish(ending.offset, ending.state)
@@ -114,7 +115,7 @@ class Follower:
             self._counts[_COUNTED[state]] += 1
 
     def take_counts(self) -> Counter[str]:
-        """What has ended since the last call, by position."""
+        """The endings since the last call, by position."""
         counts, self._counts = self._counts, Counter()
         return counts
 
@@ -126,16 +127,16 @@ class Follower:
         )
 
     def save(self, at_once: bool = False) -> None:
-        """Forget what is old, and write down how far this is, if that has changed and it is time.
+        """Forget what is old, and save the progress if that has changed and is due.
 
-        A disk that takes nothing keeps the older file: a start reads more then.
+        If the disk takes nothing, the older file stays: a start then reads more.
         """
         now_ms = self._clock.monotonic_ms()
         if now_ms >= self._save_at_ms or at_once:
             self._save_at_ms = now_ms + SAVE_MS
             self.table.forget()
             self._marks.forget(self.table.base)
-            # the copy may be open for long: what names it by its old offset is still answered
+            # the copy may stay open for long: requests with its old offset are still answered
             base = self.table.base
             self._moved = {old: new for old, new in self._moved.items() if new >= base}
             if self._unsaved is None and self.progress != self._saved:
@@ -158,7 +159,7 @@ class Follower:
 
 
 def _where_to_begin(paths: StorePaths) -> TransactionProgress:
-    """Our own file's offsets, or RocketMQ's where those are further."""
+    """The offsets of our own file, or RocketMQ's if those are further."""
     own = load_transaction_progress(paths.transactions) or TransactionProgress()
     half, op = load_document(paths.consumer_offsets, _rows)
     if half <= own.half:
@@ -167,7 +168,7 @@ def _where_to_begin(paths: StorePaths) -> TransactionProgress:
 
 
 def _rows(document: object) -> tuple[int, int]:
-    """The offsets of queue 0 of both topics in consumerOffset.json; 0 where there is none."""
+    """The offsets of queue 0 of both topics in consumerOffset.json; 0 if it has none."""
     table = document.get("offsetTable") if isinstance(document, dict) else None
     found = []
     for topic in (HALF_TOPIC, OP_TOPIC):

@@ -1,6 +1,6 @@
 """Reads the half queue and the op queue, and looks for copies that a crash may have left.
 
-Read-only. What has expired or is lost with a damaged part of the log counts as not there.
+Read-only. What has expired, or is lost with a damaged part of the log, counts as missing.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from penstock.shared.messaging.half import op_outcome, parse_op
 from penstock.shared.messaging.system_topics import HALF_TOPIC, OP_TOPIC
 from penstock.shared.queue.reader import QueueReader
 
-# Of op records, in one look.
+# Bytes of op records in one look.
 LOOK_BYTES = 256 << 10
-# Of a queue, in a look for a copy: its last messages. A frame that a power failure cut was among
-# the last of the log, and has fewer.
+# A look for a copy takes this many last messages of a queue: a frame that a power failure cut was
+# among the last of the log, and has fewer.
 MOST_LOOKED_AT = 4096
 # Queues whose last commits are remembered.
 MOST_QUEUES = 64
-# Op records that are read singly where one of them cannot be read.
+# If one op record cannot be read, this many are read singly.
 _ONE_BY_ONE = 64
-# Op records whose largest offset is remembered together.
+# Op records in a block, of which only the largest half offset is remembered.
 _BLOCK = 256
 
 
 class Op(NamedTuple):
-    """An op record: these half messages are done. `outcome` is "" where it does not say."""
+    """An op record: these half messages are done. `outcome` is "" if the record does not say."""
 
     offset: int
     halves: tuple[int, ...]
@@ -42,19 +42,19 @@ class Op(NamedTuple):
 
 
 class HalfQueues:
-    """The queues of half messages, and those that they are for."""
+    """The queues of half messages, and the queues that these are for."""
 
     def __init__(self, reader: QueueReader) -> None:
         self._reader = reader
         self._commits: OrderedDict[tuple[str, int], dict[int, Record]] = OrderedDict()
 
     def range(self, topic: str, queue_id: int = 0) -> tuple[int, int]:
-        """(min offset, max offset); (0, 0) where there is no such queue."""
+        """(min offset, max offset); (0, 0) if there is no such queue."""
         slot = self._reader.queues(topic).get(queue_id)
         return (0, 0) if slot is None else self._reader.range(slot)
 
     def ops(self, start: int) -> tuple[list[Op], int]:
-        """The next op records from `start` on, and where to go on."""
+        """The next op records from `start` on, and the offset at which to go on."""
         slot = self._reader.queues(OP_TOPIC).get(0)
         if slot is None:
             return [], start
@@ -65,9 +65,9 @@ class HalfQueues:
         try:
             records, stop = self._look(slot, start)
         except FileNotFoundError:
-            return [], start  # it expires just now; the next look begins at the new minimum
+            return [], start  # it is just expiring; the next look begins at the new minimum
         except (OSError, StoreDamaged):
-            # something of it cannot be read: one by one, without what is lost
+            # some of it cannot be read: read one by one, and leave out what is lost
             stop = min(start + _ONE_BY_ONE, high)
             each = (self._record(slot, offset) for offset in range(start, stop))
             records = [record for record in each if record is not None]
@@ -92,8 +92,8 @@ class HalfQueues:
         return None if slot is None else self._record(slot, offset)
 
     def commits_before(self, topic: str, queue_id: int, before: int) -> dict[int, Record]:
-        """Committed messages among the last of a queue before a log offset, which is the same at
-        each call, by the log offset of their half message. Without their bodies."""
+        """Committed messages among the last of a queue before a log offset, by the log offset of
+        their half message, without bodies. `before` is the same at each call."""
         known = self._commits.get((topic, queue_id))
         if known is None:
             known = self._commits[topic, queue_id] = {}
@@ -137,7 +137,7 @@ class HalfQueues:
         return low
 
     def _entry(self, slot: int, offset: int) -> tuple[int, int] | None:
-        """Where the message is, and its size."""
+        """The message's log offset, and its size."""
         low, high = self._reader.range(slot)
         if not low <= offset < high:
             return None
@@ -162,17 +162,17 @@ class HalfQueues:
 
 
 def _check_gone(error: OSError | StoreDamaged) -> None:
-    """It cannot be read. Raises the error where this process lacks something: that is no fault of
-    the queue, so the actor ends, and the supervisor replaces it."""
+    """What cannot be read counts as missing. Raises the error if this process lacks something:
+    that is not the queue's fault, so the actor ends, and the supervisor replaces it."""
     if isinstance(error, OSError) and error.errno in RESOURCE_EXHAUSTED:
         raise error
 
 
 class OpMarks:
-    """Which op records somebody still needs who begins at a half offset.
+    """Which op records a reader needs that begins at a half offset.
 
-    RocketMQ's op offset may lie too low but never too high, so it is enough to know the largest
-    half offset of some hundred op records together.
+    RocketMQ's op offset may be too low but never too high, so the largest half offset of some
+    hundred op records together is enough.
     """
 
     def __init__(self, start: int) -> None:
@@ -192,10 +192,10 @@ class OpMarks:
         self._next = op.offset + 1
 
     def first_for(self, half: int) -> int:
-        """No op record before this one names a half message from `half` on."""
+        """The first op record that may name a half message from `half` on."""
         return next((first for first, largest in self._blocks if largest >= half), self._next)
 
     def forget(self, half: int) -> None:
-        """Nobody will begin before `half` again."""
+        """No reader will begin before `half` again."""
         while self._blocks and self._blocks[0][1] < half:
             self._blocks.popleft()

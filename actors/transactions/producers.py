@@ -1,7 +1,7 @@
 """Producers of transactions that can be asked: who is connected, and whose turn it is.
 
-A producer says every HEARTBEAT_MS that it is there. One that is silent, or that nothing can be sent
-to any more, is asked no longer. How to send is passed in.
+A producer reports every HEARTBEAT_MS that it is there. One that is silent, or to which nothing can
+be sent, is no longer asked. How to send is passed in.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from penstock.shared.errors import StoreUnavailable
 
 HEARTBEAT_MS = 5000
 SILENT_MS = 3 * HEARTBEAT_MS
-# Of one question, as RocketMQ does.
+# Producers that are tried with one question, as in RocketMQ.
 TRIES = 3
 MAX_PRODUCERS = 100_000
 
@@ -29,7 +29,7 @@ class Producers:
         return self._count
 
     def register(self, group: str, peer: bytes, now_ms: int) -> None:
-        """It is there. Raises StoreUnavailable where there are too many."""
+        """The producer is there. Raises StoreUnavailable if there are too many."""
         peers = self._groups.get(group)
         if peers is None or peer not in peers:
             if self._count >= MAX_PRODUCERS:

@@ -1,10 +1,10 @@
-"""What producers say of how their transactions ended: checked, taken up once, and answered.
+"""Producers' requests to end their transactions: checked, taken up once, and answered.
 
     half message not in its queue yet -> waits, some ms
-    open                              -> ends like this; who says it again meanwhile waits with it
-    ended                             -> answered with how it ended, whatever is said now
+    open                              -> ends like this; later requests for it wait for the outcome
+    ended                             -> answered with how it ended, whatever the request says
 
-No sockets: what comes is passed in, and answers are given out.
+No sockets: requests are passed in, and answers are returned.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ from penstock.shared.next_steps import quoted
 from penstock.shared.wire.messages import refusal
 from penstock.shared.wire.transaction_messages import Ended, EndTransaction, TransactionAnswer
 
-# Of half messages that are not in their queue yet, and of those that end.
+# Requests whose half messages are not in their queue yet, and those that are ending.
 MAX_WAITING = 10_000
-# Places of committed messages that are remembered, for whoever asks again.
+# Committed messages whose places are remembered, for producers that ask again.
 MAX_PLACES = 10_000
 BUSY_RETRY_MS = 200
-# Of one turn: what is not remembered any more is looked for, which takes some ms each.
+# The length of a turn: a forgotten place has to be looked for, which takes some ms each.
 TURN_MS = 20
 _STATE = {"commit": COMMITTED, "rollback": ROLLED_BACK}
 # A discarded message was never visible.
@@ -75,7 +75,7 @@ class Requests:
         return bool(self._early or self._new)
 
     def add(self, peer: bytes, request: EndTransaction) -> None:
-        """Raises BrokerBusy where too many wait."""
+        """Add a request. Raises BrokerBusy if too many wait."""
         if len(self._new) + len(self._early) + len(self._endings) >= MAX_WAITING:
             raise BrokerBusy(
                 f"more than {MAX_WAITING} transactions are ending at once",
@@ -86,12 +86,12 @@ class Requests:
         self._new.append((peer, request))
 
     def turn(self) -> Iterator[Answer]:
-        """Take up what is new, and what may have come to its queue; the answers that are known."""
+        """Take up new requests, and early ones again; yields the answers that are known."""
         early, self._early = self._early, {}
-        # in the order in which they came: of two words for one half message the first counts
+        # in the order of arrival: the first of two requests for one half message counts
         self._new.extendleft((peer, each) for (peer, _), each in reversed(early.items()))
         until_ms = self._clock.monotonic_ms() + TURN_MS
-        # not those that come back meanwhile: one may wait for long
+        # only those that are here now, not those that come back: one may wait for long
         for _ in range(len(self._new)):
             if self._clock.monotonic_ms() > until_ms:
                 return
@@ -108,7 +108,7 @@ class Requests:
             return Ended(request.request, "unknown")
         if request.queue_offset >= self._table.end:
             queued = self._positions["queued"]
-            # after that look, or it could come to its queue between the two
+            # after reading `queued`, or it could come to its queue between the two
             self._follower.extend()
             if request.queue_offset >= self._table.end:
                 if not queued <= request.physical_offset < self._positions["wrote"]:
@@ -144,7 +144,7 @@ class Requests:
             half = read_half(record.properties)
         except InvalidMessage:
             raise _no_half(request) from None
-        # RocketMQ's clients name a half message by its offsets alone
+        # RocketMQ's clients name a half message by its offsets alone, without a key
         if half.group != request.group or request.unique_key not in ("", half.unique_key):
             raise InvalidArgument(
                 "this half message is another producer group's, or has another unique key",
@@ -165,7 +165,7 @@ class Requests:
         return _answer(request.request, _WORDS[state], place)
 
     def _forgotten(self, request: EndTransaction, record: Record, half: Half) -> TransactionAnswer:
-        """It has ended, and only what it left tells how."""
+        """It has ended, but its outcome is forgotten: only a committed copy can show it."""
         place = self._find(record, half)
         if place is not None:
             return _answer(request.request, "commit", place)
@@ -191,7 +191,7 @@ class Requests:
         return Place(found.queue_id, found.queue_offset, found.physical_offset)
 
     def settle(self, ending: Ending, error: PenstockError | None) -> Iterator[Answer]:
-        """Its frame is stored, or was refused: what those are told who wait for it."""
+        """The ending's frame was stored or refused: yields the answers to those who wait for it."""
         if ending.stored and ending.place is not None and ending.state == COMMITTED:
             self._places[ending.offset] = ending.place
             if len(self._places) > MAX_PLACES:
@@ -199,7 +199,7 @@ class Requests:
         for peer, number in ending.waiters:
             if error is not None:
                 yield peer, refusal(error, number)
-            elif ending.state != PUT_BACK:  # else it is still open, and they say it again
+            elif ending.state != PUT_BACK:  # a put-back one is still open, and they ask again
                 yield peer, _answer(number, _WORDS[ending.state], ending.place)
 
 
