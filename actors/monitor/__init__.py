@@ -1,8 +1,8 @@
 """The monitor: `actor` is the process, the other files are organs that no other process has.
 
-May import `shared`. No number is made here: it reads what others have published, asks nobody, and
-writes nothing, so a broker does not notice whether it is looked at. `penstock top` and `penstock
-status --check` look with the same eyes: each has its own `Reading`.
+May import `shared`. No number is made here: the monitor reads what others have published, asks
+nobody, and writes nothing, so a broker does not notice whether it is watched. `penstock top` and
+`penstock status --check` use the same code: each has its own `Reading`.
 """
 
 from penstock.actors.monitor.actor import Monitor

@@ -1,14 +1,14 @@
-"""The monitor: a web page, a JSON API, and metrics, over HTTP and for looking only.
+"""The monitor: a web page, a JSON API, and metrics, over HTTP and read-only.
 
 Owns:     nothing that anybody reads; its connections, and 15 minutes of rates in its memory.
 Reads:    all positions, the queue table; all files of the store. It asks nobody.
 Hears:    nobody.
 Notifies: nobody.
-On crash: nothing is lost but the 15 minutes. It is spare: nobody waits for it at a start, and its
-          failures do not count against the broker.
+On crash: nothing is lost except the 15 minutes. It is spare: nobody waits for it at a start, and
+          its failures do not count against the broker.
 
-Its socket is opened by the supervisor, like those of the others, so a page that is open goes on
-with the next monitor.
+The supervisor opens its socket, like those of the others, so an open page goes on with the next
+monitor.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ class Monitor(Actor):
         self._more = False
         handle = stage.listening.get(stage.run.endpoints.monitor)
         if handle is not None:
-            # a copy: what the supervisor has opened for the actor stays open until its process ends
+            # a copy: the socket that the supervisor opened for the actor stays open while the actor
+            # lives
             listener = socket.socket(fileno=socket.dup(handle))
             self._server = HttpServer(listener, stage.listen, self._routes.answer)
             server = self._server
@@ -56,7 +57,7 @@ class Monitor(Actor):
         return has_grown + served
 
     def has_more(self) -> bool:
-        return self._more  # that the log has grown is something to note, and no work that is left
+        return self._more  # growth of the log is noted, but leaves no work
 
     def idle_ms(self) -> int:
         if self._server is not None and self._server.busy:
@@ -67,7 +68,7 @@ class Monitor(Actor):
         self._reading.release_deleted()
 
     def drained(self) -> bool:
-        """Whoever looks can look again."""
+        """Always: clients can ask again."""
         return True
 
     def close(self) -> None:

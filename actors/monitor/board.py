@@ -1,6 +1,6 @@
 """A Grafana board, made of the table of metrics. Pure: a dictionary of what Grafana imports.
 
-Each panel's expression is built from a declared metric: what is not in the table cannot be drawn.
+Each panel's expression is built from a declared metric: no panel draws anything else.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from penstock.actors.monitor.metric_table import BY_NAME, METRICS, Metric
 
 _GRAFANA_UNITS = {"bytes": "bytes", "seconds": "s", "ratio": "percentunit", "bool": "bool"}
 _WIDTH, _HEIGHT, _COLUMNS = 8, 7, 3
-# Facts, and the monitor's own.
+# Constants, which no graph can show.
 _NOT_DRAWN = frozenset({"penstock_build_info", "penstock_start_time_seconds"})
 _QUANTILES = (0.5, 0.99)
 
 
 def expressions(metric: Metric) -> list[tuple[str, str]]:
-    """(PromQL, legend) of what a panel draws of a metric."""
+    """(PromQL, legend) of each line that a panel draws of a metric."""
     legend = " ".join(f"{{{{{label}}}}}" for label in metric.labels)
     if metric.kind == "counter":
         return [(f"rate({metric.name}[1m])", legend)]
@@ -28,7 +28,7 @@ def expressions(metric: Metric) -> list[tuple[str, str]]:
 
 
 def grafana_board() -> dict[str, Any]:
-    """The board, as Grafana's import takes it; the data source is asked for there."""
+    """The board, as Grafana's import takes it; the import asks for the data source."""
     drawn = [metric for metric in METRICS if metric.name not in _NOT_DRAWN]
     return {
         "title": "Penstock",

@@ -1,7 +1,6 @@
-"""What a store takes of its disk, what retention has deleted, and when the disk will be full.
+"""How much of its disk a store takes, what retention has deleted, and when the disk will be full.
 
-Files that are allocated whole are counted by their number: nothing walks thousands of directories
-because somebody looks.
+Files that are allocated whole are only counted: no request walks thousands of directories.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _NEVER_S = 10 * 365 * 86_400
 
 
 class Room(NamedTuple):
-    """Bytes of a disk, as an ordinary user has them."""
+    """Bytes of a disk, as an ordinary user may use them."""
 
     size: int
     free: int
@@ -57,7 +56,7 @@ def disk(reading: Reading, history: History) -> dict[str, Any]:
 
 
 def filling(reading: Reading, history: History) -> dict[str, Any]:
-    """How full the disk is, and when it will be full: a part of `disk` that costs nothing."""
+    """How full the disk is, and when it will be full: the part of `disk` that costs nothing."""
     room = room_of(reading.paths.commit_log)
     return {
         "disk": None if room is None else room._asdict(),
@@ -68,13 +67,13 @@ def filling(reading: Reading, history: History) -> dict[str, Any]:
 
 
 def full_in_s(reading: Reading, history: History) -> float | None:
-    """When the disk refuses messages, if the log grows as in the last 15 minutes and nothing
-    expires; None where that cannot be told, or is years away."""
+    """In how many s the disk will refuse messages, if the log grows as in the last 15 minutes and
+    nothing expires; None if that is unknown, or years away."""
     room, rate = room_of(reading.paths.commit_log), history.bytes_per_s()
     if room is None or not rate:
         return None
     limit = reading.config.disk_space_warning_level_ratio_percent
-    # allocated ahead of the messages, so it is used and has room all the same
+    # allocated ahead of the messages: used on the disk, but still room for them
     ahead = max(0, reading.positions["allocated"] - reading.positions["wrote"])
     left = room.free + ahead - room.size * (100 - limit) // 100
     found = max(0, left) / rate
@@ -91,7 +90,7 @@ def room_of(path: Path) -> Room | None:
 
 
 def _directory(path: Path) -> dict[str, int] | None:
-    """Its files, one by one: there are few of them."""
+    """Its files, counted one by one, because there are few."""
     try:
         with os.scandir(path) as entries:
             files = [each for each in entries if each.is_file()]
@@ -107,7 +106,7 @@ def _directory(path: Path) -> dict[str, int] | None:
 
 
 def _queues(reading: Reading) -> dict[str, int]:
-    """By the queue table: a queue's files are allocated whole."""
+    """Counted by the queue table, because a queue's files are allocated whole."""
     size = reading.config.mapped_file_size_consume_queue_bytes
     entries, files = size // CQ_ENTRY_BYTES, 0
     for topic in reading.topics_with_queues():

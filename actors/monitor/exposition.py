@@ -1,8 +1,8 @@
-"""`/metrics`: what is read, in Prometheus' text format 0.0.4.
+"""`/metrics`: what the monitor reads, in Prometheus' text format 0.0.4.
 
-A number that cannot be known has no sample: Prometheus takes a missing one for missing, and a 0
-for 0. Topics and groups have no more than MOST_SERIES each, the first by name, so that which ones
-are there does not change with every scrape.
+An unknown number has no sample: Prometheus takes a missing one for missing, and a 0 for 0. Topics
+and groups have at most MOST_SERIES samples each, the first by name, so that it does not change with
+every scrape which ones are there.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from penstock.shared.process.disk_full import used_percent
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 MOST_SERIES = 500
-# Buckets of shared memory that one of a histogram's is: a doubling each.
+# Buckets of shared memory in one bucket of a histogram, which spans a doubling.
 _FOLD = 4
 
 
 class Sample(NamedTuple):
-    """A number of a metric; `labels` are the values of its labels."""
+    """A metric's number; `labels` are the values of its labels."""
 
     metric: str
     labels: tuple[str, ...]
@@ -37,7 +37,7 @@ class Sample(NamedTuple):
 
 
 def samples(reading: Reading, history: History, requests: int) -> Iterator[Sample]:
-    """All of them but the histograms."""
+    """All samples except those of the histograms."""
     for metric in METRICS:
         if metric.position:
             yield Sample(metric.name, (), reading.positions[metric.position])
@@ -124,7 +124,7 @@ def _names(reading: Reading) -> Iterator[Sample]:
     topics, groups = reading.topic_names(), reading.group_names()
     queues = reading.positions["queue_count"] - reading.positions["deleted_queues"]
     yield Sample("penstock_queues", (), queues)
-    # how many messages there are is known of those that have any, whatever the file says
+    # the queues know the messages of each topic that has any, whatever the topics' file says
     counted = sorted(reading.topics_with_queues()) if topics is None else topics
     for topic in counted[:MOST_SERIES]:
         stored, ever = stored_in(reading, topic)
@@ -144,7 +144,7 @@ def _names(reading: Reading) -> Iterator[Sample]:
 
 
 def render(reading: Reading, history: History, requests: int) -> bytes:
-    """The whole page, metrics in the table's order."""
+    """The whole page, with metrics in the table's order."""
     found: dict[str, list[Sample]] = {metric.name: [] for metric in METRICS}
     for sample in samples(reading, history, requests):
         found[sample.metric].append(sample)
@@ -164,7 +164,7 @@ def _source(metric: Metric) -> str:
 
 
 def _histogram(metric: Metric, sum_ns: int, counts: list[int]) -> Iterator[str]:
-    """Cumulative, a bucket for each doubling. The last has all, as it has no end."""
+    """Cumulative, with a bucket for each doubling. The last one has no bound, so it has all."""
     total = 0
     for bucket in range(BUCKETS):
         total += counts[bucket]

@@ -1,7 +1,7 @@
-"""The last 15 minutes, a row a second: how fast, and how long acknowledgements and flushes took.
+"""The last 15 minutes, a row a second: rates, and how long acknowledgements and flushes took.
 
-One writer, the process that samples. It is memory of that process: another monitor begins with an
-empty one, which it shows as unknown and not as nothing.
+One writer, the process that samples. The history is in that process's memory: a new monitor begins
+with an empty one, which it shows as unknown and not as nothing.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from penstock.shared.memory.positions import HISTOGRAMS, Positions
 
 ROWS = 900
 SAMPLE_MS = 1000
-# Looks at `wrote`, to tell when a stage's position was its end: about a minute of them, and before
-# that one with each row.
+# Observations of `wrote`, which show when the log ended at a stage's position: one for each look of
+# about the last minute, and before that one for each row.
 _TRAIL = 600
 
 
@@ -52,8 +52,8 @@ class History:
         self._long_trail: deque[tuple[int, int]] = deque(maxlen=ROWS)
 
     def due_ms(self, monotonic_ms: int) -> int:
-        """In how many ms there is a row to write: at the whole second that is nearest to a second
-        after the last one, for that is when actors look that have nothing to do."""
+        """Time until the next row is due, in ms. It is due at the whole second nearest to a second
+        after the last one, because that is when idle actors wake."""
         if self._last is None:
             return 0
         due_ms = self._last.monotonic_ms + SAMPLE_MS + SAMPLE_MS // 2
@@ -65,20 +65,20 @@ class History:
         return _note(self._trail, positions["wrote"], monotonic_ms)
 
     def late_ms(self, position: int, monotonic_ms: int) -> int | None:
-        """For how long there has been more than `position`, at least: a look may have missed it.
-        None where it has been so at every look that is remembered."""
+        """How long, at least, the log has had more than `position`: a look may have missed the
+        start. None if it had more at every remembered look."""
         later = bisect_right(self._trail, position, key=_end)
         if later:
             return monotonic_ms - self._trail[later][0] if later < len(self._trail) else 0
         later = bisect_right(self._long_trail, position, key=_end)
         if not later:
             return None
-        # the first look that saw more is in one of the two
+        # the first look that saw more is in one of the two trails
         found = [*islice(self._trail, 1), *islice(self._long_trail, later, later + 1)]
         return monotonic_ms - min(at_ms for at_ms, _ in found)
 
     def sample(self, positions: Positions, messages: int, monotonic_ms: int, now_ms: int) -> None:
-        """Write a row of what has happened since the last one."""
+        """Add a row for the time since the last one."""
         _note(self._long_trail, positions["wrote"], monotonic_ms)
         buckets = {each.name: positions.durations(each.name)[1] for each in HISTOGRAMS}
         pulls = positions["answered_pulls"]
@@ -95,7 +95,7 @@ class History:
         self._rows.append(
             Row(
                 now_ms,
-                # a topic that is deleted takes its messages with it
+                # a deleted topic takes its messages along
                 max(0, now.messages - last.messages) / over_s,
                 (now.wrote - last.wrote) / over_s,
                 (now.pulls - last.pulls) / over_s,
@@ -111,7 +111,7 @@ class History:
         return list(self._rows)
 
     def bytes_per_s(self) -> float | None:
-        """How fast the log has grown over what there is of the 15 minutes; None below a minute."""
+        """The log's growth over the recorded part of the 15 minutes; None below a minute."""
         if len(self._rows) < 60:
             return None
         return sum(row.bytes_s for row in self._rows) / len(self._rows)

@@ -1,8 +1,8 @@
 """HTTP/1.1 as the monitor speaks it: a codec. Bytes to requests, answers to bytes; no socket.
 
-Of HTTP there is what a browser and Prometheus need to read: GET and HEAD, without a body. All that
-a request may have is bounded, and what is outside these bounds is a `BadRequest`, whose status says
-why. It must not know what is asked for.
+It has what a browser and Prometheus need to read: GET and HEAD, without a body. Every part of a
+request is bounded, and a request outside these bounds is a `BadRequest`, whose status says why. It
+must not know what is asked for.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _REQUEST = re.compile(rb"([A-Z]{1,16}) (/[!-~]*) HTTP/1\.([01])")
 
 HTML, JSON = "text/html; charset=utf-8", "application/json"
-# The page has all of its own, and nothing of anybody else's; nobody may frame it.
+# The page loads everything from here and nothing from elsewhere; no other page may frame it.
 _ALWAYS = (
     "Content-Security-Policy: default-src 'none'; script-src 'self'; style-src 'self'; "
     "connect-src 'self'; img-src 'self'; base-uri 'none'; form-action 'none'; "
@@ -42,7 +42,7 @@ class Request(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What goes back. `cache` is the Cache-Control."""
+    """An answer. `cache` is the Cache-Control header."""
 
     status: int
     content_type: str
@@ -52,7 +52,7 @@ class Answer(NamedTuple):
 
 
 class BadRequest(Exception):
-    """A request that is not answered; its connection closes after the status."""
+    """A request that gets only a status; then its connection closes."""
 
     def __init__(self, status: HTTPStatus, why: str) -> None:
         super().__init__(why)
@@ -60,7 +60,7 @@ class BadRequest(Exception):
 
 
 def head_end(data: bytes | bytearray) -> int:
-    """Where the head of a request ends, 0 while it has not all come. Raises BadRequest."""
+    """Where the head of a request ends, 0 until all of it has come. Raises BadRequest."""
     at = data.find(b"\r\n\r\n", 0, MAX_HEAD_BYTES)
     if at < 0 and len(data) >= MAX_HEAD_BYTES:
         raise BadRequest(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "the head is too long")
@@ -68,8 +68,8 @@ def head_end(data: bytes | bytearray) -> int:
 
 
 def decode_request(head: bytes, *, local_only: bool) -> Request:
-    """A request by its head. With `local_only` it has to be for this machine by name or address:
-    another name would be some page's that has had its name point here. Raises BadRequest."""
+    """Decode a request's head. With `local_only`, its Host must be this machine by name or address:
+    another name may be a web page's whose DNS entry points here. Raises BadRequest."""
     first, *lines = head[:-4].split(b"\r\n")
     found = _REQUEST.fullmatch(first)
     if not found:
@@ -93,7 +93,7 @@ def _headers(lines: list[bytes]) -> dict[str, str]:
     headers: dict[str, str] = {}
     for line in lines:
         name, colon, value = line.decode("latin-1").partition(":")
-        # a line that goes on another, or a name with a space: two readers read it in two ways
+        # two parsers may read a continued line, or a name with a space, in two ways
         if not colon or not _TOKEN.fullmatch(name) or "\r" in value or "\n" in value:
             raise BadRequest(HTTPStatus.BAD_REQUEST, "a header cannot be read")
         if (name := name.lower()) in headers and name in ("host", "content-length"):
@@ -123,7 +123,7 @@ def _is_local(host: str) -> bool:
 
 
 def encode_answer(answer: Answer, *, with_body: bool, keeps_open: bool) -> bytes:
-    """An answer as it goes out; for HEAD it is the same without the body."""
+    """An answer as bytes; for HEAD it is the same without the body."""
     status = HTTPStatus(answer.status)
     head = (
         f"HTTP/1.1 {status.value} {status.phrase}\r\n"

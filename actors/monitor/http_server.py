@@ -1,9 +1,8 @@
-"""Connections of those who look: non-blocking sockets within the actor's own loop.
+"""Connections of HTTP clients: non-blocking sockets within the actor's own loop.
 
-It owns the sockets. Whatever comes by one costs that connection and no other: how much a request
-may have, how many connections there are and how long one may say nothing are bounded. It must not
-know what is asked for: `respond` is called with a request, and says it. At each of its pauses all
-others have a turn.
+It owns the sockets. What a client sends can hurt only its own connection: the size of a request,
+the number of connections and the time of silence are bounded. It must not know what is asked for:
+it calls `respond` with a request. Whenever the answer pauses, all others have a turn.
 """
 
 from __future__ import annotations
@@ -26,11 +25,11 @@ from penstock.actors.monitor.http_messages import (
 )
 
 MOST_CONNECTIONS = 64
-# After this silence a connection is closed; after the shorter one where a request has begun, or an
-# answer is not read.
+# After this silence a connection is closed; after the shorter one if a request has begun, or an
+# answer is unread.
 IDLE_MS = 60_000
 HALF_MS = 10_000
-# While an answer is not all read yet there is no event to sleep for.
+# While an answer is not completely sent, there is no event to sleep for.
 UNREAD_MS = 5
 _READ_BYTES = 16 << 10
 
@@ -44,15 +43,15 @@ class _Connection:
         self.socket = peer
         self.came = bytearray()
         self.unsent = memoryview(b"")
-        # what is asked, while the answer is being made
+        # the request whose answer is being made
         self.asked: tuple[Request, Answering] | None = None
         self.closes = False
-        self.is_heard = True  # whether what comes ends the actor's sleep
+        self.is_heard = True  # whether incoming bytes end the actor's sleep
         self.moved_ms = now_ms
 
 
 class HttpServer:
-    """Serves one listening socket. `listen` has a descriptor end the actor's sleep."""
+    """Serves one listening socket. `listen` makes a descriptor end the actor's sleep."""
 
     def __init__(self, listener: socket.socket, listen: Listen, respond: Respond) -> None:
         self._listener = listener
@@ -68,17 +67,17 @@ class HttpServer:
 
     @property
     def busy(self) -> bool:
-        """Whether somebody has still to read an answer."""
+        """Whether a client has still to read an answer."""
         return any(each.unsent for each in self._connections.values())
 
     def serve(self, now_ms: int) -> int:
-        """Take what has come, once; how much that was."""
+        """Serve each connection once; returns how much was done."""
         done = self._accept(now_ms)
         for handle in list(self._connections):
             connection = self._connections[handle]
             try:
                 done += self._turn(connection, now_ms)
-            except OSError:  # it has gone
+            except OSError:  # the client has gone
                 connection.closes, connection.unsent = True, memoryview(b"")
             limit_ms = HALF_MS if connection.came or connection.unsent else IDLE_MS
             if now_ms - connection.moved_ms > limit_ms:
@@ -86,7 +85,7 @@ class HttpServer:
             if connection.closes and not connection.unsent:
                 self._close(handle)
             else:
-                # while an answer is not read its socket is not: what comes there must end no sleep
+                # until its answer is read, its socket is not read, so that must not end the sleep
                 self._hear(connection, not (connection.unsent or connection.asked))
         return done
 
@@ -95,7 +94,7 @@ class HttpServer:
         while True:
             try:
                 peer, _ = self._listener.accept()
-            except OSError:  # nobody more waits, or this one has gone already
+            except OSError:  # no more clients wait, or this one has gone already
                 return taken
             taken += 1
             if len(self._connections) >= MOST_CONNECTIONS:
@@ -112,14 +111,14 @@ class HttpServer:
             self._listen(connection.socket.fileno(), wanted)
 
     def _turn(self, connection: _Connection, now_ms: int) -> int:
-        """One answer at most: others wait as well. Raises OSError."""
+        """Answer one request at most, because others wait as well. Raises OSError."""
         done = self._send(connection, now_ms)
         if connection.unsent or connection.closes:
-            return done  # what it has asked meanwhile waits in its socket
+            return done  # further requests wait in its socket
         if connection.asked:
             return done + self._go_on(connection, *connection.asked, now_ms)
         came = None
-        if len(connection.came) < MAX_HEAD_BYTES:  # what has come is answered before there is more
+        if len(connection.came) < MAX_HEAD_BYTES:  # answer first what has come, then read more
             with suppress(BlockingIOError):
                 came = connection.socket.recv(_READ_BYTES)
         if came is not None:
@@ -150,7 +149,7 @@ class HttpServer:
     def _go_on(
         self, connection: _Connection, request: Request, answering: Answering, now_ms: int
     ) -> int:
-        """Up to the next pause. Raises OSError where nobody waits for the answer any more."""
+        """Go on to the next pause. Raises OSError if the client has gone."""
         connection.asked, connection.moved_ms = (request, answering), now_ms
         try:
             next(answering)

@@ -1,6 +1,6 @@
-"""What there is to see of a broker, by name: the page asks over HTTP, and `penstock top` here.
+"""Looks are views of a broker, by name: the page asks over HTTP, and `penstock top` directly.
 
-A look takes words, as an address has them, and returns what JSON can say, or the steps to it.
+A look takes words, as a URL's query has them, and returns JSON values, or the steps to them.
 """
 
 from __future__ import annotations
@@ -42,6 +42,6 @@ def looks(reading: Reading, history: History) -> dict[str, Look]:
 
 
 def _rows_after(history: History, query: dict[str, str]) -> list[dict[str, Any]]:
-    """All, or those after `since`, in ms since 1970: a page that is open asks for new ones."""
+    """All rows, or those after `since`, in ms since 1970: an open page asks for new ones."""
     since_ms = messages.number_of(query, "since") if "since" in query else 0
     return [row._asdict() for row in history.rows() if row.at_ms > since_ms]

@@ -1,7 +1,8 @@
 """One message, or some of a queue: by offset, time, key or id; read from the store's files.
 
-What is not committed yet is not seen, and what a file does not have is an error that says so. A
-look-up by key is bounded in what it takes of the monitor's time, and pauses: others wait meanwhile.
+Messages that are not committed yet are not shown. If a file does not have a message, the error says
+so. A look-up by key takes a bounded part of the monitor's time, and pauses so that others are
+served meanwhile.
 """
 
 from __future__ import annotations
@@ -30,18 +31,18 @@ from penstock.shared.index.directory import index_geometry
 from penstock.shared.index.lookup import IndexView, KeyQuery, find_by_id, look_up
 from penstock.shared.loops.active import Message
 
-# Of a body no more is shown; its length always is.
+# The most of a body that is shown; its length always is.
 SHOWN_BYTES = 64 << 10
 SHOWN_IN_LIST_BYTES = 256
 MOST_FOUND, MOST_LISTED = 32, 100
-# Of a look-up: a chain of the index may be long.
+# The time limit of a look-up: a chain of the index may be long.
 LOOK_UP_MS = 2000
 _ALWAYS = (1 << 62) - 1
 
 
 def find_messages(reading: Reading, query: dict[str, str]) -> Steps:
     """By `id`; by `topic` and `key`; by `topic`, `queue` and `offset`; by `topic` and `time`, ms
-    since 1970. Raises InvalidArgument, MessageNotFound, and what the files raise."""
+    since 1970. Raises InvalidArgument, MessageNotFound, and errors of the files."""
     if "id" in query:
         return {"rows": [shown((yield from _by_id(reading, query)), SHOWN_BYTES)]}
     topic = check_known(reading, query.get("topic", ""))
@@ -57,7 +58,7 @@ def find_messages(reading: Reading, query: dict[str, str]) -> Steps:
 
 
 def list_messages(reading: Reading, query: dict[str, str]) -> Steps:
-    """Some of a topic's queue, from `offset` on, or the newest; bodies are cut short."""
+    """Some messages of a topic's queue, from `offset` on, or the newest; bodies are cut short."""
     topic = check_known(reading, query.get("topic", ""))
     queue_id = number_of(query, "queue") if "queue" in query else 0
     count = min(number_of(query, "rows") if "rows" in query else 20, MOST_LISTED)
@@ -107,7 +108,7 @@ def _at(reading: Reading, topic: str, queue_id: int, offset: int) -> Message:
 def _by_time(
     reading: Reading, topic: str, at_ms: int
 ) -> Generator[None, None, list[dict[str, Any]]]:
-    """Of each queue the first that was stored then or later, or why that cannot be told."""
+    """The first message of each queue that was stored then or later, or why it is unknown."""
     rows = []
     for queue_id, slot in sorted(reading.queues.queues(topic).items())[:MOST_FOUND]:
         offset = None
@@ -115,7 +116,7 @@ def _by_time(
             offset = reading.queues.offset_at(slot, at_ms)
             if offset < reading.queues.range(slot)[1]:
                 rows.append(shown(_at(reading, topic, queue_id, offset), SHOWN_IN_LIST_BYTES))
-        except (PenstockError, OSError) as error:  # the others are there all the same
+        except (PenstockError, OSError) as error:  # the other queues are still listed
             if isinstance(error, OSError) and error.errno in RESOURCE_EXHAUSTED:
                 raise
             failed = {"topic": topic, "queue": queue_id, "offset": offset, "error": str(error)}
@@ -125,7 +126,7 @@ def _by_time(
 
 
 def _by_id(reading: Reading, query: dict[str, str]) -> Generator[None, None, Message]:
-    """An id that names a place in the log, or, with a topic, the one that its client gave it."""
+    """By an id that names a place in the log or, with a topic, one that its client chose."""
     wanted = query["id"]
     try:
         return Message(bytes(find_by_id(wanted, _log_at(reading))))
@@ -141,7 +142,7 @@ def _by_id(reading: Reading, query: dict[str, str]) -> Generator[None, None, Mes
 def _by_key(
     reading: Reading, topic: str, key: str, *, unique: bool
 ) -> Generator[None, None, list[Message]]:
-    """Raises BrokerTimeout where that takes too long, without the turns of others meanwhile."""
+    """Raises BrokerTimeout if it takes too long, without counting the turns of others."""
     if not reading.config.message_index_enable:
         raise MessageNotFound("the broker keeps no index of keys", "message_index_enable is false")
     wanted = KeyQuery(topic, key, MOST_FOUND, 0, _ALWAYS, unique).check()
@@ -175,7 +176,7 @@ def _log_at(reading: Reading) -> Any:
 
 
 def shown(message: Message, most_bytes: int) -> dict[str, Any]:
-    """A message as JSON: the body as text and as JSON where it is that, and as hex."""
+    """A message as JSON: the body as text and as JSON if it is that, and as hex."""
     found: dict[str, Any] = {
         "topic": message.topic,
         "queue": message.queue_id,
@@ -207,11 +208,11 @@ def _body(body: bytes, most_bytes: int) -> dict[str, Any]:
     }
     found["hex"] = binascii.hexlify(cut).decode()
     try:
-        # of a text that was cut, the last character may be half of one
+        # in a text that was cut, the last character may be incomplete
         decoder = codecs.getincrementaldecoder("utf-8")()
         found["text"] = decoder.decode(cut, final=not found["is_cut"])
         if not found["is_cut"] and body[:1] in b'{["':
             found["json"] = msgspec.json.format(body, indent=2).decode()
     except (UnicodeDecodeError, msgspec.DecodeError, RecursionError):
-        pass  # what it is not, it is not shown as
+        pass  # shown only as what it is
     return found

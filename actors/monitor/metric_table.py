@@ -1,7 +1,8 @@
 """Every number that `/metrics` has: name, type, unit, sentence, labels; declared here and nowhere
-else. docs/metrics.md and the Grafana board are made of this table, and tests hold them to it.
+else. docs/metrics.md and the Grafana board are made from this table, and tests compare them.
 
-Names follow Prometheus: a unit last, seconds and bytes and ratios, `_total` for what only grows.
+Names follow Prometheus: the unit comes last, in seconds, bytes or ratios, and `_total` for
+counters.
 """
 
 from __future__ import annotations
@@ -10,14 +11,14 @@ from typing import Literal, NamedTuple
 
 
 class Metric(NamedTuple):
-    """`unit` is what one of it is; a histogram's is that of its buckets."""
+    """`unit` is that of its values; a histogram's is that of its bucket bounds."""
 
     name: str
     kind: Literal["counter", "gauge", "histogram"]
     unit: str
     sentence: str
     labels: tuple[str, ...] = ()
-    # the position that it is, where it is one
+    # the position that has its value, if there is one
     position: str = ""
 
 
@@ -134,7 +135,7 @@ METRICS = (
 )
 
 BY_NAME = {metric.name: metric for metric in METRICS}
-# Positions that are no numbers for a graph: times, marks, and wishes of one actor to another.
+# Positions that no graph can use: times, marks, and requests of one actor to another.
 NOT_SHOWN = frozenset(
     {
         *("append_wanted", "wrote_timestamp", "flush_wanted", "unsaved_offsets", "topic_changes"),
@@ -148,7 +149,7 @@ assert len(BY_NAME) == len(METRICS), "a metric is declared once"
 
 
 def document() -> str:
-    """docs/metrics.md, as a test compares it."""
+    """The contents of docs/metrics.md, which a test compares."""
     rows = [
         f"| `{each.name}` | {each.kind} | {each.unit} | {' '.join(each.labels)} | {each.sentence} |"
         for each in METRICS

@@ -1,7 +1,7 @@
 """The pipeline and its actors as they are now: positions, distances, life. Asks nobody.
 
-Words are read one after the other, so a later stage may seem ahead of an earlier one; a distance is
-never below 0. What cannot be known is None, and never 0.
+Positions are read one after the other, so a later stage may seem ahead of an earlier one; a
+distance is never below 0. An unknown number is None, and never 0.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from penstock.shared.memory.positions import POSITIONS, STAGES, Positions
 from penstock.shared.memory.roster import ROSTER, ActorRow, row_of
 
 ERRORS = tuple(position.name for position in POSITIONS if position.unit == "errno")
-# In this order a message passes them; what is not in STAGES serves what the stages have done.
+# Messages pass them in this order; what is not in STAGES serves what the stages have done.
 PIPELINE = (*STAGES, "reader")
 
 
 def overview(reading: Reading, history: History) -> dict[str, Any]:
-    """All that the first screen shows, as JSON has it."""
+    """Everything on the first screen, as JSON values."""
     positions, now_ms = reading.positions, reading.clock.monotonic_ms()
     last = history.last
     return {
@@ -68,7 +68,7 @@ def _actor(row: ActorRow, positions: Positions, history: History, now_ms: int) -
 
 
 def heartbeat_age_ms(positions: Positions, actor: str, now_ms: int) -> int | None:
-    """None of an actor that has not beaten yet."""
+    """None if the actor has not beaten yet in this life."""
     life = positions.life(actor)
     if not life.generation or life.beating_generation != life.generation:
         return None
@@ -76,7 +76,7 @@ def heartbeat_age_ms(positions: Positions, actor: str, now_ms: int) -> int | Non
 
 
 def problems(reading: Reading, now_ms: int) -> list[str]:
-    """Why the broker is not healthy, a sentence each."""
+    """Why the broker is not healthy, one sentence for each reason."""
     positions, found = reading.positions, []
     for row in ROSTER:
         life = positions.life(row.name)
@@ -88,7 +88,7 @@ def problems(reading: Reading, now_ms: int) -> list[str]:
         elif age_ms is None or age_ms > reading.config.actor_stall_timeout_ms:
             found.append(f"{row.name} does not move")
     for name in ERRORS:
-        # pages are not locked, which costs time and nothing else
+        # a failed mlock leaves pages unlocked, which costs time and nothing else
         if positions[name] and name != "lock_error":
             found.append(f"{name}: {os.strerror(positions[name])}")
     if positions["read_only"]:

@@ -1,7 +1,7 @@
 """What the monitor reads: a run's shared memory, and the files of its store. Writes nothing.
 
-It opens what there is to read, and keeps what would be dear to read for each look. The look itself
-is in the files beside: overview, topics, groups, messages, disk.
+It opens what there is to read, and caches what would be expensive to read for each view. The views
+are in the files next to this: overview, topics, groups, messages, disk.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from penstock.shared.queue.reader import QueueReader
 from penstock.shared.store.rocketmq_json import load_document
 from penstock.shared.store.topics import Topics
 
-# A file that changes all the time is read again so often at most.
+# A file that changes all the time is read again no sooner than after this.
 _AGAIN_MS = 1000
 
-# what tells that a file is another one, or has changed
+# shows that a file is another one, or has changed
 _Mark = tuple[object, ...]
 # group -> (topic, queue) -> offset
 GroupOffsets = dict[str, dict[tuple[str, int], int]]
-# A look that may take long: at each pause others may have their turn.
+# The steps of a view that may take long: at each pause others may have their turn.
 Steps = Generator[None, None, dict[str, Any]]
 _Value = TypeVar("_Value")
 
 
 def at_once(steps: Generator[None, None, _Value]) -> _Value:
-    """For a caller that has nothing else to do meanwhile."""
+    """Run the steps for a caller that has nothing else to do meanwhile."""
     while True:
         try:
             next(steps)
@@ -49,11 +49,11 @@ def at_once(steps: Generator[None, None, _Value]) -> _Value:
 class _Kept(NamedTuple):
     mark: _Mark
     at_ms: int
-    value: Any  # what the caller of that name has made
+    value: Any  # what the caller has loaded under this name
 
 
 class Reading:
-    """A run and its store, open to look at."""
+    """A run and its store, opened for reading."""
 
     def __init__(self, config: Config, run: Run, positions: Positions, clock: Clock) -> None:
         self.config = config
@@ -68,20 +68,19 @@ class Reading:
         self._by_topic: dict[str, list[str]] = {}
 
     def topics_with_queues(self) -> set[str]:
-        """Those that have had a message."""
-        self.queues.queues("")  # looks at queues that are new
+        """The topics that have had a message."""
+        self.queues.queues("")  # to find new queues
         return set(self.queues.topics)
 
     def topic_names(self) -> list[str] | None:
-        """All topics, of the file and of the queues, in order; None where the file cannot be
-        read."""
+        """All topics, of the file and of the queues, in order; None if the file cannot be read."""
         try:
             return self._topics()[0]
         except (PenstockError, OSError):
             return None
 
     def topic_settings(self) -> Topics:
-        """What is set of each topic. Raises StoreDamaged, OSError."""
+        """The settings of the topics. Raises StoreDamaged, OSError."""
         return self._topics()[1]
 
     def _topics(self) -> tuple[list[str], Topics]:
@@ -95,7 +94,7 @@ class Reading:
         return self._keep("topics", mark, load)
 
     def group_offsets(self) -> GroupOffsets | None:
-        """How far each group is, by the coordinator's files; None where these cannot be read."""
+        """How far each group is, by the coordinator's files; None if these cannot be read."""
         mark = *_mark(self.paths.consumer_offsets), *_mark(self.paths.group_journal)
         try:
             return self._keep("offsets", mark, lambda: _by_group(load_group_rows(self.paths)))
@@ -103,7 +102,7 @@ class Reading:
             return None
 
     def groups_of(self, topic: str) -> list[str] | None:
-        """Those that have an offset in it, in order; None where the files cannot be read."""
+        """Groups that have an offset in it, in order; None if the files cannot be read."""
         offsets = self.group_offsets()
         if offsets is None:
             return None
@@ -112,7 +111,7 @@ class Reading:
         return self._by_topic.get(topic, [])
 
     def group_names(self) -> list[str] | None:
-        """Those that have settings or offsets, in order; None where the files cannot be read."""
+        """Groups that have settings or offsets, in order; None if the files cannot be read."""
         file, offsets = self.paths.subscription_groups, self.group_offsets()
         try:
             groups = self._keep(
@@ -125,7 +124,7 @@ class Reading:
         return sorted(g for g in groups | offsets.keys() if not g.startswith(SYSTEM_GROUP_PREFIX))
 
     def _keep(self, name: str, mark: _Mark, load: Callable[[], _Value]) -> _Value:
-        """What was loaded, unless it is another by now; read once a second at most."""
+        """The loaded value, loaded again when the mark changes, but once a second at most."""
         kept, now_ms = self._kept.get(name), self.clock.monotonic_ms()
         if kept is None or (kept.mark != mark and now_ms - kept.at_ms >= _AGAIN_MS):
             kept = self._kept[name] = _Kept(mark, now_ms, load())
@@ -133,7 +132,7 @@ class Reading:
         return value
 
     def release_deleted(self) -> None:
-        """Close files that are gone, and give pages back."""
+        """Close deleted files, and free pages."""
         now_ms = self.clock.monotonic_ms()
         self.queues.release_deleted(now_ms)
         self.queues.rest(now_ms)

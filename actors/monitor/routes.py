@@ -1,8 +1,8 @@
-"""What is at which address. Every answer is made here, and no request changes anything.
+"""The addresses and their answers. Every answer is made here, and no request changes anything.
 
-An error of a look is an answer too: its status, and what, value and hint as JSON, as a command with
-`-o json` prints them. A defect of the monitor's own is answered with 500 and told on the broker's
-standard error: a page that fails is no reason for the process to end. A look that takes long is
+A view's error is an answer too: its status, and what, value and hint as JSON, as a command with
+`-o json` prints them. A bug of the monitor's own is answered with 500 and reported on the broker's
+standard error: a page that fails is no reason for the process to end. A view that takes long is
 made in slices, so that the actor beats and others are answered meanwhile.
 """
 
@@ -45,7 +45,7 @@ FILES = {
 _NOT_FOUND = (TopicNotFound, QueueNotFound, GroupNotFound, MessageNotFound)
 _BAD = (InvalidArgument, InvalidMessage)
 
-# How long a look goes on before others have a turn: a pause costs a cycle of the actor.
+# How long a view goes on before others have a turn: a pause costs a cycle of the actor.
 SLICE_MS = 20
 
 Answering = Generator[None, None, Answer]
@@ -67,7 +67,7 @@ class Routes:
         }
 
     def answer(self, request: Request) -> Answering:
-        """The answer, after as many pauses as it takes."""
+        """The answer, after any number of pauses."""
         try:
             if request.path in FILES:
                 name, content_type = FILES[request.path]
@@ -91,7 +91,7 @@ class Routes:
             return plain(HTTPStatus.INTERNAL_SERVER_ERROR, "the monitor failed; its log says how")
 
     def _in_slices(self, steps: Steps) -> Steps:
-        """As many steps at once as a slice has time for."""
+        """Pass on a pause only after each slice, with as many steps as it has time for."""
         now_ms = self._reading.clock.monotonic_ms
         with closing(steps):
             until_ms = now_ms() + SLICE_MS

@@ -1,7 +1,7 @@
 """Topics, groups and dead letters, a page at a time. Asks nobody, and writes nothing.
 
-Lag is counted against what the queues hold: what has expired is no lag. A number that a file
-does not say is None. What goes over many queues pauses after each.
+Lag is counted against what the queues hold: expired messages are not lag. An unknown number is
+None. A view that goes over many queues pauses after each.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from penstock.shared.next_steps import did_you_mean
 from penstock.shared.store.topics import Topics
 
 PAGE_ROWS, MOST_ROWS = 50, 200
-# Of a page of groups no more queues are asked for the age of their oldest message.
+# The most queues in a page of groups that are asked for the age of their oldest message.
 MOST_AGES = 2000
-# Of a topic's groups no more are named; a page of groups has the others.
+# The most groups that a topic names; a page of groups has the others.
 FIRST_GROUPS = 20
 # (topic, queue) -> how far a group is there
 Offsets = dict[tuple[str, int], int]
@@ -37,7 +37,7 @@ class Page(NamedTuple):
 
 
 def page_of(query: dict[str, str]) -> Page:
-    """Raises InvalidArgument."""
+    """The page that a query asks for. Raises InvalidArgument."""
 
     def number(key: str, default: int, most: int) -> int:
         text = query.get(key, str(default))
@@ -67,8 +67,8 @@ def _is_shown(topic: str, page: Page) -> bool:
 
 
 def list_topics(reading: Reading, page: Page) -> Steps:
-    """Raises StoreDamaged where the file of topics cannot be read: those that have messages are
-    not all."""
+    """A page of topics. Raises StoreDamaged if the file of topics cannot be read, because the
+    topics that have messages are not all of them."""
     names = [name for name in known_topics(reading) if _is_shown(name, page)]
     if page.order == "messages":
         ever = {}
@@ -82,7 +82,7 @@ def list_topics(reading: Reading, page: Page) -> Steps:
 
 
 def known_topics(reading: Reading) -> list[str]:
-    """Raises StoreDamaged."""
+    """The names of all topics. Raises StoreDamaged."""
     found = reading.topic_names()
     if found is None:
         raise StoreDamaged("the file of topics cannot be read", reading.paths.topics)
@@ -90,8 +90,7 @@ def known_topics(reading: Reading) -> list[str]:
 
 
 def check_known(reading: Reading, topic: str) -> str:
-    """The topic, which there is as far as that can be told. Raises InvalidArgument,
-    TopicNotFound."""
+    """The topic, unless it is known not to exist. Raises InvalidArgument, TopicNotFound."""
     names = reading.topic_names()
     check_topic(topic)
     if names is not None and topic not in names:
@@ -113,14 +112,14 @@ def stored_in(reading: Reading, topic: str) -> tuple[int, int]:
 
 
 def _queue_count(reading: Reading, topic: str, settings: Topics) -> int:
-    """Those that are read by its settings, and whichever have had a message."""
+    """Its read queues by its settings, or more if queues past them have had a message."""
     found = settings.get(topic)
     of_messages = (queue_id + 1 for queue_id in reading.queues.queues(topic))
     return max(found.read_queues if found else 0, *of_messages, 0)
 
 
 def describe_topic(reading: Reading, topic: str, page: Page) -> dict[str, Any]:
-    """A page of its queues, of which `search` has part of the number, and its first groups.
+    """A page of its queues, filtered by `search` in their numbers, and its first groups.
 
     Raises TopicNotFound, StoreDamaged, OSError."""
     known_topics(reading)
@@ -145,8 +144,8 @@ def describe_topic(reading: Reading, topic: str, page: Page) -> dict[str, Any]:
 
 
 def list_groups(reading: Reading, page: Page, topic: str = "") -> Steps:
-    """All, or those of a topic. Raises StoreDamaged where the groups' files cannot be read: they
-    are not none, then."""
+    """A page of all groups, or of a topic's. Raises StoreDamaged if the groups' files cannot be
+    read: then their number is not 0, but unknown."""
     names = [name for name in known_groups(reading) if page.search in name]
     if topic:
         of = set(reading.groups_of(topic) or ())
@@ -176,7 +175,7 @@ def list_groups(reading: Reading, page: Page, topic: str = "") -> Steps:
 
 
 def known_groups(reading: Reading) -> list[str]:
-    """Raises StoreDamaged."""
+    """The names of all groups. Raises StoreDamaged."""
     found = reading.group_names()
     if found is None:
         raise StoreDamaged("the files of consumer groups cannot be read", reading.paths.root)
@@ -184,14 +183,14 @@ def known_groups(reading: Reading) -> list[str]:
 
 
 def lag_of(reading: Reading, queues: Offsets | None) -> int | None:
-    """Messages of a group's queues together; None of a group without an offset."""
+    """The sum of the group's lag over its queues, in messages; None if it has no offset."""
     if not queues:
         return None
     return sum(reading.lag.messages(*key, offset) for key, offset in queues.items())
 
 
 def _oldest_ms(reading: Reading, queues: Offsets) -> Generator[None, None, int | None]:
-    """The age of the oldest message that is not done; None where one of them is not known."""
+    """The age of the oldest message that is not done; None if one of the queues' is unknown."""
     now_ms, ages = reading.clock.now_ms(), []
     for key, offset in queues.items():
         ages.append(reading.lag.age_ms(*key, offset, now_ms))
@@ -200,8 +199,8 @@ def _oldest_ms(reading: Reading, queues: Offsets) -> Generator[None, None, int |
 
 
 def describe_group(reading: Reading, group: str, page: Page) -> Steps:
-    """A page of its queues, of which `search` is part of the topic's name: each one's lag, in
-    messages, bytes and ms. Raises GroupNotFound, StoreDamaged."""
+    """A page of its queues, filtered by `search` in topic names: each one's lag, in messages,
+    bytes and ms. Raises GroupNotFound, StoreDamaged."""
     if group not in (names := known_groups(reading)):
         hint = did_you_mean(group, set(names))
         raise GroupNotFound("there is no consumer group of this name", group, hint)
@@ -244,7 +243,7 @@ def list_dead_letters(reading: Reading, page: Page) -> dict[str, Any]:
 
 
 def count_dead_letters(reading: Reading) -> int | None:
-    """Those of all groups; None where the file of topics cannot be read."""
+    """The dead letters of all groups; None if the file of topics cannot be read."""
     names = reading.topic_names()
     if names is None:
         return None
