@@ -2,8 +2,8 @@
 
     python -m penstock.bench.scaling docs
 
-Computes all of it from docs/performance.json, the size of a record, and the machines of the table
-below, which are assumed. Run it after `make bench-peers`; a test compares page and figures.
+It computes everything from docs/performance.json, the size of a record, and the machines of the
+table below, which are assumed. Run it after `make bench-peers`; a test compares page and figures.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Load(NamedTuple):
     size: int
     sent_per_s: float
     read_per_s: float
-    # CPU seconds for a million messages: of the broker and of the client, sent and read
+    # CPU seconds for a million messages, of (broker, client): sent, and read
     send_cpu_s: tuple[float, float]
     read_cpu_s: tuple[float, float]
 
@@ -66,7 +66,8 @@ class Load(NamedTuple):
 
 
 def load_of(found: dict[str, Any], size: int) -> Load:
-    """What was measured with this size: sent durably, and read by the socket, as from elsewhere."""
+    """Figures measured with this size: sent durably, and read by socket, as from another
+    machine."""
 
     def medians(name: str, kind: str, ack: str) -> tuple[float, float, float]:
         runs = [
@@ -83,7 +84,7 @@ def load_of(found: dict[str, Any], size: int) -> Load:
 
 
 def ends(load: Load, machine: Size) -> dict[str, float]:
-    """Messages a second at which each part of a machine ends."""
+    """Messages a second at which each part of a machine reaches its limit."""
     return {
         "broker": load.sent_per_s,
         "disk": machine.disk_mb_per_s * 1e6 / load.disk_bytes,
@@ -110,7 +111,7 @@ def _text(paragraph: str) -> str:
 
 
 def _table(heads: list[str], rows: list[list[str]]) -> str:
-    """Names of what a row is about are in its first column, numbers in the others."""
+    """The first column names what a row is about; the others have numbers."""
     lines = [heads, ["---", *["--:"] * (len(heads) - 1)], *rows]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 

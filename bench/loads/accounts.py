@@ -1,6 +1,6 @@
 """What processes cost: CPU seconds of each by its name, and memory. Reads /proc through psutil.
 
-A process counts with all its descendants, unless one of these has a name of its own.
+A process counts with all its descendants, except those that have a name of their own.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import psutil
 
 
 class Ran(NamedTuple):
-    """What the threads of a process have run, in ns, and how often they went to sleep by
+    """How long the threads of a process have run, in ns, and how often they went to sleep by
     themselves. The kernel counts both exactly; CPU seconds come in hundredths."""
 
     ns: int
@@ -22,7 +22,7 @@ class Ran(NamedTuple):
 
 
 def ran(pid: int) -> Ran:
-    """Of the threads that it has now."""
+    """Counts only threads that exist now."""
     ns = wakes = 0
     for thread in Path(f"/proc/{pid}/task").iterdir():
         with suppress(FileNotFoundError, ProcessLookupError):  # ended meanwhile
@@ -36,7 +36,7 @@ class Memory(NamedTuple):
     """MiB. PSS counts a page that several processes share by each one's part of it.
 
     `own_mib` is the PSS without pages of files on a disk: those are the kernel's cache, which it
-    takes back whenever somebody needs memory.
+    reclaims whenever somebody needs memory.
     """
 
     rss_mib: float
@@ -62,9 +62,9 @@ class Accounts:
         return found
 
     def cpu_s(self) -> dict[str, float]:
-        """CPU seconds each has used since it began, in user and kernel mode.
+        """CPU seconds that each has used since it began, in user and kernel mode.
 
-        A child that has ended is in its parent's account, so what was used never becomes less.
+        A child that has ended is in its parent's account, so the figure never decreases.
         """
         used = dict.fromkeys(self._named, 0.0)
         for name, family in self._families().items():
@@ -80,7 +80,7 @@ class Accounts:
         for name, family in self._families().items():
             rss = pss = own = 0
             for process in family:
-                # gone meanwhile, or a zombie
+                # it has ended meanwhile, or is a zombie
                 with suppress(FileNotFoundError, ProcessLookupError):
                     kib = _rollup_kib(process.pid)
                     rss, pss = rss + kib["Rss"], pss + kib["Pss"]
@@ -90,7 +90,7 @@ class Accounts:
 
 
 def _rollup_kib(pid: int) -> dict[str, int]:
-    """What the kernel sums up of all mappings of a process; psutil does not tell kinds apart."""
+    """The kernel's sums over all mappings of a process; psutil does not tell kinds apart."""
     lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]
     return {name: int(rest.split()[0]) for name, _, rest in (line.partition(":") for line in lines)}
 

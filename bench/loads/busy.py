@@ -1,4 +1,4 @@
-"""Processes that keep processors busy beside a measurement, as others do on a user's machine."""
+"""Processes that keep processors busy during a measurement, as on a user's machine."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-# It ends when whoever started it is gone, however that ended.
+# It ends when its parent is gone, however that ended.
 _BURN = """\
 import os
 parent = os.getppid()
@@ -19,7 +19,7 @@ while os.getppid() == parent:
 
 @contextmanager
 def busy(count: int) -> Iterator[None]:
-    """This many processes, each of which takes all that it gets of one processor."""
+    """Run this many processes, each of which takes all that it gets of one processor."""
     burning: list[subprocess.Popen[bytes]] = []
     try:
         burning += [subprocess.Popen([sys.executable, "-c", _BURN]) for _ in range(count)]

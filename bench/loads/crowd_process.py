@@ -3,8 +3,9 @@
     python -m penstock.bench.loads.crowd_process ORDER      a Crowd, as JSON
 
 Each member has the client's own core and a connection of its own to the coordinator, and fetches
-nothing. It is told "go", and later "expect N": a group that has N members, all of whose queues this
-process wants are its own, is settled, and when all groups are the process says since when.
+nothing. The process is told "go", and later "expect N". A group is settled once it has N members
+and this process's member owns all queues that it wants. When all groups are settled, the process
+reports since when.
 """
 
 from __future__ import annotations
@@ -27,12 +28,12 @@ from penstock.shared.wire.group_messages import SubscriptionData
 from penstock.shared.wire.sockets import PRODUCE_ANSWER_BYTES, dial
 
 CONNECT_S = 60.0
-# Between two looks at all sockets, whatever was heard of them.
+# Between two sweeps over all sockets, whatever epoll reported.
 SWEEP_MS = 500
 
 
 class Crowd(msgspec.Struct, frozen=True):
-    """A member of each of `groups`, whose topics have their names; `number` names this process."""
+    """A member of each of `groups`, which also name their topics; `number` is this process's."""
 
     endpoint: str
     groups: list[str]
@@ -58,11 +59,11 @@ class Seat:
         )
         self.socket: Any = dial(context, order.endpoint, PRODUCE_ANSWER_BYTES)
         self.place = place
-        # later entries of the timetable count only
+        # time of its valid entry in the timetable; earlier entries are stale
         self.due_ms = -1
 
     def hear(self, now_ms: int) -> bool:
-        """Take all that has come; whether that was something."""
+        """Take everything that has come; returns whether there was anything."""
         heard = False
         while self.socket.get(zmq.EVENTS) & zmq.POLLIN:
             self.core.received(self.socket.recv_multipart(zmq.NOBLOCK), now_ms)
@@ -70,7 +71,7 @@ class Seat:
         return heard
 
     def turn(self, now_ms: int) -> None:
-        """Say what is to be said; what belongs to others is released at once."""
+        """Send what is to be sent, and release at once the queues that belong to others."""
         core = self.core
         core.take_gained()
         core.take_lost()
@@ -110,7 +111,7 @@ class Loop:
         self._cpu_s = 0.0
 
     def connect(self) -> None:
-        """Wait until all have a connection."""
+        """Wait until all members are connected."""
         until = time.monotonic() + CONNECT_S
         waiting = self._seats
         while waiting := [
@@ -121,7 +122,7 @@ class Loop:
             time.sleep(0.01)
 
     def serve(self) -> None:
-        """Until stdin ends."""
+        """Serve until stdin ends."""
         self._epoll.register(sys.stdin.fileno(), select.EPOLLIN)
         swept_ms = 0
         while True:
@@ -158,7 +159,7 @@ class Loop:
     def _work(self, seats: list[Seat], now_ms: int) -> None:
         for seat in seats:
             seat.turn(now_ms)
-            # to send may take what has come off the handle's list
+            # a send may have consumed the readiness event of the socket's descriptor
             if seat.hear(now_ms):
                 seat.turn(now_ms)
             seat.due_ms = now_ms + max(1, seat.core.wait_ms(now_ms))

@@ -2,7 +2,7 @@
 
     python -m penstock.bench.loads.group_load ORDER      a Reading, as JSON
 
-Keeps to what load.py says of load processes. The time goes from the first message to the last.
+It follows the protocol of load processes in load.py. It times from the first message to the last.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ import msgspec
 from penstock.bench.loads.load import ANSWER_TIMEOUT_S, Seen, await_go
 from penstock.client import Consumer, GroupConsumer
 
-# Between two looks at how far a member is.
+# Between two looks at a member's progress.
 LOOK_S = 0.005
 BATCH = 1000
-# No commit but the one at the end; and as many as there can be.
+# Commit only at the end; and as often as possible.
 NEVER_MS, OFTEN_MS = 86_400_000, 1
 
 
 class Reading(msgspec.Struct, frozen=True):
-    """Read all `messages` of a topic: `plain`, by a handler that is given `batches`, or by a
-    `handler` that is given one message at a time and does nothing. Offsets are committed every
-    `commit_ms`. Plain and in batches each body is looked at."""
+    """Read all `messages` of a topic: `plain`, by a handler of `batches`, or by a `handler` that
+    gets one message at a time and does nothing. Offsets are committed every `commit_ms`. Plain and
+    in batches, each body is read."""
 
     produce: str
     consume: str
@@ -41,13 +41,13 @@ class Reading(msgspec.Struct, frozen=True):
 
 
 class Read(Seen):
-    """What it saw, and how often it has committed."""
+    """What it saw, and how often it committed."""
 
     commits: int = 0
 
 
 def read(order: Reading) -> Read:
-    """Carry it out. Raises SystemExit for another number of messages."""
+    """Carry out the order. Raises SystemExit for another number of messages."""
     await_go()
     cpu_s = time.process_time()
     commits = 0
@@ -95,7 +95,7 @@ def _read_as_member(order: Reading) -> tuple[int, float, int]:
 
 
 def _look(consumer: GroupConsumer, order: Reading, took: list[float]) -> None:
-    """Stop the consumer when all is done; how long that took."""
+    """Stop the consumer when all is done, and append how long that took."""
     while not consumer.client_id:
         time.sleep(LOOK_S)
     began = time.perf_counter()
@@ -104,7 +104,7 @@ def _look(consumer: GroupConsumer, order: Reading, took: list[float]) -> None:
         done = sum(consumer.assignment.values())
         now = time.perf_counter()
         if not done:
-            began = now  # of the last look before the first one that finds some, which may find all
+            began = now  # the last look that found nothing: the next one may find all
         if done >= order.messages or now > until:
             took.append(now - began)
             consumer.stop()

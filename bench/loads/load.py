@@ -1,11 +1,11 @@
-"""The load: one process that sends or receives through the public client, and says what it saw.
+"""The load: one process that sends or receives through the public client, and reports what it saw.
 
     python -m penstock.bench.loads.load ORDER      an order below, as JSON
 
 It warms up, prints a line when it is ready, waits for a line on stdin, does the measured part and
-prints what it saw as one line of JSON. Drivers in other languages that keep to this (bench/peers)
-are started by the same hand, `load_process.py`. Nothing here looks at the broker's processes or
-files, so it measures a broker on another machine too.
+prints what it saw as one line of JSON. `load_process.py` also starts drivers in other languages
+that keep to this (bench/peers). Nothing here looks at the broker's processes or files, so it can
+measure a broker on another machine too.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from penstock.bench.loads.stages import Followed, Stage
 from penstock.client import Consumer, Producer, SendFuture
 from penstock.shared.names import MAX_QUEUES_PER_TOPIC
 
-# The latency of one message of SAMPLE_EVERY is kept, and MAX_SAMPLES of them leave the process.
+# One message of SAMPLE_EVERY has its latency kept, and the process reports at most MAX_SAMPLES.
 SAMPLE_EVERY = 16
 MAX_SAMPLES = 4096
 ANSWER_TIMEOUT_S = 60
@@ -35,11 +35,11 @@ STAMP, _TWO_STAMPS = struct.Struct("=Q"), struct.Struct("=QQ")
 class Send(msgspec.Struct, frozen=True, tag="send"):
     """Send for `seconds` with at most `in_flight` unanswered messages, then wait for all answers.
 
-    With a `rate_per_s` that many are due each second, `seconds` times as many in all, and each
-    carries the moment at which it was due, and with `explain` that at which it was sent. A `batch`
-    above 1 sends that number as one batch. Before, it sends one to each of `queues`, as many of a
-    topic as may be, and warms up for `warm_s` and until `warm_messages` are sent. With a `consume`
-    endpoint it counts in the end what the topics hold.
+    With a `rate_per_s`, that many are due each second, `seconds` times as many in all. Each carries
+    the moment at which it was due and, with `explain`, that at which it was sent. A `batch` above 1
+    sends that number as one batch. Before, it sends one message to each of `queues`, in as few
+    topics as possible, and warms up for `warm_s` and until `warm_messages` are sent. With a
+    `consume` endpoint it counts at the end what the topics hold.
     """
 
     endpoint: str
@@ -61,12 +61,12 @@ class Send(msgspec.Struct, frozen=True, tag="send"):
 class Receive(msgspec.Struct, frozen=True, tag="receive"):
     """Receive all `messages` of a topic from its beginning, again and again for `seconds`.
 
-    Each pass must find all of them, and the bodies of `body_bytes` that were sent: of each the
-    length and the last byte are added up. With `stamped` it is received once, while it grows:
-    `warm` messages before it is ready, then `messages`. A latency is then the time since the
-    message was due. With `direct` a consumer may read the log's files; with `bodies` it asks for
-    these alone, with `arrow` for rows. `explain` is the path of the broker's positions page: then
-    it is told where messages that came alone have been.
+    Each pass must find all of them, with the bodies of `body_bytes` that were sent: the lengths and
+    last bytes are added up. With `stamped` the topic is received once, while it grows: `warm`
+    messages before it is ready, then `messages`. A latency is then the time since the message was
+    due. With `direct` a consumer may read the log's files; with `bodies` it asks for bodies alone,
+    with `arrow` for rows. `explain` is the path of the broker's positions page, from which it
+    learns where messages that came alone have been.
     """
 
     endpoint: str
@@ -85,8 +85,8 @@ class Receive(msgspec.Struct, frozen=True, tag="receive"):
 class Seen(msgspec.Struct):
     """What a load process saw. `seconds` go from its first send or pull to the last answer.
 
-    `warm_messages` were sent before and do not count in a rate. `stored` is what the store holds
-    in the end, from drivers that can ask it.
+    `warm_messages` were sent before and do not count in a rate. `stored` is what the store holds at
+    the end, from drivers that can ask it.
     """
 
     messages: int
@@ -103,7 +103,7 @@ def body_of(size: int) -> bytes:
 
 
 class _Sender:
-    """Keeps a bounded number of messages unanswered, and how long each took."""
+    """Keeps a bounded number of messages unanswered, and times each."""
 
     def __init__(self, producer: Producer, order: Send) -> None:
         self._producer = producer
@@ -114,11 +114,11 @@ class _Sender:
         self._body = body_of(order.body_bytes)
         self._batch = [self._body] * order.batch
         self.sent = 0
-        # an hour at full rate has tens of millions
+        # an array, because an hour at full rate has tens of millions
         self.latencies_ms = array("d")
 
     def _settle(self, room: int) -> None:
-        """Take what has been answered; wait until no more than `room` are not."""
+        """Take what has been answered; wait until at most `room` are unanswered."""
         waiting = self._waiting
         while waiting and (len(waiting) > room or waiting[0][0].done()):
             future, since = waiting.popleft()
@@ -129,7 +129,7 @@ class _Sender:
                 self.latencies_ms.append((time.perf_counter() - since) * 1000)
 
     def to_each_queue(self) -> None:
-        """One message each, so that none is new to the broker later."""
+        """Send one message to each, so that none is new to the broker later."""
         for number in range(self._order.queues):
             topic, queue = divmod(number, MAX_QUEUES_PER_TOPIC)
             self._settle(self._room - 1)
@@ -139,8 +139,8 @@ class _Sender:
         self._settle(0)
 
     def at_full_rate(self, seconds: float, at_least: int = 0) -> None:
-        """Send as a program does that is to be fast: it looks at the clock, and at one outcome, for
-        several messages. Frames are answered in order, and `flush` raises a failure of any."""
+        """Send as a fast program would: it checks the clock, and one outcome, for several messages
+        at a time. Frames are answered in order, and `flush` raises the failure of any."""
         batch, waiting = self._batch, self._waiting
         each = max(1, min(SAMPLE_EVERY, self._order.in_flight // 4) // len(batch))
         room = max(1, self._order.in_flight // (each * len(batch)))
@@ -148,7 +148,7 @@ class _Sender:
         until = time.perf_counter() + seconds
         sent = 0
         while (now := time.perf_counter()) < until or sent * len(batch) < at_least:
-            # a backlog is to have exactly as many as was asked for
+            # a backlog must have exactly as many as were ordered
             count = each if now < until else min(each, -(-at_least // len(batch)) - sent)
             self._settle(room - 1)
             waiting.append((send(count), now))
@@ -170,7 +170,7 @@ class _Sender:
         return future
 
     def at_a_rate(self, seconds: float, at_least: int = 0) -> None:
-        """Each message is sent when it is due, late ones at once: none is left out."""
+        """Send each message when it is due, late ones at once: none is left out."""
         rate = self._order.rate_per_s
         count = max(at_least, round(seconds * rate))
         stamps = 1 + self._order.explain
@@ -217,7 +217,7 @@ def stored_in(consume: str, topics: list[str]) -> int:
 
 
 def _await_stored(order: Send, messages: int) -> int:
-    """What is stored once that is `messages`, or after a while."""
+    """What is stored, once that is `messages` or the time is over."""
     until = time.monotonic() + ANSWER_TIMEOUT_S
     while (found := stored_in(order.consume, order.topics)) < messages:
         if time.monotonic() > until:
@@ -254,7 +254,7 @@ def _take(
     latencies_ms: list[float] | None = None,
     followed: Followed | None = None,
 ) -> None:
-    """Take this many messages as they come, and how late each is."""
+    """Take this many messages as they come, and record how late each is."""
     done = 0
     while done < messages:
         batch = consumer.poll(ANSWER_TIMEOUT_S)
@@ -302,7 +302,7 @@ def _receive_backlog(order: Receive) -> Seen:
 
 
 def _touch(consumer: Consumer, latencies_ms: list[float]) -> tuple[int, int]:
-    """How many messages there were, and what their bodies come to."""
+    """The number of messages, and the checksum of their bodies."""
     done = touched = 0
     since = time.perf_counter()
     while batch := consumer.poll(None):
@@ -317,7 +317,7 @@ def _touch(consumer: Consumer, latencies_ms: list[float]) -> tuple[int, int]:
 
 
 def _touch_bodies(consumer: Consumer) -> tuple[int, int]:
-    """The same without a batch to be seen, and so without latencies."""
+    """The same without seeing batches, and so without latencies."""
     done = touched = 0
     for body in consumer.bodies():
         touched += len(body) + body[-1]
@@ -326,7 +326,7 @@ def _touch_bodies(consumer: Consumer) -> tuple[int, int]:
 
 
 def _touch_rows(consumer: Consumer, latencies_ms: list[float]) -> tuple[int, int]:
-    """The same of columns: the ends of the bodies say where their last bytes are."""
+    """The same by columns: the ends of the bodies show where their last bytes are."""
     import numpy as np
 
     done = touched = 0

@@ -1,7 +1,7 @@
-"""Load processes, ours and the peers': started, released together, and heard to the end.
+"""Load processes, Penstock's and the peers': started, released together, and heard to the end.
 
-What they say to each other is in `load.py`. A process that fails takes the measurement with it, and
-what it said on stderr is in the error. Knows nothing of what is sent.
+Their protocol is in `load.py`. A process that fails ends the measurement, and the error has its
+stderr. This file does not know what is sent.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from penstock.bench.loads.load import Receive, Seen, Send
 from penstock.shared.errors import StoreUnavailable
 
 READY_TIMEOUT_S = 120
-# beyond the seconds that were ordered
+# beyond the ordered seconds
 ANSWER_TIMEOUT_S = 90
 LOOK_S = 0.1
 
@@ -35,7 +35,7 @@ def load_command(order: Send | Receive) -> list[str]:
 
 
 class LoadProcess:
-    """One process. It is ready, is told to go, and answers."""
+    """One process: it gets ready, is told to go, and answers."""
 
     def __init__(self, command: Sequence[str]) -> None:
         self._said = tempfile.TemporaryFile()  # noqa: SIM115 - closed in close()
@@ -56,7 +56,7 @@ class LoadProcess:
         self.process.stdin.flush()
 
     def hear(self, timeout_s: float, waiting: Callable[[], None] = lambda: None) -> dict[str, Any]:
-        """Its next line. Raises StoreUnavailable with what it said when there is none."""
+        """Its next line. Raises StoreUnavailable with its stderr if there is none."""
         assert self.process.stdout is not None
         until = time.monotonic() + timeout_s
         with selectors.DefaultSelector() as selector:
@@ -93,7 +93,7 @@ class LoadProcess:
 
 @contextmanager
 def started(commands: Sequence[Sequence[str]]) -> Iterator[list[LoadProcess]]:
-    """The processes, warm and ready. None is left when the block is left."""
+    """The processes, warm and ready. All have ended when the block ends."""
     processes: list[LoadProcess] = []
     try:
         for command in commands:
@@ -107,7 +107,7 @@ def started(commands: Sequence[Sequence[str]]) -> Iterator[list[LoadProcess]]:
 
 
 def measured(processes: Sequence[LoadProcess], seconds: float, moved: Moved) -> list[Seen]:
-    """Let all go at once; what each saw. `moved` hears of the time that has passed, in ms."""
+    """Let all go at once; returns what each saw. `moved` gets the elapsed time, in ms."""
     began = time.monotonic()
     total_ms = round(seconds * 1000)
     for process in processes:

@@ -2,8 +2,8 @@
 
     python -m penstock.bench.loads.many_consumers ORDER      a FollowMany, as JSON
 
-It says and hears what a load process does (load.py). A thousand programs with a consumer each would
-be more processes than a machine for measurements has memory for; here the broker sees no less.
+It follows the protocol of load processes (load.py). A thousand programs with a consumer each would
+need more memory than a measuring machine has; the broker sees no difference.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Seat:
                 self.socket.send_multipart(parts, zmq.NOBLOCK)
             except zmq.Again:
                 self.core.not_connected(now_ms)
-        # to send may take what has come off the handle's list
+        # a send may have consumed the readiness event of the socket's descriptor
         self._hear(now_ms)
 
     def _hear(self, now_ms: int) -> None:
@@ -76,8 +76,8 @@ class Loop:
         self.seats = self._seats.all
 
     def run(self, count: int) -> None:
-        """Until each has taken `count` messages in all. Raises SystemExit where they do not come,
-        or more do."""
+        """Run until each has taken `count` messages in all. Raises SystemExit if fewer or more
+        come."""
         heard = time.monotonic()
         seats, waiting = self.seats, set(self.seats)
         while waiting:

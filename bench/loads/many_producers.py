@@ -2,8 +2,8 @@
 
     python -m penstock.bench.loads.many_producers ORDER      a SendMany, as JSON
 
-It says and hears what a load process does (load.py). A thousand programs with a producer each would
-be more processes than a machine for measurements has memory for; here the broker sees no less.
+It follows the protocol of load processes (load.py). A thousand programs with a producer each would
+need more memory than a measuring machine has; the broker sees no difference.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ LOOPBACK = bytes((127, 0, 0, 1))
 
 
 class SendMany(msgspec.Struct, frozen=True):
-    """`producers` send for `seconds`, each with at most `in_flight` unanswered messages, after they
-    have done so for `warm_s`. The topics are there."""
+    """`producers` send for `seconds`, each with at most `in_flight` unanswered messages, after a
+    warm-up of `warm_s`. The topics exist."""
 
     endpoint: str
     topics: list[str]
@@ -55,12 +55,12 @@ class Seat:
         timeout_ms = ANSWER_TIMEOUT_S * 1000
         self.core = ProducerCore(order.endpoint, Settled(), timeout_ms, order.ack, packer)
         self.socket: Any = dial(context, order.endpoint, PRODUCE_ANSWER_BYTES)
-        # so that they do not all begin with the same one
+        # so that they do not all begin with the same topic
         self._topics = cycle(order.topics[at % len(order.topics) :] + order.topics)
         self._body, self._ack = body_of(order.body_bytes), order.ack
         self._in_flight = order.in_flight
         self.sent = 0
-        # one message on its way, and since when
+        # a message whose latency is sampled, and when it was sent
         self._sample: tuple[SendFuture, float] | None = None
         self.latencies_ms: list[float] = []
 
@@ -74,7 +74,7 @@ class Seat:
             if taken is NO_ROOM:
                 core.open_frame(self._ack)
                 taken = intake.take(*given)
-            if taken is None:  # its queues are not known yet
+            if taken is None:  # the topic's queues are not known yet
                 message = BatchMessage(self._body)
                 taken = core.send(topic, message, None, None, self._ack, True, now_ms)
             self._sample = self._sample or (taken, time.perf_counter())
@@ -108,8 +108,8 @@ class Loop:
         return sum(seat.sent for seat in self.seats)
 
     def run(self, seconds: float) -> None:
-        """Send for this long, then wait for all answers. Raises SystemExit where some do not come,
-        or a message has failed."""
+        """Send for this long, then wait for all answers. Raises SystemExit if some do not come, or
+        a message has failed."""
         until = time.monotonic() + seconds
         seats, waiting = self.seats, set(self.seats)
         while waiting:
@@ -128,7 +128,7 @@ class Loop:
             if sends:
                 seat.fill(now_ms)
             seat.turn(now_ms)
-            # to send may take what has come off the handle's list
+            # a send may have consumed the readiness event of the socket's descriptor
             seat.hear(now_ms)
             seat.core.tick(now_ms)
             if not sends and not seat.core.intake.unsettled:

@@ -1,4 +1,4 @@
-"""Percentiles of what was measured."""
+"""Percentiles of measurements."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 
 def percentile(values: Iterable[float], percent: int) -> float | None:
-    """The smallest value that this percentage does not exceed; None where there are no values."""
+    """The smallest value that this percentage does not exceed; None if there are no values."""
     ordered = sorted(values)
     if not ordered:
         return None

@@ -1,7 +1,7 @@
 """Many clients in one process and one thread, each with a connection of its own: their sockets.
 
-Which seat has something to hear is asked of the kernel once for all, and not of each socket. What a
-seat does then is many_producers.py's and many_consumers.py's.
+One epoll call says for all sockets which of them have something to read. What a seat does then is
+in many_producers.py and many_consumers.py.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import zmq
 
-# Between two looks at all sockets, whatever was heard of them.
+# Between two sweeps over all sockets, whatever epoll reported.
 SWEEP_S = 0.1
 
 
@@ -27,7 +27,7 @@ _Seat = TypeVar("_Seat", bound=Seat)
 
 
 class Seats(Generic[_Seat]):
-    """`all` are those that `make` has made, given a context for their sockets and their number."""
+    """`all` are the seats from `make`, which gets a context for their sockets and their number."""
 
     def __init__(
         self, make: Callable[[zmq.Context[zmq.Socket[bytes]], int], _Seat], count: int
@@ -42,7 +42,7 @@ class Seats(Generic[_Seat]):
             self._epoll.register(handle, select.EPOLLIN | select.EPOLLET)
 
     def heard(self) -> list[_Seat]:
-        """Those that something may have come for, after a wait; all of them now and then, and at
+        """The seats that may have something to read, after a wait; all of them now and then, and at
         first."""
         ready = self._epoll.poll(SWEEP_S)
         if (now := time.monotonic()) - self._swept > SWEEP_S:

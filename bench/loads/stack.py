@@ -18,7 +18,7 @@ import msgspec
 from penstock.shared.errors import StoreUnavailable
 from penstock.shared.wire.introduction import ENDPOINT_OF
 
-STOP_TIMEOUT_S = 300  # of 100,000 queues, whose files are all synced
+STOP_TIMEOUT_S = 300  # for 100,000 queues, whose files are all synced
 
 
 class Stack(NamedTuple):
@@ -35,19 +35,19 @@ class Stack(NamedTuple):
 def running_stack(
     store: Path | None, settings: Sequence[str] = (), flags: Mapping[str, str] | None = None
 ) -> Iterator[Stack]:
-    """`penstock up` on a store, or on a temporary one that goes away.
+    """`penstock up` on a store, or on a temporary one that is removed afterwards.
 
-    `settings` are TOML lines, `flags` what is given with --set.
+    `settings` are TOML lines, `flags` are passed with --set.
 
-    Raises StoreUnavailable when it does not come up, or does not stop cleanly.
+    Raises StoreUnavailable if it does not come up, or does not stop cleanly.
     """
     place = Path(tempfile.mkdtemp(prefix="penstock-run-"))
     target = store or place / "store"
     try:
         config = place / "broker.toml"
         ports = [f"{name}_port = 0" for name in ENDPOINT_OF.values()]
-        # What is measured here speaks Penstock's own protocol, but for those who set a flag; and a
-        # monitor's share would be measured with it.
+        # Measurements speak Penstock's own protocol unless a flag says otherwise, and would include
+        # the monitor's share.
         off = ("gateway_enable = false", "monitor_enable = false")
         config.write_text("\n".join((*ports, *off, *settings)) + "\n")
         command = [sys.executable, "-m", "penstock.cli.main", "up", "-o", "json"]

@@ -1,10 +1,10 @@
-"""Where one message spent its time: from the moments that the positions page keeps.
+"""Where one message spent its time, by the moments that the positions page keeps.
 
 A position's line says when it was published and when its owner had woken up (memory/positions.py).
-Whoever receives a message that came alone looks there at once: what stands at that message's end
-was moved by it. So nothing is logged, nothing is sent, and the broker does what it does otherwise.
-A stage that others have moved on since, or that comes later than the consumer, is left out of that
-message.
+A receiver of a message that came alone reads them at once: a position that is at the message's end
+was moved by this message. So nothing is logged, nothing is sent, and the broker does what it does
+otherwise. A stage that others have moved since, or that comes later than the consumer, is left out
+for that message.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import msgspec
 from penstock.bench.loads.percentile import percentile
 from penstock.shared.memory.positions import Positions
 
-# In the order of the pipeline. The pulls are counted, so their line has no message's end.
+# In pipeline order. Pulls are counted, so the value of that position is not a message's end.
 _STAGES = ("wrote", "committed", "flushed", "queued")
 _ANSWERED = "answered_pulls"
 
@@ -24,8 +24,9 @@ _ANSWERED = "answered_pulls"
 class Stage(msgspec.Struct, frozen=True):
     """One stage over all messages that were followed, in microseconds.
 
-    `at` is when it was reached after the message was due. `wake` is from what came before it until
-    its process was awake, where that slept, and `work` from there until it was reached.
+    `at` is the time from the message's due time until it reached the stage. If the stage's process
+    slept, `wake` is from the previous event until it was awake, and `work` from there until the
+    stage was reached.
     """
 
     stage: str
@@ -53,11 +54,11 @@ class Followed:
 
     def __init__(self, page: Path) -> None:
         self._positions = Positions(page)
-        # stage -> (ns after due, ns of the wake or -1, ns of work or -1)
+        # stage -> (ns since due, ns of the wake or -1, ns of the work or -1)
         self._found: dict[str, list[tuple[int, int, int]]] = {name: [] for name in _OWNERS}
 
     def follow(self, end: int, due_ns: int, sent_ns: int, received_ns: int) -> None:
-        """A message that came alone and whose record ends there was received right now."""
+        """A message that came alone was just received; its record ends at `end`."""
         moments = {name: self._positions.moment(name) for name in (*_STAGES, _ANSWERED)}
         own = {
             name: (moment.published_ns, moment.woke_ns)
@@ -68,7 +69,7 @@ class Followed:
         times = [due_ns, sent_ns, *(published for published, _ in own.values())]
         for name, (published, woke) in own.items():
             before = max((at for at in times if at <= woke), default=woke)
-            # awake since before the message was sent: it did not sleep
+            # if it was awake before the message was sent, it did not sleep
             slept = woke > sent_ns
             wake, work = (woke - before, published - woke) if slept else (-1, -1)
             self._found[name].append((published - due_ns, wake, work))
@@ -76,7 +77,7 @@ class Followed:
         self._found["received"].append((received_ns - due_ns, received_ns - max(times), -1))
 
     def stages(self) -> list[Stage]:
-        """What was found, the stages in the order in which most messages reach them."""
+        """The stages, in the order in which most messages reach them."""
         told = [_told(name, found) for name, found in self._found.items() if found]
         return sorted(told, key=lambda stage: stage.at_p50_us or 0)
 

@@ -1,7 +1,7 @@
-"""What is measured: a broker started here, one that runs on a store, or one at two endpoints.
+"""The measured broker: one started here, one that runs on a store, or one at two endpoints.
 
-On this machine the broker's processes and its positions page can be looked at; of endpoints
-elsewhere only what clients see. Topics are new ones, so that every message counted is ours.
+On this machine a measurement can see the broker's processes and its positions page; at remote
+endpoints it sees only what clients see. Topics are new, so that every counted message is its own.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ CAUGHT_UP_TIMEOUT_S = 120
 
 
 class Where(msgspec.Struct, frozen=True):
-    """Which broker a user wants measured: none of these is one on a store that goes away."""
+    """Which broker to measure; without any of these, one on a temporary store."""
 
     store: Path | None = None
     endpoints: tuple[str, str] | None = None
@@ -37,24 +37,24 @@ class Where(msgspec.Struct, frozen=True):
 
 
 class Target:
-    """A running broker. `run` is there when it is on this machine."""
+    """A running broker. `run` is set if it is on this machine."""
 
     def __init__(self, produce: str, consume: str, run: Run | None) -> None:
         self.produce, self.consume, self.run = produce, consume, run
-        # where members of groups connect; "" when it is elsewhere
+        # where members of groups connect; "" for a remote broker
         self.group = "" if run is None else run.endpoints.group_ipc
         self.positions = None if run is None else Positions(run.positions)
         self.accounts = Accounts(self.pids())
 
     def pids(self) -> dict[str, int]:
-        """Its processes that run, by their names; of a broker elsewhere there are none."""
+        """Its running processes, by name; of a remote broker there are none."""
         found = {"supervisor": self.run.supervisor_pid} if self.run is not None else {}
         if self.positions is not None:
             found |= {name: self.positions.life(name).pid for name in ACTORS}
         return {name: pid for name, pid in found.items() if pid}
 
     def new_topics(self, queues: int) -> list[str]:
-        """This many queues, in as few topics as may have them."""
+        """Create this many queues, in as few topics as possible."""
         made = []
         with Producer(self.produce) as producer:
             for first in range(0, queues, MAX_QUEUES_PER_TOPIC):
@@ -76,9 +76,9 @@ class Target:
             time.sleep(0.001)
 
     def check(self, topics: list[str], messages: int, ack: str) -> int:
-        """How many are stored: all that were acknowledged, on disk where that was promised.
+        """How many messages are stored: all that were acknowledged, on disk if that was promised.
 
-        Raises StoreUnavailable when the store holds another number.
+        Raises StoreUnavailable if the store holds another number.
         """
         flushed = None if self.positions is None else self.positions["flushed"]
         wrote = 0 if self.positions is None else self.positions["wrote"]

@@ -1,8 +1,8 @@
 """How often is each byte of a message copied, checksummed and written on its way?
 
-What the loops do once for each byte is counted where it is done (HANDLED), and what the kernel does
-for the broker's processes is measured: it counts what each has read and written by calls, and the
-pages that each has made dirty, which go to the disk. Mapped memory is in no count of calls.
+The loops' work on each byte is counted where it is done (HANDLED). The kernel's work for the
+broker's processes is measured: it counts what each has read and written by calls, and the pages
+that each has dirtied, which go to the disk. Mapped memory is in no count of calls.
 """
 
 from __future__ import annotations
@@ -26,17 +26,18 @@ from penstock.shared.errors import StoreUnavailable
 from penstock.shared.files.durable import WRITE_BYTES
 
 SETTLED_TIMEOUT_S = 60
-# As the committer and the flusher: one copies, by calls of WRITE_BYTES, the other syncs what has
-# come together. With LARGE_BYTES a call what pieces of memory cost that are as large can be seen.
+# As in the committer and the flusher: one copies, by calls of WRITE_BYTES, the other syncs what has
+# accumulated. With LARGE_BYTES a call shows the cost of pieces of memory of that size.
 LARGE_BYTES, SYNC_BYTES = 4 << 20, 16 << 20
-# Calls of as many begin and end anywhere, and the page cache keeps them in small pieces.
+# Calls of this size begin and end anywhere in a page, and the page cache keeps them in small
+# pieces.
 UNEVEN_BYTES = 60_000
-# What a call reads.
+# The size of a read.
 READ_BYTES = 124 << 10
 
 
 class Step(NamedTuple):
-    """What is done to each byte of a body in one place. `where` is a name that a test looks up."""
+    """What one place does to each byte of a body. `where` is a name that a test looks up."""
 
     who: str
     does: str
@@ -76,7 +77,7 @@ class Counts(NamedTuple):
 
 
 class Row(msgspec.Struct, frozen=True):
-    """Of one process, for each byte of the bodies that were sent."""
+    """One process, for each byte of the bodies that were sent."""
 
     process: str
     read_by_calls: float
@@ -94,8 +95,8 @@ class Bytes(msgspec.Struct, frozen=True):
 
 
 class Segments(msgspec.Struct, frozen=True):
-    """MB/s of a first write of an allocated file, by large calls, by uneven ones and by the
-    committer's, and of the next one to the same place; and of reading what these have left in the
+    """MB/s of the first write of an allocated file, by large calls, by uneven ones and by the
+    committer's; of a second write to the same place; and of reading what these have left in the
     page cache."""
 
     gib: float
@@ -109,7 +110,7 @@ class Segments(msgspec.Struct, frozen=True):
 
 
 def bench_bytes(shape: Shape, where: Where, machine: Machine, moved: Moved) -> Bytes:
-    """Send at full rate, wait until all is on the disk, and say what each process moved for it."""
+    """Send at full rate, wait until all is on disk, and return what each process moved for it."""
     with opened(where, shape.ack) as target:
         before = _moved(target)
         result = produce(target, shape, machine, moved, "bytes")
@@ -134,7 +135,7 @@ def _moved(target: Target) -> dict[str, Counts]:
 
 
 def _await_settled(target: Target) -> None:
-    """Until the log is on the disk; queues and index are dirty by then, which is what counts."""
+    """Wait until the log is on disk; queues and index are dirty by then, and that counts."""
     positions = target.positions
     if positions is None:
         raise StoreUnavailable(
@@ -149,7 +150,7 @@ def _await_settled(target: Target) -> None:
 
 
 def measure_segments(place: Path, gib: float) -> Segments:
-    """Write a segment that was allocated just now, two other ones, and the last again."""
+    """Write a newly allocated segment, two other ones, and the last one again."""
     size = round(gib * (1 << 30))
     with _allocated(place, size) as handle:
         large = _write(handle, size, LARGE_BYTES)

@@ -11,7 +11,7 @@ from penstock.bench.reports.report import Result, Shape, found
 
 
 def bench_consume(shape: Shape, where: Where, machine: Machine, moved: Moved) -> Result:
-    """Read what producers have sent in the same time. Every pass must find every message."""
+    """Read a backlog of what producers send in the same time. Every pass must find all messages."""
     with opened(where, shape.ack) as target:
         topics = target.new_topics(shape.queues)
         with started([sending(target, topics, shape)] * shape.producers) as producers:

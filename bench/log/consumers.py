@@ -1,7 +1,7 @@
 """What do many consumers cost? The same messages, at the same rate, to one and to a thousand.
 
-Each gets every message, through a socket, so what is delivered is that many times what is sent.
-They are in as many processes whatever their number is.
+Each consumer gets every message, through a socket, so the deliveries are that many times the sends.
+The consumers run in the same number of processes, however many there are.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from penstock.bench.reports.machine import Machine
 from penstock.bench.reports.report import Result, Shape, found
 
 PROCESSES = 2
-# of a rate this low half a second would not warm anything
+# at such a low rate, half a second would not warm anything
 WARM_S = 2.0
 
 

@@ -1,7 +1,7 @@
 """What the loops that run once per message cost, compiled and in Python, each by itself.
 
-CPU time of this thread, so what else the machine does counts little; the median of several runs.
-A frame is what a producer sends at once; the log that is walked is the same frame, stamped.
+It measures CPU time of this thread, so other load on the machine counts little, and takes the
+median of several runs. A frame is what a producer sends at once; the log is that frame, stamped.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ NOW_MS = 1_700_000_000_000
 
 
 class LoopCost(msgspec.Struct, frozen=True):
-    """What one loop took for a message of a body size. MB are 10**6 bytes of records."""
+    """The cost of one loop for a message of a body size. MB are 10**6 bytes of records."""
 
     loop: str
     body_bytes: int
@@ -122,7 +122,7 @@ def _calls(loops: Any, body_bytes: int, frame: bytes) -> Iterator[tuple[str, Cal
 
 
 def _cpu_ns(call: Callable[[], Any], least_ns: int = 2_000_000) -> float:
-    """The CPU time of one call: as often as it takes to measure it."""
+    """The CPU time of one call, repeated until it can be measured."""
     calls, began = 0, time.thread_time_ns()
     while True:
         call()

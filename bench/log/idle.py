@@ -1,7 +1,7 @@
 """What does a broker cost that nobody uses? Consumers wait for messages, and none comes.
 
-All actors run that run by default. In the end one message is sent, and every consumer must get it:
-what sleeps well has to wake up, too.
+All actors run that run by default. At the end one message is sent, and every consumer must get it:
+actors that sleep well have to wake up, too.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from penstock.bench.loads.target import Where, opened
 from penstock.client import Consumer, Producer
 from penstock.shared.errors import BrokerTimeout
 
-# What runs by default, at ports that are free; a measurement's broker has them off.
+# Enabled by default, here on free ports; brokers of other measurements have them off.
 DEFAULTS = {
     "gateway_enable": "true",
     "gateway_port": "0",
@@ -27,14 +27,14 @@ DEFAULTS = {
     "monitor_enable": "true",
     "monitor_port": "0",
 }
-# Actors that are not awaited at a start have begun by then, and the last of what was made for this
+# By then the actors that a start does not await have begun, and everything that was made for this
 # is on disk: queues are synced five seconds after they have grown.
 SETTLE_S = 8.0
 ANSWER_S = 60
 
 
 class Rest(msgspec.Struct, frozen=True):
-    """One process; `percent` is of one processor, `wakes_per_s` are of all its threads."""
+    """One process; `percent` is of one processor, `wakes_per_s` of all its threads."""
 
     process: str
     percent: float
@@ -48,13 +48,13 @@ class Idle(msgspec.Struct, frozen=True, tag="idle", tag_field="kind"):
     seconds: float
     percent: float
     wakes_per_s: float
-    woken_ms: float  # from the message that was sent in the end until the last consumer had it
+    woken_ms: float  # from the last message's send until the last consumer had it
     processes: list[Rest]
     load_1m: float
 
 
 def bench_idle(consumers: int, seconds: float, where: Where, moved: Moved) -> Idle:
-    """Raises BrokerTimeout where a consumer does not get the message."""
+    """Raises BrokerTimeout if a consumer does not get the message."""
     with opened(where, "durable", DEFAULTS) as target, ExitStack() as stack:
         (topic,) = target.new_topics(4)
         waiting = [stack.enter_context(Consumer(target.consume, topic)) for _ in range(consumers)]
@@ -67,7 +67,7 @@ def bench_idle(consumers: int, seconds: float, where: Where, moved: Moved) -> Id
         _pass(seconds, moved, SETTLE_S, SETTLE_S + seconds)
         after, passed_s = {name: ran(pid) for name, pid in pids.items()}, time.monotonic() - began
         with Producer(target.produce) as producer:
-            producer.topics()  # it is connected, and only the message is timed
+            producer.topics()  # connect first, so that only the message is timed
             sent = time.monotonic()
             producer.send(topic, b"wake up")
             if not all(poll.result(timeout_s) for poll in polls):
@@ -91,7 +91,7 @@ def _rest(name: str, before: Ran, after: Ran, seconds: float) -> Rest:
 
 
 def _pass(seconds: float, moved: Moved, done_s: float, all_s: float) -> None:
-    """Let time pass: that nothing happens in it is what is measured."""
+    """Let time pass: the measurement is of nothing happening."""
     until = time.monotonic() + seconds
     while (left_s := until - time.monotonic()) > 0:
         moved(round((done_s + seconds - left_s) * 1000), round(all_s * 1000))

@@ -20,7 +20,7 @@ RECORD_BYTES = 1200
 
 
 class IndexResult(msgspec.Struct, frozen=True):
-    """What one run measured. Files are written, and not synced."""
+    """The measurement of one run. Files are written, but not synced."""
 
     keys: int
     batch: int
@@ -32,7 +32,7 @@ class IndexResult(msgspec.Struct, frozen=True):
 def bench_index(
     keys: int, batch: int, geometry: Geometry, moved: Callable[[int, int], None]
 ) -> IndexResult:
-    """Put distinct unique keys into new index files; gathering them is not measured."""
+    """Put distinct unique keys into new index files; gathering the keys is not measured."""
     place = Path(tempfile.mkdtemp(prefix="penstock-index-"))
     clock = SystemClock()
     now_ms = clock.now_ms()
@@ -42,7 +42,7 @@ def bench_index(
         for start in range(0, keys, batch):
             gathered = KeyBatch()
             for number in range(start, min(start + batch, keys)):
-                # spread like those of many producers
+                # spread out like those of many producers
                 unique = b"%032X" % (number * 0x9E3779B97F4A7C15 % (1 << 128))
                 gathered.add(TOPIC, unique, b"", number * RECORD_BYTES, now_ms + number // 100)
             began = time.monotonic()

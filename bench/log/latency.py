@@ -1,6 +1,7 @@
 """How long does a message take from its producer to its consumer, at a given rate?
 
-It counts from the moment at which it was due, so a producer that falls behind hides nothing.
+It counts from the moment at which the message was due, so a producer that falls behind hides
+nothing.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ def bench_latency(
     """One producer at the shape's rate, and one consumer, in two processes, while `beside_busy`
     others keep processors busy.
 
-    To `explain` is to follow messages through the broker; that needs one on this machine, and
-    bodies that have room for two times.
+    With `explain` it follows messages through the broker; that needs a broker on this machine, and
+    bodies with room for two times.
     """
     if explain and shape.size < 16:
         raise InvalidArgument(

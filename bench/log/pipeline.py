@@ -1,9 +1,9 @@
-"""How far are consume queues behind the disk under full load, and what memory does it all take?
+"""How far do consume queues lag behind the disk under full load, and how much memory does it take?
 
-A thread here looks at the positions page every few milliseconds, and every half second at what
-memory each process has; that is also looked at before there is any load. The first is how long ago
-`flushed` was where `dispatched` is now; a broker that acknowledges earlier also dispatches earlier,
-and there `committed` is what counts.
+A thread here reads the positions page every few milliseconds, and each process's memory every half
+second, the first time before there is any load. The lag is the time since `flushed` was where
+`dispatched` is now. A broker that acknowledges earlier also dispatches earlier; there the lag is
+that to `committed`.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from penstock.shared.memory.positions import Positions
 
 LOOK_S = 0.002
 MEMORY_S = 0.5
-# Growth is looked for in tenths of a run: the first of them is warming up.
+# Growth is looked for in tenths of a run: the first of them is warm-up.
 PARTS = 10
-# This many samples of memory are shown; the others only count in the summary.
+# This many samples of memory are shown; the others count only in the summary.
 MOST_TOLD = 60
 
 
 def bench_pipeline(shape: Shape, where: Where, machine: Machine, moved: Moved) -> Result:
-    """Producers at full rate, looked at. Raises StoreUnavailable for a broker elsewhere."""
+    """Watch producers at full rate. Raises StoreUnavailable for a broker on another machine."""
     with opened(where, shape.ack) as target:
         if target.positions is None:
             raise InvalidArgument(
@@ -50,14 +50,14 @@ def bench_pipeline(shape: Shape, where: Where, machine: Machine, moved: Moved) -
 
 
 class Lag:
-    """How old the oldest step of one position is that another has not reached."""
+    """How long ago one position passed the place where another one is now."""
 
     def __init__(self) -> None:
         self._values: list[int] = []
         self._times: list[float] = []
 
     def lag_ms(self, ahead: int, follows: int, now: float) -> float:
-        """Note where the first is `now`; how many ms ago it passed the other."""
+        """Note where the first is at `now`; returns how many ms ago it passed the other."""
         if not self._values or ahead > self._values[-1]:
             self._values.append(ahead)
             self._times.append(now)
@@ -67,7 +67,7 @@ class Lag:
 
 
 class Watch:
-    """The thread that looks, and what it saw."""
+    """The thread that samples, and its samples."""
 
     def __init__(self, target: Target, positions: Positions) -> None:
         self._target = target
@@ -90,7 +90,7 @@ class Watch:
     def _look(self) -> None:
         began = memory_at = time.monotonic()
         while not self._ended.wait(LOOK_S):
-            # what follows is read first: what is ahead only grows
+            # the follower is read first, because the position ahead only grows
             dispatched, flushed = self._positions["dispatched"], self._positions["flushed"]
             committed, wrote = self._positions["committed"], self._positions["wrote"]
             now = time.monotonic()
@@ -104,7 +104,7 @@ class Watch:
                 self.memory.append({"at_s": round(now - began, 2), "processes": of_each})
 
     def summary(self) -> dict[str, Any]:
-        """The lags, and the memory of each process over time and at its highest."""
+        """The lags, and the memory of each process over time and at its peak."""
         names = self.memory[-1]["processes"] if self.memory else ()
         peaks = {
             name: max(each["processes"][name].pss_mib for each in self.memory) for name in names
@@ -134,7 +134,7 @@ class Watch:
 def growth_mib(totals: Sequence[float]) -> int | None:
     """How much more memory a run ends with than it had once it was warm, in whole MiB.
 
-    `totals` are looks at regular times; None where they are too few for two medians.
+    `totals` are samples at regular times; None if they are too few for two medians.
     """
     size = len(totals) // PARTS
     if not size:

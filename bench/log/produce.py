@@ -1,4 +1,4 @@
-"""How many messages a second do producers get acknowledged? Each is a process of its own."""
+"""How many messages a second do producers get acknowledged? Each producer is a process."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from penstock.bench.reports.report import Result, Shape, found
 
 
 def bench_produce(shape: Shape, where: Where, machine: Machine, moved: Moved) -> Result:
-    """Send at full rate. Raises StoreUnavailable when the store then holds another number."""
+    """Send at full rate. Raises StoreUnavailable if the store then holds another number."""
     with opened(where, shape.ack) as target:
         return produce(target, shape, machine, moved, "produce")
 
@@ -25,9 +25,9 @@ def produce(
     kind: str,
     during: AbstractContextManager[object] | None = None,
 ) -> Result:
-    """The same on a broker that runs. What its processes still do at the end counts as theirs.
+    """The same on a running broker. Work that its processes still do at the end counts as theirs.
 
-    It begins when the queues have what warmed it up: the making of their files does not count.
+    It begins when the queues have the warm-up messages: the making of their files does not count.
     `during` is entered while the load is on.
     """
     topics = target.new_topics(shape.queues)
@@ -50,7 +50,7 @@ def produce(
 
 
 def sending(target: Target, topics: list[str], shape: Shape) -> list[str]:
-    """The command of a producer with the load's shape. Each queue has had a message before."""
+    """The command of a producer with the load's shape. Each queue gets a message before."""
     order = Send(
         target.produce,
         topics,

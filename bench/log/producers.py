@@ -1,8 +1,9 @@
-"""What do many producers cost? The same load of few of them, and of a thousand.
+"""What do many producers cost? The same load from a few of them, and from a thousand.
 
-What may be unanswered is shared by all, so that the broker holds as much of many as of few. So a
-frame of one of a thousand has a few messages where one of four has hundreds. They are in as many
-processes whatever their number is, and send through sockets: a ring is for few.
+All producers share the limit of unanswered messages, so that the broker holds as much for many as
+for few. So a frame of one of a thousand has a few messages, and one of four has hundreds. The
+producers run in the same number of processes, however many there are, and send through sockets: a
+ring is for few.
 """
 
 from __future__ import annotations

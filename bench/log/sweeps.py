@@ -1,7 +1,7 @@
 """Penstock by itself over a range: in flight, size, queues, a growing store; for docs and plots.
 
-Each figure is one run of a kind of `penstock bench`; one broker serves a whole range, but for the
-queues, which need smaller files. What fails is told, and the rest is measured.
+Each figure is one run of a kind of `penstock bench`. One broker serves a whole range, except over
+queues, which need smaller files. Failures are reported, and the rest is measured.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from penstock.shared.errors import PenstockError
 IN_FLIGHT = (1, 8, 64, 512, 4096)
 SIZES = (16, 100, 1024, 10_240, 102_400)
 QUEUES = (1, 8, 64, 512, 4096, 10_000)
-# these rounds decide what is asked of Penstock alone, and those over queues in turns
+# the bars for Penstock alone are decided by these rounds, and over queues the numbers take turns
 RUNS = 5
 FEW_QUEUES, MANY_QUEUES = 8, 10_000
 LATENCY_S = 3.0
@@ -36,7 +36,7 @@ ACKS = ("written", "durable")
 
 
 class Point(msgspec.Struct, frozen=True):
-    """One figure of a line: `x` is what the range is over."""
+    """One figure of a line: `x` is its value on the range's axis."""
 
     line: str
     x: float
@@ -45,7 +45,7 @@ class Point(msgspec.Struct, frozen=True):
 
 
 class Sweeps(msgspec.Struct):
-    """All ranges; results of the other kinds, RUNS of each; a long run; what failed, and why."""
+    """All ranges; RUNS results of each other kind; a long run; and what failed, and why."""
 
     in_flight: list[Point] = []
     size: list[Point] = []
@@ -57,10 +57,10 @@ class Sweeps(msgspec.Struct):
 
 
 def sweep(seconds: float, long_s: float, say: Callable[[str], None]) -> Sweeps:
-    """Measure all of it, `seconds` a point, and with `long_s` that long at full rate."""
+    """Measure everything: `seconds` for each point, and `long_s` of full rate for the long run."""
     machine = measure_machine(Path(tempfile.gettempdir()))
     found = Sweeps()
-    # what is paced comes first, and when the disk has taken what others left
+    # paced loads come first, once the disk has taken what earlier work left
     os.sync()
     for ack in ACKS * RUNS:
         with told(found, f"latency, {ack}", say):
@@ -82,7 +82,7 @@ def sweep(seconds: float, long_s: float, say: Callable[[str], None]) -> Sweeps:
             found.alone.append(bench_pipeline(shape, Where(), machine, _unseen))
     if long_s:
         with told(found, f"memory over {long_s:.0f} s", say):
-            # small bodies: what it leaves must find room on the disk
+            # small bodies, because the disk must have room for all messages
             shape = Shape(size=100, ack="written", seconds=long_s)
             found.long = bench_pipeline(shape, Where(), machine, _unseen)
     return found
@@ -90,7 +90,7 @@ def sweep(seconds: float, long_s: float, say: Callable[[str], None]) -> Sweeps:
 
 @contextmanager
 def told(found: Sweeps, what: str, say: Callable[[str], None]) -> Iterator[None]:
-    """Keep why a part failed; what it found before stays."""
+    """Record why a part failed; its figures until then stay."""
     say(what)
     try:
         yield
@@ -127,7 +127,7 @@ def _growth(shape: Shape, machine: Machine, say: Callable[[str], None]) -> Itera
 def _over_queues(
     found: Sweeps, shape: Shape, machine: Machine, say: Callable[[str], None]
 ) -> Iterator[Point]:
-    """Medians, where a number of queues is tried more than once."""
+    """Medians, if a number of queues is tried more than once."""
     tried: dict[int, list[Result]] = {number: [] for number in QUEUES}
     for number in (*QUEUES, *(FEW_QUEUES, MANY_QUEUES) * (RUNS - 1)):
         with told(found, f"{number} queues", say):

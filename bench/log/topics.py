@@ -1,7 +1,7 @@
 """What do many queues cost? The same load over a few of them, and over thousands.
 
-Each number of queues gets a broker of its own, whose queue files are small ones: as many of the
-default size would take more disk than the messages.
+Each number of queues gets a broker of its own, with small queue files: with the default size they
+would take more disk than the messages.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def bench_topics(
 ) -> Iterator[Result]:
     """Send at full rate to each of these numbers of queues."""
     for number in queues:
-        # besides those of the load a broker has a few of its own
+        # a broker has a few queues of its own
         settings = {**SMALL_QUEUE_FILES, "max_queues": str(max(1 << 16, number + 1024))}
         with opened(where, shape.ack, settings) as target:
             of_these = msgspec.structs.replace(shape, queues=number)
