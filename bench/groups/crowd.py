@@ -1,7 +1,7 @@
 """How soon do many groups share their queues, and what do they cost when nothing happens?
 
-A broker of its own, and a process for each member that a group has: it holds one of every group. So
-when one of the processes is killed every group loses one.
+A broker of its own, and a process for each member that a group has. A process holds one member of
+every group, so a kill of one process takes one member from every group.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from penstock.shared.wire.sockets import PRODUCE_ANSWER_BYTES, dial
 
 SESSION_MS = 15_000
 SETTLE_S = 120.0
-# As many connections as operators and this process itself need besides.
+# Connections that operators and this process need besides.
 SPARE_CONNECTIONS = 1000
 STEPS = 5
-# Topics that are asked for together.
+# Topics to request together.
 AT_ONCE = 256
 
 
 class Rebalance(msgspec.Struct, frozen=True, tag="rebalance", tag_field="kind"):
     """One run. `cold_s` goes from when all members are told to join until each has its queues,
     `killed_s` from the kill of one of each group until the others have its queues. CPU is that of
-    the coordinator in the same time, of all processes of the members (`clients`), and when nothing
-    happens percent of one processor. Connections were made before."""
+    the coordinator in these times, and that of all members' processes (`clients`); when nothing
+    happens it is in percent of one processor. Connections were made before."""
 
     groups: int
     members: int  # of each group
@@ -55,7 +55,7 @@ class Rebalance(msgspec.Struct, frozen=True, tag="rebalance", tag_field="kind"):
 def bench_rebalance(
     groups: int, members: int, queues: int, quiet_seconds: float, where: Where, moved: Moved
 ) -> Rebalance:
-    """Raises StoreUnavailable when the groups do not settle."""
+    """Raises StoreUnavailable if the groups do not settle."""
     names = [f"crowd-{number}" for number in range(groups)]
     settings = {"max_connections": str(groups * members + SPARE_CONNECTIONS)}
     with opened(where, "written", settings) as target:
@@ -91,7 +91,7 @@ def bench_rebalance(
 
 
 def _make_topics(target: Target, names: Sequence[str], queues: int) -> None:
-    """All of them, many at a time: one that waits for its answer takes a change of its own.
+    """Make all of them, many at a time: one that waits for its answer takes a change of its own.
 
     Raises StoreUnavailable.
     """
@@ -119,8 +119,8 @@ def _commands(target: Target, names: Sequence[str], members: int) -> list[list[s
 def _settled(
     target: Target, processes: Sequence[LoadProcess], word: str, victim: LoadProcess | None = None
 ) -> tuple[float, float, float]:
-    """Seconds until all have said that they are settled, and CPU seconds of the coordinator and of
-    the processes; with a `victim` from its death on."""
+    """Seconds until all have reported that they are settled, and CPU seconds of the coordinator and
+    of the processes; with a `victim`, from its death on."""
     before = target.accounts.cpu_s()["coordinator"]
     if victim is not None:
         for process in processes:
@@ -138,8 +138,8 @@ def _settled(
 
 
 def _quiet(target: Target, seconds: float) -> dict[str, float]:
-    """CPU seconds of each actor in this time, in which members say that they are there."""
-    time.sleep(SESSION_MS / 2000)  # the last changes have been heard of
+    """CPU seconds of each actor in this time, in which members send only heartbeats."""
+    time.sleep(SESSION_MS / 2000)  # until the last changes have been heard
     before = target.accounts.cpu_s()
     time.sleep(seconds)
     after = target.accounts.cpu_s()

@@ -1,8 +1,8 @@
-"""How late do delayed messages come, and what do many that wait cost?
+"""How late do delayed messages come, and what do many waiting ones cost?
 
 A broker of its own, a producer and then a consumer. Each message is for a moment of its own within
-the time, and names that moment in its body. All are to be sent before the first is due; where the
-producer was too slow for that, the result says how many were `sent_late`, and their lateness counts
+the time, and has that moment in its body. All should be sent before the first is due; if the
+producer is too slow for that, the result says how many were `sent_late`, and their lateness counts
 from when they were stored. With kills, actors and the whole broker die while messages come due.
 """
 
@@ -32,11 +32,11 @@ from penstock.shared.errors import StoreUnavailable
 
 TOPIC, QUEUES = "bench", 4
 OUTCOME_S = 120
-# What has not moved within this time does not move any more.
+# Progress that has not moved within this time counts as stuck.
 STALL_S = 60
 # Between the last message that is sent and the first that is due.
 PAUSE_S = 2.0
-# Sent before, to see how many a second this machine sends: the window begins when all are sent.
+# Sent first, to measure this machine's rate: the window begins when all messages are sent.
 TRIAL, TRIAL_TOPIC = 20_000, "trial"
 HOUR_MS, DAY_MS = 3_600_000, 86_400_000
 SETTINGS: dict[str, object] = {
@@ -70,9 +70,9 @@ class Delay(msgspec.Struct, frozen=True):
     twice: int
     sent_per_s: int
     cpu_us: dict[str, float]  # CPU time of each process for a message, sent, kept and delivered
-    memory_mb: float  # more than before anything waited
-    plain_start_s: float  # of a broker without pending ones, killed before; 0 without --pending
-    start_s: float  # with them
+    memory_mb: float  # the increase since before anything waited
+    plain_start_s: float  # start after a kill without pending messages; 0 without --pending
+    start_s: float  # the same with them
     load_1m: float
 
 
@@ -81,7 +81,7 @@ def bench_delay(
 ) -> Delay:
     """Deliver `messages` at random times within `seconds`, while `pending` others wait for hours.
 
-    `kills` times somebody is killed meanwhile. Raises StoreUnavailable.
+    Meanwhile an actor or the broker is killed `kills` times. Raises StoreUnavailable.
     """
     place = Path(tempfile.mkdtemp(prefix="penstock-delay-"))
     broker = Broker(place, {**SETTINGS, **fixed_ports()})
@@ -133,7 +133,7 @@ def bench_delay(
         lost=int((came.counts == 0).sum()),
         twice=int((came.counts > 1).sum()),
         sent_per_s=round(rate),
-        # who was replaced has no account that says anything
+        # the account of a replaced process says nothing
         cpu_us={} if kills else {k: round(v / messages * 1e6, 1) for k, v in used.items()},
         memory_mb=round(memory, 1),
         plain_start_s=round(plain_s, 2),
@@ -149,8 +149,8 @@ def _restart(broker: Broker) -> float:
 
 
 def memory_mb(broker: Broker) -> float:
-    """What all its processes have for themselves: pages of the store's files are the kernel's
-    cache, and counted as memory of whoever looked at them last."""
+    """The private memory of all its processes: pages of the store's files are the kernel's cache,
+    and count as memory of whoever read them last."""
     return Accounts({"broker": broker.process.pid}).memory()["broker"].own_mib * (1 << 20) / 1e6
 
 
@@ -163,7 +163,7 @@ def _send(
     moved: Moved,
     topic: str = TOPIC,
 ) -> float:
-    """Send this many, each due at a moment of the span; how many a second that were."""
+    """Send this many, each due at a moment of the span; returns how many a second."""
     dice = random.Random(1)
     filler = bytes(max(0, size - _BODY.size))
     began = time.monotonic()
@@ -217,8 +217,8 @@ def _receive(
             if strikes and time.time_ns() // 1_000_000 >= strikes[0]:
                 _strike(broker, dice)
                 strikes.pop(0)
-                # on a busy machine a start takes longer than strikes are apart: nothing comes
-                # between them, and nothing is lost by that
+                # on a busy machine a start takes longer than the time between strikes: then nothing
+                # comes between them, but nothing is lost
                 last_s = max(last_s, time.monotonic())
             found = consumer.poll(timeout=0.1 if strikes else 0.5)
             now_ms = time.time_ns() / 1e6
@@ -242,14 +242,14 @@ def _receive(
 
 
 def _is_over(broker: Broker, pending: int) -> bool:
-    """Whether nothing is on its way any more that could come twice."""
+    """Whether no message is on its way that could come twice."""
     positions = broker.status()["positions"]
     over = positions["pending_delayed"] <= pending
     return over and bool(positions["dispatched"] == positions["wrote"])
 
 
 def _strike(broker: Broker, dice: random.Random) -> None:
-    """Kill the scheduler, somebody else, or all of them."""
+    """Kill the scheduler, another actor, or the whole broker."""
     struck = dice.choice(["scheduler"] * 4 + ["writer", "committer", "flusher", "reput", "broker"])
     if struck == "broker":
         _restart(broker)

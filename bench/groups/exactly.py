@@ -1,15 +1,15 @@
 """How fast is a program that reads, works and writes exactly once, and how fast without it?
 
-One broker, one program, one topic with a backlog, and two topics for what is made of it. The same
-inputs are copied three ways, each by a group of its own:
+One broker, one program, one topic with a backlog, and two topics for the outputs. The same inputs
+are copied four ways, each by a group of its own:
 
     exactly     poll -> block of the outputs, with the offsets; waits until it is on disk
     once ahead  the same with some blocks on their way
     least       poll -> send the outputs -> wait until they are on disk -> commit
     least ahead poll -> send the outputs; acknowledges a batch once its outputs are on disk
 
-The two last may store an output twice after a crash. `least` is the program that most would write
-first, `least ahead` the fastest one that loses nothing. The ways take turns.
+The last two may store an output twice after a crash. `least` is the program that most people would
+write first, `least ahead` the fastest one that loses nothing. The ways take turns.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ Moved = Callable[[int, int], None]
 
 
 class Exactly(msgspec.Struct, frozen=True):
-    """One run: inputs a second each way, and what exactly once has of the rate without it, both
-    waiting and both ahead."""
+    """One run: inputs a second each way, and the ratios of exactly once to the rate without it,
+    both waiting and both ahead."""
 
     messages: int
     batch: int
@@ -91,11 +91,11 @@ def bench_exactly(messages: int, batch: int, size: int, runs: int, moved: Moved)
 
 
 def _check(broker: Broker, messages: int, copies: int) -> None:
-    """Raises StoreUnavailable unless all was copied so often."""
+    """Raises StoreUnavailable unless everything was copied this many times."""
     broker.await_dispatched()
     with StoreDirectory(broker.store) as store:
         found = sum(queue.max_offset for queue in store.queues() if queue.topic in TO)
-    # the first input of each way is how it joins
+    # each way consumes its first input by joining
     if found != copies * (messages - 1):
         raise StoreUnavailable(
             "not each input was copied once", f"{found} outputs, {copies} x {messages - 1}"
@@ -111,18 +111,18 @@ def _feed(broker: Broker, messages: int, size: int) -> None:
         producer.flush(OUTCOME_S)
 
 
-# The last argument is how many messages a batch has.
+# The last argument is the number of messages in a batch.
 Copy = Callable[[Broker, GroupConsumer, int, int], None]
 
 
 def _rate(broker: Broker, group: str, copy: Copy, messages: int, batch: int) -> float:
-    """Inputs a second, once the member has joined, until all is committed."""
+    """Inputs a second, from when the member has joined until all is committed."""
     with GroupConsumer(
         store=broker.store,
         group=group,
         topics=FROM,
         start="first",
-        # what is on its way counts as unfinished, and is not to be waited for
+        # batches on their way count as unfinished, and must not stop the polls
         max_messages=(AHEAD + 4) * batch,
         max_span=(AHEAD + 4) * batch,
     ) as consumer:
@@ -143,7 +143,7 @@ def _exactly(
         with consumer.exactly_once(ahead) as out:
             for message in taken:
                 out.send(TO[message.queue_offset % 2], message.body)
-        # nobody else is in the group, so nothing is taken back
+        # the group has no other member, so nothing is taken back
         done += len(taken)
     consumer.commit()
 

@@ -1,7 +1,7 @@
-"""How fast does a group's member read, compared with a consumer that is in no group?
+"""How fast does a group's member read, compared with a consumer without a group?
 
-A broker of its own and one backlog, which processes of one consumer each read from the beginning,
-one after the other and again for each run: so the ways take turns, and a ratio is of one run.
+A broker of its own and one backlog. Processes of one consumer each read it from the beginning, one
+after the other and again in each run: so the ways take turns, and a ratio is within one run.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from penstock.bench.loads.target import Target, Where, opened
 from penstock.client import Producer
 
 BATCH = 500
-# Each way: what it is, and how often it commits, in ms. Neighbours are compared with each other.
+# Each way: what it is, and its commit interval in ms. Neighbours are compared.
 WAYS: dict[str, tuple[Literal["plain", "batches", "handler"], int]] = {
     "plain": ("plain", NEVER_MS),
     "batches": ("batches", 200),
@@ -30,14 +30,14 @@ WAYS: dict[str, tuple[Literal["plain", "batches", "handler"], int]] = {
     "handler": ("handler", 200),
 }
 COMMITS_PER_S = 5
-# A way of reading may take this long before its process counts as stuck.
+# A process that takes longer than this for its way counts as stuck.
 WAIT_S = 60.0
 
 
 class Speed(msgspec.Struct, frozen=True, tag="speed", tag_field="kind"):
-    """One run: messages a second by each way of reading. Batches are read with no commit before the
-    end, too, and with as many `commits` as there can be: `commit_cost_percent` is what each takes
-    more time by, at five a second, as it is by default."""
+    """One run: messages a second by each way of reading. Batches are also read with no commit
+    before the end, and with as many `commits` as possible: `commit_cost_percent` is how much more
+    time the default of five commits a second takes."""
 
     run: int
     messages: int
@@ -66,7 +66,7 @@ def bench_speed(
         for run in range(runs):
             found: dict[str, Read] = {}
             cpu = target.accounts.cpu_s().get("coordinator", 0.0)
-            # what is compared with each other is next to each other, in turns from both sides
+            # ways to be compared are next to each other, and the order alternates between runs
             for step, way in enumerate(list(WAYS)[:: 1 if run % 2 else -1]):
                 how, commit_ms = WAYS[way]
                 order = Reading(
@@ -108,7 +108,7 @@ def _speed(run: int, size: int, workers: int, found: dict[str, Read], cpu_s: flo
 
 
 def medians(results: Sequence[Speed]) -> tuple[float, ...]:
-    """Of plain, batches, handler and uncommitted; of the ratios of each run those, too."""
+    """Medians of plain, batches, handler and uncommitted, and of the ratios of each run."""
     names = ("plain_per_s", "batches_per_s", "handler_per_s", "uncommitted_per_s")
     ratios = ("batches_of_plain", "commit_cost_percent")
     return tuple(median(getattr(each, name) for each in results) for name in (*names, *ratios))

@@ -1,7 +1,7 @@
-"""What this machine can do at best, measured beside the product: disk, memory, ZeroMQ.
+"""What this machine can do at best: disk, memory, ZeroMQ. Measured next to the product.
 
-A figure of the product means little without these, and they change from minute to minute where a
-machine is shared. Each takes a fraction of a second. Knows nothing of the product.
+The product's figures mean little without these, and on a shared machine these change from minute to
+minute. Each takes a fraction of a second. This file knows nothing of the product.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ class Machine(msgspec.Struct, frozen=True):
 
 
 def measure_machine(place: Path, size: int = 64 << 20, frames: int = 1000) -> Machine:
-    """Measure with a file of `size` bytes in `place`, which goes away again."""
+    """Measure with a file of `size` bytes in `place`, which is removed again."""
     with tempfile.TemporaryDirectory(prefix="penstock-machine-", dir=place) as directory:
         file = Path(directory) / "file"
         new, existing = _write(file, size), _write(file, size)
         copied = _copy_into_map(file, size)
-        # names without a path, as `place` may be longer than a socket's path
+        # abstract names, because `place` may be longer than a socket's path may be
         socket = f"ipc://@penstock-machine-{os.getpid()}"
         rate = _frames(f"{socket}-s", frames)
         trip_ms = _round_trip_ms(f"{socket}-t", frames)
@@ -80,7 +80,8 @@ def _write(file: Path, size: int) -> float:
 
 
 def _copy_into_map(file: Path, size: int) -> float:
-    """Copy into a mapped file whose pages have been touched; bytes a second, the best of three."""
+    """Copy into a mapped file whose pages were touched before; bytes a second, the best of
+    three."""
     chunk = os.urandom(FRAME_BYTES)
     best = 0.0
     handle = os.open(file, os.O_RDWR)

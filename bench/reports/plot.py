@@ -1,6 +1,6 @@
 """A line plot as SVG: a few lines over one range, axes from 0, nothing but text and paths.
 
-python -m penstock.bench.reports.plot docs/performance.json      draws the plots beside it again
+python -m penstock.bench.reports.plot docs/performance.json      draws the plots next to it again
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Lines = Mapping[str, Sequence[tuple[float, float]]]
 
 
 def line_plot(title: str, x_name: str, y_name: str, lines: Lines, *, log_x: bool) -> str:
-    """The plot; `lines` has the points of each by its name. With `log_x` all x are above 0."""
+    """The plot; `lines` has each line's points by its name. With `log_x` all x are above 0."""
     xs = [x for points in lines.values() for x, _ in points]
     top = _round_up(max(y for points in lines.values() for _, y in points))
     place = math.log10 if log_x else float
@@ -78,7 +78,7 @@ def _short(value: float) -> str:
 
 
 def write_plots(json: Path) -> list[str]:
-    """Draw each range of the file beside it. Returns the names of the plots."""
+    """Draw each range of the file next to it. Returns the names of the plots."""
     sweeps = msgspec.json.decode(json.read_bytes())["sweeps"]
     made = []
     for key, title, x_name, y_key, y_name, log_x in PLOTS:

@@ -1,4 +1,4 @@
-"""What was asked for and what was found, in one form for all kinds."""
+"""What a measurement was to do and what it found, in one form for all kinds."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ class Shape(msgspec.Struct, frozen=True):
 class Result(msgspec.Struct, kw_only=True, omit_defaults=True):
     """One run. Rates count messages whose acknowledgement, or body, has come; MB are 10**6 bytes.
 
-    `p50_ms` and `p99_ms` are of what `latency_of` says. CPU seconds are those of each process for
-    a million messages. `stored` is what the queues hold in the end, warming up included.
+    `p50_ms` and `p99_ms` are of the times that `latency_of` names. CPU seconds are those of each
+    process for a million messages. `stored` is what the queues hold at the end, with the warm-up.
     """
 
     kind: str
@@ -64,7 +64,8 @@ def found(
     latency_of: str,
     beside: Sequence[Seen] = (),
 ) -> Result:
-    """What load processes that ran side by side saw; `cpu` is the broker's before and after.
+    """The result of load processes that ran at the same time; `cpu` is the broker's before and
+    after.
 
     Of the processes in `beside` only the CPU time counts.
     """

@@ -1,7 +1,7 @@
-"""Chromium without a window, driven over two pipes: what a page looks like, and how long it takes.
+"""Headless Chromium, driven over two pipes: what a page looks like, and how long it takes.
 
-By the browser's own debugging protocol, so that nothing has to be installed besides it. No socket
-is opened for that, and its profile is where the caller says.
+It uses the browser's own debugging protocol, so that nothing else has to be installed. That opens
+no socket, and the browser's profile is where the caller says.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ os.execv(sys.argv[3], sys.argv[3:])
 class Browser:
     """One window, by Chromium's debugging protocol: JSON messages that end with a zero byte.
 
-    Its methods raise StoreUnavailable where the browser ends or refuses.
+    Its methods raise StoreUnavailable if the browser ends or refuses.
     """
 
     def __init__(self, program: str, place: Path) -> None:
         """`place` is for its profile."""
         theirs_in, self._out = os.pipe()
         self._in, theirs_out = os.pipe()
-        # away from 3 and 4, where the browser looks for them
+        # not 3 and 4, which the browser uses
         ends = [fcntl.fcntl(end, fcntl.F_DUPFD, 20) for end in (theirs_in, theirs_out)]
         words = [*map(str, ends), program, *_FLAGS, f"--user-data-dir={place}", "about:blank"]
         self._process = subprocess.Popen(
@@ -69,7 +69,7 @@ class Browser:
             self.command(f"{domain}.enable")
 
     def command(self, method: str, **parameters: Any) -> Any:
-        """What the browser answers to a command of its protocol."""
+        """The browser's answer to a command of its protocol."""
         self._number += 1
         message: dict[str, Any] = {"id": self._number, "method": method, "params": parameters}
         if self._session:
@@ -115,7 +115,7 @@ class Browser:
         return found["result"].get("value")
 
     def until(self, script: str) -> Any:
-        """Wait until an expression is true; its value. Raises BrokerTimeout."""
+        """Wait until an expression is true; returns its value. Raises BrokerTimeout."""
         script = f"((found) => (found instanceof Node ? true : found))({script})"
         deadline = time.monotonic() + WAIT_S
         while not (found := self.run(script)):
@@ -127,7 +127,7 @@ class Browser:
         return found
 
     def press(self, key: str, code: int) -> None:
-        """A key by its name, and by its virtual code."""
+        """Press a key, given by its name and its virtual code."""
         for kind in ("rawKeyDown", "keyUp"):
             at = {"type": kind, "key": key, "windowsVirtualKeyCode": code}
             self.command("Input.dispatchKeyEvent", **at)
@@ -135,19 +135,19 @@ class Browser:
             self.command("Input.dispatchKeyEvent", type="char", text="\r", key=key)
 
     def look(self, width: int, *, dark: bool, height: int = 800) -> None:
-        """Be this large, and light or dark."""
+        """Set the window's size, and a light or dark theme."""
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
         self.command("Emulation.setDeviceMetricsOverride", **size)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.command("Emulation.setEmulatedMedia", features=[scheme])
 
     def screenshot(self, file: Path, *, whole: bool = True) -> None:
-        """Of the whole page, or of what the window shows of it."""
+        """A picture of the whole page, or of the part in the window."""
         found = self.command("Page.captureScreenshot", captureBeyondViewport=whole)
         file.write_bytes(base64.b64decode(found["data"]))
 
     def close(self) -> None:
-        """End it with all its processes."""
+        """Kill it with all its processes."""
         os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
         os.close(self._in)

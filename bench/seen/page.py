@@ -1,9 +1,9 @@
-"""What the monitor's page costs: who looks at it waits how long, and how much it takes of a core.
+"""What the monitor's page costs: how long its users wait, and how much of a core it takes.
 
-The broker has thousands of topics, of each of which a group has had half. A page is asked for as
-the browser does it; where Chromium is there, it says itself when it first painted something, and
-stays open for a while to be counted as somebody who looks: while nothing happens, and while
-messages come, some a second and as fast as one producer can.
+The broker has thousands of topics, each with a group that has read half of it. Pages are requested
+as the browser does it. If Chromium is installed, it reports itself when it first painted something.
+It then stays open as a user whose cost is measured: while nothing happens, and while messages come,
+at a rate and as fast as one producer can.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from penstock.shared.memory.run_directory import read_run
 from penstock.shared.store.topics import Topics, save_topics
 
 QUEUES, MESSAGES = 4, 8
-# What comes while the monitor is counted, into this many topics; 0 is as fast as it goes.
+# Messages come at these rates, to this many topics, during a measurement; 0 is full rate.
 RATES_PER_S, LOADED, BODY_BYTES, IN_FLIGHT = (1000, 0), 10, 1000, 256
 _UNTIL_IT_IS_ENDED_S = 86_400
 ANSWER_S, QUEUES_S = 60, 600
@@ -44,8 +44,8 @@ _PAINTED = "performance.getEntriesByName('first-contentful-paint')[0]?.startTime
 
 
 class Row(msgspec.Struct, frozen=True, tag="page", tag_field="kind"):
-    """Of a request or a paint milliseconds; of the monitor percent of one core. `asked` is what it
-    is to stay below."""
+    """Milliseconds of a request or a paint, or the monitor's percent of one core. `asked` is the
+    limit below which it must stay."""
 
     what: str
     unit: str
@@ -56,7 +56,7 @@ class Row(msgspec.Struct, frozen=True, tag="page", tag_field="kind"):
 
 
 def bench_page(topics: int, runs: int, seconds: float, moved: Moved) -> list[Row]:
-    """As many groups as topics. Raises StoreUnavailable where the page is not served."""
+    """As many groups as topics. Raises StoreUnavailable if the page is not served."""
     place = Path(tempfile.mkdtemp(prefix="penstock-page-"))
     try:
         _fill(place / "store", topics, lambda done: moved(done, 2 * topics))
@@ -74,10 +74,10 @@ def bench_page(topics: int, runs: int, seconds: float, moved: Moved) -> list[Row
 
 
 def _fill(root: Path, topics: int, made: Callable[[int], None]) -> None:
-    """Topics with messages, and of each a group that has read half of them."""
+    """Make topics with messages, and for each a group that has read half of them."""
     names = [f"topic-{number:05}" for number in range(topics)]
     kept, now_ms = Topics(), SystemClock().now_ms()
-    for name in names:  # in the store before the broker is: one that runs makes some a second
+    for name in names:  # made in the store before the start: a running broker makes few a second
         kept.put(name, QUEUES, now_ms)
     paths = StorePaths(root)
     paths.topics.parent.mkdir(parents=True)
@@ -96,7 +96,7 @@ def _fill(root: Path, topics: int, made: Callable[[int], None]) -> None:
 
 
 def _await_queues(stack: Stack) -> None:
-    """Thousands of files are made, which takes longer than a broker that stops is given."""
+    """Wait for thousands of files, which take longer than a stopping broker is given."""
     positions = _positions(stack)
     until_s = time.monotonic() + QUEUES_S
     while positions["dispatched"] < positions["wrote"] and time.monotonic() < until_s:
@@ -112,7 +112,7 @@ def _positions(stack: Stack) -> Positions:
 
 
 def _asked(monitor: str, topics: int, runs: int) -> list[Row]:
-    """Pages of all topics and groups, in several orders, and one of each."""
+    """Requests for pages of all topics and groups, in several orders, and for one of each."""
     last = topics - 1
     ways = {
         "the page itself": "/",
@@ -140,7 +140,7 @@ def _row(what: str, unit: str, asked: float, found: list[float]) -> Row:
 
 
 def _costs(stack: Stack, topics: int, what: str, asked: float, seconds: float) -> Iterator[Row]:
-    """While nothing happens, and while messages come."""
+    """The costs while nothing happens, and while messages come."""
     yield _cost(stack, what, asked, seconds)
     for rate_per_s in RATES_PER_S:
         loaded = [f"topic-{number:05}" for number in range(min(LOADED, topics))]
@@ -156,13 +156,13 @@ def _costs(stack: Stack, topics: int, what: str, asked: float, seconds: float) -
 
 
 def _cost(stack: Stack, what: str, asked: float, seconds: float) -> Row:
-    """Of the monitor, while this time passes."""
+    """The monitor's cost over this time."""
     positions = _positions(stack)
     pid = positions.life("monitor").pid
     positions.close()
-    time.sleep(SETTLE_S)  # what was made or asked for before is done by then
+    time.sleep(SETTLE_S)  # earlier work is done by then
     before, began = ran(pid), time.monotonic()
-    time.sleep(seconds)  # that this passes is what is measured
+    time.sleep(seconds)  # the measured time
     percent = (ran(pid).ns - before.ns) / (time.monotonic() - began) / 1e7
     return _row(what, "% of a core", asked, [percent])
 

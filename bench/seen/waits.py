@@ -1,8 +1,8 @@
-"""How long does somebody wait who types a command, imports the client, or starts a test?
+"""How long does a user wait who types a command, imports the client, or starts a test?
 
-Each is what a user does, in a process of its own, from its start to what the user waited for. The
-ways take turns, so that a machine that becomes slower is so for all of them. An interpreter that
-does nothing stands beside them: no program in Python waits less.
+Each is what a user does, in a process of its own, from its start to the result that the user wants.
+The ways take turns, so that a slower minute of the machine meets all of them. For comparison there
+is an interpreter that does nothing: no program in Python takes less.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from penstock.shared.errors import StoreUnavailable
 TOPIC = "bench"
 ANSWER_S = 60
 _CLI = (sys.executable, "-m", "penstock.cli.main")
-# imports are timed by the process that imports; an interpreter's start is in none of them
+# the importing process times imports, so the interpreter's start is in none of them
 _IMPORT = "import time; began = time.perf_counter(); {}; print(time.perf_counter() - began)"
 _TEST = """\
 import pytest
@@ -40,7 +40,8 @@ _SET_UP = re.compile(r"^([0-9.]+)s setup .*\[(\d+)\]$", re.MULTILINE)
 
 
 class Wait(msgspec.Struct, frozen=True, tag="wait", tag_field="kind"):
-    """Milliseconds until `what` was there. `asked_ms` is what it is to stay below; 0 for none."""
+    """Milliseconds until `what` was there. `asked_ms` is the limit that it must keep; 0 for
+    none."""
 
     what: str
     asked_ms: int
@@ -50,7 +51,7 @@ class Wait(msgspec.Struct, frozen=True, tag="wait", tag_field="kind"):
 
 
 def bench_waits(runs: int, moved: Moved) -> list[Wait]:
-    """Each `runs` times. Raises StoreUnavailable where a command fails."""
+    """Each `runs` times. Raises StoreUnavailable if a command fails."""
     with running_stack(None) as stack:
         with Producer(stack.produce) as producer:
             producer.create_topic(TOPIC, 4)
@@ -87,7 +88,7 @@ def _ms(seconds: float) -> float:
 
 
 def _ended(command: Sequence[str]) -> float:
-    """Seconds until it has ended."""
+    """Seconds until the command has ended."""
     began = time.perf_counter()
     _said(command)
     return time.perf_counter() - began
@@ -106,7 +107,7 @@ def _said(command: Sequence[str], cwd: Path | None = None) -> str:
 
 
 def _first_line(command: Sequence[str]) -> float:
-    """Seconds until it has said something; it goes on until it is ended."""
+    """Seconds until the command has printed its first line; then it is ended."""
     began = time.perf_counter()
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None and process.stderr is not None
@@ -119,8 +120,8 @@ def _first_line(command: Sequence[str]) -> float:
 
 
 def _fixtures(runs: int) -> list[float]:
-    """Seconds that pytest waited for a broker, a topic and both clients, but for the first test:
-    what later ones are forked from starts with it."""
+    """Seconds that pytest waited for a broker, a topic and both clients, without the first test,
+    which also starts the process that later ones are forked from."""
     with tempfile.TemporaryDirectory(prefix="penstock-waits-") as place:
         file = Path(place, "test_waits.py")
         file.write_text(_TEST.format(runs + 1, answer_s=ANSWER_S))

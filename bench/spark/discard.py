@@ -1,7 +1,7 @@
-"""A sink in Python that throws rows away: what a sink of a Python data source takes at the least.
+"""A sink in Python that throws rows away: the least that a sink of a Python data source costs.
 
-Spark hands rows to a worker as batches of Arrow, and starts processes to make a writer, to write,
-and to commit. So no other one is faster, whatever it stores them in.
+Spark passes rows to a worker as batches of Arrow, and starts processes to make a writer, to write,
+and to commit. So no other sink is faster, wherever it stores the rows.
 """
 
 from __future__ import annotations

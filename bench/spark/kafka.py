@@ -1,7 +1,7 @@
 """Kafka for `penstock bench spark`: the broker that `bench/peers` starts, and Spark's connector.
 
-Spark's own source and sink of Kafka are a library that Maven brings; a session must know of it when
-it begins.
+Spark's own source and sink for Kafka are a library from Maven; a session must know it when it
+begins.
 """
 
 from __future__ import annotations
@@ -34,9 +34,10 @@ def kafka_endpoint(place: Path) -> Iterator[str]:
 
 
 def make_durable_topic(spark: SparkSession, endpoint: str, topic: str) -> None:
-    """A topic whose messages are on disk when they are acknowledged; others' are in the page cache.
+    """Make a topic whose messages are on disk when they are acknowledged, not only in the page
+    cache.
 
-    By the client that the connector has brought into the session.
+    It uses the client that the connector has brought into the session.
     """
     jvm: Any = spark._jvm
     admin = jvm.org.apache.kafka.clients.admin
@@ -49,15 +50,15 @@ def make_durable_topic(spark: SparkSession, endpoint: str, topic: str) -> None:
 
 
 def load_kafka(spark: SparkSession, endpoint: str, topic: str) -> DataFrame:
-    """All that a topic has, with all columns."""
+    """All messages of a topic, with all columns."""
     source = spark.read.format("kafka").option("kafka.bootstrap.servers", endpoint)
     return source.option("subscribe", topic).option("includeHeaders", "true").load()
 
 
 def write_kafka(messages: DataFrame, endpoint: str, topic: str) -> None:
-    """Messages with the columns of Penstock's source, as Kafka has them: properties are headers.
+    """Write messages with the columns of Penstock's source; properties become Kafka's headers.
 
-    Acknowledged as the topic has it.
+    They are acknowledged as the topic requires.
     """
     headers = (
         "transform(map_entries(properties), e -> struct(e.key, encode(e.value, 'UTF-8') AS value))"
@@ -68,7 +69,7 @@ def write_kafka(messages: DataFrame, endpoint: str, topic: str) -> None:
         "acks": "all",
         "batch.size": str(256 << 10),
         "linger.ms": "5",
-        # the connector's clients, of an older version, never get a producer id of this broker
+        # the connector's older clients never get a producer id from this broker
         "enable.idempotence": "false",
     }
     writer = writer.options(**{f"kafka.{name}": value for name, value in options.items()})

@@ -1,9 +1,9 @@
-"""How fast does Spark read messages out of a store, and write them, beside Parquet and Kafka?
+"""How fast does Spark read messages from a store, and write them, compared with Parquet and Kafka?
 
-One broker takes the messages and is stopped; the same rows are written as Parquet and, where that
-is asked for, to a Kafka. Then every way of reading and writing is run by turns in one warm session,
-so that what else the machine does meets all of them alike. Bodies are random, so that nothing gains
-by compressing them. The best run of each counts.
+One broker takes the messages and is stopped; the same rows are written as Parquet and, if Kafka is
+wanted, to Kafka. Then all ways of reading and writing take turns in one warm session, so that other
+load on the machine meets all of them alike. Bodies are random, so that compression gains nothing.
+The best run of each counts.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 
 TOPIC, QUEUES = "bench", 8
-# One column that the consume queue has.
+# A column that the consume queue has.
 COLUMN = "queue_offset"
 Moved = Callable[[int, int], None]
 
-# Names of ways, and whom each is set beside: how many times as fast the first is as the second.
+# Names of ways, and pairs to compare: a ratio says how many times as fast the first is.
 STORE, PARQUET, ZSTD, KAFKA = "store", "Parquet", "Parquet, zstd", "Kafka"
 COUNT, COUNT_COLUMN = "count, all columns", "count, one column"
 KEY, KEY_SCAN = "one key, by the index", "one key, by a scan"
-# ours has on disk what it has stored; Kafka's has it in the page cache, or on disk too
+# Penstock's rows are on disk; Kafka's are in its page cache, or on disk too
 SINK, KAFKA_SINK, KAFKA_DURABLE = "sink", "Kafka's sink", "Kafka's sink, durable"
-DISCARD = "sink that discards"  # as fast as one in Python can be
+DISCARD = "sink that discards"  # the upper limit of a sink in Python
 BESIDE = (
     *((STORE, PARQUET), (STORE, ZSTD), (STORE, KAFKA)),
     *((COUNT_COLUMN, COUNT), (KEY, KEY_SCAN)),
@@ -61,7 +61,7 @@ class Amount(NamedTuple):
 
 class SparkResult(msgspec.Struct, frozen=True):
     """Seconds of the best run of each way; `ratios` says how many times as fast the first of
-    "FIRST / SECOND" is as the second."""
+    "FIRST / SECOND" is."""
 
     messages: int
     body_bytes: int
@@ -73,8 +73,8 @@ class SparkResult(msgspec.Struct, frozen=True):
 def bench_spark(
     amounts: Sequence[Amount], cores: int, runs: int, *, kafka: bool, sinks: bool, moved: Moved
 ) -> list[SparkResult]:
-    """Measure each amount. Raises StoreDamaged where rows are missing, MissingDependency where
-    Kafka cannot be had."""
+    """Measure each amount. Raises StoreDamaged if rows are missing, MissingDependency if Kafka
+    cannot be had."""
     from penstock.spark.session import local_session
 
     settings = {"spark.driver.memory": "3g"} | (connector() if kafka else {})
@@ -86,7 +86,7 @@ def bench_spark(
         stack.callback(spark.stop)
         results = []
         for number, amount in enumerate(amounts):
-            # as if each had as many steps as the others
+            # progress as if each amount had as many steps as the others
             def told(done: int, total: int, number: int = number) -> None:
                 moved(number * total + done, len(amounts) * total)
 
@@ -146,7 +146,7 @@ class _Bench:
             COUNT: lambda: self._load().count(),
             COUNT_COLUMN: lambda: self._load(COLUMN).count(),
             KEY: lambda: self._find("= 'key-17'"),
-            # the index has no beginnings of keys, so the tasks compare each message's
+            # the index cannot look up prefixes of keys, so the tasks compare each message's keys
             KEY_SCAN: lambda: self._find("LIKE 'key-17 %'"),
         }
         if self._endpoint:
@@ -162,7 +162,7 @@ class _Bench:
         _drain(source.option("pushFilters", True).load().where(f"keys {key}"))
 
     def _rows(self) -> DataFrame:
-        """What both sinks write comes from where neither has to do with it."""
+        """The rows for both sinks, from a file that neither store has written."""
         return self._spark.read.parquet(str(self._place / "uncompressed"))
 
     def _kafka_sink(self, topic: str) -> None:
@@ -178,7 +178,7 @@ class _Bench:
 
 def _best_of(ways: dict[str, Callable[[], object]], runs: int, moved: Moved) -> dict[str, float]:
     best = dict.fromkeys(ways, float("inf"))
-    for run in range(runs + 1):  # the first is warming up
+    for run in range(runs + 1):  # the first is warm-up
         for number, (name, way) in enumerate(ways.items()):
             began = time.monotonic()
             way()

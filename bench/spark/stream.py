@@ -1,11 +1,11 @@
-"""How old is what a stream's sink gets, and what does a stream cost a broker at rest?
+"""How old is what a stream's sink gets, and what does a stream cost an idle broker?
 
     one producer, at a steady rate -> a topic among a hundred, all of which the query reads
     the query, by `endpoint`       -> a batch each second, of which the sink reads all rows
 
-The age of a batch is that of its newest row when the sink has read all: from when the producer made
-the message, by the clock of this machine. A broker at rest is measured without the query and with
-it, before anything is sent.
+A batch's age is that of its newest row when the sink has read all: the time since the producer made
+the message, by the clock of this machine. An idle broker is measured without the query and with it,
+before anything is sent.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 TOPICS, QUEUES = 100, 4
 TRIGGER_S = 1
 BODY_BYTES, IN_FLIGHT = 1024, 10_000
-# Batches of a session that has just begun take longer, and queues are synced five seconds after
-# they have grown.
+# The first batches of a session take longer, and queues are synced five seconds after they have
+# grown.
 SETTLE_S = 8.0
 ROWS_TIMEOUT_S = 120
 
@@ -55,7 +55,7 @@ class StreamResult(msgspec.Struct, frozen=True, tag="spark stream", tag_field="k
 
 
 def bench_stream(rate_per_s: int, seconds: float, cores: int, moved: Moved) -> StreamResult:
-    """Raises BrokerTimeout where rows do not come, StoreDamaged where some come twice."""
+    """Raises BrokerTimeout if rows do not come, StoreDamaged if some come twice."""
     from penstock.spark.session import local_session
 
     spark = local_session("penstock bench spark", cores, short_lived=False)
@@ -83,7 +83,7 @@ def bench_stream(rate_per_s: int, seconds: float, cores: int, moved: Moved) -> S
 
 
 class _Sink:
-    """What has come: called by the query, in a thread of its own."""
+    """Counts the rows that have come; the query calls it in a thread of its own."""
 
     def __init__(self) -> None:
         self.rows = 0
@@ -123,7 +123,7 @@ def _query(spark: SparkSession, endpoint: str, sink: _Sink) -> Iterator[Streamin
 
 
 def _make_topics(target: Target) -> list[str]:
-    """Topics with a message each: a queue that never had any is not looked at."""
+    """Make topics with a message each: the query does not look at a queue that never had one."""
     names = [f"bench-{number}" for number in range(TOPICS)]
     with Producer(target.produce) as producer:
         for name in names:
@@ -136,13 +136,13 @@ def _make_topics(target: Target) -> list[str]:
 def _percent_at_rest(target: Target, seconds: float) -> float:
     pids = target.pids()
     before, began = sum(ran(pid).ns for pid in pids.values()), time.monotonic()
-    time.sleep(seconds)  # that nothing happens in it is what is measured
+    time.sleep(seconds)  # the measurement is of nothing happening
     used_ns = sum(ran(pid).ns for pid in pids.values()) - before
     return round(used_ns / (time.monotonic() - began) / 1e7, 2)
 
 
 def _send(target: Target, topic: str, rate_per_s: int, seconds: float, moved: Moved) -> int:
-    """Send at that rate; how many messages were sent."""
+    """Send at this rate; returns how many messages were sent."""
     order = Send(
         target.produce,
         [topic],

@@ -1,9 +1,10 @@
-"""How fast are messages written to a Parquet file, beside Arrow writing such rows from memory?
+"""How fast are messages written to a Parquet file, compared with Arrow writing the rows from
+memory?
 
-`penstock store export` runs by turns with a process that has the first rows of the same export in
+`penstock store export` takes turns with a process that has the first rows of the same export in
 memory, and writes them over and over, as the same kind of file, until it is as large. Both sync it.
-What was exported can be sent to another broker then: count and checksum of what that has stored
-must be those of the first.
+The export can then be sent to another broker: the count and checksum of what that has stored must
+be those of the first.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ MEMORY_ROWS = 1 << 19
 
 
 class Export(msgspec.Struct, frozen=True, tag="export", tag_field="kind"):
-    """Medians. MB are 10**6 bytes of bodies; `import_s` is 0 where nothing was sent."""
+    """Medians. MB are 10**6 bytes of bodies; `import_s` is 0 if nothing was sent."""
 
     messages: int
     body_bytes: int
@@ -43,7 +44,7 @@ class Export(msgspec.Struct, frozen=True, tag="export", tag_field="kind"):
 
 
 class _Said(msgspec.Struct, frozen=True):
-    """Of what both commands say with -o json what is wanted here."""
+    """The fields that are used here of what both commands print with -o json."""
 
     rows: int
     body_sha256: str
@@ -53,9 +54,9 @@ class _Said(msgspec.Struct, frozen=True):
 def bench_export(
     store: Path | None, gib: float, size: int, runs: int, sends: bool, moved: Moved
 ) -> Export:
-    """Measure on `store`, which is made where it is not there, or on one that goes away.
+    """Measure on `store`, which is made if it does not exist, or on a temporary one.
 
-    Raises StoreDamaged where what comes back differs, StoreUnavailable where a command fails.
+    Raises StoreDamaged if what comes back differs, StoreUnavailable if a command fails.
     """
     place = Path(tempfile.mkdtemp(prefix="penstock-export-", dir=store.parent if store else None))
     root, steps = store or place / "store", 2 * runs + sends
@@ -102,7 +103,7 @@ def _command(*words: str) -> _Said:
 
 
 def _from_memory(like: Path, file: Path) -> float:
-    """Seconds that Arrow takes for as many rows as the file `like` has, from memory."""
+    """Seconds that Arrow takes to write as many rows as the file `like` has, from memory."""
     import pyarrow as pa
     import pyarrow.parquet
 
@@ -117,7 +118,7 @@ def _from_memory(like: Path, file: Path) -> float:
         schema = found.schema_arrow
     began = time.monotonic()
     with open(file, "xb") as written, pa.OSFile(str(file), "wb") as target:
-        # the same columns with dictionaries and statistics, and the same row groups, as an export's
+        # columns with dictionaries and statistics, and row groups, as in an export
         with FORMS["parquet"](target, schema) as sink:
             while left > 0:
                 for batch in batches:
@@ -131,7 +132,7 @@ def _from_memory(like: Path, file: Path) -> float:
 
 
 def _sent(file: Path, root: Path, exported: _Said) -> float:
-    """Seconds until another broker has acknowledged all that the file holds."""
+    """Seconds until another broker has acknowledged all messages of the file."""
     with running_stack(root, flags={"flush_disk_type": "async"}):
         sent = _command("import", str(file), "--store", str(root))
     again = file.with_name("again.parquet")

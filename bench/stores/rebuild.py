@@ -1,10 +1,10 @@
 """How long does a rebuild of queues and index take, in one process and on Spark's cores?
 
-A broker writes a store, or one is named. Then `penstock store rebuild` runs, pinned to one core,
-and the job on Spark with one core and more, by turns; after each the files must be those that the
-broker's reput wrote. What is measured is the rebuild: a session's start is not in it. Memory is the
-most that one of Spark's Python workers had, and all processes with Java's together, looked at 20
-times a second.
+A broker writes a store, or one is named. Then `penstock store rebuild`, pinned to one core, takes
+turns with the job on Spark, with one core and more. After each run the files must be those that the
+broker's reput wrote. The time is that of the rebuild, without the start of a Spark session. Memory
+is the most that one of Spark's Python workers had, and the most of all processes with Java's
+together, sampled 20 times a second.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Moved = Callable[[int, int], None]
 
 
 class _Done(msgspec.Struct, frozen=True):
-    """What both commands say with -o json, of that what is wanted here."""
+    """The fields that are used here of what both commands print with -o json."""
 
     messages: int
     keys: int
@@ -62,9 +62,9 @@ class RebuildResult(msgspec.Struct, frozen=True):
 def bench_rebuild(
     store: Path | None, gib: float, size: int, cores: Sequence[int], runs: int, moved: Moved
 ) -> RebuildResult:
-    """Measure on `store`, which is made where it is not there, or on one that goes away.
+    """Measure on `store`, which is made if it does not exist, or on a temporary one.
 
-    Raises StoreDamaged where a rebuild makes other files than are there.
+    Raises StoreDamaged if a rebuild makes other files than there were.
     """
     place = Path(tempfile.mkdtemp(prefix="penstock-rebuild-"))
     root = store or place / "store"
@@ -95,8 +95,8 @@ def bench_rebuild(
 
 
 def _log_bytes(paths: StorePaths) -> int:
-    """What is in the log; the length of its files where only RocketMQ has written it, which keeps
-    no note of its end."""
+    """The bytes in the log; the length of its files if only RocketMQ has written it, because that
+    keeps no note of the log's end."""
     mark = load_watermark(paths.watermark)
     if mark is None:
         return sum(file.stat().st_size for file in paths.commit_log.iterdir())
@@ -104,13 +104,14 @@ def _log_bytes(paths: StorePaths) -> int:
 
 
 def fill(root: Path, log_bytes: int, size: int) -> None:
-    """A store of messages with keys, of 4 topics with 4 queues each. No body is like another."""
+    """Fill a store with messages with keys: 4 topics with 4 queues each, and no two equal
+    bodies."""
     dice = random.Random(1)
     settings = ('flush_disk_type = "async"',)
     with running_stack(root, settings) as stack, Producer(store=stack.store) as producer:
         for topic in range(TOPICS):
             producer.create_topic(f"bench-{topic}", QUEUES)
-        # what a record has besides its body, about
+        # about what a record has besides its body
         for number in range(log_bytes // (size + 180)):
             producer.send(
                 f"bench-{number % TOPICS}",
@@ -123,7 +124,7 @@ def fill(root: Path, log_bytes: int, size: int) -> None:
 
 
 def digests(paths: StorePaths) -> tuple[dict[str, str], list[str]]:
-    """Of each queue's file by its name, and of the index files, which are named by the time."""
+    """Digests of the queues' files by name, and of the index files, whose names are times."""
     queues = sorted(path for path in paths.consume_queue.rglob("*") if path.is_file())
     return (
         {str(path.relative_to(paths.consume_queue)): digest_of(path) for path in queues},
@@ -141,13 +142,13 @@ def _on_spark(root: Path, cores: int) -> tuple[_Done, int, int]:
 
 
 def _measured(under: Sequence[str], arguments: Sequence[str]) -> tuple[_Done, int, int]:
-    """What a command came to; the MiB that the largest Python process below it had, and all."""
+    """A command's result; the MiB of the largest Python process below it, and of all together."""
     command = [*under, sys.executable, "-m", "penstock.cli.main", *arguments, "-o", "json"]
     with tempfile.TemporaryFile() as said:
         running = psutil.Popen(command, stdout=said)
         try:
             below, together = _watched(running)
-        finally:  # also where somebody ends this
+        finally:  # also if the user interrupts this
             if running.poll() is None:
                 running.terminate()
         if running.wait():
@@ -158,7 +159,7 @@ def _measured(under: Sequence[str], arguments: Sequence[str]) -> tuple[_Done, in
 
 
 def _watched(running: psutil.Popen) -> tuple[int, int]:
-    """The most bytes that one Python process below it had, and all together, until it ends."""
+    """The most bytes of one Python process below it, and of all together, until it ends."""
     below = together = 0
     while running.poll() is None:
         time.sleep(LOOK_S)

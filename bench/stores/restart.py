@@ -1,7 +1,7 @@
-"""How long does a broker take from its start, after it was killed, to its first acknowledgement?
+"""How long does a broker take from its start after a kill to its first acknowledgement?
 
-And then to a query by key, and how much memory does it have? Does that depend on what it has
-stored? Stores of several sizes take turns, so that a machine that becomes slower is so for all.
+And then to a query by key? How much memory does it have? Does all that depend on how much it has
+stored? Stores of several sizes take turns, so that a slower minute of the machine meets all.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ QUERIES = 20
 
 
 class Restart(msgspec.Struct, frozen=True):
-    """One start of a killed broker. What it read is of the log and of consume queues. A query is
-    by the unique key of a message of the store, the median of some; memory is the PSS of all its
-    processes after that, without pages of files."""
+    """One start of a killed broker. What it read counts for the log and for consume queues. A query
+    is by the unique key of a stored message, and the median of several. Memory is the PSS of all
+    its processes after that, without pages of files."""
 
     gib: float
     queues: int
@@ -68,7 +68,8 @@ def bench_restart(
 ) -> Iterator[Restart]:
     """Start brokers that were killed right after `messages` of 1000 bytes, `runs` times each.
 
-    Without `memory` what they shared is lost, as after a power failure. Raises StoreUnavailable.
+    Without `memory`, the shared memory is lost, as after a power failure. Raises
+    StoreUnavailable.
     """
     config = load_config(flags=settings).config
     chosen = {key: getattr(config, key) for key in (*SETTINGS, *settings)}
@@ -139,7 +140,7 @@ def _restart(broker: Broker, gib: float, queues: int) -> Restart:
 
 
 def _key_query_ms(broker: Broker, queues: int) -> float:
-    """Of messages that the sparse store has in its first segments."""
+    """The median for messages in the sparse store's first segments."""
     took = []
     with MessageQuery(broker.consume) as query:
         for number in range(min(queues, QUERIES)):
@@ -158,7 +159,7 @@ def _cpu_s(pid: int) -> float:
 
 
 def medians(restarts: Sequence[Restart]) -> list[tuple[float, ...]]:
-    """For each size: how many starts, and of their seconds the median and the longest, ..."""
+    """For each size: the number of starts, and the median and the longest of their times, ..."""
     rows = []
     for gib in dict.fromkeys(each.gib for each in restarts):
         chosen = [each for each in restarts if each.gib == gib]

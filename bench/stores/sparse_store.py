@@ -1,7 +1,7 @@
 """A store of any size that takes next to no disk: some records in each segment, the rest a blank.
 
-Nothing about it is untrue: log, consume queues and index are whole, and `penstock store verify`
-finds nothing to say. It stands for a store that has been used for long.
+It is a valid store: log, consume queues and index are whole, and `penstock store verify` reports
+nothing. It stands for a store that was used for a long time.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ BODY = b"one of many"
 def make_sparse_store(
     root: Path, config: Config, segments: int, queues: int, moved: Callable[[int, int], None]
 ) -> None:
-    """Make a clean store of `segments` segments, in which each queue has a message at least."""
+    """Make a clean store of `segments` segments, in which each queue has at least one message."""
     paths = StorePaths(root)
     for directory in (paths.commit_log, paths.consume_queue, paths.staging):
         make_directory(directory)
@@ -63,7 +63,7 @@ def make_sparse_store(
 
 
 def named(number: int, queues: int) -> tuple[str, str]:
-    """Topic and unique key of the store's message with this number, from 0 on."""
+    """Topic and unique key of the store's message with this number, counted from 0."""
     return f"old-{number % queues // MAX_QUEUES_PER_TOPIC}", f"{number:032X}"
 
 
