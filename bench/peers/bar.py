@@ -1,4 +1,4 @@
-"""A bar: what is asked, what was measured, and by how much that is missed."""
+"""A bar: what is required, what was measured, and by how much that misses it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from penstock.bench.peers.table import Comparison
 
 
 class Bar(NamedTuple):
-    """What is asked: at least this, or with `at_most` no more."""
+    """A requirement: at least this, or with `at_most` no more."""
 
     key: str
     what: str
@@ -21,7 +21,7 @@ class Bar(NamedTuple):
 
 
 def verdict(bar: Bar, measured: Measured) -> str:
-    """Reached, or by how much of what was asked it is missed."""
+    """Reached, or by how much of the requirement it is missed."""
     if measured.value is None:
         return "not measured"
     short = bar.asked - measured.value

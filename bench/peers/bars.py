@@ -1,7 +1,8 @@
-"""The bars: what is asked of Penstock beside other brokers, what was measured, and what is missing.
+"""The bars: what is required of Penstock compared with other brokers, what was measured, what
+misses.
 
-What was not measured is neither reached nor missed. Figures are looked up in figures.py; reasons
-are in reasons.py.
+A bar that was not measured is neither reached nor missed. Figures are looked up in figures.py;
+reasons are in reasons.py.
 """
 
 from __future__ import annotations
@@ -101,7 +102,7 @@ BARS: tuple[Bar, ...] = (
 
 
 def bars_table(found: Comparison, bars: Iterable[Bar] = BARS) -> str:
-    """The bars in Markdown; for what is missed, why."""
+    """The bars in Markdown, with a reason for each that is missed."""
     lines = ["| what | asked | measured | | made of | why |", "|---|--:|--:|---|---|---|"]
     for bar in bars:
         measured = bar.measure(found)

@@ -40,7 +40,7 @@ class Both(NamedTuple):
 
     @property
     def why(self) -> str:
-        """Why it was not measured on one of them; "" where it was."""
+        """Why it was not measured on one of them; "" if it was measured on both."""
         failed = (row.why for row in self.ours + self.theirs if row.why)
         if why := next(failed, ""):
             return f"not measured: {one_line(why)}"
@@ -78,7 +78,7 @@ class Both(NamedTuple):
 
 
 def in_pairs(rows: Sequence[Row]) -> Iterator[Both]:
-    """The loads, each with its rows of both; a row's name is the broker's and the way's."""
+    """The loads, each with its rows of both; a row's name is that of the broker and the way."""
     by_load: dict[tuple[bool, str, int, str], tuple[list[Row], list[Row]]] = {}
     for row in rows:
         broker, _, way = row.name.partition(", ")

@@ -1,6 +1,6 @@
-"""What is asked of Penstock under RocketMQ's own client, beside RocketMQ under the same load.
+"""What is required of Penstock with RocketMQ's own client, compared with RocketMQ under that load.
 
-The rows are those of same_client.py. What was not measured is neither reached nor missed.
+The rows are those of same_client.py. A bar that was not measured is neither reached nor missed.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def _ratio(
 
 
 def _cpu(found: Comparison) -> Measured:
-    """The load that is worst for Penstock."""
+    """The ratio for the load that is worst for Penstock."""
     measured = [both for both in in_pairs(found.same_client.rows) if not both.why]
     if not measured:
         return Measured(None, "not measured")
@@ -60,7 +60,7 @@ def _cpu(found: Comparison) -> Measured:
 
 
 def _rates() -> Iterator[tuple[str, str, int, float]]:
-    """Way, acknowledgement, size and what is asked."""
+    """Way, acknowledgement, size, and the required ratio."""
     for size in (100, 1024):
         yield "64 in flight", WRITTEN, size, 2
         yield "512 in flight", WRITTEN, size, 2

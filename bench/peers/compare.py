@@ -1,7 +1,7 @@
 """Penstock and other brokers under the same load, in turns: `make bench-peers`.
 
-It finds out what is there, has it measured phase by phase (rounds.py), and writes what was found
-(page.py). A broker that cannot be had is a row that says so.
+It finds out which brokers are there, has them measured phase by phase (rounds.py), and writes the
+results (page.py). A broker that cannot be had gets a row that says so.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ PEERS: dict[str, Callable[[], Peer]] = {
     "redis": Redis,
     "rabbitmq": RabbitMQ,
 }
-# a range has many points, and each is only one run
+# a range has many points, and each is a single run
 SWEEP_S = 1.5
 DOCS = Path(__file__).resolve().parent.parent.parent / "docs"
 
 
 def known(peers: Sequence[Peer]) -> list[Known]:
-    """What can be had of each: its version, or why not."""
+    """What can be had of each: its version, or why it is missing."""
     found = []
     for peer in peers:
         try:
@@ -60,7 +60,8 @@ def known(peers: Sequence[Peer]) -> list[Known]:
 
 
 def compare(peers: Sequence[Peer], plan: Plan, place: Path) -> Comparison:
-    """Measure all that is there. Stores are in `place`, and go away with their phase."""
+    """Measure every broker that is there. Stores are in `place`, and are removed with their
+    phase."""
     have = known(peers)
     found = Comparison(have, [], {}, plan.runs, plan.seconds, plan.in_flight, plan.queues)
     found.backlog = {str(size): plan.backlog(size) for size in plan.sizes}
@@ -124,7 +125,7 @@ def main(
 ) -> None:
     """Compare Penstock with the brokers that are installed, and write what was found."""
     plan = Plan(runs=runs, seconds=seconds, in_flight=in_flight)
-    # servers are stopped on the way out, also when somebody ends this
+    # so that servers are stopped on the way out, also when this is terminated
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     command = f"python -m penstock.bench.peers.compare --long-seconds {long_seconds:g}"
     if keep_peers:

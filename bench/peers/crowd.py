@@ -1,9 +1,9 @@
-"""Thousands of RocketMQ's clients that do nothing but live: what the gateway takes for them.
+"""Thousands of RocketMQ's clients that only keep their connections: what they cost the gateway.
 
 python -m penstock.bench.peers.crowd --connections 10000 --of consumers
 
-Each connection says a heartbeat every 30 s, as clients do. With consumers there are as many
-members, ten in each group, which the coordinator has as well; with producers a hundred groups.
+Each connection sends a heartbeat every 30 s, as clients do. Consumers are members, ten in each
+group, which the coordinator has as well; producers are in a hundred groups.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Crowd:
                 self.hear(0)
 
     def beat(self) -> None:
-        """The next one says a heartbeat."""
+        """Send a heartbeat by the next connection."""
         number = self.said % len(self._peers)
         body: dict[str, object] = {"clientID": f"10.0.0.1@{number}"}
         if self._are_consumers:
@@ -63,7 +63,7 @@ class Crowd:
         self.said += 1
 
     def hear(self, timeout_s: float) -> None:
-        """Take answers. Raises StoreUnavailable where a connection has been closed."""
+        """Take answers. Raises StoreUnavailable if a connection has been closed."""
         for key, _ in self._selector.select(timeout_s):
             assert isinstance(key.fileobj, socket.socket)
             data = key.fileobj.recv(1 << 16)
@@ -78,7 +78,7 @@ class Crowd:
 
 
 def _memory_bytes(pid: int) -> int:
-    """What is resident, shared pages and all."""
+    """Resident memory, with shared pages."""
     with open(f"/proc/{pid}/statm") as sizes:
         return int(sizes.read().split()[1]) * resource.getpagesize()
 

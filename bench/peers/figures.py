@@ -1,7 +1,7 @@
-"""What a comparison says for a bar: a figure, and what it was made of.
+"""A bar's figure in a comparison, and what it was made of.
 
-Each function here gives one that looks it up. A ratio is that of two medians of one comparison. It
-depends on what rows are called, and not what is asked.
+Each function here returns one that looks the figure up. A ratio is that of two medians of one
+comparison. This file depends on the names of rows, but not on what is required.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ BATCHES = "Penstock, batches of 64"
 ROCKETMQ = "RocketMQ"
 ROCKETMQ_BATCHES = "RocketMQ, batches of 64"
 ROCKETMQ_THREADS = "RocketMQ, 512 threads that wait"
-# above this the processors, and not the disk, may be what is used up
+# above this rate the processors, and not the disk, may be the limit
 CPU_BOUND_MB_PER_S = 500
 CPU_BOUND_PART = 0.9
 MIB = 1 << 20
 
 
 class Measured(NamedTuple):
-    """A figure and what it was made of; `enough` where the bar allows it a reason."""
+    """A figure and what it was made of; `enough` if the bar accepts a reason for missing it."""
 
     value: float | None
     how: str
@@ -36,7 +36,7 @@ class Measured(NamedTuple):
 def _find(
     found: Comparison, kind: str, ack: str, size: int, in_flight: int = 0
 ) -> dict[str, Group]:
-    """The groups of one load by their names; with no `in_flight` all of them count."""
+    """The groups of one load by their names; without `in_flight`, those of any."""
     return {
         group.name: group
         for group in groups(found, kind)
@@ -61,7 +61,7 @@ def against_best(
 ) -> Callable[[Comparison], Measured]:
     """The ratio of a row of Penstock's to the fastest that is neither its own nor named in `but`.
 
-    Ours in batches is told too: other brokers' clients have no batches here.
+    Penstock's row in batches is reported too: other brokers' clients have no batches here.
     """
 
     def measure(found: Comparison) -> Measured:
@@ -87,7 +87,7 @@ def _rate(group: Group) -> str:
 
 
 def of_the_disk(found: Comparison) -> Measured:
-    """Durable bodies against the disk, measured in the same phase of the same run."""
+    """Durable bodies compared with the disk, measured in the same phase of the same run."""
     group = _find(found, PACKED, DURABLE, 1024).get(BATCHES)
     machines = found.machines.get(DURABLE)
     if group is None or not machines:
@@ -112,7 +112,7 @@ def of_queues(found: Comparison) -> Measured:
 
 
 def alone(found: Comparison, kind: str, ack: str) -> list[Result]:
-    """What Penstock by itself did in each run."""
+    """The results of Penstock by itself in each run."""
     return [x for x in found.sweeps.alone if (x.kind, x.shape.ack) == (kind, ack)]
 
 

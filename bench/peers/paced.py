@@ -1,11 +1,11 @@
-"""From a producer to a consumer at a pace, Penstock beside other brokers; Python on both sides.
+"""From a producer to a consumer at a pace, on Penstock and other brokers; Python on both sides.
 
     python -m penstock.bench.peers.paced
     python -m penstock.bench.peers.paced --rates 10,1000,10000 --beside-busy 0,1,2
 
-A latency is from when a message was due at the producer until its consumer had it; the CPU is that
-of all processes of the broker, a message's share of it. Brokers take turns, so a slow minute of the
-machine meets all of them, and the ratios are of medians.
+A latency is the time from when a message was due at the producer until its consumer had it. The CPU
+time is a message's share of that of all processes of the broker. Brokers take turns, so a slow
+minute of the machine meets all of them, and the ratios are of medians.
 """
 
 from __future__ import annotations
@@ -49,15 +49,15 @@ class Pace(NamedTuple):
 
 
 class Paced(NamedTuple):
-    """What came of it, once."""
+    """The figures of one run."""
 
     p50_ms: float
     p99_ms: float
-    broker_us: float  # CPU of a message
+    broker_us: float  # CPU time for a message
 
 
 def commands(name: str, server: Server, topic: str, pace: Pace) -> list[list[str]]:
-    """The processes that send and that read."""
+    """The commands of the processes that send and that read."""
     BROKERS[name].make_topic(server, topic)
     if name == OURS:
         send = Send(
@@ -79,7 +79,7 @@ def commands(name: str, server: Server, topic: str, pace: Pace) -> list[list[str
 
 
 def _ran_ns(pid: int) -> int:
-    """What a process and its descendants have run."""
+    """How long a process and its descendants have run."""
     found = 0
     for process in [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]:
         with suppress(FileNotFoundError, ProcessLookupError, psutil.NoSuchProcess):
@@ -100,7 +100,7 @@ def measure(name: str, server: Server, topic: str, pace: Pace) -> Paced:
 
 
 def rows(found: dict[tuple[str, Pace], list[Paced]]) -> list[list[object]]:
-    """A row for each load on each broker; ratios are to Redis, with the same load."""
+    """A row for each load on each broker; ratios are to Redis under the same load."""
     table: list[list[object]] = []
     for name, pace in sorted(found, key=lambda each: (each[1], each[0])):
         runs = found[name, pace]

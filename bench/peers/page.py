@@ -1,6 +1,6 @@
 """docs/performance.md, from what a comparison found. No number in it is written by hand.
 
-python -m penstock.bench.peers.page docs/performance.json      writes the page beside it again
+python -m penstock.bench.peers.page docs/performance.json      writes the page next to it again
 """
 
 from __future__ import annotations
@@ -157,8 +157,8 @@ def write_page(found: Comparison, to: Path) -> None:
 
 
 def printed(to: Path) -> str:
-    """What commands have printed on other days, and what is said of it: a file beside the page, as
-    it is there."""
+    """Output that commands printed on other days, with comments: the text of a file next to the
+    page."""
     file = to / "performance-printed.txt"
     return f"\n## As commands have printed it\n\n{file.read_text()}" if file.exists() else ""
 
@@ -186,7 +186,7 @@ def _penstock_alone(found: Comparison) -> str:
 
 
 def _over(plot: str) -> str:
-    """What a plot is over, for a reader who cannot see it."""
+    """What a plot's range is, for a reader who cannot see it."""
     return "over " + plot.removeprefix("performance-").removesuffix(".svg").replace("-", " ")
 
 

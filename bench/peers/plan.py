@@ -1,7 +1,6 @@
 """What a comparison measures: its phases, and what each broker does in them.
 
-A phase has all brokers up in one kind of acknowledgement. What is done with a
-task is in rounds.py.
+In a phase, all brokers are up with one kind of acknowledgement. rounds.py carries out the tasks.
 """
 
 from __future__ import annotations
@@ -26,9 +25,9 @@ from penstock.bench.peers.brokers.peer import (
 from penstock.bench.peers.table import Row
 
 BACKLOG = "backlog"
-# what is synced comes first: what is only written would still be on its way to the disk
+# synced messages first: merely written ones would still be on their way to the disk
 PHASES = (DURABLE, WRITTEN, BACKLOG)
-# messages read in a second, as a guess: a pass has to take longer than its beginning
+# a guess at the messages read in a second: a pass must take longer than its beginning
 BACKLOG_MESSAGES, BACKLOG_BYTES = 512_000, 150 << 20
 BATCH = 64
 
@@ -44,7 +43,7 @@ class Plan(msgspec.Struct, frozen=True):
     queues: int = 4
 
     def backlog(self, size: int) -> int:
-        """How many messages are there to be read: whole batches."""
+        """How many messages to read, in whole batches."""
         a_second = min(BACKLOG_MESSAGES, BACKLOG_BYTES // size)
         return max(1, round(a_second * self.seconds / BATCH)) * BATCH
 
@@ -65,7 +64,7 @@ class Task(NamedTuple):
 
 
 def ways_in(peer: Peer, phase: str) -> list[Way]:
-    """What of a broker is measured in a phase."""
+    """The ways of a broker that are measured in a phase."""
     reads = [way for way in peer.ways if way.kind == CONSUME]
     if phase == BACKLOG:
         return reads or [Way(peer.name, CONSUME)]
@@ -110,7 +109,7 @@ def load_of(task: Task, run: int, plan: Plan) -> Load | Read:
 
 
 def backlog_of(task: Task, plan: Plan) -> Load:
-    """The load that sends what a task is to read."""
+    """The load that sends what a task reads."""
     size, messages = task.size, plan.backlog(task.size)
     batch = max(way.batch for way in task.peer.ways)
     return Load(

@@ -1,10 +1,10 @@
-"""How fast Python programs send and read: Penstock's client beside those of other brokers.
+"""How fast Python programs send and read with Penstock's client and those of other brokers.
 
     python -m penstock.bench.peers.python_rates
     python -m penstock.bench.peers.python_rates --clients penstock,redis --sizes 100 --runs 1
 
 One `send` for each message, acknowledged as `written`, then the backlog read to its end again and
-again. Brokers take turns; the ratios are of medians, and of Penstock to the others.
+again. Brokers take turns; the ratios are of medians, Penstock's to the others'.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from penstock.bench.peers.python.python_peers import CLIENTS, OURS, named, say, 
 from penstock.shared.errors import PenstockError
 
 WARM_S = 0.5
-# what is read is sent before, and not measured
+# what is read is sent before, and this is not measured
 BACKLOG = 64 * 1000
 
 # client, body bytes, whether it reads -> messages a second in each run
@@ -61,13 +61,13 @@ def _run(client: str, server: Server, order: Order) -> Seen:
 
 
 def once(client: str, server: Server, size: int, seconds: float, run: int, found: Rates) -> None:
-    """One client: it sends at full rate, and reads a backlog of its own."""
+    """Have one client send at full rate, and then read a backlog of its own."""
     endpoint = server.told["consume"] if client == OURS else server.told["endpoint"]
     order = Order(endpoint, f"rate-{client}-{size}-{run}", size, seconds, warm_s=WARM_S)
     seen = _run(client, server, order)
     found.setdefault((client, size, False), []).append(seen.messages / seen.seconds)
     topic = f"backlog-{client}-{size}-{run}"
-    # Penstock's warm-up sends it; the others count from there on, and send it in the measured part.
+    # Penstock's client sends the backlog as its warm-up; the others send it in the measured part.
     backlog = msgspec.structs.replace(
         order, topic=topic, seconds=0, messages=BACKLOG, warm_s=WARM_S if client == OURS else 0
     )

@@ -1,8 +1,9 @@
-"""The rounds of a comparison: which broker does what, in turns, and what came of each.
+"""The rounds of a comparison: which broker does what, in turns, and the results.
 
 All brokers of one phase are up at once, and only one is under load. Each is warmed up first; then
 every round measures every broker once, so that a slow minute of the machine meets all of them. A
-broker that does not come up is a row that says so. So is a load that failed; it is not tried again.
+broker that does not come up gets a row that says so, and so does a load that failed; it is not
+tried again.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ from penstock.shared.errors import PenstockError, StoreUnavailable
 
 Say = Callable[[str], None]
 
-# The disk is asked for as many bytes as a fast broker writes meanwhile: a shorter file would lie in
-# memory that was just used, and a log that grows does not.
+# The disk's limit is measured with as many bytes as a fast broker writes in a run: a shorter file
+# would lie in memory that was just used, and a growing log does not.
 LIMIT_BYTES = 256 << 20
 
 
@@ -64,13 +65,13 @@ def in_turns(
             if why := _fill(task, plan, say):
                 tasks.remove(task)
                 yield task.row(0, why)
-        # Brokers take turns in each load, and not one after the other in all of a kind: what the
-        # machine does besides may have grown, or ended, until the second one has its turn.
+        # Brokers take turns within each load, not after all loads of a kind: other work on the
+        # machine may have grown, or ended, until the second broker has its turn.
         tasks.sort(key=what)
         for run in range(-1, plan.runs):
             machines.append(measure_machine(place, LIMIT_BYTES))
             for task in tuple(tasks):
-                # the broker is warmed up by one kind of load; clients warm up each time
+                # one kind of load warms the broker up; clients warm up each time
                 warms = task.way.kind in (PACKED, CONSUME) and task.size == plan.sizes[-1]
                 if run < 0 and not warms:
                     continue
@@ -83,13 +84,13 @@ def in_turns(
 
 
 def what(task: Task) -> tuple[str, int, int, int, int]:
-    """What is measured, whichever broker it is."""
+    """A sort key: what is measured, whichever broker it is."""
     way = task.way
     return way.kind, task.size, way.batch, task.in_flight, way.threads
 
 
 def _fill(task: Task, plan: Plan, say: Say) -> str:
-    """Send what is to be read; why that failed, if it did."""
+    """Send what is to be read; returns why that failed, or "" if it did not."""
     messages = plan.backlog(task.size)
     try:
         seen, _ = _run(task, backlog_of(task, plan), 0)

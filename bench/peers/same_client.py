@@ -3,8 +3,8 @@
     python -m penstock.bench.peers.same_client                 prints a table, and what is asked
     python -m penstock.bench.peers.same_client --to docs       puts both on the page as well
 
-What the two brokers are given is one program's doing: only the address is another one. So the
-table compares brokers and no clients. `make bench-peers` has it measured after all else.
+One program loads both brokers, and only the address differs. So the table compares brokers, and not
+clients. `make bench-peers` measures this after everything else.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from penstock.shared.errors import MissingDependency
 
 
 def measure(plan: Plan, say: Callable[[str], None]) -> SameClient:
-    """All loads on both; nothing where RocketMQ or its client cannot be had."""
+    """All loads on both; nothing if RocketMQ or its client cannot be had."""
     peers = Gateway(), Real()
     found = SameClient()
     try:
@@ -66,7 +66,7 @@ def body_sizes(ctx: click.Context, parameter: click.Parameter, given: str) -> li
     return found
 
 
-# of two commands
+# shared by two commands
 sizes_option = click.option(
     "--sizes",
     default="100,1024",
@@ -88,7 +88,7 @@ sizes_option = click.option(
 )
 def main(runs: int, seconds: float, phases: str, sizes: list[int], to: Path | None) -> None:
     """Measure both brokers with RocketMQ's Java client."""
-    # servers are stopped on the way out, also when somebody ends this
+    # so that servers are stopped on the way out, also when this is terminated
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     plan = Plan(runs=runs, seconds=seconds, phases=phases.split(","), sizes=sizes)
     compared = Comparison([], [], {}, runs, seconds, plan.in_flight, plan.queues)

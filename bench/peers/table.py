@@ -19,7 +19,7 @@ OURS = "Penstock"
 
 
 class Known(msgspec.Struct, frozen=True):
-    """A broker: what of it is there, or why it is not."""
+    """A broker: its version, or why it is missing."""
 
     name: str
     version: str
@@ -31,7 +31,7 @@ class Known(msgspec.Struct, frozen=True):
 class Row(msgspec.Struct, frozen=True):
     """One load on one broker; with `why` it did not run, or failed.
 
-    `repeated` messages are stored more often than they were acknowledged.
+    `repeated` is how many messages more are stored than were acknowledged.
     """
 
     name: str
@@ -60,7 +60,7 @@ class SameClient(msgspec.Struct):
 
 
 class Comparison(msgspec.Struct):
-    """All that was measured, and what it was measured with.
+    """Everything that was measured, and with what.
 
     `machines` has the machine's limits during each phase, `backlog` the messages of each size.
     """
@@ -106,7 +106,7 @@ class Group(NamedTuple):
 
 
 def groups(found: Comparison, kind: str) -> list[Group]:
-    """What was measured of a kind: by load, and of those Penstock first and then the fastest."""
+    """The groups of a kind: by load, and in each Penstock first and then the fastest."""
     by_load: dict[tuple[str, str, int, int], list[Row]] = {}
     for row in found.rows:
         if row.kind == kind and not row.why:
@@ -160,7 +160,7 @@ _TEXT = ("acknowledged", "broker")
 
 
 def table(found: Comparison, kind: str) -> str:
-    """The table of a kind in Markdown: every broker, and those that could not be measured."""
+    """The table of a kind in Markdown: every broker, with those that could not be measured."""
     columns = COLUMNS[kind]
     measured = groups(found, kind)
     ours = {_load_of(group): group for group in measured if group.name == OURS}
@@ -190,5 +190,5 @@ def _unmeasured(row: Row, columns: tuple[str, ...]) -> str:
 
 
 def one_line(text: str) -> str:
-    """A text that may stand in a cell."""
+    """A text that fits into a cell."""
     return text.replace("|", "/").replace("\n", " ")

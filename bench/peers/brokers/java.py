@@ -1,7 +1,7 @@
 """The peers' clients in Java: fetched by Maven, compiled with javac, started as load processes.
 
-Each peer has its libraries and its classes in a folder of its own below target/: they do not go
-together on one class path.
+Each peer has its libraries and its classes in a folder of its own below target/, because they do
+not work together on one class path.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Java:
         self.class_path = f"{self._classes}:{self._library}/*"
 
     def build(self) -> None:
-        """Fetch and compile what is not there yet. Raises MissingDependency."""
+        """Fetch and compile what is missing. Raises MissingDependency."""
         fetched = fetch(self._profile)
         built = TARGET / self._profile / "built"
         if _older(built, [*self._sources, fetched]):
@@ -70,7 +70,7 @@ class Java:
 
 
 def fetch(profile: str) -> Path:
-    """Have Maven bring a profile's libraries to its `lib`; a file that says when it did.
+    """Have Maven bring a profile's libraries to its `lib`; returns a file that was made then.
 
     Raises MissingDependency.
     """
@@ -87,7 +87,7 @@ def fetch(profile: str) -> Path:
 
 
 def libraries(profile: str) -> list[Path]:
-    """The libraries of a profile, fetched where they are not there. Raises MissingDependency."""
+    """The libraries of a profile, fetched if they are missing. Raises MissingDependency."""
     return sorted((fetch(profile).parent / "lib").glob("*.jar"))
 
 

@@ -12,7 +12,7 @@ from penstock.bench.peers.brokers.peer import DURABLE, WRITTEN, Load, Read, Serv
 from penstock.bench.peers.brokers.process import HOST, free_ports, serving
 from penstock.shared.errors import StoreUnavailable
 
-# 16 bytes in base 64, as it wants them
+# 16 bytes in base 64, as Kafka requires
 CLUSTER_ID = "cGVuc3RvY2stcGVlcnMtMQ"
 HEAP = ("-Xms1g", "-Xmx1g")  # as its own start script has it
 PROPERTIES = """\
@@ -28,7 +28,7 @@ transaction.state.log.min.isr=1
 group.initial.rebalance.delay.ms=0
 num.partitions={partitions}
 """
-# of a topic that a first message makes
+# of a topic that its first message creates
 PARTITIONS = 8
 
 

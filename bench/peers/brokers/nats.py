@@ -15,7 +15,7 @@ from penstock.bench.peers.brokers.peer import DURABLE, WRITTEN, Load, Read, Serv
 from penstock.bench.peers.brokers.process import HOST, free_ports, serving
 from penstock.shared.errors import MissingDependency
 
-# earlier ones cannot sync before they acknowledge
+# earlier versions cannot sync before they acknowledge
 SYNCS_SINCE = (2, 10)
 NEWER = "go install github.com/nats-io/nats-server/v2@latest"
 SYNC = {DURABLE: "always", WRITTEN: "2m"}
@@ -32,7 +32,7 @@ class Nats:
         self._java = Java("nats", "Nats")
 
     def server(self) -> str:
-        """Its program. Raises MissingDependency."""
+        """The server's program. Raises MissingDependency."""
         path = f"{Path.home() / 'go' / 'bin'}{os.pathsep}{os.environ['PATH']}{os.pathsep}/usr/sbin"
         found = shutil.which("nats-server", path=path)
         if found is None:

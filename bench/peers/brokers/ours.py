@@ -43,7 +43,7 @@ class Penstock:
     settings = {ack: f"flush_disk_type={kind}" for ack, kind in KIND.items()}
 
     def version(self) -> str:
-        """The package's version, and the commit where there is one."""
+        """The package's version, and the commit if there is one."""
         if (git := shutil.which("git")) is None:
             return version("penstock")
         asked = [git, "-C", str(Path(__file__).parent), "rev-parse", "--short", "HEAD"]

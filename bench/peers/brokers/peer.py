@@ -1,4 +1,4 @@
-"""What each peer's file offers, and what it is asked for."""
+"""What each peer's file offers, and the loads that it gets."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ import msgspec
 
 DURABLE, WRITTEN = "durable", "written"
 # what is measured: sends at full rate, sends one by one with few unanswered, reading a backlog, and
-# sending at a pace while another reads
+# sending at a pace while another process reads
 PACKED, SINGLE, CONSUME, PACED = "packed", "single", "consume", "paced"
 
 
 class Load(msgspec.Struct, frozen=True):
     """One load: bodies of `size` bytes for `seconds`, into a new topic with `queues` queues.
 
-    With `threads` each thread sends a message and waits for its answer, again and again. With
-    `messages` that number is sent before it is ready, and they stay: a backlog. With `rate_per_s`
-    each is sent when it is due, and read; a latency is from when it was due until it was read.
+    With `threads`, each thread sends a message and waits for its answer, again and again. With
+    `messages`, that number is sent before it is ready, and stays: a backlog. With `rate_per_s`,
+    each message is sent when it is due, and read; a latency is the time from due until read.
     """
 
     topic: str
@@ -39,8 +39,8 @@ class Load(msgspec.Struct, frozen=True):
 class Read(msgspec.Struct, frozen=True):
     """One load: a topic's backlog from its beginning, again and again for `seconds`.
 
-    Each pass must find all `messages`. Of every body the length and the last byte are added up, and
-    the sum must be that of what was sent. With `direct` the broker's files may be read for that.
+    Each pass must find all `messages`. The length and the last byte of every body are added up, and
+    the sum must be that of what was sent. With `direct` the client may read the broker's files.
     """
 
     topic: str
@@ -63,7 +63,7 @@ class Server(msgspec.Struct, frozen=True):
 class Way(msgspec.Struct, frozen=True):
     """A way to send or to read: the name of its row, what it is measured for, and how it is done.
 
-    `batch` messages are one, `in_flight` of them unanswered at most (0: as many as is planned).
+    `batch` messages are sent as one, with at most `in_flight` unanswered (0: as many as planned).
     """
 
     name: str
@@ -74,32 +74,32 @@ class Way(msgspec.Struct, frozen=True):
     rate_per_s: int = 0
     acks: tuple[str, ...] = (DURABLE, WRITTEN)
     direct: bool = True
-    # of messages nothing else
+    # read bodies alone
     bodies: bool = False
 
 
 class Peer(Protocol):
-    """A broker that can be measured. Everything it does stays in the place it is given."""
+    """A broker that can be measured. Everything it does stays in the place that it is given."""
 
     name: str
     client: str
     # how long a new client sends before it is measured: Java's are compiled meanwhile
     warm_s: float
     ways: tuple[Way, ...]
-    # how it is set up for each kind of acknowledgement that it has
+    # the settings for each kind of acknowledgement that it supports
     settings: dict[str, str]
 
     def version(self) -> str:
-        """Its version, once all that it needs is here; builds what must be built.
+        """Its version, once everything that it needs is here; builds what must be built.
 
         Raises MissingDependency with what to install.
         """
         ...
 
     def serve(self, place: Path, ack: str) -> AbstractContextManager[Server]:
-        """The broker, acknowledging as `ack` says, until the block is left.
+        """The broker, acknowledging as `ack` says, until the block ends.
 
-        Raises MissingDependency where what is installed cannot.
+        Raises MissingDependency if what is installed cannot do that.
         """
         ...
 

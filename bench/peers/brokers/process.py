@@ -23,9 +23,9 @@ STOP_TIMEOUT_S = 30
 def serving(
     command: Sequence[str], place: Path, port: int, environment: Mapping[str, str] | None = None
 ) -> Iterator[int]:
-    """The process, once its port takes connections; its pid. Output goes to PLACE/said.txt.
+    """The process, once its port takes connections; yields its pid. Output goes to PLACE/said.txt.
 
-    Raises StoreUnavailable with the end of that when it does not come up.
+    Raises StoreUnavailable with the end of that file if the process does not come up.
     """
     place.mkdir(parents=True, exist_ok=True)
     with (place / "said.txt").open("ab") as said:

@@ -12,7 +12,7 @@ from penstock.bench.peers.brokers.peer import DURABLE, WRITTEN, Load, Read, Serv
 from penstock.bench.peers.brokers.process import HOST, free_ports, serving
 from penstock.shared.errors import MissingDependency
 
-# the scripts that are called by the wrappers in /usr/sbin, which would change to another user
+# the scripts behind the wrappers in /usr/sbin, which would change to another user
 SCRIPTS = Path("/usr/lib/rabbitmq/bin")
 LOOPBACK = "-kernel inet_dist_use_interface {127,0,0,1}"
 CONFIG = """\
@@ -34,7 +34,7 @@ class RabbitMQ:
         self._java = Java("rabbitmq", "RabbitMQ")
 
     def server(self) -> str:
-        """Its program. Raises MissingDependency."""
+        """The server's program. Raises MissingDependency."""
         if not (SCRIPTS / "rabbitmq-server").exists() or shutil.which("epmd") is None:
             raise MissingDependency(
                 "rabbitmq-server is not installed", None, "apt-get install rabbitmq-server"
@@ -72,7 +72,7 @@ class RabbitMQ:
             "RABBITMQ_LOG_BASE": str(place / "log"),
             "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": LOOPBACK,
         }
-        # its own would go on as a daemon
+        # started here, because the epmd that the server would start goes on as a daemon
         with (
             serving(["epmd"], place / "names", names, environment),
             serving([server], place, port, environment) as pid,

@@ -28,7 +28,7 @@ class Redis:
         self._java = Java("redis", "Redis")
 
     def server(self) -> str:
-        """Its program. Raises MissingDependency."""
+        """The server's program. Raises MissingDependency."""
         found = shutil.which("redis-server")
         if found is None:
             raise MissingDependency(

@@ -1,7 +1,7 @@
 """Apache RocketMQ: name server and broker from Maven in one process, with its own client.
 
-The two are started as in tests/interop, whose class leaves out the replication: that would listen
-on every address of the machine.
+The two are started as in tests/interop, by a class that leaves out the replication, because that
+would listen on every address of the machine.
 """
 
 from __future__ import annotations
@@ -73,10 +73,10 @@ class RocketMQ:
             "storePathRootDir": place / "store",
             "storePathCommitLog": place / "store" / "commitlog",
             "flushDiskType": FLUSH[ack],
-            # a busy machine is no reason to refuse a message
+            # it must not refuse messages because the machine is busy
             "waitTimeMillsInSendQueue": 20_000,
             "osPageCacheBusyTimeOutMills": 20_000,
-            # a pull of many messages is answered with many
+            # so that one answer to a pull has many messages
             "maxTransferCountOnMessageInMemory": 1024,
             "maxTransferBytesOnMessageInMemory": 1 << 20,
         }
@@ -94,7 +94,7 @@ class RocketMQ:
             yield Server({"broker": process.pid}, told)
         finally:
             assert process.stdin is not None and process.stdout is not None
-            process.stdin.close()  # it then ends at once: in order takes it 15 s
+            process.stdin.close()  # then it ends at once; an orderly stop takes it 15 s
             stop(process)
             process.stdout.close()
 
@@ -119,7 +119,7 @@ def _await_ready(process: subprocess.Popen[Any], said: Path) -> None:
 
 
 def make_topic(server: Server, topic: str, queues: int) -> None:
-    """Make a topic as RocketMQ's tools do, and wait until the name server leads to it.
+    """Make a topic as RocketMQ's tools do, and wait until the name server has its route.
 
     Raises StoreUnavailable.
     """

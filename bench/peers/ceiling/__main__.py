@@ -1,9 +1,9 @@
-"""How much faster than RocketMQ any broker could be with its Java client: beside one that discards.
+"""How much faster than RocketMQ could any broker be with its Java client? One that discards shows.
 
     python -m penstock.bench.peers.ceiling
 
-Most of a send is the client's work, and the client has the same processors. So a broker that costs
-nothing at all is some times as fast as RocketMQ, and no broker is more.
+Most of a send is the client's work, and the client uses the same processors. So even a broker that
+costs nothing is only some times as fast as RocketMQ, and no broker can be faster.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What no broker can exceed: RocketMQ's protocol as far as a send needs it, and nothing is stored.
+"""The limit of any broker: RocketMQ's protocol as far as a send needs it, with nothing stored.
 
-It is one small program in C (discard.c), so that what is left of a send is its client's.
+It is one small program in C (discard.c), so that nearly all of a send is its client's work.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SOURCE = Path(__file__).with_name("discard.c")
 
 
 class Discard(RocketMQ):
-    """Answers sends, and says that all of it is stored. It can be read by nobody."""
+    """Answers sends, and claims that everything is stored. Nobody can read from it."""
 
     name = "Discard"
     ways = tuple(way for way in ways("Discard") if way.kind not in (CONSUME, PACED))

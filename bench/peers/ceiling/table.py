@@ -1,4 +1,4 @@
-"""The table: each load on each broker, by medians, and its rate beside RocketMQ's."""
+"""The table: each load on each broker, by medians, and its rate compared with RocketMQ's."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SIDES = ("broker", "client")
 
 
 def rows(found: Sequence[Row]) -> Iterator[list[object]]:
-    """A line for each load on each broker: medians, and the rate beside RocketMQ's."""
+    """A line for each load on each broker: medians, and the rate compared with RocketMQ's."""
     loads: dict[tuple[int, str], dict[str, list[Row]]] = {}
     for row in found:
         broker, _, way = row.name.partition(", ")

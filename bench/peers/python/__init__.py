@@ -1,5 +1,5 @@
 """Other brokers' Python clients, used as their own documentation says to be fast.
 
-May import `bench/loads`, `bench/peers/brokers` and what these may. Nothing here knows how often
-or beside what it is measured.
+May import `bench/loads`, `bench/peers/brokers` and what these may. Nothing here knows how often a
+client is measured, or compared with what.
 """

@@ -1,8 +1,8 @@
-"""Python clients of other brokers, each as its documentation says is fast.
+"""Python clients of other brokers, each used as its documentation says is fast.
 
-`pip install 'penstock[peers]'` brings them. A client is imported when it is made: most
-measurements want none. Those here block the loop that they are awaited on, which is theirs alone;
-those that are made for asyncio are in `python_streams.py`.
+`pip install 'penstock[peers]'` brings them. A client is imported when it is made, because most
+measurements need none. The clients here block the loop that awaits them, which is theirs alone;
+those made for asyncio are in `python_streams.py`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from penstock.bench.peers.python.python_streams import NatsPy, RStream
 from penstock.shared.errors import MissingDependency, StoreUnavailable
 
 READ_AT_ONCE = 1000
-# Of Kafka's: how many bytes make a request, and for how long one waits for more.
+# For Kafka: the bytes that make a request, and how long a smaller one waits for more.
 BATCH_BYTES, LINGER_MS = 256 << 10, 5
 
 
@@ -26,24 +26,24 @@ class Client(Protocol):
     """One connection of one client."""
 
     async def send(self, bodies: list[bytes]) -> None:
-        """Have these sent; more than one are due at the same time."""
+        """Send these; if there are several, they are due at the same time."""
         ...
 
     async def settle(self) -> None:
-        """Return when all that was sent is acknowledged. Raises where one is not."""
+        """Return when everything that was sent is acknowledged. Raises if a message is not."""
         ...
 
     async def start(self) -> None:
-        """Stand where the topic begins."""
+        """Begin to read at the beginning of the topic."""
         ...
 
     async def read(self, timeout_s: float) -> list[bytes]:
-        """The next bodies; none where the time is over."""
+        """The next bodies; none if the time is over."""
         ...
 
 
 class RedisStreams:
-    """redis-py with hiredis: what is due together goes in one pipeline, and XREAD reads."""
+    """redis-py with hiredis: messages due together go in one pipeline, and XREAD reads."""
 
     def __init__(self, endpoint: str, topic: str, in_flight: int) -> None:
         host, _, port = endpoint.rpartition(":")
@@ -60,7 +60,7 @@ class RedisStreams:
         pipeline.execute()
 
     async def settle(self) -> None:
-        """Each `send` has heard the answer."""
+        """Nothing to wait for: each `send` has read its answer."""
 
     async def start(self) -> None:
         self._last = b"0"
@@ -142,7 +142,7 @@ class ConfluentKafka:
 
 
 class KafkaPython:
-    """kafka-python, which is Python throughout."""
+    """kafka-python, which is all Python."""
 
     def __init__(self, endpoint: str, topic: str, in_flight: int) -> None:
         self._kafka: Any = import_module("kafka")
@@ -201,6 +201,6 @@ _MODULES = {
 
 
 def require(client: str) -> None:
-    """Raises MissingDependency where a client is not installed."""
+    """Raises MissingDependency if a client is not installed."""
     if importlib.util.find_spec(_MODULES[client]) is None:
         raise MissingDependency(f"{client} is not installed", None, "pip install 'penstock[peers]'")

@@ -2,9 +2,9 @@
 
     python -m penstock.bench.peers.python.python_load CLIENT ORDER      an order below, as JSON
 
-A client is what its documentation says is fast. It is imported here and nowhere else: who does not
-measure it needs none. All are awaited, so that one load serves those made for asyncio and those
-that block; what is due is waited for with `time.sleep`, as asyncio rounds up to milliseconds.
+A client is used as its documentation says is fast. It is imported here and nowhere else, so only
+its own measurement needs it. All calls are awaited, so that one load serves clients made for
+asyncio and those that block. Waits for due times use `time.sleep`, as asyncio rounds up to ms.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ import msgspec
 from penstock.bench.loads.load import ANSWER_TIMEOUT_S, Seen, await_go, thinned
 from penstock.bench.peers.python.python_clients import CLIENTS, Client
 
-# Stamps are digits, and no body has a zero: RocketMQ's client for Python ends one there.
+# Stamps are digits, and no body has a zero byte: RocketMQ's client for Python ends a body there.
 _STAMP_DIGITS = 20
 _LETTERS = bytes(range(1, 256))
 
 
 class Order(msgspec.Struct, frozen=True):
-    """With a `rate_per_s` that many messages are due a second, and each says when it was due; a
-    process that `reads` takes those. Without one it sends, or reads a backlog of `messages` again
+    """With a `rate_per_s`, that many messages are due a second, and each has its due time; a
+    process that `reads` takes those. Without one, it sends, or reads a backlog of `messages` again
     and again, as fast as it can."""
 
     endpoint: str
@@ -46,7 +46,7 @@ def body_of(size: int) -> bytes:
 
 
 async def _paced(client: Client, order: Order, seconds: float) -> int:
-    """Each message is sent when it is due, late ones at once and together."""
+    """Send each message when it is due, late ones at once and together."""
     count = round(seconds * order.rate_per_s)
     rest = body_of(order.size - _STAMP_DIGITS)
     began_ns = time.monotonic_ns()
@@ -92,7 +92,7 @@ async def _bodies(client: Client) -> AsyncIterator[list[bytes]]:
 
 
 async def read_paced(client: Client, order: Order) -> Seen:
-    """What a paced sender has sent while it warmed up, and then what counts."""
+    """Read what a paced sender sent during its warm-up, and then what counts."""
     await client.start()
     warm, count = (round(s * order.rate_per_s) for s in (order.warm_s, order.seconds))
     done, latencies_ms = 0, list[float]()
@@ -115,7 +115,7 @@ async def read_paced(client: Client, order: Order) -> Seen:
 
 
 async def read_backlog(client: Client, order: Order) -> Seen:
-    """All of it again and again; of each body the length and the last byte are added up."""
+    """Read it all again and again; the length and the last byte of each body are added up."""
     body = body_of(order.size)
     expected = order.messages * (len(body) + body[-1])
     await_go()
@@ -145,7 +145,7 @@ async def _carry_out(name: str, order: Order) -> Seen:
 def main() -> None:
     seen = asyncio.run(_carry_out(sys.argv[1], msgspec.json.decode(sys.argv[2], type=Order)))
     print(msgspec.json.encode(seen).decode(), flush=True)
-    # threads of a client's library may hold the process up, or abort it, on its way out
+    # threads of a client's library may delay this process's exit, or abort it
     os._exit(0)
 
 

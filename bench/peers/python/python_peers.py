@@ -1,4 +1,4 @@
-"""What Python programs are measured against: each broker with the client that speaks to it.
+"""The brokers that Python programs are measured with, each with the client for it.
 
 A broker that cannot be had here is left out with a sentence, and the others are measured.
 """
@@ -41,8 +41,8 @@ def _topic_of_rocketmq(server: Server, topic: str) -> None:
 
 
 def _topic_of_kafka(server: Server, topic: str) -> None:
-    """A consumer that is there before the first message would find no partition, and read none."""
-    require("confluent-kafka")  # also where kafka-python is measured, and is all there is
+    """Make it first: a consumer that comes before the first message finds no partition to read."""
+    require("confluent-kafka")  # needed even if only kafka-python is measured
     admin = import_module("confluent_kafka.admin")
     client = admin.AdminClient({"bootstrap.servers": server.told["endpoint"]})
     (made,) = client.create_topics([admin.NewTopic(topic, QUEUES)]).values()
@@ -50,13 +50,13 @@ def _topic_of_kafka(server: Server, topic: str) -> None:
 
 
 def _none(server: Server, topic: str) -> None:
-    """A client makes it, or the first message does."""
+    """Nothing: a client makes the topic, or the first message does."""
 
 
 class PythonPeer(NamedTuple):
-    """A broker, which of the clients (python_clients.py) speaks to it, and how a topic is made.
+    """A broker, its client (in python_clients.py), and how to make a topic.
 
-    Those whose broker comes from Maven are fetched before they are served.
+    Brokers that come from Maven are fetched before they are served.
     """
 
     make: Callable[[], Peer]
@@ -73,13 +73,13 @@ BROKERS = {
     "rabbitmq": PythonPeer(RabbitMQ, "rstream"),
     "rocketmq": PythonPeer(RocketMQ, "rocketmq", _topic_of_rocketmq, is_fetched=True),
 }
-# the same by their clients, of which Kafka has two
+# the same by client, of which Kafka has two
 CLIENTS = {peer.client or name: peer for name, peer in BROKERS.items()}
 CLIENTS["kafka-python"] = CLIENTS["confluent-kafka"]._replace(client="kafka-python")
 
 
 def named(peers: Mapping[str, PythonPeer]) -> Callable[..., list[str]]:
-    """A callback of an option that takes names of these, with commas. Raises BadParameter."""
+    """A callback for an option: names of these, with commas. Raises BadParameter."""
 
     def check(ctx: click.Context, parameter: click.Parameter, value: str) -> list[str]:
         names = value.split(",")

@@ -1,9 +1,9 @@
-"""The wheel `rocketmq` 0.4.4: Python on RocketMQ's client in C++. Knows its endpoint as the name
+"""The wheel `rocketmq` 0.4.4: Python on RocketMQ's client in C++. Its endpoint is the name
 server's.
 
-Its asynchronous sends keep two callbacks for every message that was ever sent, and look through
-them at each answer; its batches are not such to a broker of today. So threads send, each of which
-waits for its answer outside of the interpreter's lock.
+Its asynchronous sends keep two callbacks for every message that was ever sent, and search them at
+each answer; a broker of today does not see its batches as batches. So threads send, each of which
+waits for its answer without holding the interpreter's lock.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from typing import Any
 
 THREADS = 64
 TRIES, AGAIN_S = 50, 0.1
-PULLED_AT_ONCE = 32  # a broker gives no more at once by default
+PULLED_AT_ONCE = 32  # by default a broker gives no more at once
 READ_AT_ONCE = 1000
 
 
 class RocketMQWheel:
-    """`send_sync` of some threads, and a consumer that pulls; one that is pushed to where messages
-    come at a pace, which is told by one message in flight."""
+    """`send_sync` from some threads, and a consumer that pulls. If messages come at a pace, which
+    one message in flight indicates, a push consumer."""
 
     def __init__(self, endpoint: str, topic: str, in_flight: int) -> None:
         self._client: Any = import_module("rocketmq.client")
@@ -43,7 +43,7 @@ class RocketMQWheel:
         self._pulled: Iterator[Any] = iter(())
 
     def _started(self, kind: Any) -> Any:
-        # a group of its own has no offsets yet
+        # a new group, which has no offsets yet
         made = kind(f"bench-{os.getpid()}-{kind.__name__}")
         made.set_namesrv_addr(self._endpoint)
         return made
@@ -58,7 +58,7 @@ class RocketMQWheel:
             self._room.release(len(bodies))
 
     def _send_one(self, message: Any, tries: int) -> None:
-        """Where several threads send, the library now and then loses a route that it has."""
+        """Send, and try again: with several threads, the library sometimes loses a route it had."""
         try:
             self._producer.send_sync(message)
         except self._failed:
@@ -72,12 +72,12 @@ class RocketMQWheel:
         if is_first:
             self._producer = self._started(self._client.Producer)
             self._producer.start()
-        # what is due together at a pace is not to wait for each other
+        # at a pace, messages that are due together must not wait for each other
         for each in [[body] for body in bodies] if self._is_paced else [bodies]:
             for _ in each:
                 self._room.acquire()
             self._sending.append(self._threads.submit(self._send, each))
-            if is_first:  # it learns the topic's route, which several threads do not at once
+            if is_first:  # it learns the topic's route, at which several threads fail
                 self._sending.pop().result()
                 is_first = False
 
@@ -100,7 +100,7 @@ class RocketMQWheel:
 
     async def read(self, timeout_s: float) -> list[bytes]:
         if not self._is_paced:
-            # a message's memory is freed with the pull that it came in
+            # a message's memory is freed together with the pull that brought it
             return [message.body for message in islice(self._pulled, READ_AT_ONCE)]
         bodies = []
         with suppress(Empty):

@@ -1,6 +1,6 @@
 """Clients made for asyncio: nats-py for NATS JetStream, rstream for RabbitMQ's streams.
 
-Both hand a message to a callback as it comes. What came is taken together, by whoever reads.
+Both pass each message to a callback as it comes. The reader takes everything that has come at once.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from typing import Any
 from penstock.shared.errors import StoreUnavailable
 
 ANSWER_TIMEOUT_S = 60
-# as a broker of RabbitMQ has them
+# RabbitMQ's default user
 USER = {"username": "guest", "password": "guest"}
 
 
 class _Came:
-    """Bodies that have come and were not read yet."""
+    """Bodies that have come but were not read yet."""
 
     def __init__(self) -> None:
         self.bodies: list[bytes] = []
@@ -28,7 +28,7 @@ class _Came:
         self._some.set()
 
     async def take(self, timeout_s: float) -> list[bytes]:
-        """All of them, as soon as there is one; none where the time is over."""
+        """All of them, as soon as there is one; none if the time is over."""
         if not self.bodies:
             try:
                 async with asyncio.timeout(timeout_s):
@@ -41,8 +41,8 @@ class _Came:
 
 
 class _Unanswered:
-    """Counts what is on its way, and keeps it below a number: with 1 all is answered before the
-    next is sent, as a loop that sleeps until then would not even send it."""
+    """Counts unanswered messages, and keeps them below a number. With 1, each is answered before
+    the next is sent; otherwise a loop that sleeps until then would not even send it."""
 
     def __init__(self, in_flight: int) -> None:
         self._in_flight = in_flight
@@ -63,7 +63,7 @@ class _Unanswered:
         await self._below(self._in_flight)
 
     async def none(self) -> None:
-        """Raises StoreUnavailable where a message was not taken."""
+        """Wait until none is unanswered. Raises StoreUnavailable if a message was not taken."""
         await self._below(1)
         if self._failed:
             raise StoreUnavailable("messages were not taken", self._failed[0])
@@ -124,8 +124,8 @@ class NatsPy:
 
 
 class RStream:
-    """rstream: `send_batch` of bare bytes, which it says is its fastest, with a confirmation for
-    each message, and a consumer without a codec."""
+    """rstream: `send_batch` of bare bytes, which its documentation calls fastest, with a
+    confirmation for each message, and a consumer without a codec."""
 
     def __init__(self, endpoint: str, topic: str, in_flight: int) -> None:
         self._rstream: Any = import_module("rstream")
@@ -138,7 +138,7 @@ class RStream:
         self._consumer: Any = None
 
     async def _made(self, kind: Any) -> Any:
-        """A producer or a consumer; whichever is first makes the stream."""
+        """A producer or a consumer; the first of them makes the stream."""
         made = kind(**self._where)
         await made.start()
         await made.create_stream(self._topic, exists_ok=True)
