@@ -142,13 +142,11 @@ class Committer(Actor):
 
     def _thorough_ms(self) -> int:
         """How long less than a block waits. If nobody waits for the queues, some messages go
-        together: this actor and the reput would otherwise wake for each of some hundred a
-        second."""
+        together; otherwise some hundred a second would each wake this actor and the reput."""
         thorough_ms = self._config.commit_commit_log_thorough_interval_ms
         if queues_awaited(self._positions):
             return thorough_ms
-        # with sync flushing, consumers wait for the disk too: do not delay bytes that only they
-        # await
+        # with sync flushing, consumers see only what is on disk, and may be the only ones to wait
         return max(thorough_ms, UNFLUSHED_MS if self._config.sync_flush else LAZY_MS)
 
     def _copy(self, pool: TransientStorePool, start: int, stop: int) -> None:

@@ -306,8 +306,8 @@ class Reput(Actor):
             self._positions.publish("queue_count", self._count)
 
     def _possible(self, rows: bytes) -> bytes:
-        """The rows without those that jump or name another's slot, and with one for each missing
-        message.
+        """The rows without those that jump or name another's slot, and with one for each message
+        that is missing.
 
         No checksum covers a record's queue. Only the log as this process found it is checked like
         this, because no writer makes such records. A missing message's slot leads to the next

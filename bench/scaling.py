@@ -66,8 +66,7 @@ class Load(NamedTuple):
 
 
 def load_of(found: dict[str, Any], size: int) -> Load:
-    """Figures measured with this size: sent durably, and read by socket, as from another
-    machine."""
+    """Figures for this size: sent durably, and read by socket, as from another machine."""
 
     def medians(name: str, kind: str, ack: str) -> tuple[float, float, float]:
         runs = [

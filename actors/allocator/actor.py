@@ -141,8 +141,8 @@ class Allocator(Actor):
         """Hand the new segment to the writer."""
         self._allocated += self._segment_bytes
         self._retry.succeeded()
-        # the error first: a successor that finds enough segments has no work, and would leave it
-        # set
+        # the error first: a successor that finds enough segments has no work, and would not clear
+        # it
         self._positions.publish("allocate_error", 0)
         self._positions.publish("allocated", self._allocated)
         crash_point("alloc.publish")
@@ -193,7 +193,7 @@ class Allocator(Actor):
                 segment.close()
 
     def _target(self) -> int:
-        """The log offset up to which segments should exist: the current one, and one more once it
+        """The log offset up to which segments should exist: the current one, and the next once it
         is used.
 
         A store with nothing in its last segment needs no further one yet.

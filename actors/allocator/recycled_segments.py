@@ -166,8 +166,7 @@ class _Filling:
         self._at = 0
 
     def step(self) -> bool:
-        """Write some more zeros; returns whether the whole file is zeros on disk. Raises
-        OSError."""
+        """Write some more zeros; whether the whole file is zeros on disk. Raises OSError."""
         if not self._at:
             # Whoever set it aside may have died before this sync. After a power failure the file
             # would have its name in the log again, without its messages.

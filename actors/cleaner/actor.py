@@ -283,8 +283,8 @@ class Cleaner(Actor):
 
     @contextmanager
     def _staying(self, directory: Path) -> Iterator[None]:
-        """What cannot be deleted stays until a later round. Segments go in order; other files that
-        stay do not block anything else."""
+        """Leave a file that cannot be deleted to a later round. Segments are deleted in order, but
+        any other file blocks nothing."""
         try:
             yield
         except OSError as error:

@@ -274,8 +274,8 @@ class Claims:
         return found
 
     def rows(self, saved: bool = True) -> Iterator[Row]:
-        """The rows that consumerOffset.json cannot hold: those with an epoch. All rows if the file
-        as it is now is not `saved`."""
+        """The rows that consumerOffset.json cannot hold: those with an epoch. All rows unless the
+        present offsets are `saved` in that file."""
         for group, topics in self._groups.items():
             for topic, seats in topics.items():
                 for queue_id, seat in seats.items():

@@ -16,7 +16,7 @@ import zmq
 from penstock.shared.loops.active import has_message
 
 _EVENT = struct.Struct("=Hi")
-# If a descriptor still has the same inode this long after the event, the event was an older one's.
+# If a descriptor has the same inode this long after the event, that was an earlier connection's.
 SETTLE_MS = 1000
 _names = iter(range(1 << 62))
 

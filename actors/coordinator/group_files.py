@@ -169,8 +169,7 @@ class GroupFiles:
             self._groups_changed_ms = self._clock.monotonic_ms()
 
     def save_awaited(self) -> None:
-        """Make durable what a caller waits for. Raises StoreUnavailable, and then tries again
-        later."""
+        """Make durable what a caller waits for. Raises StoreUnavailable; it tries again later."""
         if self._groups_awaited:
             self._groups_awaited = False
             self._save_groups()

@@ -58,8 +58,7 @@ class LogOffsets:
     ) -> None:
         self._stage, self._paths = stage, StorePaths(stage.config.store)
         self._queues, self._claims, self._tell = queues, claims, tell
-        # the values that blocks are compared with, as far as followed: group -> topic -> queue ->
-        # value
+        # values that blocks are compared with, as far as followed: group -> topic -> queue -> value
         self._known: dict[str, dict[str, dict[int, int]]] = {}
         self._next = self._applied = self._began = 0
         # deleted topic -> the log offset below which records are of the deleted one

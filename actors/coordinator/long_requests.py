@@ -42,12 +42,11 @@ class LongRequests:
 
     @property
     def waits(self) -> bool:
-        """Whether the next turn is to come soon: it may be that nobody reports the end of a
-        wait."""
+        """Whether the next turn is to come soon, as nobody may report the end of a wait."""
         return bool(self._waiting)
 
     def add(self, key: Hashable, peer: bytes, request: int, work: Work) -> None:
-        """Begin, unless the same request is at work. `key` is who asks for what. Raises
+        """Begin, unless the same request is at work. `key`: who asks for what. Raises
         BrokerBusy."""
         known = self._waiting.get(key)
         if known is not None and (known.peer, known.request) == (peer, request):
@@ -64,8 +63,8 @@ class LongRequests:
         self._idle = 0
 
     def work(self) -> list[tuple[bytes, int, Any]]:
-        """Steps in turn, for TURN_MS: returns (peer, request, answer or PenstockError) of the
-        ended."""
+        """Steps in turn, for TURN_MS; (peer, request, answer or PenstockError) of the ended
+        ones."""
         ended: list[tuple[bytes, int, Any]] = []
         until_ms = self._monotonic_ms() + TURN_MS
         idle = 0

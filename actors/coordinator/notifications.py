@@ -85,8 +85,7 @@ class Notifications:
         self._joining.setdefault(joining.member.group.name, []).append(joining)
 
     def welcomed(self, now_ms: int, everyone: bool) -> Iterator[Joining]:
-        """Joins to answer now: those whose groups have no more changes to wait for, or
-        `everyone`."""
+        """Joins to answer now: `everyone`, or those whose groups wait for no more changes."""
         for name in list(self._joining):
             if everyone or now_ms >= self._late.get(name, (0, 0))[1]:
                 for each in self._joining.pop(name):

@@ -211,8 +211,7 @@ class OperatorRequests:
     def delete(
         self, request: DeleteGroup, is_queued: Callable[[], bool]
     ) -> Generator[bool | None, None, GroupSet]:
-        """The answer, to be sent when all is saved. Raises PenstockError. `is_queued`: see
-        `reset`."""
+        """The answer, to be sent when saved. Raises PenstockError. For `is_queued` see `reset`."""
         while not is_queued():
             yield True
         group = check_group(request.group)

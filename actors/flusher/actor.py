@@ -232,8 +232,7 @@ class Flusher(Actor):
         self._round = self._sync_dispatched(least_pages, last)
 
     def _sync_dispatched(self, least_pages: int, last: bool) -> Generator[None, None, bool]:
-        """Sync the queues, and then the index if all queues are synced; returns whether they
-        are."""
+        """Sync the queues, and then the index if all queues are synced; whether they are."""
         dispatched = self._positions["dispatched"]
         complete = yield from self._queues.sync(least_pages)
         if complete and self._config.message_index_enable:
@@ -301,8 +300,7 @@ class Flusher(Actor):
         self._queues.release_deleted()
 
     def drained(self) -> bool:
-        """Whether all is flushed. The flusher stops last: then log, queues and checkpoint are
-        whole."""
+        """Whether all is flushed. The flusher stops last: then everything is whole on disk."""
         if self._positions["flush_error"]:
             return True
         self._thorough_at_ms = -self._config.flush_commit_log_thorough_interval_ms  # due now

@@ -38,8 +38,7 @@ class Monitor(Actor):
         self._more = False
         handle = stage.listening.get(stage.run.endpoints.monitor)
         if handle is not None:
-            # a copy: the socket that the supervisor opened for the actor stays open while the actor
-            # lives
+            # a copy: the supervisor's socket for the actor stays open while the actor lives
             listener = socket.socket(fileno=socket.dup(handle))
             self._server = HttpServer(listener, stage.listen, self._routes.answer)
             server = self._server

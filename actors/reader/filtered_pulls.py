@@ -37,8 +37,7 @@ NO_END = 1 << 63
 
 
 class FilteredPull(NamedTuple):
-    """A pull with a filter, being searched for. `cursors` move on; `held.pull.cursors` is where
-    it began."""
+    """A filtered pull in progress. `cursors` move on; it began at `held.pull.cursors`."""
 
     held: HeldPull
     filter: Filter
@@ -80,8 +79,7 @@ class FilteredPulls:
 
     @property
     def has_turns(self) -> bool:
-        """Whether some pulls have not been looked at since they came, or since their queues
-        grew."""
+        """Whether some pulls were not looked at since they came, or since their queues grew."""
         return bool(self._turns)
 
     def put(self, wanted: FilteredPull) -> None:

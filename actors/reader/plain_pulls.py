@@ -116,8 +116,7 @@ class PlainPulls:
         return outcome
 
     def _hold(self, held: HeldPull) -> None:
-        """Keep a pull for which there is nothing now, with a snapshot to compare when queues
-        grow."""
+        """Keep a pull for which there is nothing now, to compare it when queues grow."""
         standing = self._queues.standing(held.pull.topic, held.pull.cursors)
         self._held[held.peer] = held, standing
         self.due_ms = min(self.due_ms, held.until_ms)

@@ -57,8 +57,7 @@ class TopicAccess:
         """Why a pull cannot be answered; None if it can. Raises nothing."""
         config, store = self.topics.get(pull.topic), self._paths.root
         if config is None:
-            # At 0 it may wait for a topic that is to be created. Past 0 it has read the deleted
-            # one.
+            # At 0 it may wait for a topic to be created. Past 0 it has read the deleted one.
             if pull.topic in self._deleted and any(pull.cursors.values()):
                 return no_such_topic(pull.topic, topic_hint(pull.topic, self.topics.names(), store))
             return None

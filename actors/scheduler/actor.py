@@ -292,8 +292,7 @@ class Scheduler(Actor):
         batch.owner.again(batch, parts)
 
     def _elsewhere(self, copy: Copy, error: PenstockError) -> Copy | None:
-        """The copy for another queue, if topics have changed since; None if it has nowhere to
-        go."""
+        """The copy for another queue, if topics have changed; None if it has nowhere to go."""
         if not isinstance(error, TopicNotFound | QueueNotFound):
             return None
         self._targets.look(self._clock.monotonic_ms(), at_once=True)

@@ -133,8 +133,7 @@ class Calendar:
     # --- what comes next ---
 
     def next_minute(self, minute: int) -> int:
-        """The next minute after this that has a file, or whose hour has one; -1 if there is
-        none."""
+        """The next minute with a file after this, or of an hour with one; -1 if there is none."""
         span = self.span_after(minute)
         return -1 if span is None else max(span.first, minute + 1)
 
@@ -174,8 +173,7 @@ class Calendar:
         return np.concatenate(found)
 
     def first_place(self, after_ms: int, waiting: Callable[[Entries], Entries]) -> int:
-        """The first log offset of an entry that is due after this time and `waiting`; -1 if there
-        is none."""
+        """The first log offset of an entry that is due later and `waiting`; -1 if there is none."""
         found = []
         for minute in self._minutes[bisect_left(self._minutes, max(0, after_ms) // MINUTE_MS) :]:
             entries = self._files.part(minute, 0, 1 << 62)

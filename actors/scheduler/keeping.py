@@ -146,7 +146,7 @@ class Keeping:
         progress.boot = self._stage.run.boot_id if timers.has_known and not self._has_lost else ""
         # with nothing on its way, later copies are stored past the present end of the log
         floor = sender.floor if len(sender) else self._positions["wrote"]
-        # where progress is recorded only in larger pieces, copies may be stored long before that
+        # where progress is recorded only in larger pieces, copies may be stored long before it is
         amid = place, timers.put_after(), rolling.put_after
         progress.floor = min([floor, *(at for at in amid if at >= 0)])
         if self._floor_before >= 0:

@@ -125,7 +125,7 @@ class ProgressFile:
         crash_point("schedule.saved")
 
     def _created(self) -> int:
-        """Create and open it, with its name on disk: without it a store counts as another
+        """Create and open it, with a durable name: without it a store counts as another
         broker's."""
         make_directory(self._path.parent)
         handle = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, OWN_FILE)

@@ -43,12 +43,10 @@ class Rolling:
         self._batches: deque[Batch] = deque()
         # no copy of the current file lies below this log offset; -1: there is no current file
         self.put_after = -1
-        # the last minute some of which may be stored again already; the last minute of the current
-        # file
+        # the last minute that may be partly stored again already; the last one of the current file
         self._doubted_to = self._next_minute = -1
         self._left = np.empty(0, ENTRY)
-        # of the current file: how many had nowhere to go, how many were refused, and how many
-        # repeats
+        # counts of the current file: those with nowhere to go, those refused, repeats
         self._nowhere = self._refused = self._tries = 0
 
     def start(self, progress: Progress) -> None:

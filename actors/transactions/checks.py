@@ -74,8 +74,7 @@ class Checks:
         self.most_remembered = MOST_REMEMBERED
 
     def turn(self) -> int:
-        """Go on with the pass, or begin the next when it is due; returns how many were looked
-        at."""
+        """Go on with the pass, or begin the next when due; returns how many were looked at."""
         now_ms = self._clock.monotonic_ms()
         looked = 0
         while looked < LOOKED_AT_ONCE and len(self._endings) < MOST_WAITING:

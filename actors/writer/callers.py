@@ -16,7 +16,7 @@ from penstock.shared.wire.local_stream import LocalStream, StreamListener
 from penstock.shared.wire.sockets import FRAME_HEADROOM, WRITER_STREAM, serve
 from penstock.shared.wire.unread_answers import UnreadAnswers
 
-# Unsent answers to one producer: all the frames that may wait here may be turned away at once.
+# Unread answers to one producer: all the frames that may wait here may be turned away at once.
 ANSWERS_WAITING = 1024
 # peer, header, records
 FRAME_PARTS = 3

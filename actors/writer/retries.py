@@ -24,7 +24,8 @@ from penstock.actors.writer.send_queue import BUSY_RETRY_MS
 from penstock.shared.errors import BrokerBusy, PenstockError
 from penstock.shared.wire.messages import Append, StoredRun
 
-# Of one producer, and of all. A producer's first frame is always taken; later ones are refused.
+# For one producer, and for all. A producer's own limit never refuses its first frame; the limit for
+# all refuses nothing while nothing waits.
 MAX_WAITING_BYTES, MAX_WAITING_FRAMES = 8 << 20, 64
 MAX_ALL_BYTES = 64 << 20
 # The index is forgotten this long after the last retry.

@@ -28,8 +28,7 @@ from penstock.shared.wire.unread_answers import SHORT_ANSWER_BYTES
 # The pause after a change, in lengths of the change: topics take a tenth of the time at most.
 PAUSE = 9
 # Requests with one change; waiting requests of one peer; all waiting requests. A change costs what
-# the file does, and hardly more for each new topic, so a thousand groups that begin at once need
-# few changes.
+# the file does, and little more for each topic: a thousand groups that begin at once need few.
 AT_ONCE, MAX_OF_PEER, MAX_WAITING = 512, 512, 1000
 
 

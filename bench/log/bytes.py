@@ -29,8 +29,7 @@ SETTLED_TIMEOUT_S = 60
 # As in the committer and the flusher: one copies, by calls of WRITE_BYTES, the other syncs what has
 # accumulated. With LARGE_BYTES a call shows the cost of pieces of memory of that size.
 LARGE_BYTES, SYNC_BYTES = 4 << 20, 16 << 20
-# Calls of this size begin and end anywhere in a page, and the page cache keeps them in small
-# pieces.
+# Calls of this size begin and end within pages, and the page cache keeps them in small pieces.
 UNEVEN_BYTES = 60_000
 # The size of a read.
 READ_BYTES = 124 << 10

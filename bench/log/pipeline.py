@@ -1,4 +1,4 @@
-"""How far do consume queues lag behind the disk under full load, and how much memory does it take?
+"""How late are consume queues compared with the disk at full load, and how much memory is used?
 
 A thread here reads the positions page every few milliseconds, and each process's memory every half
 second, the first time before there is any load. The lag is the time since `flushed` was where

@@ -1,5 +1,4 @@
-"""The bars: what is required of Penstock compared with other brokers, what was measured, what
-misses.
+"""The bars: what is required of Penstock next to other brokers, what was measured, what is missed.
 
 A bar that was not measured is neither reached nor missed. Figures are looked up in figures.py;
 reasons are in reasons.py.

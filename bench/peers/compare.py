@@ -60,8 +60,7 @@ def known(peers: Sequence[Peer]) -> list[Known]:
 
 
 def compare(peers: Sequence[Peer], plan: Plan, place: Path) -> Comparison:
-    """Measure every broker that is there. Stores are in `place`, and are removed with their
-    phase."""
+    """Measure every broker that is there. Stores in `place` are removed with their phase."""
     have = known(peers)
     found = Comparison(have, [], {}, plan.runs, plan.seconds, plan.in_flight, plan.queues)
     found.backlog = {str(size): plan.backlog(size) for size in plan.sizes}

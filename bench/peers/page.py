@@ -157,8 +157,7 @@ def write_page(found: Comparison, to: Path) -> None:
 
 
 def printed(to: Path) -> str:
-    """Output that commands printed on other days, with comments: the text of a file next to the
-    page."""
+    """Output that commands printed on other days, with comments, from a file next to the page."""
     file = to / "performance-printed.txt"
     return f"\n## As commands have printed it\n\n{file.read_text()}" if file.exists() else ""
 

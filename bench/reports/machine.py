@@ -80,8 +80,7 @@ def _write(file: Path, size: int) -> float:
 
 
 def _copy_into_map(file: Path, size: int) -> float:
-    """Copy into a mapped file whose pages were touched before; bytes a second, the best of
-    three."""
+    """Copy into a mapped file whose pages were touched; bytes a second, the best of three."""
     chunk = os.urandom(FRAME_BYTES)
     best = 0.0
     handle = os.open(file, os.O_RDWR)

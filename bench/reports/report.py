@@ -64,8 +64,7 @@ def found(
     latency_of: str,
     beside: Sequence[Seen] = (),
 ) -> Result:
-    """The result of load processes that ran at the same time; `cpu` is the broker's before and
-    after.
+    """The result of load processes that ran together; `cpu` is the broker's before and after.
 
     Of the processes in `beside` only the CPU time counts.
     """

@@ -40,8 +40,7 @@ _SET_UP = re.compile(r"^([0-9.]+)s setup .*\[(\d+)\]$", re.MULTILINE)
 
 
 class Wait(msgspec.Struct, frozen=True, tag="wait", tag_field="kind"):
-    """Milliseconds until `what` was there. `asked_ms` is the limit that it must keep; 0 for
-    none."""
+    """Milliseconds until `what` was there. `asked_ms` is the limit that it must keep; 0: none."""
 
     what: str
     asked_ms: int

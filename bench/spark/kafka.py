@@ -34,8 +34,7 @@ def kafka_endpoint(place: Path) -> Iterator[str]:
 
 
 def make_durable_topic(spark: SparkSession, endpoint: str, topic: str) -> None:
-    """Make a topic whose messages are on disk when they are acknowledged, not only in the page
-    cache.
+    """Make a topic whose messages are on disk when acknowledged, not only in the page cache.
 
     It uses the client that the connector has brought into the session.
     """

@@ -1,5 +1,4 @@
-"""How fast are messages written to a Parquet file, compared with Arrow writing the rows from
-memory?
+"""How fast are messages written to a Parquet file, compared with Arrow writing rows from memory?
 
 `penstock store export` takes turns with a process that has the first rows of the same export in
 memory, and writes them over and over, as the same kind of file, until it is as large. Both sync it.

@@ -104,8 +104,7 @@ def _log_bytes(paths: StorePaths) -> int:
 
 
 def fill(root: Path, log_bytes: int, size: int) -> None:
-    """Fill a store with messages with keys: 4 topics with 4 queues each, and no two equal
-    bodies."""
+    """Fill a store with messages with keys: 4 topics of 4 queues each, no two bodies equal."""
     dice = random.Random(1)
     settings = ('flush_disk_type = "async"',)
     with running_stack(root, settings) as stack, Producer(store=stack.store) as producer:

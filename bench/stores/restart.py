@@ -68,7 +68,7 @@ def bench_restart(
 ) -> Iterator[Restart]:
     """Start brokers that were killed right after `messages` of 1000 bytes, `runs` times each.
 
-    Without `memory`, the shared memory is lost, as after a power failure. Raises
+    Without `memory`, their shared memory is lost, as after a power failure. Raises
     StoreUnavailable.
     """
     config = load_config(flags=settings).config

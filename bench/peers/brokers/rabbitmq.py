@@ -12,7 +12,7 @@ from penstock.bench.peers.brokers.peer import DURABLE, WRITTEN, Load, Read, Serv
 from penstock.bench.peers.brokers.process import HOST, free_ports, serving
 from penstock.shared.errors import MissingDependency
 
-# the scripts behind the wrappers in /usr/sbin, which would change to another user
+# the scripts that the wrappers in /usr/sbin call; these would change to another user
 SCRIPTS = Path("/usr/lib/rabbitmq/bin")
 LOOPBACK = "-kernel inet_dist_use_interface {127,0,0,1}"
 CONFIG = """\
