@@ -74,7 +74,7 @@ class Committer(Actor):
             except (OSError, StoreDamaged) as error:
                 self._refused(error)
                 return 0
-        # A copy that ends in a block has copied past `_seen`, the log's end at the copy before: so
+        # A copy that ends at a block has copied past `_seen`, the log's end at the copy before: so
         # `_seen` is an end of frames whose bytes are all in the segments.
         end = wrote if stop == wrote else self._seen
         self._copied, self._seen = stop, wrote

@@ -8,9 +8,9 @@ RocketMQ does not compare the log offset in a record with the record's place. If
 earlier life lay past the log's end, its recovery would go on with them after a power failure. So
 the whole file is zeros on disk before it gets its name in the log.
 
-A process that has the file open keeps its pages, and a second name would show the new ones: such a
-file is deleted like any other. The cleaner puts files here and never looks at them again; from then
-on the allocator owns them. Nothing outlives the allocator: a successor, and a start, remove what
+A file that a process has open, or that has a second name, must keep its contents: it is not filled,
+but deleted like any other. The cleaner puts files here and never looks at them again; from then on
+the allocator owns them. Nothing outlives the allocator: a successor, and a start, remove what
 they find, so no file has to record how far it was filled.
 """
 

@@ -196,7 +196,7 @@ class Flusher(Actor):
         return self._write_watermark()
 
     def _write_watermark(self, *, is_last: bool = False) -> int:
-        """Write the watermark, except of a damaged log: the next start has to check all of that."""
+        """Write the watermark, unless the log is damaged: the next start has to check all of it."""
         if self._positions["read_only"]:
             return 0
         with self._stage.disk:
@@ -274,7 +274,7 @@ class Flusher(Actor):
             raise FlushFailed(error, f"a queue's directory: {os.strerror(error)}")
 
     def _write_checkpoint(self) -> None:
-        """Write the watermark and the checkpoint, except of a damaged log, whose checkpoint stays.
+        """Write the watermark and the checkpoint, unless the log is damaged.
 
         The watermark goes first: a start recognizes an older copy of it by the checkpoint's record.
         It goes again last, with the checkpoint's positions: those are what a start believes.

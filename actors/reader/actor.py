@@ -50,7 +50,7 @@ MAX_REQUEST_BYTES = 1 << 18
 # A consumer makes one request at a time, and gives a pull credit for no more answers than this.
 ANSWERS_WAITING = MOST_CREDIT
 MAX_HELD = 20_000
-# A pull for many queues is held only while the cursors of all held pulls are fewer than this.
+# A pull for many queues is held only while its queues times the held pulls are fewer than this.
 MAX_HELD_CURSORS = 400_000
 # How long a request waits until messages acknowledged before it have reached their queues.
 CATCH_UP_MS = 1000
