@@ -26,7 +26,7 @@ MIB = 1 << 20
 
 
 class Measured(NamedTuple):
-    """A figure and what it was made of; `enough` if the bar accepts a reason for missing it."""
+    """A figure and what it was made of; `enough` if it counts as reached because CPU-bound."""
 
     value: float | None
     how: str
