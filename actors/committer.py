@@ -52,7 +52,7 @@ class Committer(Actor):
         self._woken_for = 0
 
     def start(self) -> None:
-        # besides: how far bytes are copied, and where the log ended when they last were
+        # `_copied`: how far bytes are copied; `_seen`: where the log ended at the last copy
         self._committed = self._copied = self._seen = self._positions["committed"]
         self._segment_bytes = self._config.mapped_file_size_commit_log_bytes
         directory = StorePaths(self._config.store).commit_log

@@ -62,9 +62,6 @@ WaitingForm: TypeAlias = "Delay | HalfForm"
 Keys = str | list[str] | tuple[str, ...] | set[str] | frozenset[str] | None
 
 
-# The flag of a plain message, to be compared by identity: False and 0.0 only equal it.
-NO_FLAG = 0
-
 _ENCODE = "encode it: text.encode(); or send a dict, a dataclass, a msgspec.Struct"
 _ACKS = '"durable" or "written"'
 
