@@ -9,8 +9,8 @@ Hears:    clients, at its TCP endpoints; answers of the writer, the coordinator 
 Notifies: nobody.
 On crash: clients connect again by themselves, and send again what has no answer.
 
-It owns no truth, so nothing here is durable: what is sent goes to the writer, and what is said of
-groups to the coordinator; it is answered when they have answered.
+It owns no truth, so nothing here is durable. Sends go to the writer and changes of groups to the
+coordinator, and a client is answered when they have answered.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Gateway(Actor):
     def __init__(self, stage: Stage) -> None:
         self._stage = stage
         self._clock = stage.clock
-        # at the beginning of the turn
+        # as of the beginning of this turn
         self._now_ms = 0
 
     def start(self) -> None:
@@ -65,7 +65,7 @@ class Gateway(Actor):
         serving = self._serving = Serving(self._answer, self._failed)
         self._sends = Sends(stage, self._topics, serving, self._answer, self._answer_frame)
         self._queues = QueueReader(stage.config, stage.run, stage.positions)
-        # what producers have an answer for lies below this
+        # producers have answers for all messages below this position
         acknowledged = "flushed" if stage.config.sync_flush else "wrote"
         self._group_settings, self._group_counts = GroupSettings(stage.config), GroupCounts()
         fresh = FreshRecords(stage.config, stage.positions, self._queues.log, AHEAD_BYTES)
@@ -139,8 +139,8 @@ class Gateway(Actor):
         stage.listen(self._connections.handle)
 
     def _address(self) -> str:
-        """Where clients find the broker. They are told what its messages say, and not what it
-        listens on, which may be all addresses of a machine."""
+        """Where clients find the broker. They are told the address that its messages carry, not the
+        one it listens on, which may stand for all addresses of the machine."""
         host = self._stage.config.broker_ip
         port = self._stage.run.endpoints.store_port
         return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
@@ -160,8 +160,8 @@ class Gateway(Actor):
         self._producers.gone(connection)
 
     def _rebalance(self, member: Member, is_always: bool) -> None:
-        """Have a member rebalance, as its group has changed; not where its group has set that it is
-        not told, unless `is_always`."""
+        """Tell a member to rebalance, as its group has changed. A group may have switched these
+        notices off; `is_always` overrides that."""
         if not (is_always or self._group_settings.notifies(member.group)):
             return
         code, fields = Request.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": member.group}
@@ -173,7 +173,7 @@ class Gateway(Actor):
 
     def work(self) -> int:
         now_ms = self._now_ms = self._clock.monotonic_ms()
-        # what is done by the clock costs each message, if each turn looks at the clock for it
+        # periodic work in each turn would slow down each message
         is_due = now_ms >= self._due_ms
         if is_due:
             self._due_ms = now_ms + TICK_MS // 2
@@ -181,15 +181,16 @@ class Gateway(Actor):
         self._more, self._is_plain = False, not is_due and self._has_only_sends()
         done = 0 if self._is_plain else self._accept(now_ms, is_due)
         done += self._read(now_ms, is_due)
-        # What most wait for, and its answers, come first: all else takes as long as a message by
-        # itself. But what a group gives back is sent, too.
+        # Most clients wait for sends and their answers, so these come first: each of the other
+        # steps takes as long as a message that comes alone. Groups go before them, as what a group
+        # gives back is sent, too.
         if not self._is_plain:
             done += self._groups.work(now_ms, is_due or self._stage.heard(self._groups.socket))
         done += self._sends.work(now_ms, is_due)
         self._connections.flush(now_ms)
         if not self._is_plain:
             done += self._work_for_others(now_ms, is_due)
-        # what may not be read would end each sleep at once; answers may have made room since
+        # sockets that may not be read would end each sleep at once; answers may have made room
         may_read = self._sends.has_room and not self._stage.stopping
         if may_read != self._may_read:
             self._may_read = may_read
@@ -198,7 +199,7 @@ class Gateway(Actor):
             self._more, done = True, done + 1
         self._stage.left_sockets_alone = self._is_plain
         self._pace.note(now_ms, *self._sends.taken_now())
-        # what is there already need not be waited for: it would only be read later
+        # no pause where input is there already: it would only be read later
         has_left = self._connections.has_left
         self._stage.pause_ms = 0.0 if has_left else self._pace.pause_ms
         if not done:
@@ -206,10 +207,11 @@ class Gateway(Actor):
         return done
 
     def _has_only_sends(self) -> bool:
-        """Whether plain messages and the writer's answers are all that may have come: for a message
-        that comes alone all else takes longer than itself. `_take` finds out about clients.
+        """Whether only plain messages and the writer's answers can have come. The turn then skips
+        all else, which takes longer than a message that comes alone. If a client has sent something
+        else, `_take` clears the flag.
 
-        Pulls that wait are looked at in each turn, as their doorbells are drained before it.
+        Held pulls are looked at in each turn, as their doorbells are drained before it.
         """
         ready = self._stage.ready
         if not ready or not self._pulls.is_empty:
@@ -225,7 +227,7 @@ class Gateway(Actor):
         return taken
 
     def _read(self, now_ms: int, is_due: bool) -> int:
-        """Take what clients have said; how much that is."""
+        """Take the frames that clients have sent; returns how many."""
         may_read = self._may_read and not self._stage.stopping
         if not (is_due or not may_read or self._has_news()):
             return 0
@@ -236,28 +238,29 @@ class Gateway(Actor):
         return done
 
     def _work_for_others(self, now_ms: int, is_due: bool) -> int:
-        """Go on with all that is not sent."""
+        """Go on with everything except sends."""
         done = self._pulls.work(now_ms)
         if is_due or self._stage.heard(self._producers.socket):
             done += self._producers.work(now_ms)
         found = self._queries.work() + self._long_requests.work()
-        # All else that is left over is with the kernel, or comes with an answer: a turn that looked
-        # for more at once would find nothing, for each message.
+        # All other leftovers are with the kernel, or come with an answer: an extra turn at once
+        # would find nothing, and each message would pay for it.
         self._more = self._more or found > 0
         done += found
         self._connections.flush(now_ms)
         self._connections.check(now_ms)
-        # doorbells say something to pulls that wait, and to nobody else
+        # only held pulls need the doorbells
         self._stage.listen(self._stage.bus.bells, not self._pulls.is_empty)
         self._keep("client_pulls", self._pulls.waiting)
         self._keep("client_filtered_pulls", self._pulls.filtered(now_ms))
-        # of what came just before a pull was counted nobody was notified
+        # nobody was notified of messages that came just before a pull was counted
         if self._pulls.has_grown:
             self._more, done = True, done + 1
         return done
 
     def _has_news(self) -> bool:
-        """Whether any connection may have said something: an answer of the writer comes alone."""
+        """Whether any connection may have sent something; often there is only an answer of the
+        writer."""
         connections = self._connections
         return connections.has_more or self._stage.heard(connections.handle)
 
@@ -280,7 +283,7 @@ class Gateway(Actor):
             self._stage.positions.publish_before_loads(name, value)
 
     def _take(self, connection: Connection, frame: bytes, now_ms: int) -> None:
-        """Nothing that a client sends ends more than its connection."""
+        """Serve one frame. Whatever a client sends, it ends at most its own connection."""
         self._is_plain = False
         self._look(now_ms)
         command = self._connections.decoded(connection, frame)
@@ -298,7 +301,7 @@ class Gateway(Actor):
         at: int,
         has_time: Callable[[], bool],
     ) -> int:
-        """The same of what needs no command."""
+        """The same for plain messages, which are not decoded into commands."""
         try:
             return self._sends.take_plain(connection, data, at, has_time, self._now_ms)
         except Exception as error:
@@ -341,7 +344,7 @@ class Gateway(Actor):
         return self._more
 
     def idle_ms(self) -> int:
-        # clients and name servers have their times, of which no bell tells
+        # clients and name servers have timeouts, which no doorbell announces
         has_peers = len(self._connections) or self._stage.config.name_servers
         tick_ms = TICK_MS if has_peers else QUIET_TICK_MS
         return min(tick_ms, self._sends.wait_ms(self._now_ms))
@@ -367,7 +370,7 @@ class Gateway(Actor):
 
 
 def _served(stage: Stage) -> dict[str, str]:
-    """The endpoints of the gateway that there are, by name."""
+    """The endpoints that the gateway serves, by name."""
     endpoints = stage.run.endpoints
     names = ("name_server", "remoting", "remoting_vip")
     return {name: at for name in names if (at := getattr(endpoints, name))}

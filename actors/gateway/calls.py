@@ -20,9 +20,9 @@ class Call(NamedTuple):
     connection: Connection
     command: Command
     now_ms: int  # monotonic
-    # gets the reply, where it is not for the connection
+    # gets the reply, if it is not for the connection
     then: Callable[[Reply], None] | None = None
 
     def without_content(self) -> Call:
-        """The same with what its answer needs of the request, and nothing that has any size."""
+        """The same call, reduced to what its answer needs: without parts that may have any size."""
         return self._replace(command=replace(self.command, fields={}, body=b"", remark=""))

@@ -1,7 +1,8 @@
-"""What groups have got of topics and given back, lately, and where they pull: by clients of
-RocketMQ's protocol.
+"""What groups have lately got of topics and given back, and where they pull: only of clients that
+speak RocketMQ's protocol.
 
-There are any number of groups and topics, so those are forgotten that have been quiet the longest.
+There may be any number of groups and topics, so those that have been quiet the longest are
+forgotten.
 """
 
 from __future__ import annotations
@@ -11,16 +12,16 @@ from collections.abc import Iterable
 from penstock.actors.gateway.rates import SAMPLE_MS, Rate
 from penstock.shared.names import MAX_GROUP_CHARACTERS
 
-# Topics by their groups that are counted at once.
+# Pairs of topic and group that are counted at once.
 MOST_COUNTED = 1000
-# Of which it is known where they pull. Those that are forgotten count as pulling where they commit.
+# Pairs of which it is known where they pull. A forgotten one counts as pulling where it commits.
 MOST_PULLED = 10_000
-# An operator asks of the last minute, hour and day. [StatsItem's samplings]
+# An operator asks about the last minute, hour and day. [StatsItem's samplings]
 _FINE, _COARSE_MS = 14, 600_000
 
 
 class Counted:
-    """Of one topic and one group."""
+    """The counts of one topic and one group."""
 
     __slots__ = ("back", "back_rate", "bytes", "message_rate", "messages", "size_rate")
 
@@ -31,7 +32,7 @@ class Counted:
         self.back_rate = Rate(lambda: self.back, now_ms, _FINE, _COARSE_MS)
 
     def sample(self, now_ms: int) -> bool:
-        """Whether there was anything since the last time."""
+        """Returns whether there was anything since the last sample."""
         before = self.message_rate.total, self.back_rate.total
         for each in (self.message_rate, self.size_rate, self.back_rate):
             each.sample(now_ms)
@@ -61,8 +62,8 @@ class GroupCounts:
         counted.back += 1
 
     def pulled(self, topic: str, group: str, queue_id: int, offset: int) -> None:
-        """A pull has been answered, or held, by which the next one begins at an offset. Each pull
-        comes by here, and is of a group whose name has been checked."""
+        """A pull has been answered or held, so that the next one begins at `offset`. Each pull
+        calls this, after its group's name has been checked."""
         found = self._pulled.get((topic, group))
         if found is None:
             if len(self._pulled) >= MOST_PULLED:
@@ -75,14 +76,15 @@ class GroupCounts:
         return self._pulled.get((topic, group), {}).get(queue_id, -1)
 
     def moved(self, topic: str, group: str, queue_ids: Iterable[int]) -> None:
-        """An operator has set the group's offsets: where it pulled before is nothing it has."""
+        """An operator has set the group's offsets: what it pulled before is no longer in its
+        hands."""
         found = self._pulled.get((topic, group), {})
         for queue_id in queue_ids:
             found.pop(queue_id, None)
 
     def _begin(self, topic: str, group: str, now_ms: int) -> Counted:
         found = Counted(now_ms)
-        if len(group) <= MAX_GROUP_CHARACTERS:  # else it is no group, and may take any memory
+        if len(group) <= MAX_GROUP_CHARACTERS:  # longer ones name no group, and may take any memory
             if len(self._all) >= MOST_COUNTED:
                 del self._all[next(iter(self._all))]
             self._all[topic, group] = found

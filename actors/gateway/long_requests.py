@@ -1,4 +1,4 @@
-"""Requests that take long by themselves, as to parse a long filter: one of them in a turn.
+"""Requests that take long by themselves, such as parsing a long filter: one is served in each turn.
 
 So all others go on in between, whatever one client asks for and how often.
 """
@@ -30,7 +30,7 @@ class LongRequests:
         self._waiting.append((call, serve))
 
     def work(self) -> int:
-        """Serve one; how many there were."""
+        """Serve one; returns how many were waiting."""
         found = len(self._waiting)
         while self._waiting:
             call, serve = self._waiting.popleft()

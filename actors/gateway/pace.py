@@ -1,43 +1,43 @@
 """How long the gateway lets messages gather before it looks for them.
 
-Clients that send one message after the other have few of them there at any time. Each look at
-these, each frame to the writer and each piece of answers wakes threads here, at the writer and at
-the client, which costs all of them more than the messages themselves. So with thousands a second
-the gateway sleeps for a moment before it looks.
+Clients that send one message after the other have few of them waiting at any time. Each look at
+these, each frame to the writer and each batch of answers wakes threads here, in the writer and in
+the client, which costs more than the messages themselves. So at thousands of messages a second the
+gateway sleeps for a moment before it looks.
 
-A client that waits for answers sends less meanwhile. So spans with a pause and without take turns
-for a while: if as many messages come with it, it is kept until they are compared again. Spans are
-short because on a busy machine ten times as many may come in one tenth of a second as in the next.
-Of a thread that waits for each answer so few come with a pause that a few spans say so.
-Nothing is known here of what comes: only how much. Where a look leaves something to be read, there
-is nothing to wait for: the caller sees to it.
+A client that waits for answers sends less during a pause. So spans with a pause and without one
+alternate for a while; if about as many messages come with it, the pause is kept until the next
+comparison. Spans are short because on a busy machine ten times as many messages may come in one
+tenth of a second as in the next. If threads wait for each answer, a pause lets so few come that a
+few spans show it. This file knows how much comes, not what. If a look leaves something to be read,
+no pause makes sense: the caller sees to that.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-# As many are to come together. Of fuller frames a message costs hardly less.
+# Requests that a pause is to gather. In fuller frames a message costs hardly less.
 GATHERED = 16
 MOST_MS = 2.0
-# With fewer in a ms no pause that is short enough gathers anything. Of batches the few that it
-# gathers are hundreds of messages; and single messages at that rate are often one thread's, which
-# waits for each answer, and would wait for the comparisons too.
+# At fewer requests per ms no pause that is short enough gathers anything. For batches the limit is
+# lower, as the few that are gathered have hundreds of messages; single messages at that rate often
+# come from one thread that waits for each answer, and the comparisons would delay it, too.
 FEWEST_PER_MS, FEWEST_BATCHES_PER_MS = 3.0, 1.0
-# Requests of as many messages each, on average, are batches.
+# Requests with this many messages each, on average, count as batches.
 BATCH = 8
-# Of what comes without a pause this share has to come with it.
+# The share of what comes without a pause that has to come with it.
 KEPT = 0.8
 # What is compared: spans of each kind, and how long one lasts.
 SPANS, SPAN_MS = 10, 10
-# After as many of each kind it is over where less than this share comes with the pause.
+# After this many spans of each kind a comparison ends if less than this share comes with the pause.
 FEW_SPANS, HOPELESS = 2, 0.25
-# Between two comparisons; and how often it is looked meanwhile whether there is anything to gather.
+# Between two comparisons; and between two looks meanwhile whether there is anything to gather.
 AGAIN_MS, COUNT_MS = 2000, 50
 
 
 class _Counted(NamedTuple):
-    """What came in a time, the messages in it, and the looks that found some of it."""
+    """Requests that came within `ms`, the messages in them, and the looks that found any."""
 
     ms: int = 0
     came: int = 0
@@ -73,7 +73,8 @@ class Pace:
         self._paused = self._alone = _Counted()
 
     def note(self, now_ms: int, came: int, messages: int) -> None:
-        """This many requests have come since the last time, with these messages."""
+        """Take note of how many requests have come since the last call, and how many messages in
+        them."""
         if came:
             self._came += came
             self._messages += messages

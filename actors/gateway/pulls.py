@@ -2,11 +2,12 @@
 
     take -> answered at once, or held -> something has come, or the time is over -> answered
 
-A pull is for one queue. Where it may wait, and stands at its end, it is held; what comes and
-does not match its filter is passed over once. What a held one commits was committed when it came.
+A pull is for one queue. One that may wait, and has come to the queue's end, is held; new messages
+that do not match its filter are passed over once. The offset that a pull commits is committed when
+it comes, held or not.
 
-One without a filter is answered with what the log has and the queue does not have yet. So a client
-may ask for an offset that the queue will only come to, and waits there like one at the end.
+A pull without a filter also gets messages that are in the log and not yet in the queue. So a client
+may ask for an offset that the queue has yet to reach, and waits there as at the end.
 """
 
 from __future__ import annotations
@@ -34,20 +35,20 @@ from penstock.shared.queue.fresh_records import FreshRecords
 from penstock.shared.queue.matching import read_matching
 from penstock.shared.queue.reader import MAX_PULL_BYTES, QueueDeleted, QueueReader, unreadable
 
-# What RocketMQ's clients ask for at most, and what one gets that names no limit.
+# The most that RocketMQ's clients ask for, and what a client that names no limit gets.
 DEFAULT_BYTES = 256 << 10
 MOST_MESSAGES = 1024
-# Entries that a filter looks at before its client is told how far that was.
+# Entries that a filter looks at before its client is told how far it has come.
 LOOK_ENTRIES = 4000
 MOST_WAIT_MS = 60_000
-# One client may have this many waiting: a pull for each queue that it has.
+# Pulls that one client may have waiting: it has one for each of its queues.
 MOST_OF_A_CLIENT = 10_000
-# How long an offset past the end waits for queues that may only be late.
+# How long a pull past the end waits, as the queue may only be late.
 CATCH_UP_MS = 1000
 # A client that has pulled with a filter is about to pull again, and counts as one that waits.
 LATELY_MS = 1000
-# What a turn may take for all filters that look at properties; each has a share however many there
-# are, and its client is told how far it is.
+# What a turn may take for all filters that look at properties. Each gets a share, however many
+# there are, and its client is told how far it has come.
 FILTERS_MS, SHARE_MS = 5, 1
 
 Read = tuple[Response, str, PullAnswer, memoryview | bytes]
@@ -58,7 +59,7 @@ class _Pull(NamedTuple):
     fields: PullFields
     filter: Filter | None
     until_ms: int
-    # how far the log was acknowledged when it came
+    # how far the log was acknowledged when the pull came
     position: int
 
 
@@ -85,8 +86,8 @@ class Pulls:
         self._topics, self._positions = topics, positions
         self._groups = groups
         self._acknowledged, self._serving, self._answer = acknowledged, serving, answer
-        # messages, and pulls that found some or none, by this process; and the longest look into
-        # the log
+        # by this process: messages given, pulls that found some, pulls that found none, and the
+        # longest read of the log
         self.given = self.found = self.missed = self.longest_ms = 0
         # (topic, queue) -> those that wait for it
         self._held: dict[tuple[str, int], list[_Pull]] = {}
@@ -95,13 +96,13 @@ class Pulls:
         self._held_count = self._filtered_count = 0
         self._queued = -1
         self._due_ms = 0
-        # when the last one came that has a filter
+        # when the last pull with a filter came
         self._filtered_ms = -LATELY_MS
-        # queues that have got messages since those that are held were looked at
+        # queues that have got messages since their held pulls were last tried
         self._news = set[tuple[str, int]]()
-        # of topics and groups, at the last look
+        # the versions of topics and groups at the last look
         self._version = (-1, -1)
-        # what is left of this turn for filters
+        # this turn, and the time left in it for filters
         self._turn_ms, self._left_ms = 0, FILTERS_MS
 
     @property
@@ -110,8 +111,8 @@ class Pulls:
         return self._held_count - self._filtered_count
 
     def filtered(self, now_ms: int) -> int:
-        """How many wait for messages of their filters, which are looked for in queues; 1 for a
-        client that has pulled a moment ago."""
+        """How many wait for messages that match their filters, which are looked for in queues; at
+        least 1 for a moment after a pull with a filter."""
         return self._filtered_count or int(now_ms - self._filtered_ms < LATELY_MS)
 
     @property
@@ -121,7 +122,7 @@ class Pulls:
 
     @property
     def has_grown(self) -> bool:
-        """Whether queues or the log have grown since those that are held were looked at."""
+        """Whether queues or the log have grown since held pulls were last tried."""
         return bool(self._held) and (
             self._positions["queued"] != self._queued or self._fresh.is_behind
         )
@@ -129,7 +130,7 @@ class Pulls:
     def take(self, call: Call, fields: PullFields, chosen: Filter | None) -> None:
         """Answer a pull, or hold it. Raises PenstockError."""
         if chosen is None:
-            # one that does not wait is to see the newest, too
+            # a pull that does not wait is to see the newest messages, too
             self._news |= self._fresh.look(self._positions["queued"])
         else:
             self._filtered_ms = call.now_ms
@@ -140,9 +141,9 @@ class Pulls:
             self._hold(rest)
 
     def work(self, now_ms: int) -> int:
-        """Look again at those that are held, where queues have grown, topics or settings of groups
-        have changed, or time is over. Those whose connections have ended are found by it too: to
-        look for one's when it ends would take the square of all, where all end at once."""
+        """Try held pulls again if their queues have grown, topics or settings of groups have
+        changed, or their time is over. Pulls of ended connections are dropped here, too: to search
+        for them at each end would take quadratic time when all connections end at once."""
         queued = self._positions["queued"]
         news, self._news = self._news, set()
         if self._held:
@@ -150,7 +151,7 @@ class Pulls:
         version = self._topics.version, self._groups.version
         has_changed = version != self._version
         is_due = now_ms >= self._due_ms
-        # each message has news for one queue, and thousands may be waited for
+        # a message is news for one queue only, and pulls may wait for thousands
         is_all = is_due or has_changed or queued != self._queued
         self._queued, self._version = queued, version
         if is_due:
@@ -160,7 +161,7 @@ class Pulls:
             held = self._held[topic, queue_id]
             slot = self._queues.queues(topic).get(queue_id)
             end = self._queues.range(slot)[1] if slot is not None else 0
-            # what clients have of the newest messages the queue is still to get
+            # clients may already have messages that the queue has yet to get
             last = max(end, self._fresh.end(topic, queue_id))
             rest = []
             for pull in held:
@@ -181,7 +182,8 @@ class Pulls:
         return done
 
     def wake(self, group: str) -> None:
-        """Answer all of a group that wait: its members are to show which queues they go on with."""
+        """Answer all held pulls of a group: by their next ones its members show which queues they
+        keep."""
         for key, held in list(self._held.items()):
             self._held[key] = [
                 pull if pull.fields.consumer_group != group else pull._replace(until_ms=0)
@@ -202,7 +204,7 @@ class Pulls:
         self._held.setdefault(key, []).append(pull)
 
     def _count_off(self, held: list[_Pull], rest: list[_Pull]) -> None:
-        """Those that are held no more."""
+        """Count off the pulls that are no longer held."""
         if len(rest) < len(held):
             self._held_count -= len(held) - len(rest)
             self._filtered_count -= sum(pull.filter is not None for pull in held)
@@ -214,7 +216,7 @@ class Pulls:
                     del self._held_of[connection]
 
     def _try(self, pull: _Pull, now_ms: int) -> _Pull | None:
-        """Answer, or say how it is to be held."""
+        """Answer a pull, or return it as it is to be held."""
         is_last = now_ms >= pull.until_ms
         try:
             found = self._read(pull, is_last, now_ms)
@@ -240,8 +242,8 @@ class Pulls:
         self._counts.pulled(asked.topic, asked.consumer_group, asked.queue_id, offset)
 
     def _read(self, pull: _Pull, is_last: bool, now_ms: int) -> Read | _Pull:
-        """What to answer, by RocketMQ's table; or the pull, where it goes on waiting. Raises
-        PenstockError where nobody may pull there."""
+        """What RocketMQ would answer; or the pull, if it goes on waiting. Raises PenstockError
+        where nobody may pull."""
         fields, queues = pull.fields, self._queues
         self._groups.check_pull(fields.consumer_group)
         self._topics.check_pull(fields.topic, fields.queue_id)
@@ -253,7 +255,7 @@ class Pulls:
             if newest is not None:
                 records, after, end = newest
                 return self._success(pull, records, PullAnswer(after, low, end), now_ms)
-            # Either it is the end, or the queue is about to get what is not here.
+            # Either this is the end, or the queue is about to get what is missing here.
             if offset <= self._fresh.end(fields.topic, fields.queue_id):
                 high = offset
         if slot is None or offset == high:
@@ -263,8 +265,8 @@ class Pulls:
             if offset == high:
                 return Response.PULL_NOT_FOUND, words, PullAnswer(offset, low, high), b""
         if offset > high:
-            # A client may have been told of messages that the queue does not have yet. To be moved
-            # back would cost it seconds, and give it these again.
+            # A client may know of messages that the queue does not have yet. To be moved back would
+            # cost it seconds, and give it these messages again.
             if queues.queued < pull.position:
                 if not is_last or now_ms - pull.call.now_ms < CATCH_UP_MS:
                     return pull
@@ -317,7 +319,7 @@ class Pulls:
 
 
 def _limits(fields: PullFields) -> tuple[int, int]:
-    """How many bytes an answer has at most, about, and how many messages."""
+    """The most bytes, approximately, and the most messages of an answer."""
     most = max(1, min(fields.max_msg_nums, MOST_MESSAGES))
     wanted = fields.max_msg_bytes if fields.max_msg_bytes is not None else DEFAULT_BYTES
     return max(1, min(wanted, MAX_PULL_BYTES)), most

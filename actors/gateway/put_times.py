@@ -1,7 +1,8 @@
 """How long clients' messages took until they were stored, in RocketMQ's words.
 
-A frame counts as long as the one of it that has waited longest: to look at each message would cost
-all of them for what an operator asks now and then. A batch is one message here, as in RocketMQ.
+All messages of a frame count with the time of the one that has waited longest: to time each would
+slow down all of them, for what an operator asks now and then. A batch is one message here, as in
+RocketMQ.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 
 SPAN_MS = 60_000
-# up to these, as RocketMQ calls them
+# upper bounds, and RocketMQ's names for what lies within them
 _STEPS_MS = {
     0: "<=0ms", 10: "0~10ms", 50: "10~50ms", 100: "50~100ms", 200: "100~200ms", 500: "200~500ms",
     1000: "500ms~1s", 2000: "1~2s", 3000: "2~3s", 4000: "3~4s", 5000: "4~5s", 10_000: "5~10s",
@@ -18,7 +19,7 @@ _LATER, _LATER_MS = "10s~", 10_001
 
 
 class PutTimes:
-    """Those of this minute, and of the last whole one."""
+    """The times of this minute, and of the last whole one."""
 
     def __init__(self) -> None:
         # of this run
@@ -48,7 +49,7 @@ class PutTimes:
         return " ".join(f"[{name}]:{count}" for name, count in counts.items())
 
     def within(self, share: float) -> int:
-        """Within how many ms this share of the last whole minute's were stored; 0 of none."""
+        """In how many ms this share of the last whole minute's messages was stored; 0 of none."""
         times = self._last or Counter()
         left = share * times.total()
         for ms in sorted(times):

@@ -27,7 +27,7 @@ class Queries:
         self._number = 0
 
     def take(self, call: Call, fields: QueryFields) -> Reply | None:
-        """Begin a query. What nothing can be found for is answered so at once, as by RocketMQ.
+        """Begin a query. One that cannot find anything is answered at once, as by RocketMQ.
 
         Raises StoreUnavailable where too many are at work.
         """
@@ -44,7 +44,7 @@ class Queries:
         return None
 
     def work(self) -> int:
-        """Go on with them; how many have ended, or can go on."""
+        """Go on with all queries; returns how many have ended, or can go on."""
         ended = self._turns.work()
         for number, _, found in ended:
             reply = refusal(found) if isinstance(found, PenstockError) else self._found(found)

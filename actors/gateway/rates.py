@@ -1,7 +1,7 @@
 """How many messages came in and went out, lately and by day: what operators' tools show as TPS.
 
-Counted while this process runs, from a total that only grows, every few seconds. Times are
-monotonic; the day is the machine's, by wall time.
+Every few seconds, while this process runs, a total that only grows is sampled. Times are monotonic;
+days are the machine's, by wall time.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 SAMPLE_MS = 5000
 _SHOWN_S = (10, 60, 600)
-# A day's worth at one for each minute, and a few minutes' at one for each sample.
+# Every sample is kept for some minutes, and one a minute for a day.
 _FINE, _COARSE_MS = 150, 60_000
 
 
@@ -26,7 +26,7 @@ class Rate:
         fine: int = _FINE,
         coarse_ms: int = _COARSE_MS,
     ) -> None:
-        """`fine` samples are kept as they are, and of a day one each `coarse_ms`."""
+        """The last `fine` samples are all kept, and for a day one each `coarse_ms`."""
         self._count, self._most_fine, self._coarse_ms = total, fine, coarse_ms
         self.total = self._began = total()
         self._fine = [(now_ms, self.total)]
@@ -36,7 +36,7 @@ class Rate:
         self.today = self.yesterday = 0
 
     def sample(self, now_ms: int, day: int = 0) -> None:
-        """`day` is that of the year, where days are told apart."""
+        """`day` is the day of the year; 0 where days are not told apart."""
         self.total = self._count()
         self._fine.append((now_ms, self.total))
         del self._fine[: -self._most_fine]
@@ -66,7 +66,7 @@ class Rate:
         return " ".join(found)
 
     def _at(self, seconds: int) -> tuple[int, int]:
-        """The last sample before then, or the first there is."""
+        """The last sample that is at least this old, or the first there is."""
         wanted_ms = self._fine[-1][0] - seconds * 1000
         rows = self._fine if self._fine[0][0] <= wanted_ms else self._coarse
         return rows[max(0, bisect_left(rows, (wanted_ms + 1, 0)) - 1)]

@@ -51,7 +51,7 @@ from penstock.shared.wire import messages
 from penstock.shared.wire.messages import error_from_refusal
 from penstock.shared.wire.sockets import PRODUCE_ANSWER_BYTES, dial
 
-# Beyond this no client is read from until some of it is stored.
+# With more than this waiting, no client is read from until some of it is stored.
 MOST_WAITING_BYTES = 32 << 20
 # How long a message waits for its topic to be made. RocketMQ's clients wait for 3 s as a rule.
 MOST_MAKING_MS = 5000
@@ -85,7 +85,7 @@ class Sends:
         self._making_bytes = self._look_ms = 0
         self.times = self._frames.times
         self.stream = WriterStream(stage)
-        # of topics, to the writer
+        # to the writer, about topics
         self._stage, self._questions = stage, Questions("writer", messages.decode_produce_request)
         endpoint = stage.run.endpoints.produce_ipc
         self.socket: Any = dial(stage.context, endpoint, PRODUCE_ANSWER_BYTES)
@@ -128,7 +128,7 @@ class Sends:
             sent = self._sent(call, marked, queue_id, is_batch)
             self._frames.put(Send(call, queue_id, sent.unique_key), sent)
 
-        # The template is RocketMQ's: a client may ask for fewer queues than it has.
+        # As in RocketMQ, a client may ask for fewer queues than the template has.
         queues, flag = max(1, fields.default_topic_queue_nums), UNIT if fields.unit_mode else 0
         self._with_topic(call, fields.topic, queues, put, flag)
 
@@ -140,14 +140,14 @@ class Sends:
         has_time: Callable[[], bool],
         now_ms: int,
     ) -> int:
-        """Have the plain messages stored that a connection has said from there on, as far as their
-        topics are there; up to where."""
+        """Have plain messages stored, from index `at` of a connection's data on, as long as their
+        topics exist. Returns the index that it has come to."""
         if self._sender.trouble is not None:
             return at
         return self._frames.take(connection, data, at, has_time, self._topics.plain, now_ms)
 
     def put_back(self, call: Call, record: Record, unit_mode: bool) -> None:
-        """Have a message stored that its group is given again: `record` as `retried` makes it."""
+        """Have a message stored that its group is to get again: `record` is `retried`'s result."""
 
         def put(config: TopicConfig) -> None:
             # the group may have been given more queues than its topic has
@@ -167,7 +167,7 @@ class Sends:
         put: Callable[[TopicConfig], None],
         flag: int,
     ) -> None:
-        """Go on with the topic, once it is there, made with a `flag`. Raises PenstockError."""
+        """Go on once the topic is there; one that is made gets `flag`. Raises PenstockError."""
         if self._sender.trouble is not None:
             raise self._sender.trouble
         config = self._topics.get(topic)
@@ -185,7 +185,7 @@ class Sends:
         )
 
     def ask(self, make: Make, then: Then) -> None:
-        """Ask the writer of a topic: see Questions.ask."""
+        """Ask the writer about a topic: see Questions.ask."""
         now_ms = self._clock.monotonic_ms()
         self._questions.ask(make, self._serving.later(then), now_ms)
         self._ask(now_ms)
@@ -210,26 +210,26 @@ class Sends:
     # --- to the writer and back ---
 
     def work(self, now_ms: int, is_due: bool = True) -> int:
-        """Take answers, and send what waits. What waits too long is refused when it `is_due`, and
-        questions are asked again."""
+        """Take answers, and send what waits. If it `is_due`, what has waited too long is refused,
+        and questions are asked again."""
         done = self._hear(now_ms) + self._frames.work(now_ms)
         if is_due or self._stage.heard(self.socket):
             done += self._hear_of_topics()
         if is_due:
-            # not by the first message alone: that would wait for it
+            # not left to the first message, which would wait for it
             self.stream.dial()
             self.times.work(now_ms)
             self._give_up(now_ms)
             self._ask(now_ms)
-        # The kernel often lets the writer go first, and then the answer is there when the send is
-        # over: to look costs less than another turn.
+        # The kernel often lets the writer run first, and then its answer is there when the send
+        # returns: to look costs less than another turn.
         if self._send(now_ms) and (heard := self._hear(now_ms, has_sent=True)):
             done += heard + self._frames.work(now_ms)
             self._send(now_ms)
         return done
 
     def _send(self, now_ms: int) -> bool:
-        """Send what may leave; whether anything has."""
+        """Send what may leave; returns whether anything did."""
         has_sent = False
         for parts in self._sender.outgoing(now_ms):
             if not self.stream.send(*parts):
@@ -243,7 +243,7 @@ class Sends:
         return AGAIN_MS if self.is_idle else self._sender.wait_ms(now_ms)
 
     def _hear(self, now_ms: int, has_sent: bool = False) -> int:
-        """Take what the writer says of frames."""
+        """Take the writer's answers about frames; returns how many."""
         answers = self.stream.answers(has_sent)
         for header in answers:
             self._sender.take(messages.decode_produce_answer(header), now_ms)
@@ -256,7 +256,7 @@ class Sends:
 
     def _hear_of_topics(self) -> int:
         heard = 0
-        # mostly there is none, and an exception costs more than the question
+        # mostly there is no message, and an exception costs more than this check
         while has_message(self.socket):
             parts = self.socket.recv_multipart(zmq.NOBLOCK)
             heard += 1
@@ -275,7 +275,7 @@ class Sends:
                 break  # the writer is being replaced
 
     def _give_up(self, now_ms: int) -> None:
-        """Refuse what has waited too long for its topic, which may be made all the same."""
+        """Refuse messages that have waited too long for their topic, which may still be made."""
         if now_ms < self._look_ms:
             return
         self._look_ms = now_ms + _LOOK_MS
@@ -290,7 +290,7 @@ class Sends:
             del waiting[:late]
 
     def _made(self, topic: str, answer: Any) -> None:
-        """A topic is there for its first messages, or cannot be."""
+        """A topic has been made, or could not be: go on with its first messages, or refuse them."""
         waiting = self._making.pop(topic)
         self._topics.look()
         config = self._topics.get(topic)
@@ -310,6 +310,6 @@ class Sends:
 
 
 def _kept_bytes(call: Call) -> int:
-    """Of memory, while a request waits for its topic."""
+    """Memory that a request takes while it waits for its topic."""
     command = call.command
     return len(command.body) + sum(map(len, command.fields.values()))

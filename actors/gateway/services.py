@@ -28,8 +28,8 @@ from penstock.shared.queue.reader import QueueReader
 
 @dataclass(frozen=True, kw_only=True)
 class Services:
-    """The gateway, as a processor sees it. `answer` is for what is answered later; `address` is the
-    broker's, HOST:PORT, as clients are told it."""
+    """The gateway, as a processor sees it. `answer` is for replies that come later; `address` is
+    the broker's, HOST:PORT, as clients are told it."""
 
     config: Config
     address: str
@@ -59,9 +59,10 @@ class Services:
     cold_thresholds: dict[str, int] = field(default_factory=dict)
 
     def log_at(self, offset: int, size: int) -> memoryview | bytes:
-        """Bytes of the log, of which less is there where it ends; b"" where it is not.
+        """Bytes of the log: fewer than `size` at its end, and b"" outside it.
 
-        As far as producers have answers, whether it is in queues by then or not.
+        It ends where the answers to producers end, whether its messages are in queues by then or
+        not.
         """
         end = self.positions["flushed" if self.config.sync_flush else "wrote"]
         if not self.positions["log_start"] <= offset < end:
@@ -69,14 +70,14 @@ class Services:
         log, stop = self.queues.log, min(offset + size, end)
         if stop <= self.positions["committed"]:
             return log.view(offset, stop)
-        # clients have messages that stand in the pool alone
+        # clients may have messages that are in the pool only
         segment_end = offset - offset % log.segment_bytes + log.segment_bytes
         return log.recent(offset, min(stop, segment_end))
 
     def range_of(self, topic: str, queue_id: int) -> tuple[int, int]:
-        """A queue's first and next offset, with what pulls have been answered ahead of it. One that
-        is not there is empty, as in RocketMQ: its clients ask so of queues that may come yet, as
-        those of dead letters."""
+        """A queue's first and next offset, including messages that pulls have got and the queue has
+        not. A queue that does not exist is empty, as in RocketMQ: its clients ask about queues that
+        may be made later, such as those of dead letters."""
         slot = self.queues.queues(topic).get(queue_id)
         low, high = self.queues.range(slot) if slot is not None else (0, 0)
         return low, max(high, self.fresh.end(topic, queue_id))

@@ -1,7 +1,7 @@
-"""In whose name something is done: a request's, at once and when others have answered it.
+"""In which request's name work is done: at once, and later when others have answered.
 
-Nothing that a client sends ends more than its own connection, however late it fails: what a request
-leaves to be done when an actor, a disk or another client has answered is done in its name as well.
+Whatever a client sends, it ends at most its own connection, however late it fails: a callback that
+a request leaves for the answer of an actor, a disk or another client runs in its name as well.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Serving:
     def __init__(
         self, answer: Callable[[Call, Reply], None], fail: Callable[[Call, Exception], None]
     ) -> None:
-        """`answer` is for what is refused; `fail` for a slip, and ends the connection."""
+        """`answer` gets refusals; `fail` gets bugs, and ends the connection."""
         self._answer, self._fail = answer, fail
         self._call: Call | None = None
 
@@ -41,6 +41,6 @@ class Serving:
         return None
 
     def later(self, then: Then) -> Then:
-        """The same when something is answered, in the name of the request that is at work now."""
+        """A callback for an answer that runs in the name of the request that is at work now."""
         call = self._call
         return then if call is None else lambda answer: self.do(call, partial(then, answer))

@@ -1,7 +1,7 @@
-"""The topics as the gateway's clients are told them: config/topics.json, as it is now.
+"""The topics as the gateway tells its clients of them: config/topics.json, as it is now.
 
-The writer owns the file and counts its changes in `topic_changes`; it is read again only when that
-has moved.
+The writer owns the file and counts its changes in `topic_changes`; the file is read again only when
+that has moved.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from penstock.shared.messaging.topic_rules import PERM_DEFAULT, PERM_INHERIT, To
 from penstock.shared.next_steps import no_such_queue, no_such_topic, topic_hint
 from penstock.shared.store.topics import Topics, load_topics
 
-# Messages of such a topic have a bit of their own, which the way of plain ones does not set.
+# Messages of such a topic have a flag that the fast path for plain messages does not set.
 MULTI_TAG = "MULTI_TAG"
 
 
@@ -30,11 +30,11 @@ class TopicTable:
         self._positions = positions
         self._changes = -1
         self._topics = Topics()
-        # of those that are asked for: each message asks
+        # the ones that are asked for: each message asks
         self._known: dict[str, TopicConfig] = {}
-        # how many queues those have to which plain messages are sent
+        # topic -> queues, for those that plain messages may be sent to
         self.plain: dict[str, int] = {}
-        # grows with each look that found another file
+        # grows with each look that found the file changed
         self.version = 0
 
     def look(self) -> None:
@@ -45,7 +45,7 @@ class TopicTable:
         try:
             self._topics = load_topics(self._paths.topics)
         except (StoreDamaged, OSError):
-            return  # what was read before is what there is; the writer says what is wrong
+            return  # what was read before stays; the writer reports what is wrong
         self._changes = changes
         self._known.clear()
         self.plain.clear()
@@ -56,7 +56,7 @@ class TopicTable:
             return self._known[topic]
         except KeyError:
             found = self._topics.get(topic)
-            if found is not None:  # what is not there has any number of names
+            if found is not None:  # names of missing topics have no limit
                 self._known[topic] = found
                 if topic not in NOT_SENT_TO and found.filter_type != MULTI_TAG:
                     self.plain[topic] = found.queues
@@ -74,9 +74,9 @@ class TopicTable:
         return self._own() | self._topics.configs()
 
     def _own(self) -> dict[str, TopicConfig]:
-        """Topics that stand in no file: the broker's own, and the template of those that are made
-        by their first message. A producer that is told there is no such topic asks for that, and
-        takes no topic for possible where there is none."""
+        """Topics that are in no file: the broker's own, and the template of those that are made by
+        their first message. A producer whose topic is missing asks for the template, and gives up
+        if there is none."""
         found = {name: TopicConfig(queues, queues) for name, queues in QUEUES.items()}
         if self._config.auto_create_topic_enable:
             queues = self._config.default_topic_queue_nums
@@ -84,15 +84,15 @@ class TopicTable:
         return found
 
     def is_template(self, topic: str) -> bool:
-        """Whether a message makes its topic whose sender names this one as the template of it.
-        RocketMQ's clients name TBW102, unless they are told another."""
+        """Whether a message whose sender names this topic as the template may make its own topic.
+        RocketMQ's clients name TBW102, unless they are set to name another."""
         if topic == TEMPLATE_TOPIC:
-            return True  # where none is to be made the writer says so, and what to do
+            return True  # if no topic may be made, the writer says so, and what to do
         found = self.get(topic)
         return found is not None and bool(found.perm & PERM_INHERIT)
 
     def known(self, topic: str) -> TopicConfig:
-        """All that is set of a topic. Raises TopicNotFound."""
+        """All settings of a topic. Raises TopicNotFound."""
         found = self._topics.get(topic)
         if found is None:
             raise self.not_found(topic)
@@ -103,10 +103,10 @@ class TopicTable:
         return no_such_topic(topic, hint)
 
     def queue_for(self, topic: str, config: TopicConfig, queue_id: int) -> int:
-        """The queue that a message is for; any, where its sender names a negative one.
+        """The queue that a message is for; a random one if its sender names a negative one.
 
-        Raises QueueNotFound. Messages are taken for queues that are only read, too, as a topic
-        shrinks by those that are written first.
+        Raises QueueNotFound. Queues that are only readable take messages, too: a topic that shrinks
+        loses its write queues first.
         """
         if queue_id < 0:
             return random.randrange(max(1, config.write_queues))

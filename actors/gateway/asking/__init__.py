@@ -1,5 +1,5 @@
 """What the gateway asks of others, actors and clients, until it is answered.
 
-May import `shared`. No request of RocketMQ's is known here: who asks says what becomes of the
+May import `shared`. No request of RocketMQ's is known here: whoever asks says what becomes of the
 answer.
 """

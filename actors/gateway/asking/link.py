@@ -1,6 +1,6 @@
 """The gateway's connection to another actor: questions out, answers to whoever asked.
 
-What is numbered 0 was not asked for: the other one says it by itself.
+A message numbered 0 answers no question: the other actor has pushed it.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from penstock.shared.wire.sockets import dial
 # RocketMQ's clients wait for 3 s.
 TIMEOUT_MS = 2500
 
-# A header as the struct that it is.
+# Decodes a header into its struct.
 Decode = Callable[[bytes], Any]
-# What was said unasked, and what came with it.
+# Takes a pushed message, and the frames that came with it.
 Pushed = Callable[[Any, list[bytes]], None]
 
 
@@ -38,8 +38,8 @@ class Link:
         pushed: Pushed,
         later: Callable[[Then], Then],
     ) -> None:
-        """`reads` is how the other one decodes a question, `decode` is for its answers, and `later`
-        has what is done with one done in the name of whoever asks now."""
+        """`reads` is how the other actor decodes a question, and `decode` decodes its answers.
+        `later` wraps a callback so that it runs in the name of the request that is at work now."""
         self._decode, self._pushed, self._later = decode, pushed, later
         self._questions = Questions(whom, reads, TIMEOUT_MS)
         self.socket: Any = dial(stage.context, endpoint)
@@ -54,11 +54,11 @@ class Link:
             try:
                 self.socket.send(header, zmq.NOBLOCK)
             except zmq.Again:
-                break  # it is being replaced, and is asked when it is there
+                break  # the actor is being replaced, and is asked when it is back
 
     def work(self, now_ms: int) -> int:
         done = 0
-        # mostly there is none, and an exception costs more than the question
+        # mostly there is no message, and an exception costs more than this check
         while has_message(self.socket):
             header, *more = self.socket.recv_multipart(zmq.NOBLOCK)
             done += 1

@@ -2,10 +2,10 @@
 
     ask -> said, and again each AGAIN_MS -> answered, or late
 
-The other actor may be a new one that has heard nothing, so what has no answer is said again; all
-that is asked may be asked twice. But nothing is said again after what came later: an old word would
-undo a newer one. So all that has no answer is said again together, in its order; and of what only
-the last word counts, like commits in one queue, none but the last is.
+The other actor may be a new process that has heard nothing, so questions without an answer are sent
+again; each may be asked twice. But an old question must not be repeated after a newer one, which it
+would undo. So all that have no answer are sent again together, in their order; and where only the
+last word counts, as with commits in one queue, only the last is sent again.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ AGAIN_MS = 1000
 _LOOK_MS = 100
 
 Make = Callable[[int], WireMessage]
-# How the other actor reads what it is asked. Raises ProtocolError.
+# Decodes a question as the other actor does. Raises ProtocolError.
 Reads = Callable[[bytes], Any]
 Then = Callable[[Any], None]
 
 
 class _Waits(NamedTuple):
-    """One that is to be told, and until when it waits."""
+    """A callback, and until when it waits."""
 
     then: Then
     until_ms: float
@@ -48,12 +48,12 @@ class Questions:
     """Questions to one actor, by their numbers."""
 
     def __init__(self, whom: str, reads: Reads, timeout_ms: float = float("inf")) -> None:
-        """`whom` is said of what has no answer after `timeout_ms`."""
+        """`whom` names the actor in the error for what has no answer after `timeout_ms`."""
         self._whom, self._reads, self._timeout_ms = whom, reads, timeout_ms
         self._number = 0
         self._asked: dict[int, _Question] = {}
         self._unsaid: deque[int] = deque()
-        # the last question of those of which only the last counts
+        # of questions of which only the last counts: the last one's number
         self._last: dict[Hashable, int] = {}
         self._look_ms = 0
 
@@ -63,10 +63,10 @@ class Questions:
     def ask(self, make: Make, then: Then, now_ms: int, last_of: Hashable = None) -> None:
         """Ask what `make` makes with a number; `then` gets the answer, or a PenstockError.
 
-        `last_of` names that of which only the last word counts: with the answer to this one, those
-        have theirs who asked the same before. What the other actor could not read, as clients send
-        names and numbers of any size, is not asked, for it would have no answer: `then` has its
-        error at once, and all else stays.
+        Of questions with the same `last_of` only the last counts: it replaces those before it, and
+        its answer goes to all who asked them. Clients send names and numbers of any size. A
+        question that the other actor could not decode would get no answer, so it is not asked:
+        `then` gets an error at once, and all other questions stay.
         """
         try:
             header = encode(make(self._number + 1))
@@ -84,7 +84,7 @@ class Questions:
         waiting = [_Waits(then, now_ms + self._timeout_ms)]
         if last_of is not None:
             before = self._asked.pop(self._last.get(last_of, 0), None)
-            if before is not None:  # in place: a copy for each commit would take their square
+            if before is not None:  # in place: a copy for each commit would take quadratic time
                 before.waiting += waiting
                 waiting = before.waiting
             self._last[last_of] = self._number
@@ -92,7 +92,8 @@ class Questions:
         self._unsaid.append(self._number)
 
     def outgoing(self, now_ms: int) -> Iterator[bytes]:
-        """What is to be said now. Whoever cannot send one takes no further: it is said later."""
+        """Yield what is to be sent now. A caller that cannot send one stops there, and gets it
+        again next time."""
         oldest = next(iter(self._asked.values()), None)
         if oldest is not None and now_ms - oldest.said_ms >= AGAIN_MS:
             self._unsaid = deque(self._asked)
@@ -104,7 +105,7 @@ class Questions:
             self._unsaid.popleft()
 
     def answered(self, number: int, answer: Any) -> bool:
-        """Whether this was asked. Those that wait are told: an answer, or a PenstockError."""
+        """Pass on an answer, or a PenstockError; returns whether anybody had asked for it."""
         question = self._asked.get(number)
         if question is None:
             return False
@@ -114,13 +115,13 @@ class Questions:
         return True
 
     def give_up(self, now_ms: int) -> None:
-        """Those are told so that have waited too long."""
+        """Tell those that have waited too long."""
         if now_ms < self._look_ms:
             return
         self._look_ms = now_ms + _LOOK_MS
         for number, question in list(self._asked.items()):
             if self._asked.get(number) is not question:
-                continue  # who was told before has asked again
+                continue  # an earlier callback has asked again
             late = [each for each in question.waiting if now_ms >= each.until_ms]
             if len(late) == len(question.waiting):
                 self._drop(number, question)

@@ -3,8 +3,9 @@
     ask -> said at once, if none of this kind is at work; else kept
     answered -> those that were kept are asked together, by one question
 
-So each has an answer that was found after it had asked, and however many ask, the other actor works
-for one of them. It keeps but one question of a kind for an asker, and the gateway asks for all.
+So each asker gets an answer that was found after it had asked; and however many ask, the other
+actor works on one question at a time. It keeps only one question of a kind for each asker, and to
+it the gateway is one asker.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ class SharedQuestions:
     """What is at work, and who waits for the next one, by kind."""
 
     def __init__(self, ask: Callable[[Make, Then], None]) -> None:
-        """`ask` asks the other actor; what it is given hears the answer or the error once."""
+        """`ask` asks the other actor; its callback gets the answer or the error, once."""
         self._ask = ask
         self._waiting: dict[Hashable, list[Then]] = {}
 

@@ -1,7 +1,7 @@
 """The gateway's stream to the writer: frames out, answers in; dialled again when it has ended.
 
-Nothing is kept for a writer that is not there, for whoever sends knows what has no answer. What
-frames and answers mean is not known here.
+Nothing is kept for a writer that is away, as the sender knows what has no answer. This file does
+not know what frames and answers mean.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ class WriterStream:
 
     @property
     def handle(self) -> int:
-        """What tells of answers; -1 where nothing does."""
+        """What is readable when answers come; -1 while there is no stream."""
         return self._stream.handle if self._stream is not None else -1
 
     @property
     def has_ended(self) -> bool:
-        """Whether the writer has gone since it was there: what is on its way is lost."""
+        """Whether the stream has broken off: what was on its way is lost."""
         return self._stream is not None and not self._stream.is_open
 
     def dial(self) -> None:
@@ -41,7 +41,7 @@ class WriterStream:
                 self._listen(found)
 
     def send(self, header: bytes, records: bytes = b"") -> bool:
-        """Send a message; whether the writer is there."""
+        """Send a message; returns whether the writer is there."""
         self.dial()
         if self._stream is None or not self._stream.is_open:
             return False
@@ -50,7 +50,8 @@ class WriterStream:
         return self._stream.is_open
 
     def answers(self, has_sent: bool = False) -> list[bytes]:
-        """The headers that have come, where any may have: since the last sleep, or `has_sent`."""
+        """The headers that have come. The stream is read only if it was ready after the last sleep,
+        or if this turn `has_sent`."""
         stream = self._stream
         if stream is None or not (has_sent or self._stage.heard(stream.handle)):
             return []

@@ -1,5 +1,5 @@
 """Connections: bytes in as frames, frames out as bytes, and what is asked over one.
 
-May import `shared` and `remoting`. Never another room of the gateway, nor what a request means: so
-a client can cost its connection at most.
+May import `shared` and `remoting`. Never another room of the gateway. It does not know what a
+request means, so a client can cost no more than its own connection.
 """

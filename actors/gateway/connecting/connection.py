@@ -1,7 +1,7 @@
 """One client's connection: bytes in as frames, frames out as bytes. Never blocks.
 
 Whatever a peer does here costs this connection and nothing else: `NotServed` says why it has to be
-closed. The times are passed in; nothing is known of what commands mean.
+closed. Times are passed in. This file does not know what commands mean.
 """
 
 from __future__ import annotations
@@ -24,13 +24,14 @@ from penstock.shared.formats.record import pack_host
 RECEIVE_BYTES = 256 << 10
 # A client that has left this much unread is read from no further until it has taken some.
 MOST_UNREAD_BYTES = 8 << 20
-# RocketMQ's rule: no traffic for this long is the end.
+# RocketMQ's rule: a connection without traffic for this long is closed.
 IDLE_MS = 120_000
-# A frame or a handshake of which a part has come, and answers of which none is taken, have this
-# long.
+# A partial frame or handshake must be completed within this time, and a client with unread answers
+# must take some of them.
 STALL_MS = 60_000
 _GATHERED = 512
-# Takes frames out of what a connection has said, from a place on, while there is time; up to where.
+# Takes frames out of a connection's data, from an index on, while there is time. Returns the index
+# that it has come to.
 TakeFrames = Callable[["Connection", bytes | bytearray, int, Callable[[], bool]], int]
 
 
@@ -44,7 +45,7 @@ class Client(NamedTuple):
 
 
 class NotServed(Exception):  # noqa: N818 - it is no fault of this process
-    """The connection is to be closed, and why. Without words it has ended in good order."""
+    """The connection has to be closed; the message says why, unless it has ended in good order."""
 
 
 class Connection:
@@ -53,22 +54,22 @@ class Connection:
     def __init__(
         self, peer: socket.socket, address: tuple[str, int], now_ms: int, tls: Tls | None = None
     ) -> None:
-        """`tls` is how a client's port speaks it; a connection that was begun here speaks none."""
+        """`tls` is how the client's port speaks TLS; one that was opened here speaks none."""
         self.socket = peer
         self.handle = peer.fileno()
         self.address = f"{address[0]}:{address[1]}"
         self.host = pack_host(address[0].removeprefix("::ffff:"), address[1])
         self.is_open = True
         self.client = Client()
-        # what it is looked at for
+        # the events that epoll looks for
         self.wanted: int = select.EPOLLIN
-        # until the first byte has come, which says whether it is TLS
+        # until the first byte has come, which shows whether the client speaks TLS
         self._offered = tls
         self._tls: TlsSession | None = None
         self._splitter = FrameSplitter()
-        # whether a frame has come whole in its last turn
+        # whether a whole frame has come in its last turn
         self.has_said = False
-        # whether frames may have come whole that are not taken yet
+        # whether whole frames may be here that are not taken yet
         self.has_more = False
         # whether the kernel may have more than was received last
         self.has_left = False
@@ -79,12 +80,12 @@ class Connection:
         self._unsealed: list[bytes | memoryview] = []
         self.unread_bytes = 0
         self._heard_ms = self._moved_ms = now_ms
-        # when the frame began to come of which a part is there
+        # when the first part of the unfinished frame came; 0 if there is none
         self._partial_ms = 0
 
     @property
     def held_bytes(self) -> int:
-        """Of memory, for what is not whole or not taken."""
+        """Memory, for unfinished frames and for answers that the client has not taken."""
         sealed = self._tls.held_bytes if self._tls is not None else 0
         return self._splitter.held_bytes + self.unread_bytes + sealed
 
@@ -98,8 +99,9 @@ class Connection:
         has_time: Callable[[], bool] = lambda: True,
         take: TakeFrames | None = None,
     ) -> Iterator[bytes]:
-        """The frames that have come and that `take` does not take, until it is closed, has left too
-        much unread, or its time in this turn is over: then it `has_more`. Raises NotServed."""
+        """Yield the frames that have come and that `take` leaves. Ends when the connection is
+        closed; also, with `has_more` set, when the client has left too much unread or its time in
+        this turn is over. Raises NotServed."""
         self.has_said = False
         data = b"" if self.has_more else self._received(now_ms)
         if data is None:
@@ -157,7 +159,8 @@ class Connection:
         return data
 
     def _begin(self, is_tls: bool, offered: Tls) -> None:
-        """The first byte has come. Raises NotServed for a client that speaks otherwise."""
+        """The first byte has come, and shows whether it is TLS. Raises NotServed if the port does
+        not allow that."""
         self._offered = None
         if is_tls and offered.context is None:
             raise NotServed("spoke TLS, for which there is no certificate here")
@@ -167,11 +170,11 @@ class Connection:
             self._tls = TlsSession(offered.context)
 
     def _opened(self, tls: TlsSession, data: bytes) -> bytes:
-        """What is said by these bytes. What the handshake owes the client is put."""
+        """Decrypt these bytes. What the handshake owes the client is queued for sending."""
         try:
             said = tls.open(data)
         except ProtocolError:
-            with suppress(OSError):  # it is told why, if it hears
+            with suppress(OSError):  # it is told why, if it still reads
                 self.socket.send(tls.seal())
             raise
         if owed := tls.seal():
@@ -192,7 +195,7 @@ class Connection:
         self.unread_bytes += len(sealed) - len(said)
 
     def flush(self, now_ms: int) -> bool:
-        """Send what the peer takes; whether nothing is left. Raises NotServed."""
+        """Send what the peer takes; returns whether nothing is left. Raises NotServed."""
         if self._unsealed and self._tls is not None:
             self._seal(self._tls)
         while self._out:

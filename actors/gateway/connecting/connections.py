@@ -1,10 +1,10 @@
 """All connections of the gateway: taken, read, written, and closed when they are over.
 
-One epoll for all of them, so a turn costs what is ready and not what is there. A turn reads each
-connection that is ready once, for its share of time. What has come by then and is not done waits
-here, and so does what comes next from one that took more than its share, if only for one question.
-They are gone on with in turns when the others have been served: whoever has much to say, or asks
-for what takes long, holds up those of their kind.
+All share one epoll, so a turn's cost depends on how many connections are ready, not on how many
+there are. A turn reads each ready connection once, for its share of time. Frames left over then
+wait here, and so does the next input of a connection that took more than its share, even if for a
+single request. Those connections are served in turns after all others, so a client that sends much,
+or asks for what takes long, delays only clients like itself.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from penstock.shared.files.certificates import Tls
 
 ACCEPTED_AT_ONCE = 64
 READY_AT_ONCE = 256
-# Between two looks outside that nobody has asked for.
+# Between two looks for new connections that epoll has not announced.
 ACCEPT_MS = 100
 # What a turn may take for one connection, and for all that have more than that to say.
 SHARE_MS, MORE_MS = 5, 10
 # Between two looks at all connections for those that are over.
 CHECK_MS = 1000
-# Of memory that all hold together; beyond it those with the most are closed.
+# Memory that all may hold together; beyond it those that hold the most are closed.
 MOST_HELD_BYTES = 256 << 20
-# After answers of as much that is looked at before anybody else is served.
+# After this many bytes of answers that limit is checked before anybody else is served.
 LOOK_BYTES = MOST_HELD_BYTES // 4
 
 
@@ -46,9 +46,9 @@ class Connections:
         clock_ms: Callable[[], int],
         take: TakeFrames | None = None,
     ) -> None:
-        """`closed` hears what a connection did that is closed for it, `gone` of each that ends.
-        `tls` is how it is spoken where it listens; `clock_ms` goes on in the middle of a turn;
-        `take` takes what needs no turn of its own out of what has come."""
+        """`closed` is told what a connection did that is closed for it, `gone` of each that ends.
+        `tls` is for connections that are accepted here; `clock_ms` goes on in the middle of a turn;
+        `take` gets received data first, and takes out the frames that need no decoding."""
         self._clock_ms, self._take = clock_ms, take
         self._closed, self._gone, self._tls = closed, gone, tls
         self._epoll = select.epoll()
@@ -57,31 +57,31 @@ class Connections:
         self._listening = [socket.socket(fileno=os.dup(handle)) for handle in listening.values()]
         for each in self._listening:
             each.setblocking(False)
-            # each who comes is told of once: one who cannot be taken must not end every sleep
+            # edge-triggered: a client that cannot be accepted must not end every sleep
             self._epoll.register(each.fileno(), select.EPOLLIN | select.EPOLLET)
         self._outside = {each.fileno() for each in self._listening}
         self._accept_ms = 0
-        # whether the kernel may have more of what was read in the last turn
+        # whether the kernel may have more for a connection that was read in the last turn
         self.has_left = False
         self._all: dict[int, Connection] = {}
-        # with something to be sent since the last flush
+        # those with something to be sent since the last flush
         self._dirty: dict[int, Connection] = {}
         self._check_ms = 0
-        # of answers since the last look at all connections
+        # answers since the last look at all connections
         self._put_bytes = 0
-        # with frames that are not taken yet, though they may be, in the order of their turns
+        # those with frames that may be taken and are not yet, in the order of their turns
         self._late: dict[int, Connection] = {}
 
     @property
     def has_more(self) -> bool:
-        """Whether frames wait here, of which the kernel tells nothing."""
+        """Whether frames wait here, which epoll does not announce."""
         return bool(self._late)
 
     def __len__(self) -> int:
         return len(self._all)
 
     def accept(self, now_ms: int) -> int:
-        """Take those that wait outside; how many. Costs nothing while nobody has come."""
+        """Accept new connections; returns how many. Costs nothing while nobody has come."""
         if now_ms < self._accept_ms:
             return 0
         taken = 0
@@ -91,7 +91,7 @@ class Connections:
                 try:
                     peer, address = listener.accept()
                 except OSError:
-                    break  # nobody, somebody who has gone, or no more files: the limit sees to it
+                    break  # nobody, a client that has gone, or no more files: the limit sees to it
                 self.add(peer, address[:2], now_ms, self._tls)
                 taken += 1
             else:
@@ -101,7 +101,7 @@ class Connections:
     def add(
         self, peer: socket.socket, address: tuple[str, int], now_ms: int, tls: Tls | None = None
     ) -> Connection:
-        """Take a connection, which may have been begun here and not be made yet."""
+        """Add a connection. One that was opened here may still be connecting."""
         peer.setblocking(False)
         peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         found = Connection(peer, address, now_ms, tls)
@@ -110,12 +110,13 @@ class Connections:
         return found
 
     def frames(self, now_ms: int, may_read: bool) -> Iterator[tuple[Connection, bytes]]:
-        """What has come, a turn's worth; also what can be sent goes on its way."""
+        """Yield a turn's worth of what has come. Connections that can be written again are marked
+        for `flush`."""
         self.has_left = False
         for handle, events in self._epoll.poll(0, READY_AT_ONCE):
             connection = self._all.get(handle)
             if connection is None:
-                # closed in this turn, or somebody who comes
+                # closed in this turn, or a listening socket
                 self._accept_ms = now_ms if handle in self._outside else self._accept_ms
                 continue
             if events & select.EPOLLOUT:
@@ -136,7 +137,7 @@ class Connections:
                 break
 
     def _frames_of(self, connection: Connection, now_ms: int) -> Iterator[tuple[Connection, bytes]]:
-        """Its share of a turn."""
+        """Yield one connection's share of a turn."""
         until_ms = self._clock_ms() + SHARE_MS
         try:
             for frame in connection.receive(
@@ -154,12 +155,13 @@ class Connections:
         self._note_late(connection)
 
     def _note_late(self, connection: Connection) -> None:
-        """Beyond what it may leave unread a connection is gone on with when it has read."""
+        """Have a connection with more frames served later; if it has left too much unread, not
+        before it reads."""
         if connection.is_open and connection.has_more and connection.may_receive:
             self._late[connection.handle] = connection
 
     def commands(self, now_ms: int, may_read: bool) -> Iterator[tuple[Connection, Command]]:
-        """The same as commands."""
+        """The same frames as commands."""
         for connection, frame in self.frames(now_ms, may_read):
             command = self.decoded(connection, frame)
             if command is not None:
@@ -197,7 +199,7 @@ class Connections:
             self._dirty[connection.handle] = connection
 
     def flush(self, now_ms: int) -> None:
-        """Send what was put; what a client does not take now is sent when it does."""
+        """Send what was put; what a client does not take now is sent when it reads again."""
         if not self._dirty:
             return
         dirty, self._dirty = self._dirty, {}
@@ -210,7 +212,7 @@ class Connections:
                 self.close(connection, str(error))
                 continue
             wanted = 0 if done else select.EPOLLOUT
-            # beyond the limit a client is read from when it has read
+            # a client that has left too much unread is read from again when it has taken some
             wanted |= select.EPOLLIN if connection.may_receive else 0
             if wanted != connection.wanted:
                 self._epoll.modify(handle, wanted)
@@ -218,7 +220,8 @@ class Connections:
             self._note_late(connection)
 
     def check(self, now_ms: int) -> None:
-        """Close those that are over, and those that hold too much, now and then."""
+        """Now and then, close those that are over, and if all hold too much, those that hold the
+        most."""
         if now_ms < self._check_ms and self._put_bytes <= LOOK_BYTES:
             return
         self._check_ms, self._put_bytes = now_ms + CHECK_MS, 0
@@ -253,8 +256,8 @@ class Connections:
     def fail(
         self, connection: Connection, error: Exception, code: int, report: Callable[[str], None]
     ) -> None:
-        """End a connection whose request met a slip of this program, which is reported. Raises what
-        this process lacks, for that is no fault of the request."""
+        """Close a connection whose request hit a bug here, and report it. If this process has run
+        out of a resource, that error is raised: it is no fault of the request."""
         if isinstance(error, MemoryError) or getattr(error, "errno", 0) in RESOURCE_EXHAUSTED:
             raise error
         report("".join(traceback.format_exception(error)))

@@ -13,7 +13,7 @@ from penstock.actors.gateway.connecting.connection import Connection
 from penstock.remoting.command import ONEWAY_FLAG, Command
 from penstock.shared.errors import BrokerBusy, BrokerTimeout, ConnectError, PenstockError
 
-# RocketMQ's clients answer within it, and who has asked for this waits for 5 s as a rule.
+# RocketMQ's clients answer within this, and whoever the question is for waits for 5 s as a rule.
 TIMEOUT_MS = 4000
 
 Then = Callable[[Command | PenstockError], None]
@@ -33,7 +33,8 @@ class PeerRequests:
         send: Callable[[Connection, Command], None],
         later: Callable[[Then], Then] = lambda then: then,
     ) -> None:
-        """`later` has what is done with an answer done in the name of whoever asks now."""
+        """`later` wraps a callback so that it runs in the name of the request that is at work
+        now."""
         self._send, self._later = send, later
         self._asked: dict[int, _Asked] = {}
         self._number = 0
@@ -63,14 +64,15 @@ class PeerRequests:
         fields: Mapping[str, str],
         body: bytes | memoryview = b"",
     ) -> None:
-        """Say something that has no answer. One that does not read misses it: it is said again."""
+        """Send a oneway request. A peer that does not read misses it: it is sent again, or the peer
+        looks by itself, as members rebalance every 20 s."""
         if not connection.may_receive:
             return
         self._number = self._number % 0x7FFFFFFF + 1
         self._send(connection, Command(code, self._number, fields, body, ONEWAY_FLAG))
 
     def heard(self, connection: Connection, answer: Command) -> None:
-        """An answer has come. What nobody has asked this peer for is passed over."""
+        """An answer has come. One to no question of this peer's is ignored."""
         asked = self._asked.get(answer.opaque)
         if asked is not None and asked.connection is connection:
             del self._asked[answer.opaque]
@@ -80,7 +82,7 @@ class PeerRequests:
         for number, asked in list(self._asked.items()):
             if asked.connection is not connection:
                 continue
-            # who is told may end what else is asked here
+            # a callback may have ended other questions
             if self._asked.pop(number, None) is not None:
                 asked.then(ConnectError("the connection has ended", connection.address))
 
@@ -89,6 +91,6 @@ class PeerRequests:
             if now_ms < asked.until_ms:
                 return  # all have the same time, so the rest is younger
             if self._asked.pop(number, None) is None:
-                continue  # who was told before has ended its connection
+                continue  # an earlier callback has ended its connection
             late = f"{asked.connection.address}, within {TIMEOUT_MS} ms"
             asked.then(BrokerTimeout("it has not answered", late, "try again"))

@@ -7,12 +7,12 @@ from penstock.remoting.codes import Response
 from penstock.remoting.fields import OffsetAnswer
 from penstock.shared.errors import StoreUnavailable
 
-# What a client may leave out of its next heartbeats: nothing, but it asks.
+# Clients ask what they may leave out of their next heartbeats: nothing.
 HEARD = {"IS_SUPPORT_HEART_BEAT_V2": "true", "IS_SUB_CHANGE": "true"}
 
 
 def offset_reply(offset: int) -> Reply:
-    """Of a group in a queue; -1: none, and the client decides where it begins."""
+    """A group's offset in a queue; below 0 it has none, and the client decides where it begins."""
     if offset >= 0:
         return Reply(OffsetAnswer(offset))
     remark = "the group has no offset in this queue"

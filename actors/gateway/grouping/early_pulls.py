@@ -1,8 +1,9 @@
-"""Pulls and locks that have come before what their client says of itself, and wait for that.
+"""Pulls and locks that have come before their client's heartbeat, and wait for it.
 
-RocketMQ's clients make a connection by their next pull, and only then say by a heartbeat who they
-are: each pull that overtook it would be refused, and tried again some s later. The same goes for
-one that names a later subscription than the heartbeat before it, and for a lock that is renewed.
+RocketMQ's clients open a connection with their next pull, and only then send the heartbeat that
+says who they are: each pull that overtook it would be refused, and tried again some seconds later.
+The same goes for a pull that names a newer subscription than the last heartbeat did, and for a lock
+that is renewed.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ from penstock.actors.gateway.serving import Serving
 
 # How much later a heartbeat may come.
 LATE_MS = 1000
-# Of one connection: a client has a pull on its way for each queue that it has.
+# For one connection: a client has a pull on its way for each of its queues.
 MOST = 1000
 
-# Serves a pull, or says why it cannot be.
+# Serves a pull, or returns why it cannot.
 Serve = Callable[[], Reply | None]
 
 
@@ -37,8 +38,8 @@ class EarlyPulls:
         self._waiting: dict[Connection, list[_Early]] = {}
 
     def hold(self, call: Call, serve: Serve) -> bool:
-        """Have it served when its client is heard, or in vain when that is late. False for one too
-        many."""
+        """Have it served when its client's heartbeat has come, or without one after LATE_MS.
+        Returns False for one too many."""
         waiting = self._waiting.setdefault(call.connection, [])
         if len(waiting) >= MOST:
             return False
@@ -46,7 +47,7 @@ class EarlyPulls:
         return True
 
     def heard(self, connection: Connection) -> None:
-        """A heartbeat has come."""
+        """A heartbeat has come: serve what waits for it."""
         for each in self._waiting.pop(connection, ()):
             if (reply := self._serving.do(each.call, each.serve)) is not None:
                 self._answer(each.call, reply)

@@ -1,12 +1,12 @@
-"""The gateway's questions to the coordinator, and commits that may be said a little later.
+"""The gateway's questions to the coordinator, and commits that may be sent a little later.
 
-A client that pulls commits with each pull, and waits for no answer to that: said at once, it would
-have the coordinator work for each message of a few hundred a second. So such commits wait up to
-LATE_MS, and the last one of each queue is said. Whatever else is asked is asked after them: a
-member leaves, gives up a queue, or is described with all that it has committed.
+A client commits with each pull, and waits for no answer. If each commit were sent at once, the
+coordinator would have work for each of a few hundred messages a second. So such commits wait up to
+LATE_MS, and only the last one of each queue is sent. Any other question is sent after them, so that
+a member that leaves, gives up a queue or is described has committed all that it sent.
 
-What waits when the gateway dies is as lost as a pull that was on its way; the client says it again
-with its next one.
+Commits that wait when the gateway dies are lost, like a pull on its way; the client repeats them
+with its next pull.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ LATE_MS = 100
 class GroupLink(Link):
     """A link to the coordinator."""
 
-    # what is asked later, by that of which only the last word counts, and when it has to be
+    # questions that wait, of which only the last per key counts, and when they must be sent
     _late: dict[Hashable, Make]
     _late_ms = 0
 
     @property
     def waits(self) -> bool:
-        """Whether something has yet to be said."""
+        """Whether something has yet to be sent."""
         return self._late_ms > 0
 
     def ask(self, make: Make, then: Then | None, now_ms: int, last_of: Hashable = None) -> None:
-        """See Questions.ask. With no `then` it may wait, until LATE_MS later or the next question,
-        and nobody hears the answer."""
+        """See Questions.ask. Without `then` it may wait, for LATE_MS or until the next question,
+        and nobody gets the answer."""
         if then is not None:
             self._say_late(now_ms)
             super().ask(make, then, now_ms, last_of)
@@ -55,4 +55,4 @@ class GroupLink(Link):
 
 
 def nobody(answer: object) -> None:
-    """It is repeated until there is an answer."""
+    """Takes an answer that nobody waits for; the question is repeated until there is one."""

@@ -1,17 +1,17 @@
 """Consumer groups for RocketMQ's clients: members, offsets and locks, by way of the coordinator.
 
-A member here is one of the coordinator's like Penstock's own, so a group may have both: the same
-list of members is divided by the same strategies, and a queue has one reader at a time.
+To the coordinator these members are like Penstock's own, so a group may have both: the queues are
+divided among all of them by the same strategies, and a queue has one reader at a time.
 
     heartbeat, leave      Join, Leave
     query an offset       Claim: the offset is that of the claim
-    commit an offset      Commit, with the claim's epoch; who has no claim says ResetOffsets, for
-                          a queue that nobody has
+    commit an offset      Commit, with the claim's epoch; without a claim ResetOffsets, for a
+                          queue that nobody has
     lock, unlock          Claim, Release
 
-A member that asks for a queue that another one of the gateway's has gets it when that one has said
-its last word of it, or after a while, as it would from RocketMQ: handover.py. One that a member of
-Penstock's has is waited for, then refused: the client asks again.
+If a member asks for a queue that another member of the gateway has, it gets the queue when that one
+has made its last commit, or after a while, as it would from RocketMQ: handover.py. If one of
+Penstock's own members has it, the request waits, and is then refused: the client asks again.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from penstock.shared.errors import InvalidArgument, PenstockError, UnknownMember
 from penstock.shared.process.actor import Stage
 from penstock.shared.wire import group_messages as words
 
-# A member of which heartbeats have said nothing for this long has left, as in RocketMQ.
+# A member that no heartbeat has named for this long has left, as in RocketMQ.
 FORGOTTEN_MS = 120_000
 LAST_COMMITS_MS = 200
 # Between two looks at all members for those that are due: there may be thousands.
 LOOK_MS = 100
-# Until the coordinator has said how often it wants to hear a member.
+# Until the coordinator has said how often it wants to hear of a member.
 HEARTBEAT_MS = 2000
 
 
@@ -54,9 +54,9 @@ class Groups:
         rebalance: Callable[[Member, bool], None],
         wake: Callable[[str], None],
     ) -> None:
-        """`rebalance` has a member divide its group's queues again, and with True also where its
-        group has set that it is not told of others; `wake` has a group's pulls
-        answered, so that members pull at once what they go on with."""
+        """`rebalance` has a member divide its group's queues again; True overrides a group's
+        setting not to notify members. `wake` answers a group's held pulls, so that members at once
+        pull the queues that they keep."""
         self._serving, self._answer = serving, answer
         self._rebalance, self._wake = rebalance, wake
         self._run_id = stage.run.run_id
@@ -68,7 +68,8 @@ class Groups:
         )  # fmt: skip
         self._shared = SharedQuestions(self.ask)
         self._handover = Handover(self.members, serving, answer, self.claim, self.release)
-        # whose members' connections have ended, and of which no change has been told since
+        # groups that have lost a member's connection, and of which no change has been announced
+        # since
         self._lost_of = set[str]()
         self._look_ms = 0
         self._now_ms = stage.clock.monotonic_ms()
@@ -82,7 +83,7 @@ class Groups:
         return not self._link.waits
 
     def work(self, now_ms: int, is_due: bool = True) -> int:
-        """Unless it `is_due`, no answer has come, and all that is done by the clock can wait."""
+        """Unless it `is_due`, no answer has come, and periodic work can wait."""
         self._now_ms = now_ms
         if not is_due:
             return 0
@@ -108,7 +109,8 @@ class Groups:
     # --- members ---
 
     def heartbeat(self, call: Call, body: Heartbeat) -> Reply | None:
-        """A client is there; it is answered when the coordinator knows it in each of its groups."""
+        """Take a client's heartbeat; it is answered when the coordinator knows the client in each
+        of its groups."""
         groups = body.consumer_data_set or []
         left, new = [len(groups)], list[Member]()
         refused: list[PenstockError] = []
@@ -130,10 +132,10 @@ class Groups:
                 joined(error)
                 continue
             if before is None:
-                # lite pull consumers divide at once when they are told, and else 20 s later
+                # lite pull consumers divide queues at once when they are told, and else 20 s later
                 new.append(member)
             elif before is not member:
-                self._leave_by(call.connection, before)  # its client has another name now
+                self._leave_by(call.connection, before)  # its client has another id now
             member.take(each, call.now_ms)
             self._join(member, joined)
         return None if groups else Reply(HEARD)
@@ -154,7 +156,7 @@ class Groups:
         self._link.ask(make, joined, self._now_ms, last_of=member.name)
 
     def keep_order(self, member: Member) -> None:
-        """A member locks queues: it keeps them through a silence."""
+        """A member locks queues: it keeps them even while it is silent."""
         member.locks(self._now_ms)
         if not member.orderly:
             member.orderly = True
@@ -162,7 +164,8 @@ class Groups:
 
     def part(self, connection: Connection, member: Member) -> None:
         """A member says that it leaves. Java's client sends its last commits at the same time, and
-        this overtakes them. Another client of its id stays, and commits in the same queues."""
+        this may overtake them, so the member leaves a little later. If another client has the same
+        id, the member stays, and that client commits in the same queues."""
         if len(member.connections) > 1:
             self.members.drop(member, connection)
         else:
@@ -179,14 +182,15 @@ class Groups:
         self._link.ask(make, nobody, self._now_ms, last_of=member.name)
 
     def gone(self, connection: Connection) -> None:
-        """A connection has ended, and with it the memberships that it has; locks last longer."""
+        """A connection has ended, and its members leave with it; those with locks stay longer."""
         for member in self.members.lost(connection, self._now_ms):
             self.leave(member)
             if self.members.all_of(member.group):
                 self._lost_of.add(member.group)
 
     def list_members(self, connection: Connection, group: str, then: Callable[[Any], None]) -> None:
-        """All members, whatever they speak: `then` gets their client ids, or a PenstockError."""
+        """List all members, of either protocol: `then` gets their client ids, or a
+        PenstockError."""
 
         def listed(answer: Any) -> None:
             if isinstance(answer, words.GroupInfo):
@@ -209,7 +213,7 @@ class Groups:
     def ask_shared(
         self, kind: Hashable, make: Callable[[int], Any], then: Callable[[Any], None]
     ) -> None:
-        """The same once for all that ask it while it is at work."""
+        """The same, asked once for all who ask while it is at work."""
         self._shared.ask(kind, make, self._serving.later(then))
 
     def describe(self, group: str, then: Callable[[Any], None]) -> None:
@@ -217,7 +221,7 @@ class Groups:
         self.ask_shared(("describe", group), make, then)
 
     def _changed(self, said: words.Changed, more: list[bytes]) -> None:
-        """A group has changed: its members are to rebalance, and to show what they go on with."""
+        """A group has changed: its members are to rebalance, and to show which queues they keep."""
         for held in said.reset:
             for member in self.members.all_of(said.group):
                 claim = member.claims.get((held.topic, held.queue_id))
@@ -226,8 +230,8 @@ class Groups:
                     member.moved.add((held.topic, held.queue_id))
         self._handover.hurry()
         self.members.change(said.group, self._now_ms)
-        # RocketMQ tells of a connection that has ended whatever the group has set: else nobody
-        # would have the queues of the lost member for some 20 s
+        # When a connection has ended RocketMQ notifies members whatever the group has set: else
+        # nobody would have the lost member's queues for some 20 s
         is_loss = said.group in self._lost_of
         self._lost_of.discard(said.group)
         for member in self.members.all_of(said.group):
@@ -253,11 +257,11 @@ class Groups:
 
         def claimed(answer: Any) -> None:
             if isinstance(answer, words.Claimed):
-                # its client may have come by another connection meanwhile, and be another member
+                # its client may have reconnected meanwhile, and be another member
                 owner = self.members.get(member.group, member.client_id) or member
                 for each in answer.queues:
                     owner.claims[topic, each.queue_id] = Claim(each.epoch, self._now_ms)
-                    if each.is_moved:  # the word of it has not come, or came before the claim
+                    if each.is_moved:  # notice of it has not come, or came before the claim
                         owner.moved.add((topic, each.queue_id))
             elif isinstance(answer, UnknownMember):
                 member.join_ms = 0
@@ -287,8 +291,9 @@ class Groups:
     # --- offsets ---
 
     def query(self, call: Call, fields: QueryOffsetFields, start: Callable[[], int]) -> None:
-        """Where a group goes on in a queue, which is the member's from then on. `start` is where
-        one begins that is no member, and whose group has no offset; -1 where it decides."""
+        """Answer where a group goes on in a queue, which is the member's from then on. If the
+        client is no member and the group has no offset, `start` says where it begins; -1 leaves
+        that to the client."""
         member = self.members.of(call.connection, fields.consumer_group)
         queue = fields.topic, fields.queue_id
         if member is not None and member.model == "clustering":
@@ -323,11 +328,11 @@ class Groups:
         if offset < 0:
             raise InvalidArgument("a commit names an offset below 0", offset)
         if member is not None and queue in member.moved:
-            # it has not heard yet that an operator has set the offset: its word is of before
+            # it does not know yet that an operator has set the offset: this commit predates that
             self._answer(call, Reply())
         elif member is None or not self.commit(member, queue, offset, done):
-            # of no claim: it counts where nobody else has the queue. A client that is no member
-            # is never told of an operator, and so it is not held to what one has set.
+            # Without a claim the commit counts if nobody has the queue. A client that is no member
+            # is never told that an operator has set the offset, so for it that does not matter.
             make = partial(
                 words.ResetOffsets,
                 group=fields.consumer_group, topic=fields.topic, offsets={queue[1]: offset},
@@ -339,8 +344,9 @@ class Groups:
     def commit(
         self, member: Member, queue: Queue, offset: int, then: Callable[[Any], None] | None
     ) -> bool:
-        """Commit, if the queue is the member's; whether it is. By now it may be another one's, or
-        an operator may have set its offset. Where nobody waits for `then` it is a little later."""
+        """Commit if the queue is the member's; returns whether it is. By now it may be another
+        member's, or an operator may have set its offset. Without `then` the commit may be sent a
+        little later."""
         claim = member.claims.get(queue)
         if claim is None or offset < 0:
             return False
@@ -356,7 +362,7 @@ class Groups:
     def take_moved(
         self, call: Call, member: Member, queue: Queue, then: Callable[[int], None]
     ) -> None:
-        """Where an operator has set a member's offset, once the queue is the member's again."""
+        """Pass on the offset that an operator has set, once the queue is the member's again."""
 
         def claimed(answer: Any) -> None:
             if isinstance(answer, PenstockError):
@@ -370,13 +376,13 @@ class Groups:
         self.claim(member, queue[0], [queue[1]], claimed)
 
     def pulled(self, member: Member, queue: Queue) -> None:
-        """A member shows that it goes on with a queue."""
+        """A member has pulled, which shows that it keeps the queue."""
         claim = member.claims.get(queue)
         if claim is not None:
             claim.pulled_ms = self._now_ms
         elif member.model == "clustering" and queue not in member.moved:
-            # the gateway before had the claim, or the client does not ask where its group is; where
-            # another member has the queue, this is in vain
+            # a gateway that has died had the claim, or the client never asks for the group's
+            # offset; if another member has the queue, this is refused
             self.claim(member, queue[0], [queue[1]], nobody, chosen=True)
 
     def close(self) -> None:

@@ -1,7 +1,8 @@
-"""Members that ask for a queue that another one has: they wait until it has said its last word.
+"""Members that ask for a queue that another member has: they wait until that one has made its last
+commit.
 
-Owns who waits, and for what. It must not know how the coordinator is asked: it is given `claim` and
-`release`, which do that.
+Owns who waits, and for what. It must not know how the coordinator is asked: `claim` and `release`,
+which it is given, do that.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from penstock.actors.gateway.serving import Serving
 from penstock.shared.errors import PenstockError
 
 HANDOVER_MS = 1000
-# How long one waits for a queue that another one has; a client waits for 3 s.
+# How long a member waits for a queue that another one has; its client waits for 3 s.
 WAIT_MS = 2000
 AGAIN_MS = 100
 
@@ -32,7 +33,7 @@ class _Wanted(NamedTuple):
 
 
 class Handover:
-    """Whoever asks where its group is in a queue has the queue from then on."""
+    """A member that asks for its group's offset in a queue has the queue from then on."""
 
     def __init__(
         self,
@@ -52,7 +53,7 @@ class Handover:
         self._claim_for(_Wanted(call, member, queue, call.now_ms))
 
     def hurry(self) -> None:
-        """A group has changed: one that is waited for may be free."""
+        """A group has changed: a queue that is waited for may be free."""
         self._again_ms = 0
 
     def work(self, now_ms: int) -> None:
@@ -73,14 +74,15 @@ class Handover:
                 self._wanted.append(wanted)
                 return
             self._release(owner, [queue])
-        # of a move before this question: it may go on pulling where it was
+        # the offset was moved before this question, and the client may go on pulling where it was:
+        # its next pull is told of the move
         is_to_be_told = queue in member.moved
 
         def claimed(answer: Any) -> None:
             if isinstance(answer, PenstockError):
                 self._answer(wanted.call, refusal(answer))
             elif answer.queues:
-                if not is_to_be_told:  # by this answer it is
+                if not is_to_be_told:  # of a move since then this answer tells it
                     member.moved.discard(queue)
                 self._answer(wanted.call, offset_reply(answer.queues[0].offset))
             elif self._now_ms - wanted.since_ms < WAIT_MS:

@@ -1,10 +1,11 @@
-"""RocketMQ's clients as members of Penstock's groups, and the claims they have by their ways.
+"""RocketMQ's clients as members of Penstock's groups, and the claims that the gateway has for them.
 
 RocketMQ's members divide queues among themselves and tell nobody. Here a queue is read with a
-claim, so the gateway has one for each queue that a member asks the offset of, or locks, and gives
-it back when the member goes on without it. That shows: after a change of its group a member
-rebalances, and from then on neither pulls that queue nor commits in it. Its pulls that wait are
-answered then, so that it pulls at once what it goes on with. No sockets; times are passed in.
+claim, so the gateway claims each queue that a member locks, or whose offset it asks for, and gives
+the claim back when the member goes on without the queue. That can be seen: after a change of its
+group a member rebalances, and from then on neither pulls from that queue nor commits in it. Once it
+has rebalanced its held pulls are answered, so that it pulls at once from the queues that it keeps.
+No sockets; times are passed in.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ SESSION_MS = 30_000
 MAX_CLIENT_CHARACTERS = 255
 # A member that keeps a queue commits in it every 5 s, if not sooner.
 PROBATION_MS = 7000
-# What is pulled or committed this soon after a change may be a member's last word of a queue.
+# A pull or commit this soon after a change may be a member's last one in a queue.
 LAST_WORD_MS = 2000
 # How long a lock outlives its last renewal; clients renew theirs every 20 s.
 # [RebalanceLockManager's REBALANCE_LOCK_MAX_LIVE_TIME]
@@ -47,20 +48,22 @@ class Claim:
         self.pulled_ms, self.committed_ms = now_ms, 0
 
     def is_kept(self, changed_ms: int) -> bool:
-        """Whether its member has gone on with it after a change, once it had rebalanced."""
+        """Whether its member has used it since it rebalanced after a change."""
         return max(self.pulled_ms, self.committed_ms) > changed_ms + LAST_WORD_MS
 
     def is_left(self, changed_ms: int) -> bool:
-        """Whether its member has said its last word of it, by all that is known."""
+        """Whether its member seems to be done with it: it has committed after a change, and not
+        pulled."""
         return self.committed_ms > changed_ms >= self.pulled_ms
 
 
 class Member:
-    """One client in one group: all that have its id, as Java's that broadcast on one host."""
+    """One client id in one group. Several clients may have it, as Java's that broadcast on one
+    host."""
 
     def __init__(self, group: str, client_id: str) -> None:
         self.group, self.client_id = group, client_id
-        # those by which it is heard; the last one is the one that was heard last
+        # those that its heartbeats come by, the one of the newest heartbeat last
         self.connections: dict[Connection, None] = {}
         self.model: Model = "clustering"
         self.start: StartRule = "last"
@@ -70,27 +73,28 @@ class Member:
         self.claims: dict[Queue, Claim] = {}
         # queues whose offset an operator has set: the next pull is told so
         self.moved: set[Queue] = set()
-        # when a heartbeat named it
+        # when a heartbeat named it last
         self.heard_ms = 0
-        # when the coordinator is to hear it again; and when it leaves, unless it comes back: 0
-        # where it does not
+        # when the coordinator is to hear of it again; and when it leaves, unless it comes back: 0
+        # while it stays
         self.join_ms = self.leave_ms = 0
-        # when it has locked queues for the last time
+        # when it locked queues last
         self.locked_ms = 0
         self.retry_max_times, self.retry_queue_nums = 16, 1
 
     @property
     def connection(self) -> Connection | None:
-        """The one by which it was heard last; None while it is away."""
+        """The one that its last heartbeat came by; None while it is away."""
         return next(reversed(self.connections), None)
 
     @property
     def name(self) -> tuple[str, str]:
-        """Of its joins and its leaving the last word counts: no older one brings it back."""
+        """The key by which only the last of its joins and leaves counts: no older join brings it
+        back."""
         return self.group, self.client_id
 
     def take(self, said: ConsumerBody, now_ms: int) -> None:
-        """What a heartbeat says."""
+        """Take over what a heartbeat says."""
         self.heard_ms = now_ms
         self.model, self.start = said.model, said.start
         self.consume_type = said.consume_type_name
@@ -105,11 +109,11 @@ class Member:
         }
 
     def has_locks(self, now_ms: int) -> bool:
-        """Whether it has queues that it has locked, for some time yet."""
+        """Whether it has queues by locks that have not expired."""
         return self.orderly and bool(self.claims) and now_ms < self.locked_ms + LOCKED_MS
 
     def locks(self, now_ms: int) -> None:
-        """It has its queues from now on for as long as locks last, wherever it is."""
+        """It has its queues from now on for as long as locks last, even while it is away."""
         self.locked_ms = now_ms
         if not self.connections:  # it is away
             self.leave_ms = now_ms + LOCKED_MS
@@ -128,14 +132,14 @@ class Member:
             orderly=self.orderly,
             held=tuple(held[:MAX_CLAIMS]),
             run=run_id,
-            # operators' tools find a group by the route of this topic, one that broadcasts, too
+            # operators' tools find a group by the route of this topic, even one that broadcasts
             retry_topic=True,
             carried=True,
         )
 
 
 def check_client_id(client_id: str) -> None:
-    """Raises InvalidArgument for what no actor takes, however often it is said."""
+    """Raises InvalidArgument for an id that no actor takes, however often it is sent."""
     if not 0 < len(client_id) <= MAX_CLIENT_CHARACTERS:
         what = f"a client's id has 1 to {MAX_CLIENT_CHARACTERS} characters"
         raise InvalidArgument(what, repr(client_id[:80]))
@@ -147,9 +151,9 @@ class Members:
     def __init__(self) -> None:
         self._groups: dict[str, dict[str, Member]] = {}
         self._by_connection: dict[Connection, dict[str, Member]] = {}
-        # group -> when it changed, where it is not known yet who goes on with what
+        # group -> when it changed, as long as it is not known which queues its members keep
         self.changed: dict[str, int] = {}
-        # of those, whose members have been made to show it
+        # those of `changed` whose members have been made to show it
         self._shown: set[str] = set()
 
     def __iter__(self) -> Iterator[Member]:
@@ -166,19 +170,19 @@ class Members:
         return list(self._groups.get(group, {}).values())
 
     def subscriber(self, group: str, topic: str) -> Member | None:
-        """Of the members that subscribe to a topic, the one whose word of it is the newest."""
+        """The member that has the newest subscription to a topic."""
         of_topic = [each for each in self.all_of(group) if topic in each.subscriptions]
         return max(of_topic, key=lambda each: each.subscriptions[topic].version, default=None)
 
     def has_locks(self, group: str, now_ms: int) -> bool:
-        """Whether any member has."""
+        """Whether any member of the group has."""
         return any(each.has_locks(now_ms) for each in self.all_of(group))
 
     def on(self, connection: Connection) -> list[Member]:
         return list(self._by_connection.get(connection, {}).values())
 
     def put(self, group: str, client_id: str, connection: Connection) -> Member:
-        """The member, which is heard by this connection, too. Raises InvalidArgument."""
+        """The member, whose heartbeats come by this connection, too. Raises InvalidArgument."""
         member = self.get(group, client_id)
         if member is None:
             check_group(group)
@@ -192,8 +196,8 @@ class Members:
         return member
 
     def lost(self, connection: Connection, now_ms: int) -> list[Member]:
-        """A connection has ended: those that leave with it. One that has locked queues may be in
-        the middle of a message, and come back by another connection: it keeps them meanwhile."""
+        """A connection has ended: returns the members that leave with it. One that has locked
+        queues may be in the middle of a message, and reconnect: it keeps them meanwhile."""
         leaving = []
         for member in self.on(connection):
             self.drop(member, connection)
@@ -215,7 +219,7 @@ class Members:
             self.drop(member, connection)
 
     def drop(self, member: Member, connection: Connection) -> None:
-        """A member is not heard by this connection any more."""
+        """A member's heartbeats do not come by this connection any more."""
         member.connections.pop(connection, None)
         there = self._by_connection.get(connection, {})
         if there.get(member.group) is member:
@@ -231,13 +235,13 @@ class Members:
         return None
 
     def change(self, group: str, now_ms: int) -> None:
-        """Members of a group, or its queues, are others now."""
+        """A group's members or queues have changed."""
         self.changed[group] = now_ms
         self._shown.discard(group)
 
     def to_be_shown(self, now_ms: int) -> list[str]:
-        """Groups whose members have rebalanced by now: what they pull from now on they go on
-        with."""
+        """Groups whose members have rebalanced by now: from now on they pull only queues that they
+        keep."""
         found = [
             group
             for group, changed_ms in self.changed.items()
@@ -247,7 +251,7 @@ class Members:
         return found
 
     def left_over(self, now_ms: int) -> Iterable[tuple[Member, Queue]]:
-        """Queues that their members have not gone on with after the last change."""
+        """Queues that their members have not used since the last change."""
         found = []
         for group, changed_ms in list(self.changed.items()):
             if now_ms - changed_ms < PROBATION_MS:

@@ -1,4 +1,4 @@
-"""Producers among RocketMQ's clients: who they are, and what they are asked of transactions.
+"""Producers among RocketMQ's clients: who they are, and what they are asked about transactions.
 
     a heartbeat               a connection is a producer of these groups; the transactions actor is
                               told, again and again, that somebody can be asked here
@@ -32,7 +32,7 @@ from penstock.shared.wire import transaction_messages as words
 HEARTBEAT_MS = 1000
 # Between two looks for groups that it is to hear of.
 LOOK_MS = 100
-# Of how many of one client's groups it is asked; RocketMQ's clients are each of one as a rule.
+# A client is asked on behalf of this many groups; RocketMQ's clients have one as a rule.
 MOST_GROUPS = 64
 
 
@@ -50,10 +50,10 @@ class Producers:
         # group -> its producers, the next to be asked first
         self._groups: dict[str, OrderedDict[Connection, None]] = {}
         self._of: dict[Connection, set[str]] = {}
-        # client id -> the connection by which it was heard last
+        # client id -> the connection of its last heartbeat
         self._clients: dict[str, Connection] = {}
         self._ids: dict[Connection, str] = {}
-        # those that are producers of more groups than are kept, and how many there ever were
+        # those with more groups than are kept, and how many such there ever were
         self._beyond: set[Connection] = set()
         self._beyond_ever = 0
         # group -> when the actor is to hear of it again
@@ -67,13 +67,13 @@ class Producers:
     def heard(self, connection: Connection, client_id: str, groups: Iterable[str]) -> None:
         """A client says that it is a producer of these groups, and of no others.
 
-        Beyond MOST_GROUPS its groups are counted and not kept: a refusal would end what it does
-        besides, and its consumers too. The same goes for names that the actor does not take.
+        Groups beyond MOST_GROUPS are counted and not kept: a refusal would stop the client's other
+        work, and its consumers, too. So names that the actor does not take are left out, too.
         """
         said = dict.fromkeys(each for each in groups if 0 < len(each) <= words.MOST_NAME)
         for group in self._of.get(connection, set()) - said.keys():
             self.left(connection, group)
-        # what it is asked of already comes first: heartbeats name their groups in any order
+        # groups that are kept already come first: heartbeats name their groups in any order
         known = self._of.get(connection, set())
         kept = sorted(said, key=known.__contains__, reverse=True)[:MOST_GROUPS]
         if len(said) > len(kept):
@@ -85,7 +85,7 @@ class Producers:
             del self._clients[before]
         self._ids[connection], self._clients[client_id] = client_id, connection
         for group in kept:
-            # a word that comes again keeps its turn
+            # a connection that says so again keeps its turn
             self._groups.setdefault(group, OrderedDict()).setdefault(connection)
             self._of.setdefault(connection, set()).add(group)
             self._due_ms.setdefault(group, 0)
@@ -127,7 +127,7 @@ class Producers:
         return {group: list(there) for group, there in self._groups.items()}
 
     def client(self, client_id: str) -> Connection | None:
-        """Where a producer's client is reached."""
+        """The connection by which a producer's client is reached."""
         return self._clients.get(client_id)
 
     def work(self, now_ms: int) -> int:
@@ -167,7 +167,8 @@ class Producers:
         self._link.ask(make, then, now_ms)
 
     def _asked(self, said: words.CheckTransaction, more: list[bytes]) -> None:
-        """The actor wants to know how a transaction ended. What nobody hears it asks again."""
+        """The actor wants to know how a transaction ended. If no producer can be asked, it asks
+        again."""
         there = self._groups.get(said.group)
         if not there or not more:
             return

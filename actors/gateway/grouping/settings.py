@@ -1,7 +1,7 @@
 """Which groups may consume, by config/subscriptionGroup.json: RocketMQ's broker asks at each pull.
 
 The coordinator owns the file and replaces it. It is looked at once a second, and before anybody is
-refused: so what was made or allowed just now counts at once.
+refused: so a group that was made or allowed just now counts at once.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class GroupSettings:
         self._groups = SubscriptionGroups()
         self._mark: object = None
         self._look_ms = 0
-        # what pulls that wait go by; `version` grows with each look that finds it another
+        # what held pulls depend on; `version` grows with each look that finds it changed
         self._lets_wait: tuple[Set[str], Set[str]] = set(), set()
         self.version = 0
 
@@ -46,7 +46,7 @@ class GroupSettings:
         try:
             self._groups = load_document(self._file, SubscriptionGroups)
         except (StoreDamaged, OSError):
-            return  # what was read before is what there is; the coordinator says what is wrong
+            return  # what was read before stays; the coordinator reports what is wrong
         self._mark = mark
         names = set() if self._makes_groups else set(self._groups.names())
         lets_wait = self._groups.all_off(), names
@@ -62,13 +62,13 @@ class GroupSettings:
         return self._groups.settings(group)
 
     def notifies(self, group: str) -> bool:
-        """Whether its members are told that there are others, as it is now."""
+        """Whether its members are notified of changes, by the settings as they are now."""
         self._look()
         return bool(self._groups.settings(group)["notifyConsumerIdsChangedEnable"])
 
     def check_pull(self, group: str, model: str = "") -> None:
         """Raises GroupNotFound, NoPermission where nobody may pull for this group; `model` is that
-        of the member, where one pulls by what it has subscribed to."""
+        of the member by whose subscription the pull goes."""
         if self._refusal(group, model) is not None:
             self._look()
             if (refused := self._refusal(group, model)) is not None:
@@ -82,7 +82,7 @@ class GroupSettings:
     def _is_there(self, group: str) -> bool:
         if group in self._groups.names():
             return True
-        # a pull that waits keeps the name, of which a frame may have any size
+        # a held pull keeps the name, and in a frame that may have any size
         is_name = len(group) <= MAX_GROUP_CHARACTERS
         return is_name and (self._makes_groups or is_built_in_group(group))
 

@@ -3,8 +3,8 @@
     brokers -> register, every 30 s; forgotten when silent for 2 min or when their connection ends
     clients -> where is a topic, which brokers are there
 
-It keeps nothing but its settings: brokers register again with one that was started again. What it
-answers is remoting/naming's, as in a broker's gateway.
+It keeps nothing but its settings: after a restart brokers register again. Its answers come from
+remoting/naming, as in a broker's gateway.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from penstock.shared.process.listeners import Listener
 
 # Between two looks for brokers that are silent.
 TICK_MS = 1000
-# Fewer where the process may not open as many files.
+# Fewer if the process may not open this many files.
 MOST_CONNECTIONS = 10_000
 
 
 class LoneNameServer:
-    """A name server on one listening socket, which is its own. `report` is told what happens."""
+    """A name server on one listening socket, which it owns. `report` is told what happens."""
 
     def __init__(
         self,
@@ -45,8 +45,8 @@ class LoneNameServer:
         tls: Tls = Tls(),  # noqa: B008 - it is a value
         orders_in_routes: bool = False,
     ) -> None:
-        """`settings` is the file of those that operators make; for `orders_in_routes` see
-        NameServer. Raises StoreDamaged, OSError."""
+        """`settings` is the file with operators' settings; for `orders_in_routes` see NameServer.
+        Raises StoreDamaged, OSError."""
         self._clock, self._report, self._listener = clock, report, listener
         host, _, port = listener.endpoint.removeprefix("tcp://").rpartition(":")
         self._server = NameServer(

@@ -1,6 +1,7 @@
 """The name server of a broker's gateway: it knows the broker's own topics, and other brokers too.
 
-The broker itself is registered here as any other, but for good, and with each change of its topics.
+The broker itself is registered here like any other, but it never expires, and each change of its
+topics is registered at once.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class OwnNames:
         try:
             settings = load_settings(file)
         except StoreDamaged as error:
-            # no message depends on them, so the broker does not end for them
+            # no message depends on the settings, so the broker starts without them
             report(f"the name server begins without settings: {error}")
             settings = {}
         self.server = NameServer(

@@ -3,8 +3,8 @@
     connect -> REGISTER_BROKER: all topics, at once, each 30 s, and when topics have changed
     stop    -> UNREGISTER_BROKER; whoever misses that hears the end of the connection
 
-Each name server is one for itself: one that is down is tried again, and costs nobody anything. Only
-names are looked up in a thread, as that may take long; numbers need none.
+Name servers are independent: one that is down is tried again, and delays nobody. Only their
+addresses are looked up in a thread, as a host name may take long.
 """
 
 from __future__ import annotations
@@ -30,9 +30,10 @@ from penstock.shared.errors import PenstockError
 EVERY_MS = 30_000
 # One that cannot be reached, or refuses, is tried again after this time.
 AGAIN_MS = 2000
-# Topics that are made one after the other are not each worth a list of all.
+# Topics made shortly after each other share a registration, as each one lists all topics.
 CHANGE_MS = 300
-# How long a stop waits for what it says to leave: who reads nothing forgets the broker by itself.
+# How long a stop waits until its farewells are sent: a name server that reads nothing forgets the
+# broker by itself.
 LEAVE_MS = 1000
 
 
@@ -104,11 +105,11 @@ class Registrations:
         try:
             place = found.result()
             peer = socket.socket(place.family)
-        except (OSError, UnicodeError) as error:  # the latter of a name that none can have
+        except (OSError, UnicodeError) as error:  # the latter for an invalid name
             self._tell(server, f"name server {{}} is not found: {error}; trying again")
             return
         peer.setblocking(False)
-        peer.connect_ex(place.address)  # how it goes shows when it is read from
+        peer.connect_ex(place.address)  # whether it succeeds shows when it is read from
         server.connection = self._connections.add(peer, place.address, now_ms)
         server.next_ms, server.told_ms, server.why = 0, -EVERY_MS, ""
 
@@ -140,10 +141,10 @@ class Registrations:
         )
 
     def _tell(self, server: _NameServer, what: str) -> None:
-        """Once, until it is something else."""
+        """Report this once, until there is something else to report."""
         if what != server.said:
             server.said = what
-            self._report(what.replace("{}", str(server), 1))  # it may have others' braces
+            self._report(what.replace("{}", str(server), 1))  # the rest may have braces of its own
 
     def gone(self, connection: Connection) -> None:
         """A connection has ended; it may be one of these."""
@@ -156,7 +157,8 @@ class Registrations:
                     self._tell(server, f"name server {{}} is not reached: {why}; trying again")
 
     def leave(self, now_ms: int) -> bool:
-        """Tell all name servers that the broker stops; whether that is on its way, or late."""
+        """Tell all name servers that the broker stops; returns whether that has been sent, or is
+        late."""
         there = [server.connection for server in self._servers if server.connection is not None]
         if not self._leave_ms:
             self._leave_ms = now_ms + LEAVE_MS

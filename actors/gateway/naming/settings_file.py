@@ -15,7 +15,7 @@ from penstock.shared.store.rocketmq_json import encode_document, load_document, 
 
 
 def load_settings(file: Path) -> Settings:
-    """None where there is no file. Raises StoreDamaged, OSError."""
+    """Empty if there is no file. Raises StoreDamaged, OSError."""
     return load_document(file, _build)
 
 

@@ -17,7 +17,7 @@ from penstock.shared.errors import PenstockError
 from penstock.shared.formats.record_layout import store_timestamp_ms
 from penstock.shared.log.found_records import piece_of
 
-# As long as RocketMQ's rate of what a topic gets looks back.
+# The time over which RocketMQ averages what a topic gets.
 _TPS_S = 60
 
 
@@ -35,7 +35,8 @@ def topic_stats(services: Services, call: Call) -> Reply:
 
 
 def _put_tps(services: Services, topic: str) -> float:
-    """Of the last minute; 0 where a queue cannot be read, as what the others hold is told still."""
+    """Of the last minute; 0 if a queue cannot be read, as the rest of the answer is still of
+    use."""
     try:
         return topic_sums(services, topic, [_TPS_S], of_bytes=False)[0] / _TPS_S
     except PenstockError:

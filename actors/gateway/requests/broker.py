@@ -1,4 +1,4 @@
-"""What operators ask of the broker itself: how it does, how it is configured, to clean up."""
+"""What operators ask of the broker itself: its state, its configuration, to clean up."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ _SPANS_S = (60, 3600, 86_400)
 
 
 def runtime_info(services: Services, call: Call) -> Reply:
-    """How the broker does, in RocketMQ's words. What Penstock has not is 0 if a tool reads it."""
+    """The broker's state, in RocketMQ's words. What Penstock does not have is 0 if a tool reads
+    it."""
     positions, wrote = services.positions, services.positions["wrote"]
     table = {
         "brokerActive": "true",
@@ -95,8 +96,8 @@ def _counts(services: Services) -> dict[str, str]:
 
 
 def _disk(services: Services) -> dict[str, str]:
-    """How full the log's disk is, as RocketMQ has it: what is reserved for root is free, and still
-    no room for messages."""
+    """How full the log's disk is, as RocketMQ says it: what is reserved for root counts as free,
+    and still the ratio does not take it for room."""
     log = StorePaths(services.config.store).commit_log
     disk = shutil.disk_usage(log)
     used = f"{max(0, disk_used_percent(log)) / 100}"
@@ -158,8 +159,8 @@ def ha_status(services: Services, call: Call) -> Reply:
 
 
 def stats(services: Services, call: Call) -> Reply:
-    """How much there was in the last minute, hour and day: of a topic by its messages' store times,
-    of groups and the broker as counted while it runs."""
+    """Sums of the last minute, hour and day: for a topic by its messages' store times, for groups
+    and the broker as counted while this process runs."""
     fields = read_fields(call.command, StatsFields)
     name, key = fields.stats_name, fields.stats_key
     if name in ("TOPIC_PUT_NUMS", "TOPIC_PUT_SIZE"):

@@ -24,10 +24,10 @@ from penstock.remoting.fields import GroupFields, UnregisterFields, read_fields
 from penstock.shared.errors import InvalidArgument, PenstockError
 from penstock.shared.wire.group_messages import MAX_CLAIMS, Claimed
 
-# Of one client. Each of its groups, and each topic of what it locks, is a question to the
-# coordinator, and all other clients wait while they are asked.
+# For one client. Each of its groups, and each topic of the queues that it locks, is a question to
+# the coordinator, and all other clients wait while these are asked.
 MOST_GROUPS = 1000
-# Of a request for locks that waits for its client's heartbeat, as none of those is counted.
+# For a lock request that waits for its client's heartbeat, as no limit counts their bytes.
 MOST_EARLY_BYTES = 16 << 10
 
 
@@ -36,7 +36,7 @@ def heartbeat(services: Services, call: Call) -> Reply | None:
     if (count := len(body.consumer_data_set or [])) > MOST_GROUPS:
         what = f"a client is a member of more than {MOST_GROUPS} groups"
         raise InvalidArgument(what, count, "run more clients")
-    # it is kept as long as its connection, whether the client consumes or not
+    # the id is kept as long as the connection, whether the client consumes or not
     check_client_id(body.client_id)
     call.connection.client = Client(body.client_id, command.language, command.version, call.now_ms)
     groups = [each.group_name for each in body.producer_data_set or []]
@@ -73,14 +73,14 @@ def list_members(services: Services, call: Call) -> None:
 
 
 def lock(services: Services, call: Call) -> Reply | None:
-    """Which of these queues the member has now; the others are somebody else's."""
+    """Lock queues; the answer says which of them the member has now. The others are somebody
+    else's."""
     body = read_body(call.command.body, LockBody)
     if len(body.mq_set) > MAX_CLAIMS:
         what = f"more than {MAX_CLAIMS} queues are to be locked at once"
         raise InvalidArgument(what, len(body.mq_set), "lock fewer at a time")
-    # After a connection has ended the lock may be renewed before the heartbeat, and one that is
-    # refused stops its member for 20 s. RocketMQ asks for no heartbeat; but here who has queues
-    # is a member.
+    # After a reconnect the lock may be renewed before the heartbeat, and a refusal stops the member
+    # for 20 s. RocketMQ's broker needs no heartbeat for that; but here only members have queues.
     is_known = services.groups.members.get(body.consumer_group, body.client_id) is not None
     if not is_known and len(call.command.body) <= MOST_EARLY_BYTES:
         call = call.without_content()

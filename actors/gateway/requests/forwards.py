@@ -14,7 +14,7 @@ from penstock.shared.formats.record_check import record_at
 
 
 def running_info(services: Services, call: Call) -> Reply | None:
-    """How a client does: its threads, its queues, what they hold."""
+    """A client's state: its threads, its queues, what they hold."""
     return _forward(services, call, read_fields(call.command, ClientFields), b"")
 
 

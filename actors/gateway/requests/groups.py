@@ -34,7 +34,7 @@ from penstock.shared.queue.reader import unreadable
 from penstock.shared.store.rocketmq_json import load_document
 from penstock.shared.wire import group_messages as words
 
-# As many as the coordinator takes, and saves, in one turn.
+# The coordinator takes and saves this many in one turn.
 AT_ONCE = 256
 
 
@@ -85,12 +85,12 @@ def _document(body: bytes | memoryview) -> dict[str, Any]:
 
 
 def delete(services: Services, call: Call) -> None:
-    """Forget a group's settings, and its offsets where that is asked for and it has no members, who
+    """Delete a group's settings; and its offsets if that is asked for and it has no members, which
     would commit them again."""
     fields = read_fields(call.command, DeleteGroupFields)
 
     def done(answer: Any) -> None:
-        # one that there is not is deleted already, as in RocketMQ
+        # a group that does not exist is deleted already, as in RocketMQ
         _done(services, call, None if isinstance(answer, GroupNotFound) else answer)
 
     make = partial(
@@ -118,7 +118,7 @@ def describe_all(services: Services, call: Call) -> Reply:
 
 
 def _groups(services: Services) -> SubscriptionGroups:
-    """As the coordinator has saved them last, which it does before it says so. Raises
+    """All groups as the coordinator has saved them last, which it does before it answers. Raises
     StoreUnavailable."""
     found: SubscriptionGroups = load_saved(services, "subscription_groups", SubscriptionGroups)
     return found
@@ -157,7 +157,7 @@ def reset(services: Services, call: Call) -> None:
 
     def done(answer: Any) -> None:
         if isinstance(answer, InvalidArgument | QueueNotFound):
-            # a place that a queue does not have is no invalid parameter to RocketMQ
+            # an offset that a queue does not have is no invalid parameter to RocketMQ
             services.answer(call, Reply(code=Response.SYSTEM_ERROR, remark=str(answer)))
             return
         if isinstance(answer, PenstockError):
@@ -169,8 +169,8 @@ def reset(services: Services, call: Call) -> None:
         services.answer(call, Reply(body=write_body(Offsets(table))))
 
     def asked(answer: Any) -> None:
-        """RocketMQ takes one more than a queue's end as well, and with it the client begins at the
-        end: so it does here, and leaves out nothing that comes meanwhile."""
+        """RocketMQ also takes one more than a queue's end, with which the client begins at the end.
+        So the end itself is set here, and nothing that comes meanwhile is skipped."""
         if isinstance(answer, InvalidArgument) and offsets.get(fields.queue_id):
             offsets[fields.queue_id] -= 1
             services.groups.ask(make, done)
@@ -184,8 +184,8 @@ def reset(services: Services, call: Call) -> None:
 
 
 def _targets(services: Services, fields: ResetFields) -> dict[int, int]:
-    """The offset of each queue. Of the end, which may be late here, the coordinator knows. Raises
-    TopicNotFound."""
+    """The offset to set in each queue. A queue's end may be late here; the coordinator knows the
+    true one. Raises TopicNotFound."""
     topic = fields.topic
     config, queues = services.topics.known(topic), services.queues.queues(topic)
     if fields.queue_id >= 0 and fields.offset is not None and fields.offset != -1:
@@ -205,7 +205,7 @@ def _targets(services: Services, fields: ResetFields) -> dict[int, int]:
 
 
 def clone(services: Services, call: Call) -> None:
-    """Give a group the offsets of another one, which it may be made for."""
+    """Give a group the offsets of another one; the group is made if it does not exist."""
     fields, run = read_fields(call.command, CloneFields), services.run_id
     waiting: list[tuple[str, dict[int, int]]] = []
 

@@ -32,18 +32,18 @@ from penstock.shared.names import is_stored_topic
 from penstock.shared.queue.reader import unreadable
 from penstock.shared.queue.young import is_young
 
-# Where a queue's boundary is looked for.
+# The boundary type that asks for the last offset stored by a time.
 UPPER = "UPPER"
 
 
 def pull(services: Services, call: Call) -> Reply | None:
-    """Messages of a queue, at once or later. A member's filter is that of its heartbeats, and on a
-    connection without a member that of its group."""
+    """Messages of a queue, at once or later. If the pull names no filter, the filter is that of the
+    member's heartbeats; on a connection without a member, that of its group."""
     fields, said = read_fields(call.command, PullFields), None
     if fields.sys_flag & PULL_HAS_SUBSCRIPTION:
         said = fields.expression_type, fields.subscription
-    # From here on it may be held, and no limit counts the bytes of those that are: what a client
-    # may make as large as a frame, and its answer does not need, goes before that.
+    # From here on the pull may be held, and no limit counts the bytes of held pulls. So what a
+    # client can make as large as a frame, and the answer does not need, is dropped.
     fields = replace(fields, expression_type="TAG", subscription="")
     return _pull(services, call.without_content(), fields, said, may_wait=True)
 
@@ -55,22 +55,22 @@ def _pull(
     said: tuple[str, str] | None,
     may_wait: bool,
 ) -> Reply | None:
-    """`said` is the filter that it names itself, as type and expression; `may_wait` where the
-    heartbeat that it goes by may still be on its way."""
+    """`said` is the filter that the pull names itself, as type and expression. `may_wait` says that
+    the heartbeat it depends on may still be on its way."""
     services.group_settings.check_pull(fields.consumer_group)
     members = services.groups.members
     member = members.of(call.connection, fields.consumer_group)
     if said is not None:
         kind, expression = said
     else:
-        # One that has not been heard yet pulls for its group, as in RocketMQ.
+        # A client that has sent no heartbeat yet pulls by its group's subscription, as in RocketMQ.
         subscriber = member or members.subscriber(fields.consumer_group, fields.topic)
         known = subscriber.subscriptions.get(fields.topic) if subscriber is not None else None
         is_early = subscriber is None or known is None or known.version < fields.sub_version
-        # a member's pulls show which queues it goes on with, so it is to be known; unless it has
-        # all queues anyway
+        # a member's pulls show which queues it keeps, so the member must be known; unless the group
+        # broadcasts, and each has all queues anyway
         is_unknown = member is None and subscriber is not None and subscriber.model == "clustering"
-        # nor is a topic's name kept that no topic can have
+        # and a name that no topic can have is not kept
         if (is_early or is_unknown) and may_wait and is_stored_topic(fields.topic):
             later = partial(_pull, services, call, fields, None, may_wait=False)
             if services.early.hold(call, later):
@@ -111,14 +111,15 @@ def _pull_by(
 
 
 def filter_of(services: Services, kind: str, expression: str) -> Filter | None:
-    """What a subscription asks for. Raises FilterError, and ConfigError for what is off."""
+    """The filter of a subscription. Raises FilterError, and ConfigError for one that is switched
+    off."""
     if kind == SQL92 and not services.config.enable_property_filter:
         raise ConfigError("this broker does not filter by SQL92", "enable_property_filter is false")
     return services.filters.get(kind, expression)
 
 
 def _take_moved(services: Services, call: Call, fields: PullFields, member: Member) -> None:
-    """An operator has set the group's offset: the client takes it up from there."""
+    """An operator has set the group's offset: tell the client, which goes on from there."""
     low, high = services.range_of(fields.topic, fields.queue_id)
 
     def found(offset: int) -> None:
@@ -131,7 +132,7 @@ def _take_moved(services: Services, call: Call, fields: PullFields, member: Memb
 
 
 def query_offset(services: Services, call: Call) -> None:
-    """Where a group goes on. Where it has not begun RocketMQ says 0 of a queue that is young."""
+    """Where a group goes on. If it has not begun, RocketMQ says 0 for a young queue."""
     fields = read_fields(call.command, QueryOffsetFields)
 
     def start() -> int:
@@ -141,7 +142,7 @@ def query_offset(services: Services, call: Call) -> None:
         try:
             return 0 if is_young(services.queues, services.positions, slot) else -1
         except OSError:
-            return -1  # the client decides, and is told what is wrong by its pull
+            return -1  # the client decides, and its pull is told what is wrong
 
     services.groups.query(call, fields, start)
 

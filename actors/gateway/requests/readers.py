@@ -80,7 +80,7 @@ def _all_described(
 
         def described(group: str, answer: Any) -> None:
             if not left:
-                return  # it was refused
+                return  # an error has been answered
             if isinstance(answer, PenstockError):
                 left.clear()
                 services.answer(call, refusal(answer))
@@ -102,7 +102,7 @@ def _all_described(
 
 
 def consumers(services: Services, call: Call) -> None:
-    """The members of a group, whatever they speak, and what they subscribe to."""
+    """The members of a group, of either protocol, and what they subscribe to."""
     group = read_fields(call.command, ConsumerGroupName).consumer_group
 
     def found(info: words.GroupInfo) -> Reply:
@@ -127,7 +127,7 @@ def consumers(services: Services, call: Call) -> None:
 
 
 def _connections(services: Services, group: str, member: words.MemberInfo) -> list[ConnectionBody]:
-    """One for each client of the member's id; none while it is away."""
+    """One for each client that has the member's id; none while it is away."""
     there = services.groups.members.get(group, member.client_id)
     if there is None:  # one of Penstock's own
         return [ConnectionBody(member.client_id, member.address, "PYTHON", VERSION)]
@@ -175,7 +175,7 @@ def producers(services: Services, call: Call) -> Reply:
 
 
 def all_producers(services: Services, call: Call) -> Reply:
-    """The same of all groups."""
+    """The same for all groups."""
     now_ms = services.now_ms() - call.now_ms
     table = {
         group: [
@@ -242,8 +242,8 @@ def _topics(info: words.GroupInfo) -> set[str]:
 
 
 def _wanted(topics: set[str], info: words.GroupInfo) -> set[str]:
-    """Without those that the group's members have left: nobody works off what they lack. Of a group
-    without members that is not known."""
+    """The topics that the group's members still subscribe to: nobody reads what is left in others.
+    For a group without members that is not known, and all topics count."""
     subscribed = _subscribed(info)
     return topics & subscribed if subscribed else topics
 
@@ -252,7 +252,8 @@ def _wanted(topics: set[str], info: words.GroupInfo) -> set[str]:
 
 
 def time_spans(services: Services, call: Call) -> None:
-    """Of each queue of a topic, from when its messages are, and how late a group is with them."""
+    """For each queue of a topic, when its messages were stored, and how late a group is with
+    them."""
     fields = read_fields(call.command, GroupTopicFields)
     config, name = services.topics.known(fields.topic), services.config.broker_name
     topic = fields.topic
@@ -278,12 +279,13 @@ def time_spans(services: Services, call: Call) -> None:
 
 
 def stats(services: Services, call: Call) -> None:
-    """How far a group is in each queue of its topics, or of some: at 0 where it has not begun."""
+    """How far a group is in each queue of its topics, or of some of them: 0 where it has not
+    begun."""
     fields = read_fields(call.command, ConsumeStatsFields)
     named, listed = fields.topic.strip(), set(fields.topic_list.split(";")) - {""}
 
     def found(info: words.GroupInfo) -> Reply:
-        # what is listed is told in any case, as in RocketMQ
+        # listed topics are told in any case, as in RocketMQ
         topics = listed or _wanted({named} if named else _read_topics(info), info)
         offsets = by_topic(info)
         table: dict[str, QueueOffsets] = {}
@@ -332,8 +334,8 @@ def by_topic(info: words.GroupInfo) -> Offsets:
 def table_of(
     services: Services, group: str, offsets: Offsets, topic: str
 ) -> dict[str, QueueOffsets]:
-    """Where a group is in each queue of a topic that can be read: at 0 where nothing is known. What
-    it has pulled after that it has in hand."""
+    """How far a group is in each readable queue of a topic, 0 where nothing is known; and how far
+    it has pulled: the messages in between are in its hands."""
     config, known, found = services.topics.get(topic), offsets.get(topic, {}), {}
     for queue_id in range(config.read_queues if config is not None else 0):
         _, high = services.range_of(topic, queue_id)

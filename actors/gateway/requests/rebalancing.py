@@ -1,7 +1,7 @@
-"""What clients ask that leave it to the broker how they consume: assignments, filters, modes.
+"""Requests of clients that leave it to the broker how they consume: assignments, filters, modes.
 
-Queues are divided by RocketMQ's strategies, among all members of the group, whatever they speak.
-Messages are had by pulling only, and clients that want POP are told so.
+Queues are divided by RocketMQ's strategies, among all members of the group, of either protocol.
+Messages can only be pulled, and clients that want POP are told so.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def assign(services: Services, call: Call) -> Reply | None:
     try:
         strategy = strategy_of(body.strategy_name)
     except InvalidArgument:
-        return _assigned([])  # as RocketMQ does: nothing by a strategy that it has not
+        return _assigned([])  # as RocketMQ does for a strategy that it does not have
 
     def listed(members: Any) -> None:
         if isinstance(members, PenstockError):
@@ -76,7 +76,7 @@ def set_mode(services: Services, call: Call) -> Reply:
 
 
 def not_by(mode: str) -> Reply:
-    """What clients are told that want another way than to pull."""
+    """The answer to clients that want another mode than to pull."""
     return Reply(
         code=Response.REQUEST_CODE_NOT_SUPPORTED,
         remark=f"messages are had by PULL only, and not yet by {mode[:40]}",

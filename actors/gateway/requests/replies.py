@@ -24,13 +24,13 @@ _PUSH_TIME = "PUSH_REPLY_TIME"
 
 
 def reply(services: Services, call: Call) -> None:
-    """Have a reply pushed and stored. It is stored also where nobody is there for it, and then its
-    sender is told so."""
+    """Have a reply pushed and stored. If its client is not connected it is stored all the same, and
+    its sender is told so."""
     fields = read_fields(call.command, SendFields)
     left: list[str | Reply] = []
 
     def done(what: str | Reply) -> None:
-        """Of the push what failed, or ""; and what the sender is told of its message."""
+        """Take how the push failed, or "", or what the sender is told of the stored message."""
         left.append(what)
         if len(left) == 2:
             failed = next(each for each in left if isinstance(each, str))

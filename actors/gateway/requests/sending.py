@@ -18,7 +18,8 @@ from penstock.shared.names import RETRY_PREFIX
 
 
 def send(services: Services, call: Call) -> None:
-    """Have it stored; it is answered when it is. C++ marks batches in an ordinary request."""
+    """Have a message stored; it is answered when it is. C++ marks batches in an ordinary
+    request."""
     fields = read_fields(call.command, SendFields)
     is_batch = fields.batch or call.command.code == Request.SEND_BATCH_MESSAGE
     services.sends.check(fields)
@@ -28,18 +29,18 @@ def send(services: Services, call: Call) -> None:
 
 
 def _is_spent(services: Services, fields: SendFields, now_ms: int) -> bool:
-    """Whether what a client gives back by an ordinary send is a dead letter by now. Raises
-    GroupNotFound."""
+    """Whether a message that a client gives back by an ordinary send is a dead letter by now.
+    Raises GroupNotFound."""
     group, most = fields.topic.removeprefix(RETRY_PREFIX), fields.max_reconsume_times
     if most is None:
         most = services.group_settings.of(group)["retryMaxTimes"]
-    # A member that consumes in order tries again in place, and gives back what it leaves out.
+    # A member that consumes in order retries in place, and only gives back what it has given up.
     return fields.reconsume_times > most or services.groups.members.has_locks(group, now_ms)
 
 
 def send_back(services: Services, call: Call) -> None:
-    """Have a message come to its group again, or go to the dead letters. As in RocketMQ, the group
-    need not be the client's."""
+    """Have a message delivered to its group again, or make it a dead letter. As in RocketMQ, the
+    group need not be the client's."""
     fields = read_fields(call.command, SendBackFields)
     member = services.groups.members.of(call.connection, fields.group)
     if member is not None:
@@ -66,7 +67,7 @@ def _put_back(
 ) -> None:
     """`most` and `queues` are what the group has set. Raises PenstockError."""
     if queues <= 0:
-        services.answer(call, Reply())  # a group without a topic for them loses them, as there
+        services.answer(call, Reply())  # without retry queues the message is lost, as in RocketMQ
         return
     raw = record_at(services.log_at, fields.offset)
     if raw is None:
@@ -89,6 +90,6 @@ def _put_back(
 
 
 def recall(services: Services, call: Call) -> Reply:
-    """Take a timed message back. RocketMQ's broker refuses it like this unless it is told not to,
-    and answers sends with no handle by which to ask."""
+    """Take a timed message back. By default RocketMQ's broker refuses it, too, and answers to sends
+    have no handle for it."""
     raise NoPermission("messages are not recalled by RocketMQ's protocol here", None)

@@ -1,8 +1,8 @@
-"""Requests of features that Penstock has not: what a RocketMQ broker answers that has them off.
+"""Requests for features that Penstock lacks, answered as by a RocketMQ broker that has them off.
 
-So a tool that asks for them goes on, or prints the error that it prints there. Cold data are read
-like any other. Thresholds of groups are kept while this process lives: RocketMQ's broker forgets
-them when it stops, too, and obeys them only where the feature is on.
+So a tool that asks for them goes on, or prints the same error as it does with RocketMQ. Cold data
+are read like any other. Thresholds of groups are kept while this process lives: RocketMQ's broker
+forgets them when it stops, too, and obeys them only where the feature is on.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from penstock.shared.errors import BrokerBusy, InvalidArgument
 from penstock.shared.names import check_group
 
 MOST_THRESHOLDS = 1000
-# What Java's largest long has.
+# As many as Java's largest long has.
 LONG_DIGITS = 19
 
 
@@ -28,8 +28,8 @@ LONG_DIGITS = 19
 
 
 def set_thresholds(services: Services, call: Call) -> Reply:
-    """Take the lines GROUP=BYTES; one that has no number is passed over, as in RocketMQ, and so is
-    one whose group can be none."""
+    """Take lines of GROUP=BYTES. A line without a number is passed over, as in RocketMQ, and so is
+    one whose group's name is not valid."""
     known = services.cold_thresholds
     for line in bytes(call.command.body).decode("utf-8", "replace").splitlines():
         group, _, text = (part.strip() for part in line.partition("="))
@@ -51,8 +51,8 @@ def _is_group(name: str) -> bool:
 
 
 def _java_long(text: str) -> int | None:
-    """The number; None for what the tools of RocketMQ, to which it is told, cannot read. Thousands
-    of digits are not even converted."""
+    """The number; None for one that RocketMQ's tools, which are told it, cannot read. Thousands of
+    digits are not even converted."""
     digits = text.removeprefix("-")
     if not (digits.isascii() and digits.isdigit() and len(digits) <= LONG_DIGITS):
         return None
@@ -66,7 +66,7 @@ def forget_threshold(services: Services, call: Call) -> Reply:
 
 
 def cold_data(services: Services, call: Call) -> Reply:
-    """What was set, and what was read of cold data: nothing is counted."""
+    """The thresholds that were set. What is read of cold data is not counted."""
     return Reply(body=write_body(ColdData(services.cold_thresholds)))
 
 
@@ -83,7 +83,7 @@ def set_read_ahead(services: Services, call: Call) -> Reply:
 
 
 def check_rocksdb_queues(services: Services, call: Call) -> Reply:
-    """RocketMQ's broker says that it is at it, whether it has RocksDB or not."""
+    """RocketMQ's broker says that it is still checking, whether it has RocksDB or not."""
     return Reply(body=write_body(CqCheck("consume queues are files, and none is in RocksDB")))
 
 
@@ -96,8 +96,8 @@ def export_rocksdb(services: Services, call: Call) -> Reply:
 
 
 def static_topic(services: Services, call: Call) -> Reply:
-    """Refused as by a broker that does not know them: one that took it would have to pass on what
-    it is sent of queues that are another one's."""
+    """Refused as by a broker that does not know static topics: one that took them would have to
+    forward requests for queues that are on another broker."""
     remark = "queues are not mapped to other brokers here: make the topic with updateTopic"
     return Reply(code=Response.REQUEST_CODE_NOT_SUPPORTED, remark=remark)
 

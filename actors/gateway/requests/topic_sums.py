@@ -1,6 +1,6 @@
-"""How much a topic has got lately, by the store times of its messages: right after a restart, too.
+"""How much a topic has got lately, by its messages' store times: so a restart loses nothing.
 
-Their bytes are in the entries of the queues, each of which names its record's size.
+Sizes come from the queues' entries, each of which has its record's size.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from penstock.actors.gateway.services import Services
 from penstock.shared.formats.queue_entry import ENTRY
 from penstock.shared.queue.reader import unreadable
 
-# Of each queue's newest messages. Further back there are as many bytes to a message as among these:
-# all other clients wait while they are added up.
+# Only this many of a queue's newest messages are added up, as all other clients wait meanwhile.
+# Older ones count with the average size of these.
 MOST_SIZED = 2000
 
 
 def topic_sums(
     services: Services, topic: str, spans_s: Sequence[int], *, of_bytes: bool
 ) -> list[int]:
-    """Messages, or bytes of the log, of each of these last spans. Raises TopicNotFound."""
+    """Messages, or bytes of the log, in each of these last spans. Raises TopicNotFound."""
     services.topics.routed(topic)
     now_ms, sums = services.now_ms(), [0] * len(spans_s)
     try:
@@ -42,7 +42,7 @@ def _newest(services: Services, slot: int, start: int, stop: int) -> list[int]:
 
 
 def bytes_of(count: int, sizes: Sequence[int]) -> int:
-    """Of a queue's last `count` messages, whose last sizes are these."""
+    """The bytes of a queue's last `count` messages; `sizes` has those of the newest."""
     if count <= len(sizes):
         return sum(sizes[len(sizes) - count :])
     return sum(sizes) * count // max(1, len(sizes))

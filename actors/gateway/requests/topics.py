@@ -1,4 +1,4 @@
-"""Requests that make, change and delete topics, and tell what is set of them."""
+"""Requests that make, change, delete and describe topics."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from penstock.shared.wire.messages import CreateTopic, DeleteTopic, UpdateTopic
 
 
 def update(services: Services, call: Call) -> None:
-    """Make a topic, or set what it has; it is answered when the file says so."""
+    """Make a topic, or change its settings; it is answered when the file has them."""
     fields = read_fields(call.command, CreateTopicFields)
     wanted = NewTopic(
         fields.topic,
@@ -95,7 +95,7 @@ def _put(services: Services, wanted: NewTopic, then: Callable[[Any], None]) -> N
 
 
 def _check_new(wanted: NewTopic) -> None:
-    """Raise what setting it would raise: a topic must not be left that was refused."""
+    """Raise what setting it would raise: a refused request must leave no topic."""
     check_changeable(wanted.topic_name)
     queues = wanted.write_queue_nums
     changes = {"read_queues": wanted.read_queue_nums, "perm": wanted.perm}
@@ -105,10 +105,10 @@ def _check_new(wanted: NewTopic) -> None:
 
 
 def mark_retry_topic(services: Services, said: ConsumerBody) -> None:
-    """By each heartbeat of a group, in RocketMQ as here, its topic of retries is one of order or
-    not, as those are that the client subscribes to; and it is marked where the client is of a unit.
+    """Set the flags of a group's retry topic. In RocketMQ as here, each heartbeat makes it an
+    ordered topic if the client subscribes to one, and marks it if the client is in unit mode.
 
-    What cannot be set now, or is not there yet, is set by the next heartbeat.
+    If the topic cannot be changed now, or does not exist yet, the next heartbeat does it.
     """
     topic = retry_topic(said.group_name)
     config = services.topics.get(topic)
@@ -127,7 +127,8 @@ def mark_retry_topic(services: Services, said: ConsumerBody) -> None:
 
 
 def delete(services: Services, call: Call) -> None:
-    """Delete a topic with its queues; one that there is not is deleted already, as in RocketMQ."""
+    """Delete a topic with its queues; one that does not exist is deleted already, as in
+    RocketMQ."""
     topic = read_fields(call.command, TopicName).topic
     if not topic.strip():
         raise InvalidArgument("the topic's name is empty", repr(topic), "name a topic")
@@ -158,7 +159,7 @@ def _changes(text: str) -> dict[str, str]:
 
 
 def describe(services: Services, call: Call) -> Reply:
-    """All that is set of a topic. Raises TopicNotFound."""
+    """All settings of a topic. Raises TopicNotFound."""
     topic = read_fields(call.command, TopicFields).topic
     return Reply(body=write_body(_body(topic, services.topics.routed(topic))))
 

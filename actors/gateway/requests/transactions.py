@@ -27,8 +27,8 @@ _OUTCOMES: dict[int, Outcome] = {
 
 
 def end(services: Services, call: Call) -> None:
-    """Commit or roll back; answered when that is durable. Where the producer does not know yet
-    nothing is done, and as in RocketMQ nothing is answered."""
+    """Commit or roll back; answered when that is durable. If the producer does not know yet,
+    nothing is done and, as in RocketMQ, nothing is answered."""
     fields = read_fields(call.command, EndTransactionFields)
     outcome = _OUTCOMES.get(fields.commit_or_rollback)
     if outcome is None:
@@ -49,7 +49,7 @@ def end(services: Services, call: Call) -> None:
                 "the first outcome counts",
             )
         if isinstance(answer, InvalidArgument):
-            # what names no half message is no invalid parameter to RocketMQ
+            # an offset without a half message is no invalid parameter to RocketMQ
             services.answer(call, Reply(code=Response.SYSTEM_ERROR, remark=str(answer)))
         elif isinstance(answer, PenstockError):
             services.answer(call, refusal(answer))
@@ -60,16 +60,17 @@ def end(services: Services, call: Call) -> None:
 
 
 def _is_late(services: Services, offset: int) -> bool:
-    """Whether a half message has set how long nobody is asked for it, and is older: RocketMQ takes
-    only the answer to its question from then on. What has ended is refused as well, as there."""
+    """Whether a half message has set a time without checks, and is older than that: from then on
+    RocketMQ takes only answers to its checks. A transaction that has ended is refused as well, as
+    there."""
     raw = record_at(services.log_at, offset)
     if raw is None:
-        return False  # who is asked to end it says so
+        return False  # the transactions actor says so
     half = decode_record(raw)
     immunity_s = decode_properties(half.properties).get(CHECK_IMMUNITY, "")
     if not immunity_s:
         return False
-    # What is no number is as little as is possible.
+    # What is not a number counts as 0.
     immunity_ms = 1000 * max(0, whole_number(immunity_s))
     least_ms = services.config.transaction_time_out_ms
     return services.now_ms() - half.born_timestamp_ms > max(immunity_ms, least_ms)
