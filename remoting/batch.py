@@ -38,7 +38,7 @@ class BatchItem(NamedTuple):
 def encode_batch(items: Iterable[BatchItem]) -> bytes:
     """The body of a batch request. Raises PropertiesTooLarge.
 
-    The size of the whole is not looked at: only the broker knows how much it takes.
+    The size of the whole is not checked: only the broker knows how much it accepts.
     """
     parts: list[bytes] = []
     for item in items:
@@ -72,8 +72,8 @@ def decode_batch(raw: bytes) -> list[BatchItem]:
             raise _bad(
                 "an item does not end inside its batch", f"{size} bytes, {left} are left", items
             )
-        # From here on `size` bounds everything, as `left` has bounded it. It is 22 at least, so the
-        # loop ends for any bytes.
+        # From here on `size` bounds everything, and `left` has bounded `size`. It is at least 22,
+        # so the loop ends for any bytes.
         body_at = at + _HEAD.size
         if not 0 <= body_length <= size - _FIXED_BYTES:
             raise _bad(
@@ -103,11 +103,12 @@ def batch_frame(
     max_message_bytes: int,
     shape: Shape,
 ) -> tuple[bytes, list[int]]:
-    """A batch request as records, with what the broker stamps left blank, and the size of each.
+    """A batch request as records, whose fields that the broker stamps are blank, and the size of
+    each.
 
     Raises InvalidMessage for what RocketMQ refuses: no item, a transaction, a retry topic, a
-    request of more than `max_message_bytes`. Raises PropertiesTooLarge where an item's properties
-    fit and its checksum, for which `shape` asks, does not fit beside them.
+    request of more than `max_message_bytes`. Raises PropertiesTooLarge if an item's properties fit,
+    but not with the checksum that `shape` asks for.
     """
     if sys_flag & SYS_TRANSACTION_MASK:
         raise InvalidMessage(
@@ -120,7 +121,7 @@ def batch_frame(
             "send it without the mark",
         )
     check_batch(check_topic(topic), len(raw), max_message_bytes)
-    # the record that all have in common; its topic is followed by the length of no properties
+    # what all records have in common; after the topic comes a properties length of 0
     common = encode_record(
         Record(
             topic,

@@ -1,9 +1,9 @@
 """Bodies that are JSON: heartbeats, locks, routes. They are read leniently and written strictly.
 
-Clients do not agree on how things are written: C++ has numbers for enums and text for numbers, and
-leaves out lists that are empty. RocketMQ itself writes the numbers that key a map without quotes.
-Here keys have quotes, which all but old clients of Go take; those get `bare_keys`. Nothing is
-written with blanks: Go's client takes routes apart by hand.
+Clients do not agree on how to write things: C++ has numbers for enums and text for numbers, and
+leaves out empty lists. RocketMQ itself writes numbers that are keys of a map without quotes. Here
+keys have quotes, which all clients take except old ones of Go; those get `bare_keys`. Nothing is
+written with blanks: Go's client parses routes by hand.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ _Body = TypeVar("_Body", bound=msgspec.Struct)
 _BARE = re.compile(rb'([{,])"(\d+)":')
 
 
-# How a consumer whose messages are pushed names that.
+# The consume type of a consumer whose messages are pushed.
 PASSIVELY = "CONSUME_PASSIVELY"
-# The others, which C++ numbers in the order of Java's enum.
+# The other consume types, which C++ numbers in the order of Java's enum.
 _CONSUME_TYPES: dict[str | int, str] = {
     "CONSUME_ACTIVELY": "CONSUME_ACTIVELY",
     0: "CONSUME_ACTIVELY",
@@ -55,12 +55,12 @@ class ConsumerBody(msgspec.Struct, frozen=True, rename="camel"):
 
     @property
     def consume_type_name(self) -> str:
-        """How it consumes, in RocketMQ's word; by pushes where the word is unknown."""
+        """How it consumes, in RocketMQ's word; an unknown word counts as by pushes."""
         return _CONSUME_TYPES.get(self.consume_type, PASSIVELY)
 
     @property
     def start(self) -> StartRule:
-        """Where the group begins in a queue that it has no offset of."""
+        """Where the group begins in a queue in which it has no offset."""
         where = _START.get(self.consume_from_where)
         return where if where is not None else "last"
 
@@ -69,7 +69,7 @@ class ConsumerBody(msgspec.Struct, frozen=True, rename="camel"):
 _START: dict[str | int, StartRule] = {
     "CONSUME_FROM_FIRST_OFFSET": "first",
     4: "first",
-    # the time is the client's, which looks for it itself
+    # the client has the time, and looks up the offset itself
     "CONSUME_FROM_TIMESTAMP": "member",
     5: "member",
 }
@@ -143,7 +143,7 @@ class RequestModeBody(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class BrokerData(msgspec.Struct, frozen=True, rename="camel"):
-    """A broker: its id, of which 0 is the master's, to HOST:PORT. `zone_name` is its operator's."""
+    """A broker group: id -> HOST:PORT, where id 0 is the master. `zone_name` is the operator's."""
 
     broker_addrs: dict[int, str]
     broker_name: str
@@ -184,7 +184,7 @@ class TopicList(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class QueueOffsets(msgspec.Struct, frozen=True, rename="camel"):
-    """How far a group is in a queue, and when the message before that was stored, in ms."""
+    """How far a group is in a queue, and when the message before that offset was stored, in ms."""
 
     broker_offset: int
     consumer_offset: int
@@ -226,7 +226,8 @@ class TopicConfigBody(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def queue_key(queue: QueueBody) -> str:
-    """A queue as the key of a map. RocketMQ writes the object itself, and reads this as well."""
+    """A queue as the key of a map. RocketMQ writes the object itself as the key, and reads this as
+    well."""
     return msgspec.json.encode(queue).decode()
 
 
@@ -243,8 +244,8 @@ def write_body(body: msgspec.Struct) -> bytes:
 
 
 def bare_keys(body: bytes) -> bytes:
-    """The same with the numbers that key a map as RocketMQ writes them: without quotes.
+    """The same body with numeric keys of maps as RocketMQ writes them: without quotes.
 
-    Within a text there is no quote without its backslash, so none of one is taken for a key.
+    Inside a string every quote has a backslash, so nothing in one is taken for a key.
     """
     return _BARE.sub(rb"\1\2:", body)

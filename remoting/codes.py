@@ -12,7 +12,9 @@ from penstock.shared.errors import PenstockError, ProtocolError
 
 
 class Request(IntEnum):
-    """What is asked for. Those from 39 and 40 also go from the broker to clients."""
+    """What is asked for. The broker itself asks clients by CHECK_TRANSACTION_STATE,
+    NOTIFY_CONSUMER_IDS_CHANGED and PUSH_REPLY_MESSAGE_TO_CLIENT, and forwards
+    GET_CONSUMER_RUNNING_INFO and CONSUME_MESSAGE_DIRECTLY to them."""
 
     SEND_MESSAGE = 10
     PULL_MESSAGE = 11
@@ -126,7 +128,7 @@ class Request(IntEnum):
     AUTH_LIST_ACL = 3010
 
 
-# By which messages are popped, handed back, and waited for.
+# Requests that pop messages, acknowledge them, or wait for them.
 POP = (*range(200_050, 200_056), 200_151)
 # Users and permissions.
 AUTHORITY = tuple(each for each in Request if each.name.startswith("AUTH_"))
@@ -159,7 +161,8 @@ class Response(IntEnum):
 
 
 class Language(IntEnum):
-    """In what a peer is written. A header of text has the name, a binary one the number."""
+    """The language that a peer is written in. A JSON header has its name, a binary one its
+    number."""
 
     JAVA = 0
     CPP = 1
@@ -177,12 +180,12 @@ class Language(IntEnum):
     NODE_JS = 13
 
 
-# What peers know each other's versions by. With a lower one a client refuses SQL92 filters.
+# The version that peers are told. With a lower one, clients refuse SQL92 filters.
 VERSION = 479
-# From here on a route's brokers are keyed by text in the answer; before, by bare numbers.
+# Clients from this version on get routes whose broker ids are quoted; older ones get bare numbers.
 FIRST_STANDARD_JSON = 401
 
-# What a refusal of Penstock's is in the protocol. A status that is not here is SYSTEM_ERROR.
+# Penstock's statuses as codes of the protocol. One that is not here becomes SYSTEM_ERROR.
 RESPONSE_OF_STATUS = {
     "INVALID_ARGUMENT": Response.INVALID_PARAMETER,
     "MESSAGE_ILLEGAL": Response.MESSAGE_ILLEGAL,
@@ -203,8 +206,8 @@ RESPONSE_OF_STATUS = {
 
 
 def response_of(error: PenstockError) -> Response:
-    """The code by which a client is told of an error."""
+    """The code that tells a client of an error."""
     if isinstance(error, ProtocolError):
-        # a field or a body that cannot be read; its status is that of a message that is wrong
+        # a field or a body that cannot be read: its status would say that the message is wrong
         return Response.SYSTEM_ERROR
     return RESPONSE_OF_STATUS.get(error.status, Response.SYSTEM_ERROR)

@@ -10,10 +10,10 @@ A binary header:
     remark length i32, remark, fields length i32, then for each field: length i16, key,
     length i32, value
 
-Each frame says which form it has, and an answer has that of its request. Reading takes whatever
-real clients send: fields that are numbers or booleans, languages that nobody knows, a line's end
-after the text. Writing has texts only, and always fields, for there are clients that crash
-without. Whatever comes in raises ProtocolError or is a command, and nothing else.
+Each frame says which form it has, and an answer has the form of its request. Reading accepts
+whatever real clients send: fields that are numbers or booleans, unknown languages, a line feed
+after the JSON. Writing makes text fields only, and always writes `extFields`, as some clients crash
+without. Any input is a command or raises ProtocolError, and nothing else.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ import msgspec
 from penstock.remoting.codes import VERSION, Language
 from penstock.shared.errors import ProtocolError
 
-# Of a frame without its first four bytes, as in RocketMQ.
+# The size of a frame without its first four bytes, as in RocketMQ.
 MAX_FRAME_BYTES = 16 << 20
 LENGTH = struct.Struct(">i")
 
@@ -46,8 +46,8 @@ _BY_NUMBER = {int(each): each for each in Language}
 class Command(msgspec.Struct, frozen=True):
     """A request or a response. `opaque` of a response is that of its request; it may be negative.
 
-    `code` is one of `codes`, or any other number. `is_binary` says which header it came with, or is
-    to have.
+    `code` is one of `codes`, or any other number. `is_binary` is the form of the header that it
+    came with, or is to have.
     """
 
     code: int
@@ -77,7 +77,7 @@ class _JsonHeader(msgspec.Struct):
     opaque: Int32 = 0
     flag: Int32 | None = None
     remark: str | None = None
-    # whatever the clients' libraries make of a value
+    # clients' libraries write values in any of these types
     extFields: dict[str, str | int | float | bool | None] | None = None  # noqa: N815 - its name
 
 
@@ -86,7 +86,7 @@ _json = msgspec.json.Encoder()
 
 
 def decode_command(frame: bytes | memoryview) -> Command:
-    """The command of a frame, which is without its total length. Raises ProtocolError."""
+    """Decode a frame, given without its total length. Raises ProtocolError."""
     if len(frame) < LENGTH.size:
         raise _bad("a frame is too short for a header", f"{len(frame)} bytes")
     (word,) = LENGTH.unpack_from(frame)
@@ -143,7 +143,7 @@ def _decode_binary(header: bytes, body: bytes) -> Command:
 
 
 def _piece(buffer: bytes, at: int, length: struct.Struct) -> tuple[bytes, int]:
-    """What stands at `at` after its length, and where it ends."""
+    """The bytes at `at` that a length precedes, and where they end."""
     (size,) = length.unpack_from(buffer, at)
     start = at + length.size
     if not 0 <= size <= len(buffer) - start:
@@ -157,10 +157,10 @@ def encode_command(command: Command) -> bytes:
 
 
 def encode_head(command: Command, body_bytes: int) -> bytes:
-    """All of a frame before a body of this size, which may go out from where it lies.
+    """All of a frame before a body of this size: so the body need not be copied.
 
-    A code beyond 16 bits does not fit a binary header, nor does a very long key:
-    such a command has the other one. Raises ProtocolError for what fits neither.
+    A code of more than 16 bits does not fit a binary header, nor does a very long key: such a
+    command gets a JSON header. Raises ProtocolError for what fits neither.
     """
     is_binary = command.is_binary and -(1 << 15) <= command.code < 1 << 15
     is_binary = is_binary and all(len(key) < 1 << 13 for key in command.fields)
@@ -198,7 +198,7 @@ def _encode_binary(command: Command) -> bytes:
 
 
 def _text(value: int | float | bool) -> str:
-    """A field as text, in JSON's words."""
+    """A field as text, as JSON writes it."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

@@ -1,8 +1,8 @@
 """The fields of each request and answer, declared once with their types.
 
-On the wire all of them are text. A request's are read into its struct by `read_fields`, which knows
-the struct by the request's code; an answer's struct is written by `write_fields`. A field without a
-default is mandatory. What a struct does not have is ignored: clients send more than is asked for.
+On the wire all of them are text. `read_fields` reads a request's fields into the struct that
+belongs to its code; `write_fields` writes an answer's struct. A field without a default is
+mandatory. A field that the struct does not have is ignored: clients send more than is used.
 """
 
 from __future__ import annotations
@@ -41,12 +41,13 @@ class SendFields(msgspec.Struct, frozen=True, rename="camel"):
     batch: bool = False
 
 
-# Names of one letter take less to send.
+# One-letter names, which clients use to send less.
 _SHORT = dict(zip("abcdefghijklm", SendFields.__struct_encode_fields__, strict=True))
 
 
 class SendAnswer(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """Where a message is; of a batch `msg_id` has all ids with commas, and the offset is the first.
+    """Where a message is stored. For a batch `msg_id` has all ids, separated by commas, and the
+    offset is the first one's.
 
     `transaction_id` is the message's UNIQ_KEY.
     """
@@ -58,7 +59,7 @@ class SendAnswer(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True
 
 
 class PushReplyFields(SendFields, frozen=True, rename="camel", kw_only=True):
-    """A reply, on its way to the client that has asked; the body is its own."""
+    """A reply on its way to the client that has asked; the body is the reply's."""
 
     born_host: str
     store_host: str
@@ -71,7 +72,7 @@ class RouteFields(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class PullFields(msgspec.Struct, frozen=True, rename="camel"):
-    """`sys_flag` says what of the rest counts: see the bits below."""
+    """`sys_flag` says which of the other fields count: see the bits below."""
 
     consumer_group: str
     topic: str
@@ -91,7 +92,8 @@ PULL_COMMITS, PULL_WAITS, PULL_HAS_SUBSCRIPTION = 1, 2, 4
 
 
 class PullAnswer(msgspec.Struct, frozen=True, rename="camel"):
-    """Of every outcome, messages or none: there are clients that pull in a circle without."""
+    """Sent with every outcome, with messages or without: some clients pull in an endless loop
+    otherwise."""
 
     next_begin_offset: int
     min_offset: int
@@ -158,8 +160,8 @@ class SendBackFields(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class EndTransactionFields(msgspec.Struct, frozen=True, rename="camel"):
-    """How the transaction ended of the half message at these two offsets: by the bits of sysFlag
-    that say so, or 0 where that is not known."""
+    """How the transaction of the half message at these two offsets ended: the bits of sysFlag for
+    it, or 0 if that is not known."""
 
     producer_group: str
     tran_state_table_offset: Offset
@@ -169,7 +171,7 @@ class EndTransactionFields(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class CheckTransactionFields(msgspec.Struct, frozen=True, rename="camel"):
-    """Asks a producer how a transaction ended, of which the body has the message."""
+    """Asks a producer how a transaction ended; the body is its half message."""
 
     topic: str
     tran_state_table_offset: int
@@ -191,8 +193,8 @@ class CreateTopicFields(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class QueryFields(msgspec.Struct, frozen=True, rename="camel"):
-    """The newest messages of a topic with a key, by the times at which they were stored, in ms; or
-    those whose UNIQ_KEY it is."""
+    """The newest messages of a topic with a key, stored between two times in ms; or those whose
+    UNIQ_KEY it is."""
 
     topic: str
     key: str
@@ -218,7 +220,7 @@ class TopicFields(msgspec.Struct, frozen=True):
 
 
 class ConsumeStatsFields(msgspec.Struct, frozen=True, rename="camel"):
-    """Of one topic, of several with ; between them, or of all that the group has offsets of."""
+    """For one topic, for several separated by ;, or for all in which the group has offsets."""
 
     consumer_group: str
     topic: str = ""
@@ -226,7 +228,7 @@ class ConsumeStatsFields(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class NoFields(msgspec.Struct, frozen=True):
-    """What is asked for stands in the body, or needs no words."""
+    """No fields: the body, or the code alone, says what is asked for."""
 
 
 FIELDS: Mapping[int, type[msgspec.Struct]] = {
@@ -271,7 +273,7 @@ FIELDS: Mapping[int, type[msgspec.Struct]] = {
 }
 assert FIELDS.keys() == {*Request}, "each request says which fields it has"
 
-# Whose fields have names of one letter.
+# Requests whose fields have one-letter names.
 _SHORTENED = (
     Request.SEND_MESSAGE_V2,
     Request.SEND_BATCH_MESSAGE,
@@ -280,7 +282,8 @@ _SHORTENED = (
 
 
 def read_fields(command: Command, kind: type[_Fields]) -> _Fields:
-    """A request's fields as what `FIELDS` has for it, which is `kind`. Raises ProtocolError."""
+    """A request's fields as the struct that `FIELDS` has for it, which is `kind`. Raises
+    ProtocolError."""
     assert FIELDS[command.code] is kind, f"{command.code} has other fields"
     fields: Mapping[str, str] = command.fields
     if command.code in _SHORTENED:

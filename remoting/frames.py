@@ -1,7 +1,7 @@
 """Frames out of a stream of bytes, however it is cut. A state without I/O.
 
-What is there of an unfinished frame is kept in one buffer, and a frame's length is believed only up
-to the limit: a peer that names more is no peer of this protocol.
+The part of an unfinished frame that has come is kept in one buffer. A frame's length is believed
+only up to the limit: a peer that names more does not speak this protocol.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from penstock.remoting.command import LENGTH, MAX_FRAME_BYTES
 from penstock.shared.errors import ProtocolError
 
-# Takes frames out of the bytes by itself, from a place on; up to where.
+# Takes frames out of the bytes, from an index on; returns the index that it has come to.
 Take = Callable[[bytes | bytearray, int], int]
 
 
@@ -24,14 +24,14 @@ class FrameSplitter:
 
     @property
     def held_bytes(self) -> int:
-        """Of a frame whose end has not come."""
+        """Bytes of a frame whose end has not come."""
         return len(self._buffer)
 
     def feed(self, data: bytes, take: Take | None = None) -> Iterator[bytes]:
-        """The frames that are whole with these bytes, each without its total length; but for those
-        that `take` takes, which is asked where each one begins.
+        """Yield the frames that these bytes complete, each without its total length. `take` is
+        asked first where each one begins, and the frames that it takes are not yielded.
 
-        Raises ProtocolError at a length that no frame has; nothing after it can be read.
+        Raises ProtocolError at a length that no frame can have; nothing after it can be read.
         """
         at = 0
         if take is not None and data and not self._buffer:
@@ -41,8 +41,8 @@ class FrameSplitter:
         return self._split(data, take, at)
 
     def _split(self, data: bytes, take: Take | None, at: int) -> Iterator[bytes]:
-        """The same from `at` on, up to where `take` was asked if nothing had been kept."""
-        # most of what comes is whole, and is not copied to where parts wait
+        """The same from `at` on, which `take` has come to if no part of a frame was kept."""
+        # most data is whole frames, and is not copied into the buffer
         whole: bytes | bytearray = data
         if self._buffer:
             self._buffer += data
@@ -62,7 +62,7 @@ class FrameSplitter:
                 yield bytes(memoryview(whole)[start:at])  # one copy
                 at = at if take is None else take(whole, at)
         finally:
-            # once for all of them: to take each out of the front would copy the rest each time
+            # once for all frames: to cut each off the front would copy the rest each time
             if whole is data:
                 self._buffer += data[at:]
             else:

@@ -1,11 +1,11 @@
-"""A message that is sent as nearly all are: from its frame straight to its record, and its answer.
+"""A message that is sent as nearly all are: from its frame straight to its record and its answer.
 
 The general way is `decode_command`, `read_fields`, `sent_message`, and back `write_fields` and
 `encode_head`: a dictionary for each step. A broker does this for every single message, so the
-common form has a way of its own that makes none, `ClientFrame`: SEND_MESSAGE_V2, and batches, with
-a header of JSON, all fields text, hosts of IPv4, and no property that means something to the
-broker. It is a loop with two forms. Anything else is left to the general way, which decides, as it
-does on all that is wrong. Both make the same bytes: a test holds the two together.
+common form has a fast path that makes no dictionary, `ClientFrame`. It takes SEND_MESSAGE_V2 and
+batches with a JSON header, only text fields, IPv4 hosts, and no property that means something to
+the broker. It is a loop with two forms. Anything else, and all that is wrong, is left to the
+general way, which decides. Both make the same bytes: a test compares them.
 
 This file does not know which topics there are.
 """
@@ -22,7 +22,8 @@ from penstock.shared.loops.forms import PlainRules
 
 
 def plain_rules(cluster: str, max_message_bytes: int, shape: Shape) -> PlainRules:
-    """What one broker makes of plain messages."""
+    """A broker's rules for plain messages: the properties that it adds, checksum and largest
+    body."""
     added = {"MSG_REGION": REGION, "TRACE_ON": "true", "CLUSTER": cluster}
     raw = "".join(f"{key}\x01{value}\x02" for key, value in added.items()).encode()
     is_v4 = shape.store_host_bytes == HOST_V4_BYTES
@@ -35,7 +36,7 @@ def plain_rules(cluster: str, max_message_bytes: int, shape: Shape) -> PlainRule
 
 @cache
 def stored_words(code: int) -> tuple[bytes, bytes, bytes, bytes, bytes, bytes]:
-    """The words of the answer for what is stored: see ClientFrame.answers."""
+    """The constant parts of the answer for a stored message: see ClientFrame.answers."""
     return (
         f'{{"code":{int(code)},"language":"JAVA","version":{VERSION},"opaque":'.encode(),
         b',"flag":1,"extFields":{"msgId":"',

@@ -1,4 +1,4 @@
-"""What is answered to a request: a code, fields, a body, words where it is refused."""
+"""The answer to a request: a code, fields, a body, and a remark if it is refused."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from penstock.remoting.command import RESPONSE_FLAG, Command
 from penstock.remoting.fields import write_fields
 from penstock.shared.errors import PenstockError
 
-# Words about a name of 16 MiB would not fit a frame.
+# A remark about a name of 16 MiB would not fit a frame.
 MOST_REMARK_CHARACTERS = 4096
 
 
 class Reply(NamedTuple):
-    """An answer: a code, fields as a struct or as texts, a body, and words where it is refused."""
+    """An answer: a code, fields as a struct or as texts, a body, and a remark if it is refused."""
 
     fields: msgspec.Struct | Mapping[str, str] | None = None
     body: bytes | memoryview = b""
@@ -26,7 +26,7 @@ class Reply(NamedTuple):
 
 
 def refusal(error: PenstockError) -> Reply:
-    """An error, in RocketMQ's code and Penstock's words."""
+    """An error as a reply, with RocketMQ's code and Penstock's words."""
     return Reply(code=response_of(error), remark=str(error))
 
 

@@ -2,7 +2,7 @@
 
 What RocketMQ's broker adds to a single message is added here: a UNIQ_KEY where its sender has set
 none, MSG_REGION, TRACE_ON and CLUSTER. A batch's messages stay as they are (see batch.py). A
-message with a delay, by level or time, and one that is half come in the form in which they wait.
+message with a delay, by level or time, and a half message get the form in which they wait.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from penstock.shared.messaging.system_topics import dlq_topic
 from penstock.shared.names import MAX_PROPERTIES_BYTES, RETRY_PREFIX, check_topic
 
 REGION = "DefaultRegion"
-# What RocketMQ keeps of a message that was handed out by POP, and what is put in by the broker.
+# RocketMQ's mark on a message that POP has handed out, and a property that the broker sets itself.
 _DROPPED = ("POP_CK", PROP_CRC)
-# How many messages are in a record that is a batch itself.
+# The number of messages in a record that is itself a batch.
 INNER_NUM = "INNER_NUM"
 
 
@@ -47,8 +47,8 @@ _NUMBER, _NEGATIVE = re.compile("-?[0-9]{1,15}"), re.compile("-[0-9]{1,9}")
 
 
 class Sent(NamedTuple):
-    """Records for one queue of `topic`, which is another one than the sender's while they wait;
-    `sizes` are theirs, in bytes."""
+    """Records for one queue of `topic`, which is not the sender's topic while they wait. `sizes`
+    are the records', in bytes."""
 
     topic: str
     queue_id: int
@@ -146,7 +146,7 @@ def sent_batch(
 
 
 def as_dead_letter(fields: SendFields) -> SendFields:
-    """What a client gives back to its group's topic of retries, for the group's dead letters."""
+    """Turn what a client gives back to its group's retry topic into a dead letter of the group."""
     properties = decode_properties(fields.properties.encode("utf-8", "replace")) | {DELAY: "0"}
     return replace(
         fields,
@@ -157,7 +157,8 @@ def as_dead_letter(fields: SendFields) -> SendFields:
 
 
 def _timer(properties: dict[str, str], now_ms: int) -> Delay | None:
-    """The time that a message is to come at, if it names one and no level, which comes first."""
+    """When a message is to be delivered, if it names a time and no level, which takes
+    precedence."""
     if properties.get(DELAY, "0") != "0":
         return None
     for name, unit_ms in ((TIMER_DELAY_SEC, 1000), (TIMER_DELAY_MS, 1), (TIMER_DELIVER_MS, 0)):
@@ -167,15 +168,15 @@ def _timer(properties: dict[str, str], now_ms: int) -> Delay | None:
         if not _NUMBER.fullmatch(text):
             what = "the message's time is not a number of up to 15 digits"
             raise InvalidMessage(what, f"{name}={text[:40]}")
-        number = max(0, int(text))  # what has passed is now
+        number = max(0, int(text))  # a time in the past means now
         delay_ms = number * unit_ms
         return Delay(out_ms=now_ms + delay_ms if unit_ms else number, delay_ms=delay_ms)
     return None
 
 
 def _sent_properties(fields: SendFields) -> dict[str, str]:
-    """Those of the sender that are stored. Raises InvalidMessage for a message that only a queue of
-    RocketMQ's type BatchCQ can name."""
+    """The sender's properties that are stored. Raises InvalidMessage for a message that only
+    RocketMQ's queues of type BatchCQ can hold."""
     properties = decode_properties(fields.properties.encode("utf-8", "replace"))
     for name in _DROPPED:
         properties.pop(name, None)
@@ -186,11 +187,11 @@ def _sent_properties(fields: SendFields) -> dict[str, str]:
             "send its messages as a batch",
         )
     if _NEGATIVE.fullmatch(properties.get(DELAY, "")):
-        properties[DELAY] = "0"  # which is no delay either
+        properties[DELAY] = "0"  # a negative level is no delay
     return properties
 
 
 def _is_half(fields: SendFields, properties: dict[str, str]) -> bool:
-    """What comes again after a delay is not half a second time."""
+    """Whether it is a half message: one that comes again after a delay is not one a second time."""
     comes_again = fields.reconsume_times > 0 and properties.get(DELAY, "0") != "0"
     return properties.get(TRAN_MSG, "").lower() == "true" and not comes_again

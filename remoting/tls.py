@@ -1,4 +1,4 @@
-"""TLS on a connection of the protocol: what comes and goes as bytes, and what they say. No I/O.
+"""TLS on a connection of the protocol: sealed bytes on one side, plain ones on the other. No I/O.
 
     open    what has come -> what the client has said; the handshake is a part of it
     seal    what is to be said -> what is to be sent
@@ -28,11 +28,11 @@ class TlsSession:
 
     @property
     def held_bytes(self) -> int:
-        """Of what has come and is not whole."""
+        """Bytes that have come and are no whole TLS record yet."""
         return self._in.pending
 
     def open(self, data: bytes) -> bytes:
-        """What the client has said with these bytes. Raises ProtocolError where it is no TLS."""
+        """Decrypt what the client has sent. Raises ProtocolError if it is not TLS."""
         self._in.write(data)
         said = []
         try:
@@ -51,8 +51,8 @@ class TlsSession:
         return b"".join(said)
 
     def seal(self, said: bytes = b"") -> bytes:
-        """What is to be sent so that the client has this, and what the handshake owes it."""
+        """Returns the bytes to send: what the handshake owes the client, and this, encrypted."""
         rest = memoryview(said)
-        while rest:  # OpenSSL takes no more than a record at once
+        while rest:  # OpenSSL takes one record at a time
             rest = rest[self._session.write(rest) :]
         return self._out.read()

@@ -18,7 +18,7 @@ class TopicConfigs(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class NewTopic(msgspec.Struct, frozen=True, rename="camel"):
-    """A topic as it is to be; `attributes` has changes: +KEY to a value, or -KEY."""
+    """A topic as it should be; `attributes` has changes: +KEY to a value, or -KEY."""
 
     topic_name: str
     read_queue_nums: Int32 = 16
@@ -42,7 +42,7 @@ class GroupConfigs(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class ConnectionBody(msgspec.Struct, frozen=True, rename="camel"):
-    """A client, and what it is written in."""
+    """A client, and the language that it is written in."""
 
     client_id: str
     client_addr: str
@@ -97,8 +97,8 @@ class SubscriptionOf(msgspec.Struct, frozen=True, rename="camel", omit_defaults=
 
 
 class TimeSpan(msgspec.Struct, frozen=True, rename="camel"):
-    """Store times of a queue's first and last message, and of the last that a group is done with;
-    how late the group is. In ms."""
+    """Store times of a queue's first and last message, and of the last one that a group has
+    consumed; and how late the group is. In ms."""
 
     message_queue: QueueBody
     min_time_stamp: int
@@ -166,7 +166,7 @@ class HaStatus(msgspec.Struct, frozen=True, rename="camel"):
 
 class ColdData(msgspec.Struct, frozen=True, rename="camel"):
     """Thresholds of groups, in bytes, and how much was read: see `switched_off`. The last three are
-    what RocketMQ's broker has where nothing is set."""
+    the defaults of RocketMQ's broker."""
 
     config_table: dict[str, int]
     runtime_table: dict[str, int] = {}
@@ -176,13 +176,14 @@ class ColdData(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class CqCheck(msgspec.Struct, frozen=True, rename="camel"):
-    """Whether RocksDB's consume queues are like those in files: 2, it is still being looked at."""
+    """Whether RocksDB's consume queues equal those in files. Status 2: the check is still
+    running."""
 
     check_result: str
     check_status: int = 2
 
 
 class RequestModes(msgspec.Struct, frozen=True, rename="camel"):
-    """Topic -> group -> how the group has messages of it, where that is set."""
+    """Topic -> group -> how the group gets its messages, where that is set."""
 
     message_request_mode_map: dict[str, dict[str, str]]

@@ -1,6 +1,6 @@
 """The broker's configuration in RocketMQ's words: its keys as Java writes them, one for a line.
 
-RocketMQ's names have no units, and some of its values have other words than ours.
+RocketMQ's names have no units, and some of its values differ from Penstock's.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from penstock.shared.config import Config
 
 _UNITS = ("_bytes", "_ms", "_h", "_percent")
 _VALUES = {"flush_disk_type": {"sync": "SYNC_FLUSH", "async": "ASYNC_FLUSH"}}
-# Those whose names are not ours in another form.
+# Keys whose RocketMQ names cannot be derived from Penstock's.
 _NAMES = {
     "bind_host": "bindAddress",
     "broker_ip": "brokerIP1",

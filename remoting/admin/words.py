@@ -11,7 +11,7 @@ from penstock.remoting.command import Int32, Int64
 
 
 class Nothing(msgspec.Struct, frozen=True):
-    """What is asked for stands in the body, or needs no words."""
+    """No fields: the body, or the code alone, says what is asked for."""
 
 
 class TopicName(msgspec.Struct, frozen=True):
@@ -41,7 +41,8 @@ class ProducerGroupName(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class ResetFields(msgspec.Struct, frozen=True, rename="camel"):
-    """Set a group's offsets by a time, below 0 to the ends; or one queue's to an offset."""
+    """Set a group's offsets by a time (below 0: to the queues' ends), or one queue's to an
+    offset."""
 
     group: str
     topic: str
@@ -51,7 +52,7 @@ class ResetFields(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class CloneFields(msgspec.Struct, frozen=True, rename="camel"):
-    """Give a group the offsets of another; without a topic all of them."""
+    """Give a group the offsets of another one; without a topic, those of all topics."""
 
     src_group: str
     dest_group: str

@@ -5,7 +5,7 @@
     routes        the brokers and topics that were registered
     server        the requests, and what is answered to each
 
-May import the files beside it in `remoting`, and `shared`. One name server has many owners of its
-routes: each broker says for itself what it has, again and again, and is forgotten when it is
-silent. So nothing here is durable but the few settings of KV.
+May import the rest of `remoting`, and `shared`. A name server's routes have many owners: each
+broker says again and again what it has, and is forgotten when it is silent. So nothing here is
+durable except the few KV settings.
 """

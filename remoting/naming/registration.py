@@ -1,4 +1,4 @@
-"""What a broker registers: its topics, and which version of them. Of two forms one is written.
+"""What a broker registers: its topics, and their version. Two forms are read; JSON is written.
 
 JSON          {"filterServerList": [], "topicConfigSerializeWrapper": {...}}
 compressed    one stream of zlib: a length and the JSON of the version; how many topics, then of
@@ -21,14 +21,14 @@ from penstock.shared.errors import ProtocolError
 from penstock.shared.messaging.topic_rules import TopicConfig
 from penstock.shared.store.rocketmq_json import parse_fastjson
 
-# Before it, all of the body is what now is a part of it.
+# Brokers before this version send the wrapper alone as the body.
 _FIRST_WITH_A_BODY = 37
 _LENGTH = struct.Struct(">i")
-# What a few bytes may become, and how much a broker may register: all clients wait while it is
-# read, and brokers of RocketMQ have tens of thousands of topics.
+# The most bytes that a compressed body may expand to, and the most topics: all clients wait while a
+# registration is read, and RocketMQ's brokers have tens of thousands of topics.
 _MOST_BYTES = MAX_FRAME_BYTES
 MOST_TOPICS = 65_536
-# Of JSON that is not JSON as Python knows it: it is gone through with a regular expression.
+# The most bytes of fastjson's own dialect of JSON, which a regular expression goes through.
 _MOST_FASTJSON_BYTES = 4 << 20
 
 
@@ -68,7 +68,8 @@ def decode_registration(body: bytes | memoryview, is_compressed: bool, sender: i
         wrapper = _decode_json(body, _Wrapper if sender < _FIRST_WITH_A_BODY else _Body)
         table = wrapper.topic_config_table or {}
         _check_count(len(table))
-        # Python's reader takes half a character; no list of topics could be written with one
+        # Python's reader accepts half a surrogate pair, but no list of topics could be written with
+        # one
         "".join(table).encode()
     except (msgspec.MsgspecError, ValueError, RecursionError, struct.error, zlib.error) as error:
         raise ProtocolError("a broker's registration cannot be read", str(error)[:200]) from None
@@ -81,7 +82,7 @@ def _decode_json(body: bytes | memoryview, kind: type[_Body] | type[_Wrapper]) -
     except msgspec.DecodeError:
         if len(body) > _MOST_FASTJSON_BYTES:
             raise
-        # integers may be keys here, of topics whose queues are mapped to others
+        # integers may be keys here, for static topics
         found = msgspec.convert(parse_fastjson(bytes(body).decode()), kind, strict=False)
     return found if isinstance(found, _Wrapper) else found.topic_config_serialize_wrapper
 
@@ -133,7 +134,7 @@ def _piece(data: bytes, at: int) -> tuple[bytes, int]:
 
 
 def encode_registration(registration: Registration) -> bytes:
-    """The form of JSON, which every name server since 3.0.11 reads."""
+    """Encode as JSON, which every name server since 3.0.11 reads."""
     table = {
         name: {
             "attributes": each.attributes,

@@ -1,9 +1,9 @@
 """The brokers that have registered, and where each topic is: what a name server knows. No I/O.
 
-A broker has a name, which several of one group share, and an id in it: 0 is the master, the others
-its slaves. What topics a group has its master says; a slave does where there is none. A broker is
-forgotten when it says so, when its connection ends, or when it is silent for its time; its topics
-are when nobody of its group is left.
+A broker has a name, which a group shares, and an id in the group: 0 is the master, the others are
+its slaves. The master says which topics the group has; if there is none, a slave does. A broker is
+forgotten when it says so, when its connection ends, or when it is silent for its timeout. A group's
+topics are forgotten when none of its brokers is left.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MASTER_ID = 0
 
 
 class _Live(NamedTuple):
-    """One broker. `asker` is whose connection it came by; None: it is always there."""
+    """One broker. `asker` is the connection that registered it; None if it is always there."""
 
     name: str
     broker_id: int
@@ -49,9 +49,9 @@ class Routes:
     def __init__(self) -> None:
         self._groups: dict[str, _Group] = {}
         self._topics: dict[str, dict[str, QueueData]] = {}
-        # by cluster and address: what one broker is, whatever names it takes
+        # by cluster and address, which identify a broker whatever names it takes
         self._live: dict[tuple[str, str], _Live] = {}
-        # those that are always there, by name: no connection takes their place
+        # those that are always there, name -> address: no connection takes their place
         self._own: dict[str, str] = {}
 
     # --- brokers ---
@@ -59,10 +59,10 @@ class Routes:
     def register(
         self, said: RegisterFields, registration: Registration, asker: object | None, now_ms: int
     ) -> RegisterAnswer | None:
-        """A broker is there, with these topics; None where that cannot be taken.
+        """Register a broker with these topics; returns None if that cannot be accepted.
 
-        One that is new says all it has. Two that claim the same id are told apart by the state of
-        their topics: the older one is ignored. So is who claims to be one that is always there.
+        A new broker has to register all its topics. If two claim the same id, the one with the
+        older state of topics is ignored. So is one that claims to be a broker that is always there.
         """
         if asker is None:
             self._own[said.broker_name] = said.broker_addr
@@ -75,7 +75,7 @@ class Routes:
         if before not in (None, said.broker_addr) and self._is_older(group, before, registration):
             return RegisterAnswer()
         if before is None and len(registration.topics) == 1:
-            # a change of one topic, of a broker that this name server does not know yet
+            # a change of one topic, from a broker that this name server does not know yet
             return None
         self._groups[said.broker_name] = group
         group.enable_acting_master = bool(said.enable_acting_master)
@@ -120,14 +120,15 @@ class Routes:
         return RegisterAnswer(live.ha_server if live is not None else "", master)
 
     def set_topics(self, broker: str, topics: dict[str, TopicConfig]) -> None:
-        """All that a broker of this process has: what it has no more is gone."""
+        """Set all topics of a broker in this process; those that it no longer has are removed."""
         for topic in [name for name, brokers in self._topics.items() if broker in brokers]:
             if topic not in topics:
                 self._forget_topic(topic, {broker})
         self._take_topics(broker, topics, True)
 
     def heard(self, said: BrokerFields, now_ms: int) -> DataVersion | None:
-        """A broker shows that it is there; which topics it has registered, if it is known."""
+        """A broker shows that it is there. Returns the version of its registered topics, None if it
+        is not known."""
         key = said.cluster_name, said.broker_addr
         known = self._live.get(key)
         if known is None:
@@ -136,7 +137,7 @@ class Routes:
         return known.version
 
     def unregister(self, cluster: str, address: str, name: str) -> None:
-        """Forget a broker, but none that is always there."""
+        """Forget a broker, unless it is one that is always there."""
         if self._is_own(address):
             return
         self._live.pop((cluster, address), None)
@@ -150,11 +151,11 @@ class Routes:
                 self._forget_topic(topic, {name})
 
     def gone(self, asker: object) -> list[str]:
-        """A connection has ended; the addresses of brokers that were known by it."""
+        """A connection has ended: forget its brokers. Returns their addresses."""
         return self._forget(key for key, live in self._live.items() if live.asker is asker)
 
     def expire(self, now_ms: int) -> list[str]:
-        """Forget who has been silent for its time; their addresses."""
+        """Forget brokers that have been silent for their timeouts. Returns their addresses."""
         return self._forget(
             key
             for key, live in self._live.items()
@@ -170,13 +171,13 @@ class Routes:
     # --- topics ---
 
     def register_topic(self, topic: str, queues: list[QueueData]) -> None:
-        """Somebody says where a topic is. Of a broker that is not known nothing is taken."""
+        """Somebody says where a topic is. It is ignored if a broker in it is not known."""
         if all(each.broker_name in self._groups for each in queues):
             for each in queues:
                 self._topics.setdefault(topic, {})[each.broker_name] = each
 
     def delete_topic(self, topic: str, cluster: str = "") -> None:
-        """Of one cluster, or of all."""
+        """Delete a topic of one cluster, or of all."""
         brokers = self._topics.get(topic, {})
         if not cluster:
             self._forget_topic(topic, set(brokers))
@@ -192,7 +193,7 @@ class Routes:
             self._topics.pop(topic, None)
 
     def set_write_perm(self, broker: str, may_write: bool) -> int:
-        """Have producers leave a broker, or come back; of how many topics."""
+        """Have producers leave a broker, or come back. Returns for how many topics."""
         count = 0
         for brokers in self._topics.values():
             found = brokers.get(broker)

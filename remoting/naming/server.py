@@ -1,7 +1,7 @@
 """A name server's requests, and what is answered to each: one table. A state without I/O.
 
-A broker's gateway has one, for its port of a name server, and `penstock namesrv` another: so a
-client is told the same by both.
+A broker's gateway has one for its name server port, and `penstock namesrv` has one: so both tell a
+client the same.
 """
 
 from __future__ import annotations
@@ -53,16 +53,16 @@ from penstock.shared.errors import (
 )
 from penstock.shared.messaging.topic_rules import UNIT, UNIT_SUB
 
-# In which the order of topics is kept: TOPIC -> BROKER:QUEUES;BROKER:QUEUES
+# The namespace of ordered topics: TOPIC -> BROKER:QUEUES;BROKER:QUEUES
 ORDER_NAMESPACE = "ORDER_TOPIC_CONFIG"
-# They are for operators, and are written whole at each change.
+# Settings are for operators, and all of them are written at each change.
 MOST_SETTINGS_BYTES = 1 << 20
 
 Settings = dict[str, dict[str, str]]
 
 
 class Asked(NamedTuple):
-    """A request, and whose connection it came by. `now_ms` is monotonic."""
+    """A request, and the connection that it came by. `now_ms` is monotonic."""
 
     command: Command
     asker: object
@@ -80,9 +80,10 @@ class NameServer:
         config: Mapping[str, object],
         orders_in_routes: bool = False,
     ) -> None:
-        """`save` makes settings durable before they count, and raises OSError; `config` is what
-        somebody is told of this name server. `not_found` makes the error for a topic. A topic's
-        order stands in its route with `orders_in_routes`, else only brokers are told of it."""
+        """`save` makes settings durable before they count, and raises OSError; `config` is what a
+        client that asks for the configuration is told. `not_found` makes the error for a topic.
+        With `orders_in_routes` a topic's order is in its route, else only brokers are told of
+        it."""
         self.routes = Routes()
         self.settings = settings
         self._not_found, self._save = not_found, save
@@ -113,7 +114,8 @@ class NameServer:
         return _names(self.routes.topics(read_fields(asked.command, ClusterFields).cluster))
 
     def system_topics(self, asked: Asked) -> Reply:
-        """Clusters and brokers, by whose names there are topics, and a broker to ask for more."""
+        """Names of clusters and brokers, each of which is also a topic's, and a broker to ask for
+        more."""
         info = self.routes.cluster_info()
         names = [name for each in info.cluster_addr_table.items() for name in (each[0], *each[1])]
         first = next(iter(info.broker_addr_table.values()), None)
@@ -164,7 +166,8 @@ class NameServer:
         return Reply()
 
     def query_version(self, asked: Asked) -> Reply:
-        """Whether a broker has to register its topics again; it shows that it is there."""
+        """Whether a broker has to register its topics again. The question also counts as a
+        heartbeat."""
         known = self.routes.heard(read_fields(asked.command, BrokerFields), asked.now_ms)
         own = read_body(asked.command.body, DataVersion)
         body = write_body(known) if known is not None else b""
@@ -244,7 +247,7 @@ class NameServer:
 
 
 def _size(settings: Settings) -> int:
-    """Of all names and values, in characters."""
+    """The size of all names and values, in characters."""
     return sum(
         len(namespace) + sum(len(key) + len(value) for key, value in table.items())
         for namespace, table in settings.items()

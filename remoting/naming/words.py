@@ -1,4 +1,4 @@
-"""The fields and bodies of a name server's requests. They are read as those of a broker are."""
+"""The fields and bodies of a name server's requests. They are read like those of a broker."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _EXPIRY_MS = 120_000
 
 
 class RegisterFields(msgspec.Struct, frozen=True, rename="camel"):
-    """A broker that is there, again and again. `broker_id` 0 is a master; `zone_name` is where it
-    is, in the words of its operator."""
+    """A broker registers, again and again. `broker_id` 0 is a master; `zone_name` is where the
+    broker is, in its operator's words."""
 
     broker_name: str
     broker_addr: str
@@ -97,7 +97,7 @@ class ValueAnswer(msgspec.Struct, frozen=True):
 
 
 class Nothing(msgspec.Struct, frozen=True):
-    """What is asked for stands in the body, or needs no words."""
+    """No fields: the body, or the code alone, says what is asked for."""
 
 
 FIELDS: Mapping[int, type[msgspec.Struct]] = {
@@ -133,7 +133,7 @@ class DataVersion(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class QueueDatas(msgspec.Struct, frozen=True, rename="camel"):
-    """Of a route that somebody registers, all that counts."""
+    """The only part that counts of a route that somebody registers."""
 
     queue_datas: list[QueueData] = []
 
