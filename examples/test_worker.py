@@ -1,4 +1,4 @@
-"""How the worker is tested: with a broker of the test's own, of which nothing is left.
+"""How to test the worker: with a broker of the test's own, which leaves nothing on the machine.
 
 pip install penstock pytest
 pytest test_worker.py
