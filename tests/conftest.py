@@ -53,10 +53,10 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
-# A file of tests takes longer to compile for pytest than to import, and each worker imports them
-# all: what one has compiled is kept for the others, as `make` keeps the product's.
+# pytest takes longer to compile a test file than to import it, and each worker imports all of them:
+# what one worker has compiled is kept for the others, as `make` keeps the product's.
 sys.dont_write_bytecode = False
-# All that stays: looking for garbage in it takes a third of the time that collecting tests takes.
+# What is collected stays: to look for garbage in it would take a third of the time of collecting.
 gc.disable()
 
 
@@ -110,8 +110,8 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     memory_files.close(_places_of(session.config), failed=exitstatus != 0)
 
 
-# Spark starts in half the time, wherever a test has it started: tests/spark/class_archive.py. None
-# of its virtual machines lives long enough to gain by a better compiler.
+# With this archive (tests/spark/class_archive.py) every Spark that tests start takes half the time.
+# None of its JVMs lives long enough to gain from a better compiler.
 CLASSES = Path(sys.prefix, "spark.jsa")
 if CLASSES.exists():
     quick = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
@@ -138,24 +138,24 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
 settings.load_profile("penstock")
-# It also draws constants that stand in the modules a process has loaded, and which those are is up
-# to the tests that the same worker has run before. Versions before that have no such thing.
+# Hypothesis also draws constants from the modules that a process has loaded, which depend on the
+# tests that the worker has run before. Older versions do not do that.
 if hasattr(providers, "_get_local_constants"):
     vars(providers)["_get_local_constants"] = lambda: providers._local_constants
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """How many files of tests run at once with `-n auto`: many a test waits for a disk or a clock,
-    so that two more than there are cores keep them busy."""
+    """How many test files run at once with `-n auto`: many tests wait for a disk or a clock, so it
+    takes two more than there are cores to keep those busy."""
     return len(os.sched_getaffinity(0)) + 2
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """What runs beside other tests: a file, as its tests may share a broker; and all files of Spark
-    together, as a session costs a virtual machine of 400 MiB and seconds to start. Only a cluster
-    has none of that session, and takes as long as half of the others."""
+    """What one worker runs as a unit: a file, as its tests may share a broker; and all files of
+    Spark together, as a session costs a JVM of 400 MiB and seconds to start. Only the cluster's
+    file is its own unit: it does not use that session, and takes as long as half of the others."""
     from xdist.scheduler import LoadFileScheduling
 
     class Files(LoadFileScheduling):
@@ -170,7 +170,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Of files that run at once the longest begin first, so that none is left alone in the end."""
+    """The longest files begin first, so that none runs alone in the end."""
     if hasattr(config, "workerinput"):
         items.sort(key=_takes_s, reverse=True)
 
@@ -184,10 +184,10 @@ def _takes_s(item: pytest.Item) -> float:
 def own_clock() -> Callable[..., float]:
     """A process's own time in seconds: own_clock(pid), or own_clock() for this process.
 
-    It stands while threads of the process wait for a CPU that others have. So what is measured by
-    it is what the process did and waited for, whatever else the machine is doing.
+    It stands still while threads of the process wait for a CPU that others have. So it measures
+    what the process did and waited for, whatever else the machine is doing.
     """
-    # of threads that have ended, too: what they had waited would else be the process's own again
+    # of ended threads, too: else the time that they waited would count as the process's own again
     waited_ns: dict[Path, int] = {}
 
     def clock(pid: int | None = None) -> float:
@@ -203,7 +203,7 @@ def own_clock() -> Callable[..., float]:
 
 @pytest.fixture
 def short_path() -> Iterator[Path]:
-    """A directory for sockets and runs: their paths are short, and `tmp_path` need not be."""
+    """A directory for sockets and runs, whose paths must be short; `tmp_path` need not be."""
     with tempfile.TemporaryDirectory(prefix="test-") as place:
         yield Path(place)
 
@@ -398,7 +398,7 @@ class Broker:
             self.process.stdout.close()
             run = read_run(StorePaths(self.store))
             if run is not None:
-                remove_run_directory(run)  # there only after a stop that was not in order
+                remove_run_directory(run)  # still there only after a stop that was not in order
         return code
 
     def status(self) -> dict[str, Any]:
@@ -410,7 +410,7 @@ class Broker:
         self.process.wait()
 
 
-# small files, so that their boundaries are met
+# small files, so that tests meet their boundaries
 BROKER = {
     "produce_port": 0,
     "consume_port": 0,
@@ -428,7 +428,7 @@ BROKER = {
 @contextmanager
 def _running_broker(place: Path, settings: dict[str, object]) -> Iterator[Broker]:
     """A broker that must stop in good order, and whose actors must not fail, whatever is sent."""
-    # one that is None is left to the defaults
+    # a setting that is None keeps its default
     given = {key: value for key, value in (BROKER | settings).items() if value is not None}
     running = Broker(place, "\n".join(f"{key} = {value}" for key, value in given.items()))
     try:
@@ -520,7 +520,7 @@ class StoppedStore(NamedTuple):
             return recover_queues(survey, good_to, table)
 
     def contents(self) -> dict[str, bytes]:
-        """Every file, by path, but for the note that a start has begun."""
+        """Every file, by path, except the marker that a start has begun."""
         return {
             str(path.relative_to(self.paths.root)): path.read_bytes()
             for path in sorted(self.paths.root.rglob("*"))

@@ -1,4 +1,4 @@
-"""Each actor that takes requests closes who sends what never becomes one, and counts it."""
+"""Each actor that takes requests closes clients that never complete one, and counts them."""
 
 from __future__ import annotations
 

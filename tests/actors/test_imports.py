@@ -1,7 +1,7 @@
-"""Which actors have numpy: those that the roster says, and no other begins to use it when it works.
+"""Which actors have numpy: those that the roster names, and no other imports it at work.
 
-The others are forked before it is imported. One that imported it itself would wait for that at some
-message, and have a copy of it that it shares with nobody.
+The others are forked before it is imported. One that imported it itself would make some message
+wait for that, and have a copy that it shares with nobody.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The receptions of both endpoints: who asks is told who is there, who is wrong is sent on."""
+"""The receptions of both endpoints tell whoever asks who is there, and send on whoever is wrong."""
 
 from __future__ import annotations
 

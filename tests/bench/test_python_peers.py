@@ -1,4 +1,4 @@
-"""Python clients beside ours: what is missing says so, and ratios are those of medians."""
+"""Python clients next to Penstock's: what is missing says so, and ratios are those of medians."""
 
 from __future__ import annotations
 

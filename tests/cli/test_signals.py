@@ -1,4 +1,4 @@
-"""What a signal that ends a command is to the rest of it, also amid a call to Java."""
+"""What a signal that ends a command does to the rest of it, also during a call to Java."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """`penstock` with what it starts as forks: `python forked_children.py WORDS`, for `penstock WORDS`.
 
-For commands of tests that start brokers and clients by themselves, as those of chaos do. They take
-what a start takes a dozen times otherwise. Where a start is another one, as with a library between
-a broker and its disk, it is a true one here, too (forked_starts.py).
+For commands of tests that start brokers and clients by themselves, as those of chaos do. Otherwise
+each would pay for a dozen starts. A start that differs, as with a library between a broker and its
+disk, is a true one here, too (forked_starts.py).
 """
 
 from __future__ import annotations

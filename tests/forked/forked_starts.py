@@ -1,13 +1,13 @@
 """Commands of tests as forks of one process that has imported what `penstock` needs.
 
-Most of what a short command takes is Python that starts and modules that are imported. After
-`Forks.install`, commands `python -m MODULE` of MODULES are forked by a process which has done that
-once: `python forked_starts.py FD`. What it forks is what `subprocess` would have started. It is a
-child of the process of tests (CLONE_PARENT), which waits for it and signals it as any other; it has
-the files, directory, environment and session that were asked for, and runs and ends as a program.
+Most of a short command's time is the start of Python and its imports. After `Forks.install`,
+commands `python -m MODULE` of MODULES are forked by a process which has done that once:
+`python forked_starts.py FD`. What it forks is what `subprocess` would have started. It is a child
+of the process of tests (CLONE_PARENT), which waits for it and signals it as any other; it has the
+files, directory, environment and session that were asked for, and runs and ends as a program.
 
 It differs in two things: modules of other commands are there, and at its very end the interpreter
-is not taken apart. So what is about a start is a true one: tests/conftest.py says which folders
+is not taken apart. So a test about a start gets a true one: tests/conftest.py says which folders
 have forks, `_is_plain` which commands.
 """
 

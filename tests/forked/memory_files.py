@@ -1,8 +1,8 @@
 """Files of tests that are kept in memory: what is synced there is done at once.
 
 Thousands of small stores are made and synced, and on a disk their tests wait for that; they look at
-nothing that a disk does otherwise. What failed is on the disk
-when tests have ended.
+nothing that a disk does otherwise. The files of tests that failed are on the disk when tests have
+ended.
 """
 
 from __future__ import annotations

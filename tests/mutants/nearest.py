@@ -1,6 +1,7 @@
 """Which tests are near a file: its own first, then those that import it, then those of its folder,
-as near as those of its importers: they may have from fixtures what they test. Of equally near ones
-those first that share the rarest words with the file. Reads each file of a tree once.
+which count as near as those of its importers, as fixtures may give them what they test. Among
+equally near tests, those that share the rarest words with the file come first. Each file of a tree
+is read once.
 """
 
 from __future__ import annotations

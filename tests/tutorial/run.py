@@ -4,8 +4,8 @@
     python tests/tutorial/run.py WHEEL      downloads nothing: as `make test` does
 
 The wheel is built from this checkout and installed with its dependencies as step 1 says; that time
-is told and does not count, for it is mostly a download. With a WHEEL it is that one, and what it
-depends on is taken from the environment that runs this. What a command prints is compared with what
+is told and does not count, for it is mostly a download. With a WHEEL that one is installed, and its
+dependencies come from the environment that runs this. What a command prints is compared with what
 the page shows, where `...` stands for anything. Exits with 1 at the first difference, or after ten
 minutes.
 """

@@ -1,4 +1,4 @@
-"""What a flusher makes durable of the index that its predecessor may have failed to."""
+"""A flusher makes durable whatever of the index its predecessor may have failed to sync."""
 
 from __future__ import annotations
 

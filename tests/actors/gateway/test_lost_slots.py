@@ -1,4 +1,4 @@
-"""A slot that nobody knows anything of costs its own message and no other, by all ways in.
+"""A slot of which nothing is known costs its own message and no other, however it is read.
 
 The queue's files are gone, and a bit has flipped in the topic of a record: no checksum covers it.
 So a start that makes the queue again has no record for that slot, and no damage that it could lead

@@ -1,7 +1,7 @@
-"""A client of RocketMQ's own against the gateway, in every run of the tests: the wheel for Python.
+"""One of RocketMQ's own clients against the gateway, in every run of the tests: the Python wheel.
 
-What it prints is compared with what it has printed for a real broker, which `make interop` holds to
-be so. There are all the other clients, too.
+What it prints is compared with what it has printed for a real broker. `make interop` checks that
+with a real broker, and runs all the other clients, too.
 """
 
 from __future__ import annotations

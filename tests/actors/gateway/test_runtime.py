@@ -1,4 +1,4 @@
-"""How a broker does, as RocketMQ's tools read it.
+"""A broker's state, as RocketMQ's tools read it.
 
 The Prometheus exporter wants nearly all keys that a real broker has: where one is missing it
 drops all of its metrics of the broker.

@@ -1,4 +1,4 @@
-"""Plain messages without a pause: a turn has to do with nothing else, and holds up nobody else."""
+"""Plain messages without a pause: a turn does nothing else, and delays nobody else."""
 
 from __future__ import annotations
 

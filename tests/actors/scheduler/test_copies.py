@@ -1,5 +1,5 @@
-"""Copies of what is due go in full frames, in their order, and none is larger than it may be; and
-how soon it is seen that topics have changed."""
+"""Copies of due messages go in full frames, in order, and none is too large; and how soon changes
+of topics are seen."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The delay levels: what they say of how far they are, at any moment."""
+"""The delay levels say how far they are, at any moment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What waits longer than segments stay is stored once more, comes once, and lets the old go."""
+"""What waits longer than segments stay is stored again, comes once, and frees the old segment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is found in the queues of half messages, and beside them a plain list of what is there."""
+"""What is found in the queues of half messages, compared with a plain list of what is there."""
 
 from __future__ import annotations
 

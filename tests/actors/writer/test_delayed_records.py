@@ -1,4 +1,4 @@
-"""What may wait: the writer takes delayed records in their form, for queues that there are."""
+"""What may wait: the writer takes delayed records in their form, for queues that exist."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Memory that runs out where it hurts: an actor without it ends, and its successor goes on.
 
-What chance finds of that is chaos/running/memory.py's; here it is one place, reached each time.
+chaos/running/memory.py tries places at random; here it is one place, reached each time.
 """
 
 from __future__ import annotations

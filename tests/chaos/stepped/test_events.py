@@ -1,8 +1,8 @@
 """Power failures at every event: traces of a stepped broker break no promise, seeded bugs do.
 
 PENSTOCK_CHAOS_TRACES=50 tries this many traces, each as deep as a round of `penstock chaos`, and
-PENSTOCK_CHAOS_CANARIES=all has one more bug. One that shows only while two actors are at work in
-the same moment is not for this way: they take turns.
+PENSTOCK_CHAOS_CANARIES=all has one more bug. A bug that shows only while two actors work at the
+same moment cannot be found this way: they take turns.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A start that failed in a sync, and is tried again: the kernel tells of such an error once, so the
 next start's sync may succeed and leave on the disk what was there before.
 
-Whatever a start finds in order, it may be only because one before it has put that into the page
-cache. So after a start that has succeeded the disk is certainly what every process reads.
+Whatever a start finds in order may be only in the page cache, where a start before it has put it.
+So after a start that has succeeded, the disk must have what every process reads.
 """
 
 from __future__ import annotations

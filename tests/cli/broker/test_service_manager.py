@@ -1,4 +1,4 @@
-"""What a service's starter hears, on a real socket as systemd has it."""
+"""What a service manager is told, on a real socket like systemd's."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""`penstock up --log json`: whatever a broker says is an object on a line, and says whom it is
-about, in which of its lives, and how far the log was."""
+"""`penstock up --log json`: each line of a broker is an object that says which actor it is about,
+in which of its lives, and how far the log was."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which broker is meant where none is named: the first of the order that says anything decides."""
+"""Which broker is meant if none is named: the first source that names one decides."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Arguments of a wrong type are named, with what came and what is expected; keys may be many.
 
-All of it in both twins of the loops, which a process chooses between: so in processes of their own.
+All of it with both twins of the loops. A process has one of them, so each runs in its own process.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a record says of itself that the log has no room for, and what is read where none stands."""
+"""A record's queue offset that the log has no room for, and what is read where no record begins."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether what was found goes by the socket, or only where it is."""
+"""Whether found records go through the socket, or only their place does."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What is sound the compiled loops do by themselves: they ask the twin only where something is odd.
+"""On sound input the compiled loops work alone: they ask the twin only where something is odd.
 
-Else they would give the same because there is only one of them, and no faster than it.
+Otherwise both would agree because only the twin works, and the loops would be no faster than it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The compiled loops look at nothing beside the bytes they were given, whatever these are.
 
 Each loop runs in a process of its own, on bytes that end where unreadable memory begins, or begin
-where it ends: a byte too many is a SIGSEGV, and no matter of what happens to stand there. What the
-loops make of the bytes is in test_native_loops; `bytes` objects cannot be put to such a place.
+where it ends: a byte too many is a SIGSEGV, whatever happens to be there. What the loops make of
+the bytes is in test_native_loops; `bytes` objects cannot be put to such a place.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The door of an endpoint: at the limit nobody comes in, those inside stay, and no core burns.
+"""An endpoint's connection limit: at it nobody comes in, those inside stay, and no core burns.
 
-Doors count files by the lowest descriptor that is free, so each is in a process of its own: one
-that has run other tests has holes among its descriptors, which are filled first.
+Limits count files by the lowest free descriptor, so each is in a process of its own: one that has
+run other tests has holes among its descriptors, which are filled first.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What past starts have found: kept for people, and worth no start that fails."""
+"""What past starts have found: kept for people, and no reason for a start to fail."""
 
 from __future__ import annotations
 

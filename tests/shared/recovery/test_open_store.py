@@ -1,4 +1,4 @@
-"""A start as a whole: what one leaves open that fails, and how often it looks at a directory."""
+"""A start as a whole: what a failed one leaves open, and how often one looks at a directory."""
 
 from __future__ import annotations
 

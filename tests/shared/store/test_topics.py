@@ -1,4 +1,4 @@
-"""config/topics.json: RocketMQ's own form is read, kept, and written so that it reads it again."""
+"""config/topics.json: RocketMQ's own form is read, kept, and written so that RocketMQ reads it."""
 
 from __future__ import annotations
 

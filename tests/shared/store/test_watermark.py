@@ -1,4 +1,4 @@
-"""The watermark: what is written is read, nothing else is, and only news are written."""
+"""The watermark: what is written is read, nothing else is, and only changes are written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What has not left counts, if it is long, until whoever it is for has read it."""
+"""A long answer takes room until its client has read it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whose frames are taken when, over real sockets: one with much to say holds up no other."""
+"""Whose frames are taken when, over real sockets: a client that sends much delays no other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Numbers of what is asked and told over a connection: each answer is for its own question."""
+"""Numbers of the broker's own requests over a connection: each answer is for its own question."""
 
 from __future__ import annotations
 

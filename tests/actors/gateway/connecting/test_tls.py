@@ -1,4 +1,4 @@
-"""TLS at the ports of RocketMQ's clients: beside what is plain, and whatever is bent in it."""
+"""TLS at the ports of RocketMQ's clients: next to plain connections, and however broken it is."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which members there are, as a coordinator hears it: nobody who has gone, and none for another."""
+"""Which members the coordinator hears of: none that has gone, and none in place of another."""
 
 from __future__ import annotations
 

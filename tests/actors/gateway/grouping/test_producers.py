@@ -1,5 +1,5 @@
-"""Producers of the gateway's clients: by which connection each of them is reached, of which groups,
-and when the transactions actor hears of them."""
+"""Producers among the gateway's clients: which connection reaches each, which groups they have, and
+when the transactions actor hears of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `setCommitLogReadAheadMode` asks for is said to the kernel of the segments."""
+"""The kernel is told for each segment what `setCommitLogReadAheadMode` asks for."""
 
 from __future__ import annotations
 

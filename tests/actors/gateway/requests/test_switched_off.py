@@ -1,4 +1,4 @@
-"""What tools ask of features that Penstock has not: the answers of a broker that has them off."""
+"""Requests for features that Penstock lacks: answered as by a broker that has them off."""
 
 from __future__ import annotations
 

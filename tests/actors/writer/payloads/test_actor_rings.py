@@ -1,5 +1,5 @@
-"""The writer and frames in rings: stored as others are; nobody gets at another's, and what changes
-while it is looked at harms nothing."""
+"""The writer and frames in rings: stored like others; nobody reaches another's, and bytes that
+change while they are read do no harm."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The rings of a writer: each of one producer, few at a time, gone with it; copies of what is in
-them and nothing else."""
+"""The rings of a writer: each belongs to one producer, and is gone with it; there are few at a
+time, and only what is in them is copied."""
 
 from __future__ import annotations
 

@@ -2,8 +2,8 @@
 
 `rocketmq-client-python` 0.5.0rc2 and `rocketmq` 0.4.4 are both called `rocketmq` and have the same
 library in C++; each has some calls that the other lacks. What is printed is the same for every
-broker: no ids, times, and no queue where chance chooses it; null is what the client has no call
-for. It runs in an environment of its own, in which nothing of Penstock is.
+broker: no ids, no times, and no queue that chance chooses; null if the client has no call for a
+feature. It runs in an environment of its own, without Penstock.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A member of a group, by rocketmq-client-python 0.5.0rc2: NAME_SERVER TOPIC GROUP.
 
 Prints the body of each message that it gets, and ends with its stdin. It runs in an environment of
-its own, in which nothing of Penstock is.
+its own, without Penstock.
 """
 
 from __future__ import annotations
