@@ -65,7 +65,7 @@ class ConsumerBody(msgspec.Struct, frozen=True, rename="camel"):
         return where if where is not None else "last"
 
 
-# C++ numbers them in the order of the enum, three of which are obsolete.
+# C++ numbers these in the order of Java's enum, three of whose members are obsolete.
 _START: dict[str | int, StartRule] = {
     "CONSUME_FROM_FIRST_OFFSET": "first",
     4: "first",
@@ -116,7 +116,7 @@ class ClientConfigBody(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class AssignmentBody(msgspec.Struct, frozen=True, rename="camel"):
-    """Which queues of a topic are a member's, if the broker divides them."""
+    """Asks which queues of a topic are a member's, if the broker divides them."""
 
     topic: str
     consumer_group: str

@@ -36,7 +36,7 @@ class FrameSplitter:
         at = 0
         if take is not None and data and not self._buffer:
             at = take(data, 0)
-            if at == len(data):  # mostly it takes all of it, and there is nothing to be split
+            if at == len(data):  # mostly `take` takes all, and nothing is left to split
                 return iter(())
         return self._split(data, take, at)
 

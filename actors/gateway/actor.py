@@ -127,7 +127,7 @@ class Gateway(Actor):
             stage.config.name_servers, self._names, self._topics, self._connections,
             self._requests, self._clock, stage.report,
         )  # fmt: skip
-        # of all the sockets that were inherited, the others' have been closed
+        # this process has closed the sockets that it inherited for other actors
         self._limit = stage.connection_limit(stage.config.max_connections)
         self._due_ms = 0
         self._more = self._is_plain = False
@@ -274,7 +274,7 @@ class Gateway(Actor):
         self._group_counts.work(now_ms)
 
     def _look(self, now_ms: int) -> None:
-        """Take up changes of topics."""
+        """Take up changes to topics."""
         self._topics.look()
         self._names.work(now_ms)
 

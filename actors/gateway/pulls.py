@@ -45,7 +45,7 @@ MOST_WAIT_MS = 60_000
 MOST_OF_A_CLIENT = 10_000
 # How long a pull past the end waits, as the queue may only be late.
 CATCH_UP_MS = 1000
-# A client that has pulled with a filter is about to pull again, and counts as one that waits.
+# After a pull with a filter its client soon pulls again, and counts as waiting for this long.
 LATELY_MS = 1000
 # What a turn may take for all filters that look at properties. Each gets a share, however many
 # there are, and its client is told how far it has come.
@@ -89,7 +89,7 @@ class Pulls:
         # by this process: messages given, pulls that found some, pulls that found none, and the
         # longest read of the log
         self.given = self.found = self.missed = self.longest_ms = 0
-        # (topic, queue) -> those that wait for it
+        # (topic, queue) -> pulls that wait for it
         self._held: dict[tuple[str, int], list[_Pull]] = {}
         self._held_of = Counter[Connection]()
         # how many are held, and how many of these have a filter

@@ -55,7 +55,7 @@ from penstock.shared.wire.sockets import PRODUCE_ANSWER_BYTES, dial
 MOST_WAITING_BYTES = 32 << 20
 # How long a message waits for its topic to be made. RocketMQ's clients wait for 3 s as a rule.
 MOST_MAKING_MS = 5000
-# Between two looks for those that have waited too long.
+# Between two looks for messages that have waited too long.
 _LOOK_MS = 100
 
 
@@ -80,7 +80,7 @@ class Sends:
         self._sender = RecordSender(stage.run.run_id, "gateway", stage.generation, ack="")
         self._frames = SendFrames(self._sender, rules, answer, answer_frame)
         self._origin, self._keys = key_origin(host[:-4], self._clock.now_ms()), 0
-        # what waits for a topic that is being made
+        # topic in the making -> what waits for it
         self._making: dict[str, list[tuple[Call, Callable[[TopicConfig], None]]]] = {}
         self._making_bytes = self._look_ms = 0
         self.times = self._frames.times
@@ -239,7 +239,7 @@ class Sends:
         return has_sent
 
     def wait_ms(self, now_ms: int) -> int:
-        """How long nothing has to be sent, unless something comes in."""
+        """How long it is until something has to be sent, if nothing comes in."""
         return AGAIN_MS if self.is_idle else self._sender.wait_ms(now_ms)
 
     def _hear(self, now_ms: int, has_sent: bool = False) -> int:

@@ -53,7 +53,7 @@ class Services:
     answer: Callable[[Call, Reply], None]
     now_ms: Callable[[], int]  # wall time
     started_ms: int  # likewise
-    clean: Callable[[], None]  # has the cleaner look at once
+    clean: Callable[[], None]  # makes the cleaner look at once
     filters: KnownFilters = field(default_factory=KnownFilters)
     # group -> bytes, as operators have set it; nothing obeys it
     cold_thresholds: dict[str, int] = field(default_factory=dict)

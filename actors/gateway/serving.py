@@ -28,7 +28,7 @@ class Serving:
         self._call: Call | None = None
 
     def do(self, call: Call, work: Callable[[], _Found]) -> _Found | None:
-        """Do this in the name of a request; None where it was refused or has failed."""
+        """Do this in the name of a request; returns None if it was refused or has failed."""
         before, self._call = self._call, call
         try:
             return work()

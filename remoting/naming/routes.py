@@ -34,7 +34,7 @@ class _Live(NamedTuple):
 
 
 class _Group:
-    """The brokers of one name."""
+    """The brokers that share one name."""
 
     def __init__(self, cluster: str) -> None:
         self.cluster = cluster
@@ -82,7 +82,7 @@ class Routes:
         group.zone = said.zone_name
         for number, address in list(group.addresses.items()):
             if address == said.broker_addr and number != said.broker_id:
-                del group.addresses[number]  # it has another id now
+                del group.addresses[number]  # the broker has another id now
         group.addresses[said.broker_id] = said.broker_addr
         key = said.cluster_name, said.broker_addr
         known = self._live.get(key)

@@ -26,7 +26,7 @@ Pushed = Callable[[Any, list[bytes]], None]
 
 
 class Link:
-    """A socket, and what was asked over it."""
+    """A socket, and the questions that were asked over it."""
 
     def __init__(
         self,

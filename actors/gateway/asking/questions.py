@@ -18,7 +18,7 @@ from penstock.shared.errors import BrokerTimeout, InvalidArgument, ProtocolError
 from penstock.shared.wire.messages import WireMessage, encode
 
 AGAIN_MS = 1000
-# Between two looks for those that are late.
+# Between two looks for late questions.
 _LOOK_MS = 100
 
 Make = Callable[[int], WireMessage]

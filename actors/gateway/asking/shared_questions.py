@@ -25,7 +25,7 @@ class SharedQuestions:
         self._waiting: dict[Hashable, list[Then]] = {}
 
     def ask(self, kind: Hashable, make: Make, then: Then) -> None:
-        """Ask what all of this kind ask; `then` gets the answer, or a PenstockError."""
+        """Ask a question of this kind; `then` gets the answer, or a PenstockError."""
         waiting = self._waiting.get(kind)
         if waiting is not None:
             waiting.append(then)

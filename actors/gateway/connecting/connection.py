@@ -71,12 +71,12 @@ class Connection:
         self.has_said = False
         # whether whole frames may be here that are not taken yet
         self.has_more = False
-        # whether the kernel may have more than was received last
+        # whether the kernel may hold more than the last read took
         self.has_left = False
-        # whether it took more than its share of its last turn
+        # whether its last turn took more than its share of time
         self.is_costly = False
         self._out: deque[bytes | memoryview] = deque()
-        # what is to be sealed before it goes out
+        # what TLS has to seal before it goes out
         self._unsealed: list[bytes | memoryview] = []
         self.unread_bytes = 0
         self._heard_ms = self._moved_ms = now_ms

@@ -24,9 +24,9 @@ ACCEPTED_AT_ONCE = 64
 READY_AT_ONCE = 256
 # Between two looks for new connections that epoll has not announced.
 ACCEPT_MS = 100
-# What a turn may take for one connection, and for all that have more than that to say.
+# What a turn may take for one connection, and for all that need more than that.
 SHARE_MS, MORE_MS = 5, 10
-# Between two looks at all connections for those that are over.
+# Between two checks of all connections.
 CHECK_MS = 1000
 # Memory that all may hold together; beyond it those that hold the most are closed.
 MOST_HELD_BYTES = 256 << 20
@@ -150,7 +150,7 @@ class Connections:
         self.has_left = self.has_left or connection.has_left
         if connection.has_said:
             connection.is_costly = self._clock_ms() >= until_ms
-        if connection.is_open and connection.unread_bytes:  # a handshake answers by itself
+        if connection.is_open and connection.unread_bytes:  # a TLS handshake puts answers, too
             self._dirty[connection.handle] = connection
         self._note_late(connection)
 

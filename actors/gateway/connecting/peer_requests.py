@@ -89,7 +89,7 @@ class PeerRequests:
     def work(self, now_ms: int) -> None:
         for number, asked in list(self._asked.items()):
             if now_ms < asked.until_ms:
-                return  # all have the same time, so the rest is younger
+                return  # all have the same timeout, so the rest is younger
             if self._asked.pop(number, None) is None:
                 continue  # an earlier callback has ended its connection
             late = f"{asked.connection.address}, within {TIMEOUT_MS} ms"

@@ -30,11 +30,11 @@ class _Early(NamedTuple):
 
 
 class EarlyPulls:
-    """Those that wait."""
+    """The pulls and locks that wait, by connection."""
 
     def __init__(self, serving: Serving, answer: Callable[[Call, Reply], None]) -> None:
         self._serving, self._answer = serving, answer
-        # the one whose first pull is the oldest comes first
+        # the connection with the oldest first pull comes first
         self._waiting: dict[Connection, list[_Early]] = {}
 
     def hold(self, call: Call, serve: Serve) -> bool:

@@ -37,7 +37,7 @@ from penstock.shared.wire import group_messages as words
 # A member that no heartbeat has named for this long has left, as in RocketMQ.
 FORGOTTEN_MS = 120_000
 LAST_COMMITS_MS = 200
-# Between two looks at all members for those that are due: there may be thousands.
+# Between two looks for members that are due: there may be thousands.
 LOOK_MS = 100
 # Until the coordinator has said how often it wants to hear of a member.
 HEARTBEAT_MS = 2000
@@ -197,7 +197,7 @@ class Groups:
                 then([each.client_id for each in answer.members])
             elif isinstance(answer, words.Joined):
                 then(list(answer.members))
-            else:  # an error, or it has left meanwhile
+            else:  # an error, or the member has left meanwhile
                 then(answer if isinstance(answer, PenstockError) else [])
 
         member = self.members.of(connection, group)

@@ -30,7 +30,7 @@ from penstock.shared.wire import transaction_messages as words
 
 # Until the transactions actor has said how often it wants to hear of a group.
 HEARTBEAT_MS = 1000
-# Between two looks for groups that it is to hear of.
+# Between two looks for groups that the actor is to hear of.
 LOOK_MS = 100
 # A client is asked on behalf of this many groups; RocketMQ's clients have one as a rule.
 MOST_GROUPS = 64

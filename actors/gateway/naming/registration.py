@@ -28,7 +28,7 @@ from penstock.shared.clock import Clock
 from penstock.shared.errors import PenstockError
 
 EVERY_MS = 30_000
-# One that cannot be reached, or refuses, is tried again after this time.
+# A name server that cannot be reached, or refuses, is tried again after this time.
 AGAIN_MS = 2000
 # Topics made shortly after each other share a registration, as each one lists all topics.
 CHANGE_MS = 300
@@ -53,7 +53,7 @@ class _NameServer:
         self.is_asked = False
         # what it was told last, and when
         self.version, self.told_ms = -1, 0
-        # why the connection ends, where that is known, and what was reported last
+        # why the connection ends, if that is known, and what was reported last
         self.why, self.said = "", ""
 
     def __str__(self) -> str:
@@ -116,7 +116,7 @@ class Registrations:
     def _register(self, server: _NameServer, connection: Connection, now_ms: int) -> None:
         version = self._topics.version
         if self._body_version != version:
-            # the time tells one run's versions from another's
+            # the timestamp tells versions of one run from those of another
             known = DataVersion(version, 0, self._clock.now_ms())
             said = Registration(self._topics.all_routed(), known)
             self._body, self._body_version = encode_registration(said), version

@@ -22,7 +22,7 @@ _TPS_S = 60
 
 
 def topic_stats(services: Services, call: Call) -> Reply:
-    """What each queue of a topic holds, and how much comes. Raises TopicNotFound."""
+    """What each queue of a topic holds, and messages per second. Raises TopicNotFound."""
     topic = read_fields(call.command, TopicFields).topic
     config, name = services.topics.routed(topic), services.config.broker_name
     table = {}
@@ -44,7 +44,7 @@ def _put_tps(services: Services, topic: str) -> float:
 
 
 def stored_ms(services: Services, topic: str, queue_id: int, offset: int) -> int:
-    """When a message was stored; 0 where it is not there any more, or was never."""
+    """When a message was stored; 0 if it is gone, or never was there."""
     slot = services.queues.queues(topic).get(queue_id)
     low, high = services.queues.range(slot) if slot is not None else (0, 0)
     if slot is None or not low <= offset < high:

@@ -25,7 +25,7 @@ from penstock.shared.formats.record_layout import SMALLEST_RECORD_BYTES, store_t
 from penstock.shared.layout import StorePaths
 from penstock.shared.queue.reader import unreadable
 
-# What VERSION is called.
+# RocketMQ's name for VERSION.
 VERSION_NAME = "V5_3_3"
 MOST_ENTRIES = 1000
 _SPANS_S = (60, 3600, 86_400)
@@ -111,7 +111,7 @@ def _disk(services: Services) -> dict[str, str]:
 
 
 def _delay_offsets(services: Services) -> dict[str, str]:
-    """How far each delay level is, as it was saved last, and its next queue offset."""
+    """How far each delay level was when that was saved last, and its next queue offset."""
     known = load_saved(services, "delay_offsets", dict).get("offsetTable", {})
     return {
         f"scheduleMessageOffset_{queue_id + 1}": (
@@ -128,7 +128,7 @@ def _duration(ms: int) -> str:
 
 
 def _earliest_ms(services: Services) -> int:
-    """When the first message was stored that the log still holds; -1 where it has none."""
+    """When the oldest message in the log was stored; -1 if it has none."""
     raw = services.log_at(services.positions["log_start"], SMALLEST_RECORD_BYTES)
     return store_timestamp_ms(raw, 0) if len(raw) == SMALLEST_RECORD_BYTES else -1
 

@@ -1,4 +1,4 @@
-"""What clients say of themselves: heartbeats, leaving, and who else is in a group."""
+"""What clients say about themselves: heartbeats, leaving, and who else is in a group."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ def _set_all(services: Services, call: Call, wanted: list[dict[str, Any]]) -> No
 
     for each in now:
         name = str(each.get("groupName", ""))
-        # what is not set here, a policy of retries for example, stays as it is
+        # what is not in DEFAULTS, such as a retry policy, stays as it is
         settings = {key: value for key, value in each.items() if key in DEFAULTS}
         make = partial(words.SetGroup, group=name, settings=settings, run=services.run_id)
         services.groups.ask(make, one_is_set)

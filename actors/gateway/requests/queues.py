@@ -162,7 +162,7 @@ def min_offset(services: Services, call: Call) -> Reply:
 
 
 def offset_by_time(services: Services, call: Call) -> Reply:
-    """The first offset stored at that time or after it; for UPPER the last one stored by then."""
+    """The first offset stored at or after a time; for UPPER the last one stored by then."""
     fields = read_fields(call.command, SearchOffsetFields)
     slot = services.queues.queues(fields.topic).get(fields.queue_id)
     if slot is None:
@@ -190,7 +190,7 @@ def earliest_time(services: Services, call: Call) -> Reply:
 
 
 def view(services: Services, call: Call) -> Reply:
-    """The message at a log offset, which is a part of its id."""
+    """The message at a log offset, which its id contains."""
     fields = read_fields(call.command, ViewFields)
     raw = record_at(services.log_at, fields.offset)
     if raw is None:

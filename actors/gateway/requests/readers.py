@@ -49,7 +49,7 @@ _FROM = {
     "last": "CONSUME_FROM_LAST_OFFSET",
     "first": "CONSUME_FROM_FIRST_OFFSET",
     "timestamp": "CONSUME_FROM_TIMESTAMP",
-    # RocketMQ's clients look for the time by themselves
+    # RocketMQ's clients look up the time's offset themselves
     "member": "CONSUME_FROM_TIMESTAMP",
 }
 
@@ -159,7 +159,7 @@ def _row(said: words.SubscriptionData) -> SubscriptionRow:
 
 
 def producers(services: Services, call: Call) -> Reply:
-    """The clients that send for a group, and say so by RocketMQ's protocol."""
+    """The clients that RocketMQ heartbeats name as producers of a group."""
     group = read_fields(call.command, ProducerGroupName).producer_group
     found = services.producers.groups().get(group)
     if not found:

@@ -68,7 +68,7 @@ def assign(services: Services, call: Call) -> Reply | None:
 
 
 def set_mode(services: Services, call: Call) -> Reply:
-    """Have a group pull, as all do. Raises NoPermission."""
+    """Accept PULL, the mode of all groups; refuse any other. Raises NoPermission."""
     body = read_body(call.command.body, RequestModeBody)
     if body.topic.startswith(RETRY_PREFIX):
         raise NoPermission("the mode of a topic of retries is not to be set", body.topic)

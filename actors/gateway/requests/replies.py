@@ -1,4 +1,4 @@
-"""Replies: pushed to the client that has asked, and stored like any message.
+"""Replies are pushed to the client that has asked, and stored like any message.
 
 SEND_REPLY_MESSAGE -> PUSH_REPLY_MESSAGE_TO_CLIENT, to the client of REPLY_TO_CLIENT
                    -> stored in <cluster>_REPLY_TOPIC, where Penstock's own clients read it

@@ -106,7 +106,7 @@ def static_topic(services: Services, call: Call) -> Reply:
 
 
 def reset_flush_offset(services: Services, call: Call) -> Reply:
-    """A slave would take it; a master has an offset of its own."""
+    """Only a slave would take it: a master has its own flush offset."""
     read_fields(call.command, ResetFlushFields)
     return Reply()
 
