@@ -402,7 +402,7 @@ def test_messages_that_are_lost_with_damage_have_entries_that_lead_to_it(
 ) -> None:
     """A queue has no gap, and readers pass over what is known to be damaged."""
     broker = pipeline(**MAPPED)
-    starts = [0, *(broker.append() for _ in range(5))]
+    starts = [0, *(broker.append() for _ in range(7))]
     segment_bytes = broker.config.mapped_file_size_commit_log_bytes
     damage = damage_between(broker.paths, segment_bytes, starts[2], starts[4], "bad")
     save_quarantine(broker.paths, damage, 77)
@@ -410,12 +410,12 @@ def test_messages_that_are_lost_with_damage_have_entries_that_lead_to_it(
     _reach(broker)
     work(broker.start(Reput))
     (file,) = broker.paths.queue("orders", 0).iterdir()
-    entries = [*ENTRY.iter_unpack(file.read_bytes())][:5]
+    entries = [*ENTRY.iter_unpack(file.read_bytes())][:7]
     assert [entry[0] for entry in entries] == [
-        starts[0], starts[1], starts[2], starts[2], starts[4]
+        starts[0], starts[1], starts[2], starts[2], *starts[4:7]
     ]  # fmt: skip
     assert entries[2] == entries[3] == (starts[2], starts[4] - starts[2], 0), "and have no tag"
-    assert broker.queues() == {QueueKey("orders", 0): (0, 5)}
+    assert broker.queues() == {QueueKey("orders", 0): (0, 7)}
 
 
 @pytest.mark.parametrize("what", ["a blank", "damage"])

@@ -676,6 +676,24 @@ def test_a_topic_that_gets_more_queues_is_told_to_its_groups(
     assert not other.socket.poll(20)
 
 
+def test_nobody_is_buried_while_requests_wait_that_may_be_its_own(
+    coordinator: Callable[..., Started], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.actors.coordinator.actor.REQUESTS_AT_ONCE", 1)
+    monkeypatch.setattr("penstock.actors.coordinator.actor.LATEST_BURIAL_MS", 10 * SESSION_MS)
+    broker, actor, member = coordinator()
+    first, silent = member("a"), member("b")
+    version = first.join().version
+    silent.join()
+    broker.clock.advance(SESSION_MS + 1000)
+    first.socket.send(encode(words.Beat(9, GROUP, "a", version, 0)))
+    assert actor._socket.poll(60_000)
+    actor.work()
+    assert actor._members.count == 2, "another one's word may come next"
+    actor.work()
+    assert actor._members.count == 1
+
+
 def test_a_claim_in_a_topic_that_was_made_just_now_is_given(
     coordinator: Callable[..., Started],
 ) -> None:

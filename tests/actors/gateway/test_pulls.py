@@ -6,7 +6,10 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable
 from itertools import count
+from types import SimpleNamespace
 from typing import Any, cast
+
+import pytest
 
 from penstock.actors.committer import Committer
 from penstock.actors.flusher import Flusher
@@ -18,6 +21,7 @@ from penstock.remoting.codes import Request
 from penstock.remoting.command import Command
 from penstock.remoting.fields import PULL_WAITS, PullFields
 from penstock.shared.filters.message_filter import parse_filter
+from penstock.shared.memory.queue_table import QueueTable
 from penstock.shared.queue.reader import QueueReader
 
 NONE = cast(Any, None)
@@ -70,4 +74,33 @@ def test_filters_have_some_ms_of_a_turn_and_each_has_a_share_however_many_there_
         # the first has all that there is, and one message is looked at without a clock
         looked = [pulls._records(pull, slot, 0, 40, now_ms)[1] for _ in range(4)]
         assert looked == [FILTERS_MS, *[SHARE_MS] * 3]
+    queues.close()
+
+
+def test_a_queue_that_is_deleted_while_a_pull_reads_it_is_looked_up_again(
+    pipeline: Callable[..., Any], work: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = pipeline()
+    actors = [broker.start(each) for each in (Committer, Flusher, Reput)]
+    broker.append()
+    while broker.positions["queued"] < broker.positions["wrote"]:
+        work(*actors)
+        broker.clock.advance(100)
+    queues = QueueReader(broker.config, broker.run, broker.positions)
+    table, real = QueueTable(broker.run.queues, writable=True), queues.range
+
+    def range_of(slot: int) -> tuple[int, int]:
+        found = real(slot)
+        table.mark_deleted(slot)
+        return found
+
+    monkeypatch.setattr(queues, "range", range_of)
+    free = cast(Any, SimpleNamespace(check_pull=lambda *asked: None))
+    answers: list[Any] = []
+    pulls = Pulls(
+        queues, NONE, free, free, broker.positions, "wrote", NONE,
+        lambda call, reply: answers.append(reply), lambda: 0, NONE,
+    )  # fmt: skip
+    pull = _Pull(NONE, PullFields("G", "orders", 0, 0, 32, 0, 0, 0), None, 1000, 0)
+    assert pulls._try(pull, 5) is pull and not answers
     queues.close()

@@ -204,6 +204,18 @@ def test_a_turn_is_not_the_last_while_requests_of_a_stream_wait(
     assert len(served.heard(served.stream, FRAMES_AT_ONCE + 1)) == FRAMES_AT_ONCE + 1
 
 
+def test_a_turn_is_the_last_where_nothing_waits(
+    served: Served, frame: Callable[..., bytes]
+) -> None:
+    sender = served.begin(served.stream, "one")
+    served.send(served.stream, sender, frame("orders", 1, [b"x"]))
+    assert served.heard(served.stream, 1)
+    served.stage.ready = None
+    while served.writer.work():
+        pass
+    assert not served.writer.has_more()
+
+
 def test_room_for_the_rest_of_an_answer_ends_the_sleep(served: Served) -> None:
     callers = served.writer._callers
     ((name, stream),) = callers._streams.items()

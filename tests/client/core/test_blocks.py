@@ -230,6 +230,16 @@ def test_who_began_elsewhere_than_the_log_says_goes_on_there(present: int, goes_
     assert values.moves(later) == {TOPIC: {0: (present, 61)}}
 
 
+def test_queues_that_a_refusal_does_not_name_are_where_the_block_was_to_begin() -> None:
+    values = Values()
+    inputs: dict[Queue, Input] = {(TOPIC, 0): Input(40, 45, 1), (TOPIC, 1): Input(3, 5, 1)}
+    moves = values.moves(inputs)
+    values.stored(inputs)  # it was believed
+    values.refused(inputs, moves, OffsetsMoved("moved", json.dumps({TOPIC: {"0": 50}})))
+    again: dict[Queue, Input] = {(TOPIC, 0): Input(50, 51, 1), (TOPIC, 1): Input(3, 6, 1)}
+    assert values.moves(again) == {TOPIC: {0: (50, 51), 1: (3, 6)}}
+
+
 @pytest.mark.parametrize(("made", "more"), [(0, 4), (1, 2), (2, 0)])
 def test_outputs_go_to_as_many_queues_as_a_frame_has_room_for(
     make_wire: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, made: int, more: int

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -285,3 +286,18 @@ def test_it_is_known_whether_the_kernel_may_have_more_than_was_read(
         has_left |= clients.all.has_left
     assert has_left
     assert not clients.turn() and not clients.all.has_left
+
+
+def test_a_bug_costs_its_connection_and_what_this_process_lacks_costs_none(
+    clients: Clients,
+) -> None:
+    (asked, _), (other, _) = clients.new(), clients.new()
+    told: list[str] = []
+    for error in (MemoryError(), OSError(errno.EMFILE, "too many open files")):
+        with pytest.raises(type(error)):
+            clients.all.fail(asked, error, 10, told.append)
+    assert asked.is_open and not told
+    clients.all.fail(asked, KeyError("a bug"), 10, told.append)
+    assert not asked.is_open and other.is_open
+    assert len(told) == 1 and "KeyError: 'a bug'" in told[0]
+    assert clients.closed == ["asked what failed: code 10"]
