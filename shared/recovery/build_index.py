@@ -1,4 +1,4 @@
-"""Building the index from the log: all of it, or a part that is missing.
+"""Builds the index from the log: all of it, or a part that is missing.
 
 A record is in the index under its UNIQ_KEY and under each word of its KEYS, unless it rolls a
 transaction back.
@@ -20,8 +20,8 @@ from penstock.shared.index.directory import index_files
 from penstock.shared.index.index_file import IndexFile, IndexFiles
 from penstock.shared.store.directory import StoreDirectory
 
-# Keys that are hashed and put at once: numpy has a fixed cost for each call, and what waits in a
-# batch must not grow with the log.
+# This many keys are hashed and put at once: numpy has a fixed cost for each call. The limit keeps
+# a batch from growing with the log.
 _BATCH_KEYS = 1 << 16
 
 Progress = Callable[[int, int], None]
@@ -31,7 +31,7 @@ class RebuiltIndex(NamedTuple):
     """What a rebuild has written."""
 
     files: int
-    keys: int  # items, and so several of a record with several keys
+    keys: int  # items: a record with several keys has several
 
 
 def rebuild_index(
@@ -43,10 +43,10 @@ def rebuild_index(
     progress: Progress | None = None,
     walked: Iterable[Entries] | None = None,
 ) -> RebuiltIndex:
-    """Index the whole log of `store`, or what somebody has `walked` of it, into `directory`.
+    """Index the whole log of `store` into `directory`, which holds no index file yet.
 
-    That holds no index file yet. Files grow in `staging`, on the same file system. Damaged parts of
-    the log are passed over.
+    `walked` has the log's entries if the caller has read the log already. Files grow in `staging`,
+    on the same file system. Damaged parts of the log are passed over.
     `progress` is told (bytes done, bytes in all). All is durable on return. Raises OSError.
     """
     files = IndexFiles(directory, staging, geometry, now_ms)
@@ -78,7 +78,7 @@ def _put_all(
     total: int,
     progress: Progress | None,
 ) -> int:
-    """Put keys in the order of the log; `progress` is told how far from `start` on they are."""
+    """Put keys in log order; `progress` is told how far past `start` they are. Returns how many."""
     keys = 0
     for entries in walked:
         for first in range(0, len(entries.hashes), _BATCH_KEYS):
@@ -90,9 +90,9 @@ def _put_all(
 
 
 def index_entries(store: StoreDirectory, start: int, stop: int | None) -> Iterator[Entries]:
-    """The keys of the records that begin in [start, stop) of the log, in its order."""
+    """The keys of the records that begin in [start, stop) of the log, in log order."""
     batch = KeyBatch()
-    # A body's checksum covers no key, since keys are properties. To compare it would vouch for
+    # A body's checksum does not cover the keys, which are properties. Comparing it would vouch for
     # nothing that is put here.
     for position, found, _, record, _ in store.scan_log(start, checksum=Checksum.NONE):
         if stop is not None and position >= stop:
@@ -115,12 +115,12 @@ def index_log(
     stop: int | None,
     progress: Progress | None = None,
 ) -> int:
-    """Index the records in [start, stop) of the log, None for all; how many keys. Not synced.
+    """Index the records in [start, stop) of the log. Returns how many keys. Not synced.
 
-    Both are log offsets at which a record begins. `files` must hold no item of a record that begins
-    at `start` or later: entries are added in log order, and one that is there already is not looked
-    for. Raises OSError; then only a part of the keys may be there.
+    Both are log offsets at which a record begins; None is the log's end. `files` must hold no item
+    of a record that begins at `start` or later: entries are added in log order, without a check
+    whether they are there already. Raises OSError; then only a part of the keys may be there.
     """
-    # What begins at `stop` is the reput's to put. A key that both put would be there twice.
+    # The reput puts what begins at `stop`. A key that both put would be there twice.
     entries = index_entries(store, start, stop)
     return _put_all(files, entries, start, _length(store, start, stop), progress)

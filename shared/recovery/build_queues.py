@@ -1,11 +1,11 @@
-"""Consume queues rebuilt from the log, in a place of their own. Offline: no reput runs.
+"""Rebuilds consume queues from the log, in a directory of their own. Offline: no reput runs.
 
-A message that damage took keeps its slot, with an entry that points to the damage, as the reput
-does it. Where nobody knows what was there, the entry points to the next record of its queue, or to
-the last one, and readers pass over it (QueueReader.before_lost). A record whose queue offset cannot
-be is left out and named, for no checksum covers that number: no log had room for this many messages
-before it, or the slot is another message's (slot_order.py). At a queue's end it counts, for it had
-an offset.
+A message that was lost to damage keeps its slot: its entry points to the damage, as the reput's
+does. Where no damage explains the loss, the entry points to the next record of its queue, or to the
+last one, and readers pass over it (QueueReader.before_lost). No checksum covers a record's queue
+offset. A record whose offset is impossible is left out and reported: the log has no room for that
+many messages before it, or the slot is another message's (slot_order.py). At a queue's end such a
+record still counts, because it was given an offset.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ if TYPE_CHECKING:
 Progress = Callable[[int, int], None]
 Queue = tuple[bytes, int]  # topic and queue id
 
-# The loop that makes entries takes one buffer of whole records, so each run is read once more, in
-# one piece. This bounds the piece; the last record of a run may go beyond it.
+# The loop that makes entries takes one buffer of whole records, so each run is read a second time,
+# in one piece. This bounds the piece, but the last record of a run may go beyond it.
 _RUN_BYTES = 4 << 20
 
 
 class LogRun(NamedTuple):
-    """[start, stop) of the log: whole records that follow each other, the rows of their entries and
-    their keys, where these were asked for; or damage; or neither, which says how far the log goes.
-    """
+    """[start, stop) of the log. It is whole records that follow each other, with the rows of their
+    entries and, if asked for, their keys; or damage; or neither, and only shows how far the log
+    goes."""
 
     start: int
     stop: int
@@ -69,8 +69,8 @@ def log_runs(
 ) -> Iterator[LogRun]:
     """The records that begin in [start, stop), checksums compared, and the damage between them.
 
-    A blank ends a run as damage does, and so does the end of a segment that has none: a read of
-    the log lies in one. Raises OSError, StoreDamaged for files that change.
+    A blank ends a run, as damage does. So does the end of a segment without a blank, because a
+    read of the log stays within one segment. Raises OSError, StoreDamaged for files that change.
     """
     at = end = -1
     bases = {segment.base for segment in store.segments}
@@ -100,8 +100,8 @@ def _read_run(
 ) -> LogRun:
     log = memoryview(store.read_log(start, stop - start))
     found = dispatch(log, start, numbers, levels_ms, keyed)
-    # The scan has just compared the checksums of these bytes. Offline nobody writes, so what
-    # differs now is a file that somebody changes under the lock, or a disk that does.
+    # The scan has just compared the checksums of these bytes, and offline nobody writes. If they
+    # differ now, somebody is changing the file despite the lock, or the disk is.
     if found.size != stop - start:
         raise StoreDamaged(
             "a record is not where it was a moment ago",
@@ -112,20 +112,20 @@ def _read_run(
 
 
 class BuiltQueues(msgspec.Struct):
-    """What was made. With `only` some queues, `messages` still counts all that the log has."""
+    """What was built. If `only` some queues were, `messages` still counts all that the log has."""
 
     messages: int = 0
     entries: int = 0
     lost: int = 0  # slots of messages that the log does not have
-    misplaced: list[int] = []  # log offsets of records whose queue offset cannot be
+    misplaced: list[int] = []  # log offsets of records that name a slot that is not theirs
 
 
 class QueueBuilder:
     """Writes the entries of all records of a log, or of those of `only` some queues.
 
-    `build`, then `reach` for each queue that is known to have gone on, then `close`. Nothing is
-    synced: the caller syncs the whole tree before it gives a queue its name. `target` must have no
-    queue that is built here, or a part of an old one would stay.
+    Call `build`, then `reach` for each queue that is known to have gone on, then `close`. Nothing
+    is synced: the caller syncs the whole tree before it gives a queue its name. `target` must not
+    have any of these queues yet, or a part of the old one would stay.
     """
 
     def __init__(
@@ -138,28 +138,29 @@ class QueueBuilder:
     ) -> None:
         self._store = store
         self._only = only
-        # where the log is known to end: an entry that led to what stands after it would be cut
+        # Where the log is known to end. A start would cut an entry that leads past it.
         self._most = log_end
-        # topic -> its records that begin before are of one that was deleted, and in no queue
+        # topic -> a log offset: its records that begin before that were deleted with an earlier
+        # topic of the name, and are in no queue
         self._gone = load_deleted_topics(store.paths.deleted_topics).ends()
         self.numbers = QueueNumbers()
         self._windows = QueueWindows(target, config, self.numbers)
         self._levels_ms = parse_delay_levels(config.message_delay_level)
         self.done = BuiltQueues()
-        # Queues that have lost their ends are no witnesses.
+        # The queues in `only` are broken, so they are no witnesses.
         whole = [
             queue
             for queue in store.queues()
             if (queue.topic.encode(), queue.queue_id) not in (only or ())
         ]
         self._earlier = EarlierFiles(whole, self._named)
-        # of records it knows slot and entry
+        # a record is represented by its slot and entry
         self._order: SlotOrder[Queue, tuple[int, bytes]] = SlotOrder(is_known=self._is_known)
         # the next slot of each queue
         self.ends = self._order.ends
-        # slot and entry of a queue's first record, until its next one comes
+        # slot and entry of a queue's first record, held back until its next one comes
         self._held: dict[Queue, tuple[int, bytes]] = {}
-        # the last entry of each that the log has
+        # the entry of each queue's last record in the log
         self._last: dict[Queue, bytes] = {}
         # [start, stop) of each damage in log order, and the entry that points to the newest one
         self._damaged: list[tuple[int, int]] = []
@@ -167,9 +168,11 @@ class QueueBuilder:
         self._log_end = store.log_start
 
     def build(self, progress: Progress | None = None, runs: Iterable[LogRun] | None = None) -> None:
-        """From the log's start to its end. Raises OSError, StoreDamaged for files that change.
+        """Build from the log's start to its end. Raises OSError, StoreDamaged for files that
+        change.
 
-        `runs` are those of the log where somebody has walked it, with this builder's `numbers`.
+        `runs` has the log's runs if the caller has walked it already, with this builder's
+        `numbers`.
         """
         start = self._store.log_start
         total = self._store.files_end - start
@@ -177,8 +180,8 @@ class QueueBuilder:
             runs = log_runs(self._store, self.numbers, self._levels_ms, start, self._most)
         for run in runs:
             if run.is_damage:
-                # The run before it has been taken, so what is lost from here on up to the next
-                # damage is taken for lost in this one.
+                # The runs before this damage have been taken. What is found missing from here to
+                # the next damage counts as lost in this one.
                 stop = min(run.stop, self._most)
                 self._damaged.append((run.start, stop))
                 self._lost = ENTRY.pack(run.start, stop - run.start, 0)
@@ -199,7 +202,7 @@ class QueueBuilder:
         self._keep_lost_tails()
 
     def close(self) -> None:
-        """Unmap what was written. It is in the page cache then, and not yet durable."""
+        """Unmap what was written. It is then in the page cache, and not yet durable."""
         self._windows.close()
 
     def _take(self, found: LogRun) -> None:
@@ -208,7 +211,8 @@ class QueueBuilder:
         found = self._placed(found)
         for key, of_queue in by_queue(found.rows, self.numbers).items():
             for slot, entries in of_queue if self._only is None or key in self._only else ():
-                # of two topics of one name the second begins at 0: a run is of one of them
+                # A topic that is created again under its name begins at slot 0. So no run has
+                # records of both topics, and its first entry tells which one it is.
                 if ENTRY.unpack_from(entries)[0] < self._gone.get(key[0].decode(), 0):
                     all_in = False
                     continue
@@ -230,9 +234,9 @@ class QueueBuilder:
                     self.done.entries += 1
                 all_in = all_in and has_slot and accepted is None and held is None
                 if self._order.ends[key] <= slot:
-                    continue  # the log has no room for what would lie between
+                    continue  # not taken: the log has no room for the messages in between
                 if is_first and count == 1:
-                    # the next of its queue may show that this one is not of it
+                    # the next record of the queue may show that this one is of another queue
                     self._held[key] = slot, first
                     self._last[key] = first
                     self.done.entries += 1
@@ -244,12 +248,13 @@ class QueueBuilder:
                 runs.append((key, slot, bytes(entries)))
                 self._last[key] = bytes(entries[-ENTRY.size :]) or self._last[key]
                 self.done.entries += len(entries) // ENTRY.size
-        # Usually nothing is left out, and the rows go on as the loop has made them.
+        # Usually nothing is left out, and the rows are put as the loop has made them.
         rows = found.rows if all_in else b"".join([self._rows(*run) for run in runs])
         self._windows.put(b"".join((*lost, rows)))
 
     def _placed(self, found: LogRun) -> LogRun:
-        """The same with each record where the queues' old files have it, if they know better."""
+        """The same run, with each record in the slot where the queues' old files have it, if they
+        know better."""
         if self._only is not None or all(
             self._earlier.has(key, slot, bytes(entries))
             for key, of_queue in by_queue(found.rows, self.numbers).items()
@@ -261,7 +266,8 @@ class QueueBuilder:
         if not moved:
             return found
         self.done.misplaced += moved
-        # by name: such a queue may have no number yet, and one that only they named gets no files
+        # By name: the queue that a record is moved to may have no number yet. A queue that only
+        # moved records named gets no files.
         return found._replace(
             rows=b"".join(
                 [
@@ -272,15 +278,15 @@ class QueueBuilder:
         )
 
     def _is_known(self, key: Queue, slot: int, record: tuple[int, bytes]) -> bool:
-        """Whether the second of two records that name a slot, one after the other, is the one that
-        had it: the old files say so, or that another queue of the topic had the first there, as
+        """Whether, of two records in a row that name one slot, the second had it. The old files say
+        so; or they say that another queue of the topic had the first one in that slot, as happens
         when a bit of its queue id has flipped."""
         return self._earlier.has(key, slot, record[1]) or self._earlier.has_elsewhere(
             key, slot, self._last.get(key, b"")
         )
 
     def _named(self, position: int, size: int) -> Place | None:
-        """The slot that the whole record of this size names at a log offset; None without one."""
+        """The slot that the record at a log offset names; None without a whole one of this size."""
         try:
             record = self._store.record_at(position)
         except (StoreDamaged, OffsetOutOfRange):
@@ -292,32 +298,33 @@ class QueueBuilder:
     def _room(self, entry: bytes) -> int:
         """How many messages the log has room for before the one of this entry.
 
-        Of a queue's first record any queue offset is believed, until the next one contradicts it:
-        those before may have expired.
+        It does not bind a queue's first record: those before it may have expired, so any queue
+        offset is believed until the next record contradicts it.
         """
         (position, _, _) = ENTRY.unpack(entry)
         return int(position - self._store.log_start) // SMALLEST_RECORD_BYTES
 
     def _lost_before(self, key: Queue, end: int, slot: int, entry: bytes) -> bytes:
-        """Rows for the slots between a queue's `end` and `slot`: those of lost messages, if any.
+        """Rows for the lost messages, if any, between a queue's `end` and `slot`.
 
-        `entry` is the slot's own.
+        `entry` is that of `slot`.
         """
-        # without damage in the log nobody knows what it was: then the next one comes twice
+        # without damage in the log nobody knows what they were: they get the entry of `slot`
         return self._rows(key, end, (self._lost or entry) * (slot - end)) if slot > end else b""
 
     def _rows(self, key: Queue, slot: int, entries: bytes | bytearray) -> bytes:
         return rows_of(self.numbers.number(*key), slot, bytes(entries))
 
     def _fill(self, key: Queue, slot: int, entries: bytes) -> None:
-        """Entries of messages that are lost, from the queue's end on: it ends after them then."""
+        """Put entries of lost messages from `slot` on, the queue's end, which moves past them."""
         self._windows.put(self._rows(key, slot, entries))
         self.ends[key] = slot + len(entries) // ENTRY.size
         self.done.lost += len(entries) // ENTRY.size
 
     def _keep_lost_tails(self) -> None:
-        """The last messages of a queue may be lost, or name slots that others have: their old
-        entries say where it goes on. Without these the log tells how many named a wrong slot."""
+        """Keep the slots of a queue's last messages that are lost or name a slot of another. The
+        old entries say how far the queue went. Without old entries, the log tells how many records
+        named a wrong slot."""
         tails = {
             key: {ENTRY.unpack(entry)[0]: entry for _, entry in tail}
             for key, tail in self._order.tails.items()
@@ -326,10 +333,10 @@ class QueueBuilder:
             key = (queue.topic.encode(), queue.queue_id)
             if self._only is not None and key not in self._only:
                 continue
-            # A queue without a record in the log has no end here, and gets nothing: its old files,
-            # or `reach`, say where it goes on.
+            # A queue without a record in the log gets nothing here: its old files, or `reach`, say
+            # where it goes on.
             at, tail = max(self.ends.get(key, queue.max_offset), queue.first_slot), tails.get(key)
-            # what a missing file had led to is lost like what the entry after it leads to
+            # slots of a missing file count as lost, too: they get the entry that comes after them
             for slot, (offset, size, code) in (
                 (slot, row.item())
                 for start, stop in queue.spans(at, queue.max_offset)
@@ -342,7 +349,7 @@ class QueueBuilder:
                     break
                 self._fill(key, at, ENTRY.pack(offset, size, code) * (slot + 1 - at))
                 at = slot + 1
-        # they lead to what names another slot, and readers see that
+        # these lead to records that name another slot, and readers see that
         for key, tail in tails.items():
             self._fill(key, self.ends[key], b"".join(tail.values()))
 
@@ -351,9 +358,10 @@ class QueueBuilder:
         return index >= 0 and offset < self._damaged[index][1]
 
     def reach(self, key: Queue, known: QueueEnd, files_hold: int) -> None:
-        """Let a queue go on where it is known to have ended: what is missing is lost.
+        """Extend a queue to its known end: the messages that are missing there are lost.
 
-        Where the log has no message of it any more, one file will do, of this many entries.
+        If the log has no message of it any more, one file is enough; a file holds `files_hold`
+        entries.
         """
         at, end = self.ends.get(key), known.end
         if at is None and end:
@@ -363,14 +371,15 @@ class QueueBuilder:
             self._fill(key, at, self._lost_at_end(key, known) * (end - at))
 
     def _lost_at_end(self, key: Queue, known: QueueEnd) -> bytes:
-        """The entry of a message after those of its queue that the log has."""
+        """The entry of a lost message that came after all those of its queue that the log has."""
         if key not in self._last:
             return ENTRY.pack(0, SMALLEST_RECORD_BYTES, 0)  # expired
         if self._lost:
             return self._lost
         if UNKNOWN < known.last_position < self._log_end:
-            # The log goes on after it, and is whole. One that leads beyond the log's end would
-            # tell the next start that the log has lost its end, and no repair could help that.
+            # The log is whole and goes on after the lost message. An entry that leads beyond the
+            # log's end would tell the next start that the log has lost its end, and no repair could
+            # help that.
             return self._last[key]
         return ENTRY.pack(self._log_end, SMALLEST_RECORD_BYTES, 0)  # lost with the log's end
 
@@ -382,7 +391,7 @@ def remove_rebuild(paths: StorePaths) -> None:
     step, so nothing that counts is ever in there. Durable on return.
     """
     if paths.rebuild.is_dir():
-        import shutil  # hardly any start has one
+        import shutil  # hardly any start needs it
 
         shutil.rmtree(paths.rebuild)
         sync_directory(paths.own)

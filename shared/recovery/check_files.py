@@ -1,7 +1,7 @@
-"""What a start looks at before it changes anything: is each file what its place demands?
+"""What a start checks before it changes anything: is each file what its place demands?
 
-As strict as RocketMQ, which refuses stray and short files among segments, and as lenient: what is
-in no segment directory, names that are no queues, and a last file without a byte are no reason.
+It is as strict as RocketMQ, which refuses stray and short files among segments, and as lenient: it
+accepts files outside segment directories, names that are not queues, and an empty last file.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from penstock.shared.store.topics import load_topics
 
 
 def check_files(survey: StoreSurvey) -> None:
-    """Raises StoreDamaged, naming the file and what to do; OSError. Changes nothing.
+    """Raises StoreDamaged, naming the file and what to do; OSError; and ConfigError if the files
+    agree with each other but not with a size in the configuration. Changes nothing.
 
-    ConfigError where the files agree with each other and not with a size in the configuration. The
-    caller holds the store's lock, so what passes here stays so for the rest of the start.
+    The caller holds the store's lock, so what passes here stays so for the rest of the start.
     """
     paths, config = survey.paths, survey.config
-    # Kinds come first, for the checks below and the rest of the start open these.
+    # Kinds come first, because the checks below and the rest of the start open these files.
     for path, kind in (
         (paths.checkpoint, stat.S_IFREG),
         (paths.abort, stat.S_IFREG),
@@ -49,13 +49,13 @@ def check_files(survey: StoreSurvey) -> None:
     try:
         survey.check_names_and_sizes()
     except StoreDamaged:
-        check_lengths(paths, config)  # it may be the size that is wrong, and not the files
+        check_lengths(paths, config)  # the configured size may be wrong, and not the files
         raise
 
 
 def _check_kind(path: Path, kind: int, hint: str = "") -> None:
-    """Raise StoreDamaged for a path with something else in it. A missing one is no reason: a start
-    makes what it needs of them."""
+    """Raise StoreDamaged if something of another kind is at a path. A missing file is accepted: the
+    start makes those that it needs."""
     if path.exists() and stat.S_IFMT(path.stat().st_mode) != kind:
         raise StoreDamaged(
             "this is no directory" if kind == stat.S_IFDIR else "this is no ordinary file",

@@ -1,8 +1,8 @@
-"""Start-up: bytes after the log's end become zeros, and the log up to there is on the disk.
+"""Start-up: zeroes the bytes after the log's end, and makes the log up to there durable.
 
-A sync that fails is reported once, and the kernel may hold for written what it could not write. So
-before a start syncs, it writes again what may be in the page cache only: that is `doubted_log`.
-Where the log ends is find_log_end.py's to say.
+The kernel reports a failed sync once, and may then take for written what it could not write. So
+before a start syncs, it writes again what may be in the page cache only: `doubted_log` says what.
+find_log_end.py says where the log ends.
 """
 
 from __future__ import annotations
@@ -39,19 +39,19 @@ def doubted_log(
     *,
     again: bool,
 ) -> range:
-    """What of the log may not be on the disk as it is read. `written` ends where the log does, and
-    begins after what the checkpoint vouches for.
+    """Which part of the log may not be on the disk as it is read. `written` ends where the log
+    does, and begins after what the checkpoint vouches for.
 
-    What stood there before this boot is what the disk has. Of what a run of this boot wrote a sync
-    may have failed, and without its memory nobody knows; of zeros after the log's end too, where
-    a start failed before this one, which is then done `again`.
+    What was written before this boot is read as the disk has it. For what a run of this boot wrote,
+    a sync may have failed, and without that run's memory nobody knows. The same holds for zeros
+    after the log's end if an earlier start has failed, which is then done `again`.
 
     `from_memory` says that the last run's memory was there and has told where the log ends. The
     range is one of log offsets; sys.maxsize stands for the end of the last segment.
     """
     end = written.stop
     if from_memory:
-        # the rest was written when the pool was emptied; a writer zeroes what another one has left
+        # Emptying the pool has written the rest again. A writer zeroes what its predecessor left.
         return range(end, sys.maxsize if again else end + reach_bytes(config))
     # Either the run was of this boot and its memory is gone, or anybody may have written here in
     # this boot. Then everything that nothing vouches for is in doubt, up to the last segment.
@@ -62,13 +62,12 @@ def doubted_log(
 
 
 def keep_torn(paths: StorePaths, bases: list[int], size: int, start: int, end: int) -> None:
-    """Copy the log from `start` to `end` into a new file beside it; durable on return.
+    """Copy the log from `start` to `end` into a new file in quarantine/; durable on return.
 
-    One that is there may be a whole copy of what a start that died has cut in part since.
-
-    So no copy is ever written over. The caller cuts only when this has returned. `bases` are those
-    of all segments, in order, each of `size` bytes. Raises OSError; then a part of a copy may stay,
-    which nobody reads.
+    No copy is ever overwritten: an earlier one may be the only whole copy of a tail that a start
+    has since cut in part before it died. The caller cuts only when this has returned. `bases` are
+    those of all segments, in order, each of `size` bytes. Raises OSError; then a part of a copy may
+    stay, which nobody reads.
     """
     make_directory(paths.quarantine)
     target = place_aside(paths, f"torn-{segment_name(start)}")
@@ -88,9 +87,9 @@ def keep_torn(paths: StorePaths, bases: list[int], size: int, start: int, end: i
 def cut_log(
     directory: Path, bases: list[int], size: int, start: int, end: int, doubted: range
 ) -> int:
-    """Zero everything after the log's end; how many bytes that were. All is durable on return.
+    """Zero everything after the log's end. Returns how many bytes were not zero. Durable on return.
 
-    Segments that end at `start` or before, where the scan began, are left alone: they are known
+    Segments that end at or before `start`, where the scan began, are left alone: they are known
     to be good. `doubted` is written again before it is synced. Raises OSError; then a part is done,
     and the next start does all of it again.
     """
@@ -102,8 +101,8 @@ def cut_log(
         try:
             inside = [min(max(at - base, 0), size) for at in (doubted.start, end, doubted.stop)]
             torn += _cut_segment(handle, size, *inside)
-            # Also where no byte was cut. The next run begins with `flushed` at the log's end, so
-            # what a killed flusher did not come to has to be on the disk now.
+            # Also where no byte was cut: the next run begins with `flushed` at the log's end, so
+            # what a killed flusher did not get to has to be on the disk now.
             os.fdatasync(handle)
         finally:
             os.close(handle)
@@ -111,10 +110,10 @@ def cut_log(
 
 
 def _cut_segment(handle: int, size: int, doubted_from: int, end: int, doubted_to: int) -> int:
-    """Zero a segment from `end` on; how many bytes that were. Not synced.
+    """Zero a segment from `end` on. Returns how many bytes were not zero. Not synced.
 
-    Offsets are the segment's own. Up to `doubted_to` zeros are written over zeros too; after that
-    only what is not zero yet, since the disk has the rest as it is read.
+    Offsets are the segment's own. Up to `doubted_to`, zeros are written over zeros too. After that
+    only bytes that are not zero are overwritten, since the disk has the rest as it is read.
     """
     _write_data_again(handle, doubted_from, end)
     torn = zero_from(handle, end, doubted_to, again=True)
@@ -122,7 +121,7 @@ def _cut_segment(handle: int, size: int, doubted_from: int, end: int, doubted_to
 
 
 def _write_data_again(handle: int, start: int, stop: int) -> None:
-    """The same bytes to the same places, but for holes. It is no change, so the file keeps its
+    """Write the same bytes to the same places, except holes. It is no change, so the file keeps its
     time, by which it expires."""
     before = os.fstat(handle)
     for data_at, hole_at in data_ranges(handle, start, stop):

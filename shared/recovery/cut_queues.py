@@ -1,14 +1,14 @@
 """Start-up of the consume queues: cut what the reput will write again, and fill the queue table.
 
 Entries of records before `dispatch_from` are known to be on disk. What stands after them may have
-holes after a power failure, so it goes, and the reput puts it there again from the log. What a
-start that failed has cut may be so in the page cache only: it is cut again.
+holes after a power failure, so it is cut, and the reput puts it there again from the log. What a
+failed start has cut may be cut in the page cache only, so it is cut again.
 
-Before all that, queues of deleted topics go. A crash may come between the deletion and the reput's
-taking them away, and a power failure may bring them back. They are told from the queues of a topic
-that was created again by their last entry: the deleted topic's records all begin before the
-deletion's `log_end`. Where a broker that does not know of this has let a queue go on after it, the
-queue stays as it is.
+Before all that, queues of deleted topics are put aside. A crash may come after the deletion and
+before the reput has taken them away, and a power failure may bring them back. Their last entry
+tells them from the queues of a topic created again under the name: the deleted topic's records all
+begin before the deletion's `log_end`. If a broker that does not know of the deletion has appended
+to a queue after that, the queue stays as it is.
 """
 
 from __future__ import annotations
@@ -44,37 +44,38 @@ def recover_queues(
     keep: Path | None = None,
     doubted: range = range(0),
 ) -> int:
-    """Cut the queues at the log offset `good_to`, None to leave them; how many there are.
+    """Cut the queues at the log offset `good_to`; None leaves them. Returns how many have files.
 
-    `again` where a start in this boot has failed: what that one cut is cut again, and synced.
-    `keep` is the file for what the queues say of the records of `doubted`, a part of the log that
-    is to be dispatched again (earlier_entries.py). The list of known queues is written here too, so
-    no flusher may be at work. Fills `table` with the queues that have files, in the order of the
-    store's listing; the caller stores their count.
+    `again` says that a start in this boot has failed: what that one cut is cut again, and synced.
+    `keep` is the file for the entries that the queues have of the records in `doubted`, a part of
+    the log that is to be dispatched again (earlier_entries.py). The list of known queues is written
+    here too, so no flusher may be at work. Fills `table` with the queues that have files, in the
+    order of the store's listing; the caller stores their count.
 
     Raises StoreDamaged, naming the file, for a segment that is not one; OSError.
     """
     size = store.config.mapped_file_size_consume_queue_bytes
     for queue in store.queues():
         if queue.problems:
-            # An empty last file is all that check_files.py lets pass: RocketMQ died making it.
+            # check_files.py lets one problem pass: an empty last file, which RocketMQ died making.
             drop_empty_last(queue.directory)
             store.list_again(queue)
-    # All ends are found before the first cut: the list has to have them all.
+    # All ends are found before the first cut, because the list has to have them all.
     cuts = [_find_cut(store, queue, good_to) for queue in store.queues()]
-    # First what the next start compares the queues with. A start that died between the two would
-    # otherwise be followed by one that misses what was cut, and makes these queues from the log.
+    # The list comes before the cuts, since the next start compares the queues with it. Otherwise,
+    # if this start died in between, the next one would miss what was cut, and make these queues
+    # again from the log.
     ends = {f"{cut.queue.topic}/{cut.queue.queue_id}": cut.end for cut in cuts if cut.end.end}
     replace_known_queues(store.paths.known_queues, ends)
     if keep is not None:
         slots = [_doubted_slots(cut, good_to, doubted) for cut in cuts]
-        # looked at before anything is read: without a checkpoint it may be all that queues have
+        # checked before anything is read: without a checkpoint it may be all that the queues have
         if sum(map(len, slots)) * CQ_ENTRY_BYTES <= MOST_BYTES:
             save_earlier_entries(keep, map(_kept, cuts, slots))
     if good_to is not None:
         for cut in cuts:
             _cut(cut, size, again)
-            # where nothing was left to cut, what is known of the queue's two ends is still so
+            # where nothing was left to cut, the queue's two ends as found before are still right
             if not cut.end.end or cut.end.end != cut.queue.max_offset:
                 store.list_again(cut.queue)
             crash_point("recover.mid_cq_fix")
@@ -96,7 +97,8 @@ class _Cut(NamedTuple):
 
 
 def _find_cut(store: StoreSurvey, queue: QueueFiles, good_to: int | None) -> _Cut:
-    """Where the entries of records at or after `good_to` begin, or whatever stands after them."""
+    """Where a queue is to end: after its last entry of a record before `good_to`, whatever stands
+    there now; or where it ends already, if that is None."""
     bases = store.queue_bases(queue)
     end = queue.max_offset if good_to is None else queue.end_before(good_to)
     if end <= queue.first_slot:
@@ -105,10 +107,10 @@ def _find_cut(store: StoreSurvey, queue: QueueFiles, good_to: int | None) -> _Cu
 
 
 def _doubted_slots(cut: _Cut, good_to: int | None, doubted: range) -> range:
-    """Which slots a queue has of the records of `doubted`.
+    """The slots of a queue that have entries of the records in `doubted`.
 
-    Not of what is cut from the log: where that lay, other records come, and are no business of
-    entries that are older than they.
+    Entries of what is cut from the log are not among them: other records will take its place, and
+    older entries say nothing about those.
     """
     queue = cut.queue
     at = cut.end.end if good_to == doubted.start else queue.end_before(doubted.start)
@@ -126,7 +128,7 @@ def _kept(cut: _Cut, slots: range) -> EarlierQueue:
 def _cut(cut: _Cut, size: int, again: bool) -> None:
     """Remove what a queue has after its end; durable on return."""
     directory, end_at = cut.queue.directory, cut.end.end * CQ_ENTRY_BYTES
-    if again or not cut.bases:  # who removed the files of an empty one may have died before this
+    if again or not cut.bases:  # a start that removed all files may have died before this sync
         sync_directory(directory)
     # Files go from the last one back, and each removal is synced before the next. So a crash leaves
     # a queue that is longer than it should be, and never one with a hole.
@@ -135,7 +137,7 @@ def _cut(cut: _Cut, size: int, again: bool) -> None:
         if base < end_at:
             handle = os.open(path, os.O_RDWR)
             try:
-                # Where nothing is cut nothing is synced: there may be thousands of queues.
+                # Where nothing is cut, nothing is synced: there may be thousands of queues.
                 if zero_from(handle, min(end_at - base, size), size, again=again) or again:
                     os.fdatasync(handle)
             finally:
@@ -147,9 +149,9 @@ def _cut(cut: _Cut, size: int, again: bool) -> None:
 
 
 def forget_topics(store: StoreSurvey) -> DeletedTopics:
-    """Put the queues of deleted topics aside, for the cleaner; what deletions there are.
+    """Put the queues of deleted topics aside, for the cleaner. Returns all deletions.
 
-    Durable on return. Done again it changes nothing. Raises StoreDamaged, OSError.
+    Durable on return. Doing it again changes nothing. Raises StoreDamaged, OSError.
     """
     paths = store.paths
     deleted = settle_deleted_topics(paths.deleted_topics, load_topics(paths.topics).names())

@@ -1,7 +1,8 @@
-"""Start-up: what the last run wrote into its pool, and did not commit, goes into the segments.
+"""Start-up: commits to the segments what the last run wrote into its pool and did not commit.
 
-Only in the same boot, where shared memory is still there, and when no other broker had the store in
-between. Doing it twice, or dying half way and doing it again, ends in the same state.
+This is done only in the same boot, where shared memory is still there, and only if no other broker
+has had the store since. Doing it twice, or dying half way and doing it again, ends in the same
+state.
 """
 
 from __future__ import annotations
@@ -19,22 +20,23 @@ from penstock.shared.memory.transient_store_pool import TransientStorePool
 
 
 def is_named_by(abort: Path, run: Run) -> bool:
-    """Whether that run was the last to use the store: a RocketMQ after it wrote its own pid."""
+    """Whether that run was the last to use the store: a later RocketMQ would have written its own
+    pid."""
     return abort.exists() and abort.read_bytes() == str(run.supervisor_pid).encode()
 
 
 def empty_pool(paths: StorePaths, config: Config, run: Run) -> tuple[int, int]:
-    """Commit what the last run wrote; its log end, and how many bytes there were.
+    """Commit what the last run wrote. Returns its log end, and how many bytes were committed.
 
-    The bytes are durable on return. The run's actors must be gone, and all of its segments be there
-    up to `committed`. The positions stay as they are: a start that dies here begins again at the
-    same place, and writes the same bytes. Raises OSError.
+    The bytes are durable on return. The run's actors must be gone, and all of its segments up to
+    `committed` must be there. The positions stay as they are: if this start dies, the next one
+    begins at the same place, and writes the same bytes. Raises OSError.
     """
     positions = Positions(run.positions)
     wrote, committed, flushed = (positions[name] for name in ("wrote", "committed", "flushed"))
     positions.close()
     segment_bytes = config.mapped_file_size_commit_log_bytes
-    # The last flush may have failed without anybody to hear of it. Then the kernel takes these
+    # The last flush may have failed with nobody there to see the error. Then the kernel takes these
     # pages for written, and a sync alone would succeed and do nothing.
     at = flushed
     while at < committed:

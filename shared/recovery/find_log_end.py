@@ -1,9 +1,9 @@
-"""Start-up: where the log ends, by walking its records from one that is known to be good.
+"""Start-up: finds where the log ends, by walking its records from one that is known to be good.
 
 The walk meets whole records, blanks, and bytes that are neither. What each of them is follows from
 what the store's witnesses say, from what the last run's memory says, and from what comes after it;
 `Outcome` names every case with its reason. The result is a `LogEnd`: where the log ends, the damage
-before that which stays, and the torn tail after it which goes. Reads only; recover_log.py acts.
+before that, which stays, and the torn tail after it, which is cut. Reads only; recover_log.py acts.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from penstock.shared.queue.snapshot import QueueFiles
 from penstock.shared.recovery.witness import Witness, confirmed_record, first_timestamp_ms
 from penstock.shared.store.directory import StoreDirectory
 
-# A disk writes 512 bytes whole or not at all. So a piece that is missing inside a record is this
-# long at least, and one at its end takes the end of its properties.
+# A disk writes 512 bytes whole or not at all. So a piece that is missing inside a record is at
+# least this long, and one that is missing at its end takes the end of its properties.
 _SECTOR_OF_ZEROS = bytes(512)
 # No log reaches this offset, so as an upper bound it excludes nothing.
 NOWHERE = sys.maxsize
@@ -40,7 +40,7 @@ class Outcome(Enum):
     # The log goes on.
     KEPT = "it is whole, and so is everything from the scan's start up to it"
     CONFIRMED = "it is whole and was on disk, so the damage before it was too: that is quarantined"
-    # What follows decides: quarantined before a CONFIRMED one, cut at the log's end.
+    # What follows decides: before a CONFIRMED record it is quarantined, at the log's end it is cut.
     DAMAGED = "no record and no blank begins here"
     TORN = "its body's checksum holds, but its properties have zeros: a page is not on disk"
     OVERHANGS = "it ends after the last run's memory says that the log does"
@@ -50,14 +50,14 @@ class Outcome(Enum):
     UNPUBLISHED = "the last run's memory says that the log ends here, whatever bytes follow"
     ABANDONED = "a RocketMQ cut the log before the damage, and left the bytes after it in place"
     UNCHECKED = "it lacks the checksum that RocketMQ would compare, which would cut it off"
-    # After the walk, for damage that no whole record follows.
+    # After the walk, for damage that no CONFIRMED record follows, and for what is not there.
     TOLD = "somebody may have been told of it, so it is no torn tail: it is quarantined"
     CUT = "nobody was told of it, and nothing whole follows: a write that a crash cut off"
     MISSING = "the log is known to have gone on: what is not there is quarantined"
 
 
 _WAITS = frozenset((Outcome.DAMAGED, Outcome.TORN, Outcome.OVERHANGS))
-# What a damaged range says where the scan itself gave no reason.
+# The reason that a damaged range gets where the scan itself gave none.
 _REASONS = {
     Outcome.TORN: "topic or properties are torn",
     Outcome.OVERHANGS: "it goes beyond the log's end",
@@ -65,29 +65,29 @@ _REASONS = {
 
 
 class Bounds(NamedTuple):
-    """What is known of the log's end before it is looked at, as log offsets.
+    """What is known of the log's end before the walk, as log offsets.
 
-    Where nothing is known, a bound has the value that binds nothing; so no caller asks whether it
-    is known, and none can forget to.
+    A bound that is not known has a value that binds nothing. So no caller has to ask whether it is
+    known, and none can forget to.
     """
 
-    least: int = 0  # the log went at least so far
+    least: int = 0  # the log went at least this far
     most: int = NOWHERE  # nothing from here on was published: the last run's memory says so
-    left_at: int = NOWHERE  # where it was left by an orderly stop: nothing is missing up to here
+    left_at: int = NOWHERE  # where an orderly stop left the end: nothing is missing up to here
 
 
 class LogEnd(msgspec.Struct):
     """Where the log ends, what stands before that, and what is to be cut after it."""
 
     end: int
-    records_end: int  # of the last record: `end` may be after a blank
+    records_end: int  # the end of the last record; `end` may be after a blank
     last_record: int = 0  # where it begins; 0 where the walk met none
     timestamp_ms: int = 0  # its store time
     messages: int = 0
     quarantined: list[Damage] = []
     has_torn_tail: bool = False
-    torn_records: int = 0  # whole ones in that tail, which are kept in a file when they are cut
-    torn_end: int = 0  # and where the last of them ends
+    torn_records: int = 0  # whole records in that tail: cutting it keeps them in a file
+    torn_end: int = 0  # where the last of them ends
     look_from: int = 0  # a record at least a frame before the end, or the walk's first one
 
     @property
@@ -98,9 +98,11 @@ class LogEnd(msgspec.Struct):
 def scan_start(
     store: StoreDirectory, witness: Witness, unclean: bool, most: int, dispatched: int
 ) -> int:
-    """A record with everything before it known to be good: in log, consume queues and index.
+    """The offset of a record before which all is known to be good, in log, consume queues and
+    index.
 
-    `most` is the end of the log by the last run's memory, `dispatched` by its consume queues.
+    `most` is the log's end according to the last run's memory; `dispatched`, according to the
+    consume queues.
     """
     limit_ms = witness.checkpoint.recovery_timestamp_ms
     start = max(store.log_start, confirmed_record(store, witness.checkpoint))
@@ -116,8 +118,8 @@ def scan_start(
             break
     if start <= dispatched:
         return start
-    # The queues lag what the checkpoint says, or are gone. Where their last record stands is
-    # where dispatching has to begin again, whatever is known of the log itself.
+    # The queues end before what the checkpoint says, or are gone. Dispatching has to begin again in
+    # the segment of their last record, whatever is known of the log itself.
     bases = [segment.base for segment in store.segments if segment.base <= dispatched]
     return max([store.log_start, *bases])
 
@@ -131,8 +133,8 @@ def find_log_end(
     OSError for a segment that cannot be read.
     """
     walk = LogWalk(store, config, start, bounds, witness)
-    # What follows the end may be a whole segment of warm pages. The scan would look through all of
-    # it for a record, so it is not asked for one more step; and for none of an empty log.
+    # A whole segment of warm pages may follow the end, and the scan would look through all of it
+    # for a record. So at the end it is not asked for another step; nor if the walk begins there.
     if start >= bounds.most:
         return walk.settle()
     for position, kind, size, record, reason in store.scan_log(start, checksum=_checksum(config)):
@@ -160,12 +162,12 @@ def find_log_end(
 def cut_unfinished_block(store: StoreDirectory, found: LogEnd, least: int) -> None:
     """Have the log end before a block of exactly_once() of which a power failure took the rest.
 
-    Nobody was answered for it, and nobody has seen it: positions move by whole frames. So a block
-    that begins below `least`, up to which somebody may know the log, is left. Its records are kept
-    beside with the rest of the torn tail.
+    Nobody was answered for it, and nobody has seen it: positions move by whole frames. A block that
+    begins below `least`, up to which somebody may know the log, is left. Records of a block that is
+    cut are kept in a file with the rest of the torn tail.
     """
     if found.end <= least:
-        return  # a block that is cut begins below the end: after a kill nothing is read twice
+        return  # any block begins below the end, so it is left: a start after a kill reads no more
     steps = store.scan_log(found.look_from, checksum=Checksum.NONE)
     block = unfinished_block(steps, found.end)
     if block is None or block.begin < least:
@@ -197,9 +199,9 @@ class LogWalk:
         self._may_be_cut = witness.may_be_cut
         self._found = LogEnd(start, start, look_from=start)
         self._reach, self._near = reach_bytes(config), start
-        # Damage that nothing confirmed has followed yet, in log order.
+        # Damage that no confirmed record has followed yet, in log order.
         self._pending: list[Damage] = []
-        # Whole records after that damage which may go with it.
+        # The number of whole records after that damage, which may be cut with it.
         self._held = 0
         self._last_record: memoryview | None = None
 
@@ -219,7 +221,7 @@ class LogWalk:
             return Outcome.UNCHECKED
         if kind is Kind.DAMAGED:
             return Outcome.DAMAGED
-        # The writer publishes whole records only, so this is not its own.
+        # The writer publishes whole records only, so it did not write this one.
         if position + size > self._most:
             return Outcome.OVERHANGS
         # The zeros are looked for first: nearly no record has them, and the search is quick.
@@ -271,23 +273,24 @@ class LogWalk:
             self._last_record = record  # its time is read once, at the end
 
     def wait(self, position: int, size: int, reason: str) -> None:
-        """Damage, up to where the log may go at all: what follows tells what it is."""
+        """Note damage, no further than the log may go. What follows tells what it is."""
         stop = min(position + size, self._most)
         self._pending += self._damage(position, stop, reason)
 
     def hold(self, position: int, size: int, kind: Kind) -> None:
-        """A step after damage that is cut with it, unless a confirmed record follows."""
+        """Note a step after damage. It is cut with the damage unless a confirmed record follows."""
         self._held += kind is Kind.RECORD
         self._found.torn_end = position + size
 
     def confirm(self) -> None:
-        """What was in doubt lies inside the log: its damage stays, its whole records count."""
+        """A confirmed record follows, so what was in doubt lies inside the log: its damage stays,
+        and its whole records count."""
         self._found.quarantined += self._pending
         self._found.messages += self._held
         self._pending, self._held = [], 0
 
     def settle(self) -> LogEnd:
-        """Decide about the damage that nothing confirmed follows, and about what is missing."""
+        """Decide about damage that no confirmed record follows, and about what is missing."""
         found, torn = self._found, list[Damage]()
         for damage in self._pending:
             if self._settle_one(damage) is Outcome.TOLD:
@@ -301,14 +304,14 @@ class LogWalk:
             found.timestamp_ms = store_timestamp_ms(self._last_record, 0)
         least = self._bounds.least
         if found.end < least:  # Outcome.MISSING
-            # A shorter log would give its offsets again, to other messages.
+            # A shorter log would give the missing offsets again, to other messages.
             reasons = [*(each.reason for each in torn[:1]), f"the log was written up to {least}"]
             found.quarantined += self._damage(found.end, least, "; ".join(reasons))
             found.end = least
         return found
 
     def _settle_one(self, damage: Damage) -> Outcome:
-        """Whether damage at the log's end may go."""
+        """Whether damage at the log's end may be cut."""
         return Outcome.TOLD if damage.position < self._witness.told_to else Outcome.CUT
 
     def _damage(self, start: int, stop: int, reason: str) -> list[Damage]:
@@ -316,7 +319,7 @@ class LogWalk:
 
 
 def _checksum(config: Config) -> Checksum:
-    """What is compared of each record."""
+    """Which checksum of each record is compared."""
     if not config.check_crc_on_recover:
         return Checksum.NONE
     return Checksum.RECORD if config.force_verify_prop_crc else Checksum.BODY
@@ -331,8 +334,9 @@ def _without_checksum(position: int) -> StoreDamaged:
 
 
 def dispatched_to(store: StoreDirectory) -> int:
-    """The end of the newest record that a queue names: by the record itself where it is whole. A
-    bent size of an entry would have the log go on, and what is not there would be damage."""
+    """The log offset past the newest record that a queue names. Where the record is whole, its own
+    size counts: a bent size in the entry would make the log longer than it is, and what is not
+    there would count as damage."""
     found = 0
     for queue in sorted(store.queues(), key=lambda each: each.dispatched_to, reverse=True):
         if queue.dispatched_to <= found:

@@ -1,7 +1,7 @@
 """penstock/recovery.json: what the last starts that were not clean have found and done.
 
-Written at a start when producers can be served, newest last; a start writes it whole, so a crash
-leaves the old or the new. Nobody decides anything by it: it is for people.
+A start writes it once producers can be served, newest last. It writes the whole file, so a crash
+leaves the old one or the new one. It is for people: nothing is decided by it.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from penstock.shared.layout import StorePaths
 from penstock.shared.next_steps import move_away, quoted
 from penstock.shared.recovery.recover_log import Recovered
 
-# Starts that are kept, the newest ones. It is read by people, and written whole each time.
+# This many starts are kept, the newest ones: people read the file, and it is written whole.
 KEPT = 20
-# The most damages that a start tells of when it happens; recovery.json has them all.
+# A start reports this many damaged ranges at most; recovery.json has them all.
 MOST_TOLD = 100
 
 
@@ -47,12 +47,12 @@ def load_recoveries(paths: StorePaths) -> list[PastRecovery]:
 
 
 def keep_recovery(paths: StorePaths, found: Recovered, now_ms: int) -> str:
-    """Add a start, unless it was clean; durable on return. Why that cannot be, or "".
+    """Add a start, unless it was clean; durable on return. Returns why it could not, or "".
 
-    The reason is returned and not raised: a disk that takes no file more must not keep a store
-    from being served for the sake of its history.
+    The reason is returned and not raised: a full disk must not keep a store from being served for
+    the sake of its history.
     """
-    # A clean start is written down too where it has found damage, or has mended something.
+    # A clean start is written down, too, if it has found damage or mended something.
     told = found.quarantined or found.torn_bytes or found.restored_queues
     if found.mode != "unclean" and not told:
         return ""
@@ -72,7 +72,8 @@ def _past(paths: StorePaths) -> list[PastRecovery]:
 
 
 def recovery_lines(found: Recovered, paths: StorePaths) -> Iterator[str]:
-    """What a start tells whoever watches: found after an unclean stop, cut, damaged."""
+    """The lines that a start reports: what it found after an unclean stop, what it cut, and what is
+    damaged."""
     if found.mode == "unclean":
         yield (
             f"recovered after an unclean stop: {found.messages} messages scanned from "

@@ -1,4 +1,4 @@
-"""Start-up of the index, where it is not as it was left: recover_index.py says when that is."""
+"""Start-up: mends an index that is not as it was left. recover_index.py says when that is."""
 
 from __future__ import annotations
 
@@ -16,34 +16,35 @@ from penstock.shared.store.checkpoint_file import load_checkpoint
 from penstock.shared.store.directory import StoreDirectory
 from penstock.shared.store.survey import StoreSurvey
 
-# What a start reads of the log to complete an index: seconds.
+# A start reads at most this much of the log to complete an index, which takes seconds.
 CATCH_UP_BYTES = 1 << 30
 
 
 def repair_index(store: StoreSurvey, recovered: Recovered, *, known: bool, now_ms: int) -> str:
-    """Make the index whole; a remark, or "". `known` is one that a run of Penstock has left.
+    """Make the index whole. Returns a remark, or "". `known` says that a run of Penstock has left
+    this index.
 
-    Where `message_index_enable` is on, it then has what the log has below `dispatch_from`, unless
-    the remark says what is missing, and nothing from there on, where the reput begins. All of it is
-    durable on return. No reput may run. Raises StoreDamaged for a file of another geometry,
-    and OSError.
+    If `message_index_enable` is on, the index then has what the log has below `dispatch_from`,
+    except what the remark says is missing, and nothing from there on, where the reput begins. All
+    of it is durable on return. No reput may run. Raises StoreDamaged for a file of another
+    geometry, and OSError.
     """
     paths, config = store.paths, store.config
     enabled, geometry = config.message_index_enable, index_geometry(config)
     stored_ms = _stored_ms(store)
     if recovered.mode == "unclean":
-        # With the last run's memory no power has failed: the page cache has every write, and a cut
-        # is enough. Without it headers and slots may be older or newer than the items.
+        # If the last run's memory is there, no power has failed: the page cache has every write,
+        # and a cut is enough. Without it, headers and slots may be older or newer than the items.
         if known and not recovered.from_memory:
             _mend(paths, geometry, recovered.dispatch_from, stored_ms)
         elif not known and enabled:
             _drop_newer(paths, geometry)
     if paths.index.exists():
-        sync_directory(paths.index)  # also of what a start before this one has removed
+        sync_directory(paths.index)  # an earlier start, too, may have removed files
     files = IndexFiles(paths.index, paths.staging, geometry, lambda: now_ms)
     try:
-        # The reput puts again what is cut from `dispatch_from` on. Where the index is switched off
-        # nobody would, so only what the log does not have goes.
+        # What is cut from `dispatch_from` on, the reput puts again. With the index switched off it
+        # would not, so then only items past the log's end are cut.
         files.cut(recovered.dispatch_from if enabled else recovered.log_end, stored_ms)
         files.clear()
         return _catch_up(store, files, recovered) if enabled and not known else ""
@@ -52,10 +53,11 @@ def repair_index(store: StoreSurvey, recovered: Recovered, *, known: bool, now_m
 
 
 def _mend(paths: StorePaths, geometry: Geometry, offset: int, stored_ms: StoredMs) -> None:
-    """Make files again that are not known to be whole on disk.
+    """Make files again, from their items, that are not known to be whole on disk.
 
-    A full one of no later time than the checkpoint's is, if all of its records are below `offset`:
-    one that was full once, and then cut by a start, may be about to become full again.
+    A full file is known to be whole if its time is not later than the checkpoint's, and all of its
+    records are below `offset`. The second condition is for a file that was full once, was cut by a
+    start, and may be about to become full again.
     """
     full_ms = load_checkpoint(paths.checkpoint).index_timestamp_ms
     for path in index_files(paths.index):
@@ -68,9 +70,9 @@ def _mend(paths: StorePaths, geometry: Geometry, offset: int, stored_ms: StoredM
 
 
 def _drop_newer(paths: StorePaths, geometry: Geometry) -> None:
-    """RocketMQ's rule after a crash, for an index of which nobody knows who wrote it last.
+    """Apply RocketMQ's rule after a crash to an index of which nobody knows who wrote it last.
 
-    What the dropped files had `_catch_up` puts in again. The removals are not durable on return:
+    `_catch_up` puts in again what the dropped files had. The removals are not durable on return:
     the caller syncs the directory.
     """
     full_ms = load_checkpoint(paths.checkpoint).index_timestamp_ms
@@ -84,14 +86,14 @@ def _drop_newer(paths: StorePaths, geometry: Geometry) -> None:
 def _catch_up(store: StoreDirectory, files: IndexFiles, recovered: Recovered) -> str:
     """Put in what the log has after the newest record of the index.
 
-    Only for an index that no run of Penstock vouches for. With more than CATCH_UP_BYTES to read it
-    is left as it is: a broker that answers most queries now is better than one that starts in
-    minutes, and the remark that is returned names the command.
+    Only for an index that no run of Penstock vouches for. If there are more than CATCH_UP_BYTES to
+    read, the index is left as it is: a broker that answers most queries now is better than one that
+    starts in minutes. The remark that is returned names the command that completes it.
     """
     start, stop = store.log_start, recovered.dispatch_from
     if files.end_offset is not None:
-        # That record itself may be there with a part of its keys, so it is cut below, and put again
-        # as a whole.
+        # The index may have only a part of that record's keys. So the record is cut below, and put
+        # again as a whole.
         start = max(start, files.end_offset)
     if stop - start > CATCH_UP_BYTES:
         return (
@@ -100,7 +102,7 @@ def _catch_up(store: StoreDirectory, files: IndexFiles, recovered: Recovered) ->
         )
     files.cut(start, _stored_ms(store))
     index_log(store, files, start, stop)
-    # A put syncs nothing, and a file that became full is not open any more.
+    # A put syncs nothing, and a file that became full is not open any more. So each is synced here.
     for path in index_files(store.paths.index):
         file = IndexFile(path, files.geometry)
         file.sync()
@@ -109,9 +111,9 @@ def _catch_up(store: StoreDirectory, files: IndexFiles, recovered: Recovered) ->
 
 
 def _stored_ms(store: StoreDirectory) -> StoredMs:
-    """The store time of the record at a log offset, from the files, in ms.
+    """Returns a function: log offset -> store time in ms of the record there, from the log's files.
 
-    None where the log has expired: then the item's own time will do, which is in seconds.
+    It returns None where the log has expired: then the item's own time, in seconds, will do.
     """
 
     def stored_ms(offset: int) -> int | None:

@@ -1,4 +1,4 @@
-"""Opening a store for a broker run. The supervisor's alone: no actor runs yet.
+"""Opens a store for a broker run. Only the supervisor does this, before any actor runs.
 
 Order of a start: directories, lock, ports, sizes of files, recovery, shared memory, run.json,
 abort. From `abort` on the store counts as unclean; close_store.py removes it.
@@ -63,32 +63,32 @@ from penstock.shared.store.watermark import Watermark, make_watermark
 from penstock.shared.wire.introduction import ENDPOINT_OF
 
 _SPARE_BYTES = 4 << 20
-# What a start that has no room for a larger one proposes.
+# The segment size that a start proposes if the disk has no room for a larger one.
 SMALL_SEGMENT_BYTES = 16 << 20
 
 
 class OpenStore(NamedTuple):
     """A store that is ready for its actors: locked, recovered, and named by `abort` as this run's.
 
-    Whatever ends the process gives back the lock; close_store.py gives back the rest.
+    The end of the process releases the lock, whatever ends it; close_store.py releases the rest.
     """
 
     paths: StorePaths
-    lock: int  # the descriptor that holds it: to be kept open for the whole run
+    lock: int  # the descriptor that holds the lock; it must stay open for the whole run
     run: Run
     positions: Positions
     recovered: Recovered
-    remarks: list[str]  # what the supervisor is to say on standard error, a line each
-    listeners: Listeners  # the actors inherit them, so a replaced one keeps its port
+    remarks: list[str]  # lines that the supervisor is to print on standard error
+    listeners: Listeners  # the actors inherit them, so a replaced actor keeps its port
 
 
 def open_store(config: Config, clock: Clock) -> OpenStore:
     """Lock, recover, and set up shared memory. Raises PenstockError, having changed nothing that
     counts: the next try begins from the same state.
 
-    StoreLocked where another broker has the store, StoreDamaged where a file has to be mended
-    first, ConfigError for other sizes than the store's, SegmentUnavailable where a new store has no
-    room, StoreUnavailable for what else the machine refuses. Ports and lock are given back then.
+    It raises StoreLocked if another broker has the store, StoreDamaged if a file has to be mended
+    first, ConfigError for sizes other than the store's, SegmentUnavailable if a new store has no
+    room, StoreUnavailable for whatever else the machine refuses. Ports and lock are then released.
     """
     paths = StorePaths(config.store)
     check_place(paths.root)
@@ -116,7 +116,7 @@ def open_store(config: Config, clock: Clock) -> OpenStore:
 
 
 def _open_locked(config: Config, clock: Clock, paths: StorePaths, lock: int) -> OpenStore:
-    """The rest of a start, under the lock. Ports that it has opened are closed where it fails."""
+    """Do the rest of a start, under the lock. If it fails, it closes the ports that it opened."""
     last_run = read_last_run(paths)
     if last_run is not None:
         # An actor that is still dying may write for as long as it lives.
@@ -132,7 +132,7 @@ def _open_locked(config: Config, clock: Clock, paths: StorePaths, lock: int) -> 
             listeners[name] = listen_tcp(config.bind_host, port, GATEWAY_CLIENTS)
             sockets.callback(listeners[name].socket.close)
         if config.gateway_enable and config.tls_server_cert_path:
-            # not only in the gateway: it would fail again and again
+            # checked here, too: the gateway alone would fail and be replaced again and again
             from penstock.shared.files.certificates import server_tls
 
             server_tls(config)
@@ -142,13 +142,13 @@ def _open_locked(config: Config, clock: Clock, paths: StorePaths, lock: int) -> 
         check_sizes(paths, config)
         with StoreSurvey(paths, config) as survey:
             check_files(survey)
-            # Only sizes that fit what is there are written down, and before a file is made with
-            # them: a crash in between leaves sizes without files, and those bind nobody.
+            # Sizes are written down once they are known to fit the files, and before a file is made
+            # with them. A crash in between leaves sizes without files, and those bind nobody.
             keep_sizes(paths, config)
             recovered, deleted, remarks = _recover(survey, last_run, clock)
             remarks.append(monitor.remark)
             store = _begin_run(survey, clock, lock, recovered, remarks, listeners, sockets)
-            # all of them have been forgotten by now
+            # the queues of all deleted topics have been put aside by now
             for name in ("deleted_topics", "forgotten_topics"):
                 store.positions.initialise(name, deleted)
         sockets.pop_all()
@@ -156,7 +156,7 @@ def _open_locked(config: Config, clock: Clock, paths: StorePaths, lock: int) -> 
 
 
 def _endpoints() -> list[tuple[str, str]]:
-    """(whom it is for, its name) of each endpoint that some actor serves."""
+    """(its clients, its name) of each endpoint that some actor serves."""
     served = {name for row in ROSTER for name in row.serves}
     return [(clients, name) for clients, name in ENDPOINT_OF.items() if name in served]
 
@@ -164,30 +164,30 @@ def _endpoints() -> list[tuple[str, str]]:
 def _recover(
     survey: StoreSurvey, last_run: Run | None, clock: Clock
 ) -> tuple[Recovered, int, list[str]]:
-    """Bring all of the store to hold what the next run begins with; the number of the last
-    deletion of a topic, and remarks.
+    """Bring the whole store to the state that the next run begins with. Returns what was recovered,
+    the number of the last deletion of a topic, and remarks.
 
-    The consume queues are the exception: they are cut when the queue table is filled, as one walk
-    over the queues does both.
+    The consume queues are the exception: they are cut when the queue table is filled, because one
+    walk over the queues does both.
     """
     paths = survey.paths
     deleted = forget_topics(survey)
     recovered = recover_store(survey, last_run, deleted)
     deleted = keep_needed(paths.deleted_topics, deleted, recovered.log_start, recovered.log_end)
     _check_first_segment(survey)
-    # From here on a start that fails has changed files, and the next one must not take for durable
-    # what it reads.
+    # If the start fails from here on, it has changed files, and the next one must not take for
+    # durable what it reads.
     note_start(paths.starting)
     # The file bears witness for the next start, which must not take a log that has lost its end for
     # a shorter one.
     save_quarantine(paths, recovered.quarantined, clock.now_ms())
     remark = recover_index(survey, recovered, last_run, clock.now_ms())
     crash_point("recover.after_index")
-    # what actors only open, so that on a full disk it is the start that fails
+    # Actors only open these files. They are made here, so that on a full disk the start fails.
     make_checkpoint(paths.checkpoint, recovered.checkpoint)
     make_known_queues(paths.known_queues)
     if last_run is not None:
-        # all of it is on disk now, and a small /dev/shm has no room for two
+        # all that it had is on disk now, and a small /dev/shm has no room for two runs
         remove_run_directory(last_run)
     return recovered, deleted.last, [faults.remark(), *recovered.restored_queues, remark]
 
@@ -201,7 +201,7 @@ def _begin_run(
     listeners: dict[str, Listener],
     sockets: ExitStack,
 ) -> OpenStore:
-    """Make what the actors share, and say in the store whose run it is. `abort` is the last."""
+    """Make what the actors share, and say in the store whose run it is. `abort` comes last."""
     paths, config = survey.paths, survey.config
     with ExitStack() as undo:
         pool_bytes = config.transient_store_pool_bytes if config.transient_store_pool_enable else 0
@@ -225,16 +225,16 @@ def _begin_run(
         )
         positions = _shared_memory(survey, run, pool_bytes, recovered)
         keep_settings(run, config)
-        # From here to `abort` each file names this run, while `abort` still names the process
-        # before, if any. A start after a crash in between believes none of them, and rightly:
-        # nothing was written yet.
+        # From here on each file names this run, while `abort`, until it is replaced below, still
+        # names the previous process, if any. After a crash in between, the next start believes none
+        # of them, and rightly: nothing was written yet.
         write_run(paths, run)
         crash_point("start.after_run")
         keep_index_state(paths, config, run, recovered.dispatch_from)
         make_watermark(paths.watermark, _watermark(config, run, recovered))
         undo.pop_all()  # from here on the next start finds the directory, and removes it
     crash_point("start.before_abort")
-    # the next start takes what is in shared memory only if this run was the last one here
+    # the next start takes what is in shared memory only if `abort` names this run's process
     replace_file(paths.abort, str(os.getpid()).encode())
     note_end(paths.starting)
     found = recovery_lines(recovered, survey.paths)
@@ -243,7 +243,7 @@ def _begin_run(
 
 
 def _check_first_segment(survey: StoreSurvey) -> None:
-    """Raise SegmentUnavailable for a store without a message on a disk without room for one: there
+    """Raise SegmentUnavailable if the store has no segment and the disk has no room for one: there
     is nothing that such a broker could serve."""
     if survey.segments:
         return
@@ -265,12 +265,13 @@ def _shared_memory(
 ) -> Positions:
     """Make and fill what the actors share. The queues are cut on the way.
 
-    The page is the supervisor's until the actors are forked; from then on each word has the owner
-    that architecture.md names.
+    The supervisor owns the positions page until the actors are forked; from then on each word has
+    the owner that architecture.md names.
     """
     config = survey.config
     create_positions(run.positions)
-    # RocketMQ's own count for nobody who makes a topic, and any of them may get a message
+    # The queues of RocketMQ's system topics do not use up max_queues, and any of them may get a
+    # message.
     create_queue_table(run.queues, config.max_queues + sum(QUEUES.values()))
     if pool_bytes:
         create_pool(run.pool, pool_bytes)
@@ -289,7 +290,7 @@ def _shared_memory(
     positions = Positions(run.positions, owner="supervisor")
     _initialise(positions, recovered, queues)
     size = config.mapped_file_size_commit_log_bytes
-    # recovery has made their names durable
+    # recovery has made the segments' names durable
     ends = [base + size for base in survey.log_bases()]
     positions.initialise("allocated", max([recovered.log_end // size * size, *ends]))
     return positions
@@ -298,16 +299,16 @@ def _shared_memory(
 def _watermark(config: Config, run: Run, recovered: Recovered) -> Watermark:
     """The run's first watermark. All of the log is on disk now, so `flushed` is the log's end.
 
-    It has the checkpoint's words that were believed, and not those of a file that was not.
+    It repeats the words of the checkpoint that were believed, whatever the file itself says.
     """
     return Watermark(run.run_id, config.sync_flush, recovered.log_end, recovered.checkpoint)
 
 
 def _initialise(positions: Positions, recovered: Recovered, queues: int) -> None:
-    """Say in the positions page where each stage goes on. No actor runs, so their order is free.
+    """Say in the positions page where each stage goes on. No actor runs, so any order will do.
 
-    An actor has no recovery mode: it reads its position and goes on, after a start as after the
-    death of its predecessor.
+    An actor has no recovery mode: it reads its position and goes on, whether after a start or after
+    the death of its predecessor.
     """
     for name in ("wrote", "committed", "flushed", "flush_wanted", "append_wanted"):
         positions.initialise(name, recovered.log_end)
@@ -316,12 +317,13 @@ def _initialise(positions: Positions, recovered: Recovered, queues: int) -> None
     positions.initialise("wrote_timestamp", recovered.last_timestamp_ms)
     for name in ("queued", "dispatched"):
         positions.initialise(name, recovered.dispatch_from)
-    # A checkpoint takes a record only when `dispatched` is past it, so this may not stand after.
+    # A checkpoint takes a record only when `dispatched` is past it, so this may not be past
+    # `dispatched`.
     last = min(recovered.last_record, recovered.dispatch_from)
     positions.initialise("dispatched_record", last)
     positions.initialise("queue_count", queues)
     positions.initialise("run_began", recovered.log_end)
     positions.initialise("log_start", recovered.log_start)
-    # nothing of it expires before the writer says otherwise
+    # 1 is before all of the log: nothing of it expires until the writer has stored its own value
     positions.initialise("unsaved_offsets", 1)
     positions.initialise("read_only", QUARANTINE if recovered.quarantined else 0)

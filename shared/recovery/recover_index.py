@@ -1,22 +1,22 @@
-"""Start-up of the index: whether it is as it was left, and what has to be done where it is not.
+"""Start-up of the index: checks whether it is as it was left, and decides what to do if it is not.
 
 A record is in the index under its UNIQ_KEY and under each word of its KEYS, unless it rolls a
 transaction back. At a start, everything below `dispatch_from` has to be there, and nothing else:
 
-    after our own orderly stop     it is there
-    after all our processes died   it is as a reput leaves it that is killed: the next one begins
+    after our own orderly stop     it is so
+    after all our processes died   the index is as a killed reput leaves it: the next reput begins
                                    with a cut
     after a power failure          items below `dispatch_from` are on disk, whatever became of the
                                    rest: files are made again from their items
-    after anybody else             RocketMQ's rule: after a crash, files go that are newer than the
-                                   checkpoint's index time. Then what the log has after the last
-                                   item is put in, where that is little; else a remark says so
+    after another broker           RocketMQ's rule: after a crash, drop files that are newer than
+                                   the checkpoint's index time. Then what the log has after the
+                                   last item is put in, if it is little; else a remark says so
 
-Which of these it is stands in penstock/index.json: the run that kept the index, how far the index
-was whole then, and the newest file's name. What an unknown hand did in between does not fit it.
+penstock/index.json tells which of these it is: it has the run that kept the index, how far the
+index was whole then, and the newest file's name. What another program has done since does not fit.
 
-The work itself is in mend_index.py, which is imported where there is some: numpy takes longer to
-import than everything else that stands between a crash and the first acknowledgement.
+mend_index.py does the work, and is imported only if there is some: numpy takes longer to import
+than everything else between a crash and the first acknowledgement.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from penstock.shared.store.survey import StoreSurvey
 class IndexState(msgspec.Struct, frozen=True):
     """penstock/index.json: what the last run that kept the index knew of it."""
 
-    run_id: str  # "" when it was rebuilt since
+    run_id: str  # "" if the index was rebuilt since
     whole_to: int  # everything below this log offset is in the index
     newest: str  # the newest file's name, "" without files
     aborts: tuple[str, ...]  # what `abort` may say while no other broker has had the store
@@ -47,7 +47,8 @@ class IndexState(msgspec.Struct, frozen=True):
 def recover_index(
     store: StoreSurvey, recovered: Recovered, last_run: Run | None, now_ms: int
 ) -> str:
-    """Bring the index to hold what it has to; a remark, or "". Raises StoreDamaged, OSError.
+    """Bring the index to hold what it has to. Returns a remark, or "". Raises StoreDamaged,
+    OSError.
 
     Doing it twice, or dying half way and doing it again, ends in the same state.
     """
@@ -59,9 +60,9 @@ def recover_index(
     if not config.message_index_enable and not index_files(paths.index):
         return aside
     if not index_files(paths.index) and recovered.dispatch_from <= store.log_start:
-        # a store without messages, as each is once: nothing to put in, nothing to cut
+        # the log has nothing below `dispatch_from`, as in a new store: nothing to put in or to cut
         if paths.index.exists():
-            sync_directory(paths.index)  # also of what a start before this one has removed
+            sync_directory(paths.index)  # an earlier start, too, may have removed files
         return aside
     known = not aside and _is_known(paths, recovered, last_run)
     if known and config.message_index_enable and _is_as_left(recovered):
@@ -73,7 +74,8 @@ def recover_index(
 
 
 def _set_broken_aside(paths: StorePaths, config: Config) -> str:
-    """Move files away whose header counts items that they have no room for; a remark, or ""."""
+    """Move files away whose header counts more items than they have room for. Returns a remark, or
+    ""."""
     moved = []
     for path in index_files(paths.index):
         with path.open("rb") as file:
@@ -86,7 +88,7 @@ def _set_broken_aside(paths: StorePaths, config: Config) -> str:
 
 
 def _is_as_left(recovered: Recovered) -> bool:
-    """Whether what a run of Penstock has left can stay as it is."""
+    """Whether an index that a run of Penstock has left can stay as it is."""
     if recovered.quarantined:
         return False  # what the log has lost must not stay in the index
     if recovered.mode == "unclean":
@@ -97,7 +99,7 @@ def _is_as_left(recovered: Recovered) -> bool:
 def keep_index_state(paths: StorePaths, config: Config, run: Run, whole_to: int) -> None:
     """Say that below `whole_to` the index is whole, and that `run` keeps it so from there.
 
-    Called at a start before `abort` is ours, and at the end of a run before `abort` goes.
+    Called at a start before `abort` names this run, and at the end of a run before `abort` goes.
     """
     if config.message_index_enable:
         _write_state(paths, run.run_id, whole_to, (_abort(paths), str(run.supervisor_pid)))
@@ -127,11 +129,12 @@ def _is_known(paths: StorePaths, recovered: Recovered, last_run: Run | None) -> 
     if recovered.mode != "unclean":
         return state.whole_to == recovered.log_end and state.newest == (names or [""])[-1]
     run_id = "" if last_run is None else last_run.run_id
-    # "" is an index that was rebuilt after that run. Where `abort` is still as it was then, nobody
-    # has come since.
+    # "" is an index that was rebuilt after that run. If `abort` still says what it said then, no
+    # other broker has come since.
     if state.run_id not in ("", run_id) or _abort(paths) not in state.aborts:
         return False
-    # a RocketMQ begins with dropping the file that was being filled
+    # A RocketMQ would have begun by dropping the file that was being filled, the newest. It has not
+    # if that file is there, or if all files are newer because it has expired.
     return not state.newest or state.newest in names or names[:1] > [state.newest]
 
 

@@ -1,4 +1,5 @@
-"""Start-up of a store: find where the log ends, cut what a crash left behind it, say what was done.
+"""Start-up of a store: find where the log ends, cut what a crash left after it, report what was
+done.
 
     1. what the last run wrote into its pool and did not commit goes into the segments (same boot,
        and no other broker used the store in between: `abort` names the last run's process)
@@ -9,13 +10,13 @@
        cut, for the reput to write again
     5. the positions page and the queue table are filled
 
-Nothing that was on disk is ever cut: where a whole record follows damage, or the log is known to
+Nothing that was on disk is ever cut. Where a whole record follows damage, or the log is known to
 have gone on, the damaged ranges are returned as `quarantined`, nothing of the log is changed, and
-the store must be run read-only. After a power failure pages that were never flushed may be there
-while others before them are not, whole records among them. Nobody was promised these, where a
-witness says so (witness.py); they are cut with the rest of the torn tail, and kept beside in
-penstock/quarantine/. Where there is no such witness they stay. So is what a power failure has left
-of a block of exactly_once(): its outputs must not stand without the offsets that follow them.
+the store must be run read-only. After a power failure, pages that were never flushed may be there
+while others before them are not, and may hold whole records. If a witness says that nobody was
+promised these (witness.py), they are cut with the rest of the torn tail, and a copy is kept in
+penstock/quarantine/. Without such a witness they stay. What a power failure has left of a block of
+exactly_once() is cut, too: its outputs must not stand without the offsets that follow them.
 
 Doing it twice, or dying half way and doing it again, ends in the same state. So does doing it
 again after a sync has failed: what may be in the page cache only is written once more before it is
@@ -84,19 +85,19 @@ class Recovered(msgspec.Struct, frozen=True, kw_only=True):
     from_memory: bool = False  # how far the log went is known from the last run's memory
     pool_bytes: int  # written by the last run, committed now
     torn_bytes: int  # cut after the log's end
-    torn_records: int  # of them whole, kept beside
+    torn_records: int  # whole records in what was cut, kept in a file
     quarantined: tuple[Damage, ...]
     seconds: float
     checkpoint: Checkpoint = Checkpoint()  # the words that were believed
-    restored_queues: list[str] = []  # that had lost their end, and what was wrong
-    start_failed: bool = False  # one before this, in the same boot: what it cut may not be on disk
+    restored_queues: list[str] = []  # queues that were made again, and what was wrong with them
+    start_failed: bool = False  # an earlier start of this boot did: its cuts may not be on disk
 
     @property
     def queues_good_to(self) -> int | None:
         """Queue entries of records from here on are not believed; None where all are good."""
         if self.quarantined:
-            return self.log_end  # of a message that is lost its entry is all there is
-        # with async flushing queues may be on disk before the log has a single record there
+            return self.log_end  # a lost message's entry is all that there is of it
+        # with async flushing, entries may be on disk before the records that they lead to
         whole = self.mode != "unclean" and self.dispatch_from == self.log_end
         return None if whole else self.dispatch_from
 
@@ -106,12 +107,13 @@ def recover_store(
 ) -> Recovered:
     """Bring the store's log into a state to append to, by the steps above. Raises StoreDamaged.
 
-    `last_run` is what run.json names, its memory still there or not. Queues of `deleted` have gone.
+    `last_run` is the run that run.json names, whether its memory is still there or not. Queues of
+    `deleted` topics have been put aside before.
     """
     began, paths, config = time.monotonic(), store.paths, store.config
     unclean, start_failed = paths.abort.exists(), is_unfinished(paths.starting)
     heard = hear(store, last_run)
-    # while nothing has been changed: an empty last file is about to be removed
+    # checked while nothing has been changed: an empty last file is about to be removed
     _refuse_lost_log(store, heard)
     memory = _take_from_memory(store, last_run)
     if store.problems:
@@ -130,8 +132,8 @@ def recover_store(
     crash_point("recover.after_scan")
     _remove_leftovers(paths)
     torn = 0
-    # Of a log with damage nothing is changed, not even what follows its end. A clean one
-    # without a torn tail is on the disk as it is, unless a start before this one has failed at it.
+    # Nothing of a damaged log is changed, not even what follows its end. A clean log without a torn
+    # tail is on the disk as it is read, unless an earlier start has failed.
     if (unclean or found.damaged or start_failed) and not found.quarantined:
         written = range(min(look.vouched, found.end), found.end)
         doubted = doubted_log(paths, config, last_run, written, memory.is_known, again=start_failed)
@@ -162,7 +164,7 @@ def recover_store(
 
 
 class _Look(NamedTuple):
-    """What a start has seen of a store, whose queues are whole since."""
+    """What a start has found in a store, after it has made the queues whole."""
 
     vouched: int  # everything before this record is known to be good
     start: int  # of the scan
@@ -180,23 +182,24 @@ def _look(
     memory: _Memory,
     known: list[Damage],
 ) -> _Look:
-    """Make queues whole that are not, and find the log's end. `known` is damage of before."""
+    """Make queues whole that are not, and find the log's end. `known` is damage that was found
+    before."""
     unclean, config = store.is_unclean, store.config
-    # Queues come before the log: which records were told of, and where dispatching goes on, is read
-    # from them.
-    # What queues say is not used yet: they are what is judged here.
+    # Queues come before the log: they tell which records somebody may have been told of, and where
+    # dispatching goes on.
+    # This first witness does not use what queues say, because they are what is judged here.
     is_exact = find_witness(store, heard, 0).is_exact
     lost = find_lost_queues(store, queue_ends, is_exact=is_exact)
-    # entries of what is lost may not lead to what stands after the log's end: a start cuts those
+    # entries of lost messages must not lead past the log's end: a start cuts such entries
     most = memory.log_end if memory.is_known else NOWHERE
     restored = restore_queues(store, config, lost, most)
     dispatched = dispatched_to(store)
     witness = find_witness(store, heard, dispatched)
     bounds, believed = _bounds(memory, store.files_end, known, witness, dispatched)
     vouched = scan_start(store, witness, unclean, bounds.most, dispatched)
-    # Damage that is known is looked at again each time: a repair, or a file that was put back, may
-    # have ended it. From its segment's start on, where a record begins whatever the list says: a
-    # walk that began amid a whole one would take the rest of it for damage.
+    # Known damage is looked at again each time: a repair, or a file that was put back, may have
+    # ended it. The walk begins at the start of its segment, where a record begins whatever the
+    # quarantine says. If it began inside a whole record, it would take the rest of that for damage.
     size = config.mapped_file_size_commit_log_bytes
     start = min([vouched, *(each.position // size * size for each in known)])
     found = find_log_end(store, config, start, bounds, believed)
@@ -204,11 +207,11 @@ def _look(
         told_to = max(bounds.least, believed.flushed, believed.told_to)
         cut_unfinished_block(store, found, told_to)
     dispatch_from = start
-    # where damage was known, a repair may have put records that no queue has yet
+    # where damage was known, a repair may have put records into the log that no queue has yet
     if not (unclean or known or found.quarantined):
         dispatch_from = found.end if dispatched >= found.records_end else start
-    # Only now is it known from where on queues are to be cut. That place is found by bisection,
-    # which a broken entry leads astray.
+    # Only now is it known from which log offset on queues are to be cut. Bisection finds the place
+    # in each queue, and a broken entry leads it astray.
     good_to = found.end if found.quarantined else dispatch_from
     gone = deleted.ends()
     if unclean or found.quarantined:
@@ -218,7 +221,8 @@ def _look(
         restored += restore_queues(store, config, doubted, found.end)
     late = find_late_queues(store, queue_ends, good_to, gone)
     restored += restore_queues(store, config, late, found.end)
-    # The list has every queue since the last start began, if it is that run's, and as it was.
+    # If the list is the last run's, and as that run left it, it has every queue that there was when
+    # that run started.
     if heard.is_of_last_run and (heard.is_named if unclean else is_exact) and not memory.is_known:
         whole = heard.has_whole_list and (unclean or heard.has_last_list)
         unlisted = find_unlisted_queues(store, queue_ends, good_to, gone, whole=whole)
@@ -227,7 +231,7 @@ def _look(
 
 
 def _refuse_lost_memory(store: StoreSurvey, last_run: Run) -> None:
-    """Raises StoreDamaged where a segment is gone that the last run had committed to."""
+    """Raises StoreDamaged if a segment is gone that the last run had committed to."""
     positions = Positions(last_run.positions)
     committed = positions["committed"]
     positions.close()
@@ -239,29 +243,30 @@ def _bounds(
 ) -> tuple[Bounds, Witness]:
     """What is known of the log's end before it is looked at, and which witness the walk believes.
 
-    The sources are asked in the order of what they know: the run's memory, damage that was found
-    before, and then what the files say of an orderly stop. `known` is damage that an earlier start
-    found, up to which the log went then.
+    The sources are asked in the order of how much they know: the run's memory, damage that was
+    found before, and then what the files say of an orderly stop. `known` is damage that an earlier
+    start found: the log went at least to the end of it.
     """
     least = min(max([0, *(each.end for each in known)]), files_end)
     if memory.is_known:
         # Memory has the last word: no record was torn in this boot, and none is unknown to it.
         end = memory.log_end
         return Bounds(max(least, end), most=end), Witness(witness.checkpoint)
-    # Left in order: everything up to there is on disk. Queues that name records where the log has
-    # no file any more are not believed about it.
+    # After an orderly stop, everything up to `left_at` is on disk. Queues that name records where
+    # the log has no file any more are not believed about it.
     left_at = 0 if witness.may_be_cut else witness.flushed if witness.is_exact else dispatched
     end = max(witness.flushed, left_at if left_at <= files_end else 0)
     if least:
         # The log of a read-only store has not grown since, and what its damage is was decided when
-        # it was found. A witness of today must not turn it into a torn tail. But the log went on
-        # after that damage, and its end may be lost by now.
+        # it was found: today's witness must not turn it into a torn tail. But the log went on after
+        # that damage, and its end may have been lost since.
         return Bounds(max(least, end)), Witness(witness.checkpoint)
     return Bounds(end, left_at=left_at or NOWHERE), witness
 
 
 class _Memory(NamedTuple):
-    """What the last run's shared memory says, and has given. Without it nothing of it is used."""
+    """What the last run's shared memory says, and how many bytes it gave. The defaults stand for no
+    memory, or one that does not count."""
 
     is_known: bool = False
     log_end: int = 0
@@ -276,8 +281,8 @@ def _take_from_memory(store: StoreSurvey, last_run: Run | None) -> _Memory:
     """
     paths = store.paths
     if last_run is not None and survives(last_run) and is_named_by(paths.abort, last_run):
-        # This comes before the pool is emptied, which makes a segment that is missing: committed
-        # records of it would be zeros then, in a log that looks whole.
+        # This comes before the pool is emptied, which would make a missing segment again: its
+        # committed records would then be zeros, in a log that looks whole.
         _refuse_lost_memory(store, last_run)
         return _Memory(True, *empty_pool(paths, store.config, last_run))
     return _Memory()
@@ -288,14 +293,14 @@ def _queue_ends(
 ) -> dict[str, QueueEnd]:
     """Where queues are known to have ended: by their list, and by the last run's memory.
 
-    Memory knows of entries that the list has not yet, as the flusher writes it only when they are
-    on disk; in the same boot the kernel has them all the same.
+    Memory knows of entries that the list does not have yet, because the flusher lists them only
+    when they are on disk. In the same boot the kernel has them all the same.
     """
     known = without_deleted(load_known_queues(paths.known_queues), deleted)
     if last_run is None or not from_memory:
         return known
     positions, table = Positions(last_run.positions), QueueTable(last_run.queues)
-    # of those that the reput has not come to, the table has the old queues without a mark
+    # for deletions that the reput has not come to, the table has the old queues without a mark
     unmarked = deleted.ends(positions["forgotten_topics"])
     found = with_memory(known, table, positions["queue_count"], unmarked.keys())
     table.close()
@@ -306,10 +311,11 @@ def _queue_ends(
 def _cut(
     paths: StorePaths, bases: list[int], size: int, start: int, found: LogEnd, doubted: range
 ) -> int:
-    """Cut what stands after the log's end, and keep whole records of it; how many bytes."""
+    """Cut what stands after the log's end, and keep a copy if it has whole records. Returns how
+    many bytes were not zero."""
     # Until this start has ended, what is read from the page cache is not proof of what is on disk.
     note_start(paths.starting)
-    # It is kept for its whole records alone. A tail without one is a write that was cut off.
+    # A tail is kept for its whole records alone. One without any is a write that was cut off.
     if found.torn_records:
         keep_torn(paths, bases, size, found.end, found.torn_end)
     crash_point("recover.before_truncate")
@@ -319,7 +325,7 @@ def _cut(
 
 
 def _remove_leftovers(paths: StorePaths) -> None:
-    """Remove what nobody reads: files that were never finished. The lock is held, so nobody is at
+    """Remove files that were never finished, which nobody reads. The lock is held, so nobody is at
     work on one."""
     for leftover in unfinished_files(paths.staging):
         leftover.unlink()
@@ -327,9 +333,10 @@ def _remove_leftovers(paths: StorePaths) -> None:
 
 
 def _refuse_lost_log(store: StoreSurvey, heard: Testimony) -> None:
-    """Something names records of a log, or of a last segment, without a byte: that is no crash."""
+    """Raise StoreDamaged if something names records of a log, or of a last segment, that has not a
+    byte: no crash leaves that."""
     if store.segments and not store.problems:
-        return  # every file has its length
+        return  # every file has its full length
     last = max(store.paths.commit_log.iterdir(), default=None)
     if last is not None and (not last.name.isdigit() or last.stat().st_size):
         return
@@ -344,15 +351,16 @@ def _refuse_lost_log(store: StoreSurvey, heard: Testimony) -> None:
 
 
 def _refuse_lost_segments(store: StoreSurvey, heard: Testimony, memory: _Memory) -> None:
-    """The log was written to where no file is any more: its offsets would be given again."""
+    """Raise StoreDamaged if the log was written to where no file is any more: the next messages
+    would get the same offsets again."""
     _refuse_short_log(store, max(memory.log_end, find_witness(store, heard, 0).flushed))
 
 
 def _refuse_short_log(store: StoreSurvey, log_end: int) -> None:
     """Raise StoreDamaged where the log's files end before `log_end`.
 
-    Damage inside the files makes a store read-only, and it serves what is left. A file that is gone
-    may still be somewhere, so here the operator is asked, and nothing is changed.
+    Damage inside the files makes a store read-only, and it serves what is left. But a file that is
+    gone may still be somewhere, so here the operator is asked, and nothing is changed.
     """
     files_end = store.files_end
     if log_end > files_end:

@@ -1,17 +1,19 @@
-"""Start-up: consume queues that have lost their end are made again from the log, before they count.
+"""Start-up: makes consume queues that have lost their end again from the log, before they are used.
 
-A queue says by itself where it ends, and by that which offset its next message gets. A file of it
-that is deleted, emptied, zeroed, or an older copy of itself ends earlier, and looks as whole as
-ever: so it is compared with what penstock/queues says. A queue that is shorter, or that names
-another record at the end that is known, or one that is longer in a store that was left clean, is
-made again from the whole log; so is one of which a file does not begin and end with entries in the
-log's order; the others stay as they are. Where the list says nothing of its end, the log does: the
-queue's last entries lead to its own messages, and after the last of them it has none that the reput
-will not come to (`find_unlisted_queues`). The list says it until then, so a start that dies is done
-again.
+Only a queue's files say where it ends, and by that which offset its next message gets. If a file is
+deleted, emptied, zeroed, or replaced by an older copy, the queue ends earlier and looks as whole as
+ever. So it is compared with penstock/queues, the list of known ends. A queue is made again from the
+whole log if it is shorter than the list says, or names another record at its known end; if it is
+longer, in a store that was left clean; or if one of its files does not begin and end with entries
+in log order. The others stay as they are.
 
-Where a queue begins no list says, as that moves whenever messages expire. Its files and the log do
-(`find_late_queues`).
+Where the list says nothing of a queue's end, the log does: the queue's last entries must lead to
+its own messages, and after the last of them the log may have none but those that the reput will
+come to (`find_unlisted_queues`). The list still names the old end while a queue is made again, so
+if a start dies, the next one does it again.
+
+No list says where a queue begins, because that moves whenever messages expire. Its files and the
+log say it (`find_late_queues`).
 """
 
 from __future__ import annotations
@@ -42,16 +44,17 @@ from penstock.shared.store.topics import load_topics
 
 Lost = dict[Queue, tuple[QueueEnd, str]]  # where each ended, and what is wrong
 
-# This many entries at a queue's end are looked up in the log, where only they say where it ends.
+# Where the list says nothing of a queue's end, this many of its last entries are looked up in the
+# log.
 _LOOKED_UP = 4
 
 
 def restore_queues(store: StoreDirectory, config: Config, lost: Lost, log_end: int) -> list[str]:
-    """Make lost queues again; what was wrong with each, in words. Durable on return.
+    """Make lost queues again. Returns what was wrong with each, in words. Durable on return.
 
-    They grow next to the old ones and change places with them one by one. The list still says what
-    is lost, so a start that dies here is followed by one that finds some of them whole and makes
-    the others. `log_end` is where the log ends at the latest. No reput may run. Raises OSError.
+    The new queues grow next to the old ones and change places with them one by one. The list still
+    says what is lost, so if this start dies, the next one finds some of them whole and makes the
+    others. `log_end` is where the log ends at the latest. No reput may run. Raises OSError.
     """
     if not lost:
         return []
@@ -65,10 +68,10 @@ def restore_queues(store: StoreDirectory, config: Config, lost: Lost, log_end: i
     builder.build()
     files_hold = config.mapped_file_size_consume_queue_bytes // CQ_ENTRY_BYTES
     for queue, (end, _) in lost.items():
-        # a queue that ends earlier would give its next message an offset that another had
+        # a queue that ended earlier would give its next message an offset that another had
         builder.reach(queue, end, files_hold)
     builder.close()
-    # They are synced before any of them gets its name: a name may not lead to bytes that a power
+    # They are synced before any of them gets its name: a name must not lead to bytes that a power
     # failure takes back.
     sync_tree(new.consume_queue)
     crash_point("recover.queues_made")
@@ -89,22 +92,22 @@ def find_lost_queues(
 ) -> Lost:
     """Queues that are not as they are known to have been.
 
-    `is_exact` where nobody has written to the store since that was noted. Only then is a queue that
-    is longer than known a lost one; elsewhere it has gone on. Reads about the ends of queues, and
-    of the log only what their last entries name.
+    `is_exact` says that nobody has written to the store since their ends were noted. Only then does
+    a queue that is longer than known count as lost; otherwise it has gone on. Reads near the ends
+    of files of queues, and of the log only what those entries name.
     """
     lost: Lost = {}
     gone = set(known)
     for queue in store.queues():
         name = f"{queue.topic}/{queue.queue_id}"
         if queue.segments:
-            # A directory without a file has no end: it stays among those that are gone.
+            # A queue whose directory has no file has no end: it stays in `gone`.
             gone.discard(name)
             end = known.get(name, QueueEnd())
             why = _why_lost(store, queue, end, is_exact=is_exact)
             if why:
                 lost[queue.topic.encode(), queue.queue_id] = end, why
-    # What they held would never be dispatched again: the checkpoint vouches for all queues.
+    # The checkpoint vouches for all queues, so what these held would never be dispatched again.
     for name in sorted(gone):
         topic, _, queue_id = name.rpartition("/")
         lost[topic.encode(), int(queue_id)] = known[name], "is gone"
@@ -112,8 +115,8 @@ def find_lost_queues(
 
 
 def find_missed_queues(store: StoreDirectory) -> dict[str, str]:
-    """Queues that are not as their list has them, and why, by name: a start makes them again."""
-    # before the queues are listed: those of a running store grow
+    """By name, why a queue is not as the list has it: the next start makes these queues again."""
+    # read before the queues are listed: those of a running store grow
     known = load_living_queues(store.paths)
     lost = find_lost_queues(store, known, is_exact=False)
     names = {f"{topic.decode()}/{number}": why for (topic, number), (_, why) in lost.items()}
@@ -130,11 +133,12 @@ def find_unlisted_queues(
 ) -> Lost:
     """Queues that the list does not have, and that end before their last message in the log.
 
-    The reput dispatches records from `good_to` on, and of topics that were deleted none before
-    their end in `gone`. Every start lists all queues, so an unlisted one is new, and little of the
-    log is read: from its last entry on. With a list that has lost lines, not `whole`, it is all of
-    the log, and for every queue that a topic has; of a topic that config/topics.json does not have
-    (that file was harmed, too) for each of which the log has several messages.
+    The reput dispatches records from `good_to` on. Records of a deleted topic that begin before its
+    end in `gone` do not count. Every start lists all queues, so an unlisted one is new, and the log
+    is read only from its last entry on. If the list has lost lines, and is not `whole`, all of the
+    log is read, and every queue that a topic has is looked for. Of a topic that config/topics.json
+    does not have (that file was harmed, too), it is every queue of which the log has several
+    messages.
     """
     ends = {
         (queue.topic.encode(), queue.queue_id): queue
@@ -144,7 +148,7 @@ def find_unlisted_queues(
     topics = load_topics(store.paths.topics)
 
     def is_one(topic: str, queue_id: int, messages: int) -> bool:
-        # a bit of a record's topic, or number, may have flipped: that makes no queue
+        # a flipped bit in one record's topic or queue id makes no queue
         count = max(topics.read_queues(topic), QUEUES.get(topic, 0))
         counts = queue_id < count or not count and messages > 1 and is_stored_topic(topic)
         return counts and f"{topic}/{queue_id}" not in known
@@ -153,11 +157,12 @@ def find_unlisted_queues(
 
 
 def find_doubted_queues(store: StoreSurvey, good_to: int, gone: Mapping[str, int]) -> Lost:
-    """Queues that have bytes where they are to be cut at a log offset, and no entry of theirs, and
-    of which the log has more before that: an entry that leads anywhere else may have led there.
+    """Queues that have bytes which are no entry of theirs at the place where they are to be cut for
+    the log offset `good_to`, and of which the log has more messages before that offset. The bytes
+    may have been an entry of one of these, and the cut would lose it.
 
-    After a power failure such a place may as well be half an entry, or one of a message that the
-    log has lost; so the log is asked, from the queue's last entry on.
+    After a power failure they may as well be half an entry, or one of a message that the log has
+    lost. So the log is asked, from the queue's last entry on.
     """
     ends = {
         (queue.topic.encode(), queue.queue_id): queue
@@ -176,14 +181,15 @@ def _find_short(
 ) -> Lost:
     """Which of `ends`, cut at `good_to`, lack messages that the log has before that.
 
-    The log is read from the last entries on; or all of it, where `is_one` says which queues count
-    though they may have no files, by topic, number and how many messages there are so far.
+    The log is read from their last entries on. With `is_one` all of it is read, and other queues
+    count, too, even without files, if `is_one` says so of topic, queue id and the number of
+    messages so far.
     """
     numbers, lost, messages = QueueNumbers(), Lost(), Counter[Queue]()
     start = min([good_to, *(_last_message(store, each, good_to) for each in ends.values())])
     start = store.log_start if is_one else start
     if start >= good_to:
-        return lost  # no segment may begin there
+        return lost  # the log may have no segment at that offset
     levels_ms = parse_delay_levels(store.config.message_delay_level)
     for run in log_runs(store, numbers, levels_ms, start, good_to):
         for (topic, queue_id), pieces in by_queue(run.rows, numbers).items():
@@ -201,25 +207,26 @@ def _find_short(
 
 
 def _end_at(queue: QueueFiles, good_to: int) -> int:
-    """Where a queue ends that is cut there. What is no entry may mislead either search."""
+    """Where a queue ends once it is cut there. Bytes that are no entry may mislead either search,
+    so the lower result counts."""
     return min(queue.end_before(good_to), queue.max_offset)
 
 
 def _is_doubted(store: StoreDirectory, queue: QueueFiles, good_to: int) -> bool:
-    """Whether a queue has something at the place where it is to be cut, and no entry of its own."""
+    """Whether a queue has something other than an entry of its own where it is to be cut."""
     at = _end_at(queue, good_to)
     return at >= queue.first_slot and queue.is_used(at) and not _goes_on(store, queue, at, good_to)
 
 
 def _goes_on(store: StoreDirectory, queue: QueueFiles, at: int, good_to: int) -> bool:
-    """Whether a queue's own entry of a record at or past `good_to` stands at a slot. The record is
-    one that the reput reads again."""
+    """Whether a slot has the queue's own entry of a record at or past `good_to`, which the reput
+    reads again."""
     return not queue.breaks_at(at, good_to) and _is_foreign(store, queue, at) is False
 
 
 def _last_message(store: StoreDirectory, queue: QueueFiles, good_to: int) -> int:
-    """Where the message of the last entry before `good_to` stands, if it is the queue's own; else
-    the log's start."""
+    """The log offset of the message that the last entry before `good_to` leads to, if that is the
+    queue's own; else the log's start."""
     at = _end_at(queue, good_to) - 1
     is_own = at >= queue.first_slot and _is_foreign(store, queue, at) is False
     return queue.log_offset(at) if is_own else store.log_start
@@ -228,13 +235,14 @@ def _last_message(store: StoreDirectory, queue: QueueFiles, good_to: int) -> int
 def find_late_queues(
     store: StoreSurvey, known: Mapping[str, QueueEnd], good_to: int, gone: Mapping[str, int]
 ) -> Lost:
-    """Queues that begin after a message of theirs that the log still has: first files are gone.
+    """Queues that begin after a message of theirs that the log still has: their first files are
+    gone.
 
-    A cleaner leaves the file with the newest entry that has expired. So a queue whose files begin
-    past offset 0, and with a message that is there, has lost some; or RocketMQ's cleaner, which
-    does not leave that file, has met one that ended with that entry. The log tells, up to that
-    message; for other queues it is not read. The reput writes what is past `good_to` again, and of
-    topics that were deleted nothing is missed from before their end in `gone`.
+    Penstock's cleaner leaves the file with the newest expired entry. So if a queue's files begin
+    past offset 0, and with a message that is still there, it has lost files; or else RocketMQ's
+    cleaner, which does not leave that file, has removed one that ended with that entry. The log
+    tells which, and is read up to that message; for other queues it is not read. The reput writes
+    what is past `good_to` again. Of a deleted topic, nothing before its end in `gone` is missed.
     """
     firsts = {
         (queue.topic.encode(), queue.queue_id): (first, min(queue.log_offset(first), good_to))
@@ -260,8 +268,8 @@ def find_late_queues(
 
 
 def find_broken_queues(store: StoreDirectory, known: Mapping[str, QueueEnd], good_to: int) -> Lost:
-    """Queues that are to be cut at a log offset, and have no real entry where one looks for
-    the place: from there on they would be cut, and not be dispatched again."""
+    """Queues of which a cut at the log offset `good_to` would take entries before their known end
+    that are not dispatched again: where bisection ends in them, there is no real entry."""
     lost: Lost = {}
     for queue in store.queues():
         end = known.get(f"{queue.topic}/{queue.queue_id}", QueueEnd())
@@ -278,8 +286,8 @@ def find_broken_queues(store: StoreDirectory, known: Mapping[str, QueueEnd], goo
 def _why_lost(store: StoreDirectory, queue: QueueFiles, known: QueueEnd, *, is_exact: bool) -> str:
     """What is wrong with a queue's files, in words; "" where nothing is.
 
-    What the list knows decides where it says something. The log is asked only about an end of which
-    the list says nothing, for that costs reads of the log for each queue.
+    Where the list says something, that decides. The log is asked only about an end of which the
+    list says nothing, because that costs reads of the log for each queue.
     """
     if any(before.end != after.base for before, after in pairwise(queue.segments)):
         return "has no file in its midst"
@@ -289,7 +297,8 @@ def _why_lost(store: StoreDirectory, queue: QueueFiles, known: QueueEnd, *, is_e
         if queue.max_offset < known.end:
             return f"ends at {queue.max_offset}, where {known.end} is known"
         position = queue.log_offset(known.end - 1)
-        # By its length an older copy that has grown again, or another queue's file, would pass.
+        # An older copy that has grown again, or another queue's file, may be long enough: only what
+        # the last entry names gives it away.
         if known.last_position not in (position, UNKNOWN):
             return f"has another message at {known.end - 1} than is known"
         if why := _why_disordered(store, queue, known.end):
@@ -302,11 +311,13 @@ def _why_lost(store: StoreDirectory, queue: QueueFiles, known: QueueEnd, *, is_e
 
 
 def _why_disordered(store: StoreDirectory, queue: QueueFiles, stop: int) -> str:
-    """Each file begins and ends with entries that lead on in the log, below an end up to which they
-    are known to be on disk; else it was overwritten. What is inside a file consumers are told.
+    """Why a queue is not in log order below `stop`, in words; "" where it is.
+
+    Up to there entries are known to be on disk. So each file begins and ends with entries that lead
+    on in the log, or it was overwritten. Of bad entries inside a file, consumers are told.
 
     Entries also go back where a topic was made again under its name. Then they are right, and to
-    make the queue again would change nothing: so the log has the last word.
+    make the queue again would change nothing. So the log has the last word.
     """
     before_slot, before = -1, -1
     for slot, offset, size in queue.edges(stop):
@@ -323,7 +334,7 @@ def _why_disordered(store: StoreDirectory, queue: QueueFiles, stop: int) -> str:
 
 
 def _is_foreign(store: StoreDirectory, queue: QueueFiles, slot: int) -> bool | None:
-    """Whether an entry leads to a message that is another's; None where it leads to none."""
+    """Whether an entry leads to a message of another slot or queue; None if to no whole one."""
     try:
         record = store.record_at(queue.log_offset(slot))
     except (StoreDamaged, OffsetOutOfRange):
@@ -336,8 +347,8 @@ def _is_foreign(store: StoreDirectory, queue: QueueFiles, slot: int) -> bool | N
 
 
 def _is_no_entry(store: StoreDirectory, queue: QueueFiles, slot: int) -> bool:
-    """Whether what stands at a slot leads to more than the rest of a segment, which no record has.
-    What leads past the log may be an entry of a record that the log has lost."""
+    """Whether what stands at a slot names more than the rest of a segment, as no entry does. One
+    that leads past the log's end may be of a record that the log has lost."""
     try:
         ((offset, size, _),) = queue.entries(slot, slot + 1).tolist()
     except (StoreDamaged, OffsetOutOfRange):
@@ -347,28 +358,30 @@ def _is_no_entry(store: StoreDirectory, queue: QueueFiles, slot: int) -> bool:
 
 
 def _why_misled(store: StoreDirectory, queue: QueueFiles) -> str:
-    """A queue's last entries lead to its own messages, or its end is another file's: files of
-    queues were mixed up. What leads to no whole record may be ahead of the log, or be lost."""
+    """Why a queue's end is not its own, in words; "" where it is. If its last entries lead to
+    messages of others, files of queues were mixed up. An entry that leads to no whole record may be
+    ahead of the log, or its record lost."""
     end, foreign = queue.max_offset, 0
     if not store.is_unclean and _is_no_entry(store, queue, end - 1):
         return f"has bytes at its end, {end}, that are no entry"  # as no broker's stop leaves it
     for slot in range(end - 1, max(queue.first_slot, end - _LOOKED_UP) - 1, -1):
-        # one that is ahead of what is on disk, or lost, says nothing about the queue
+        # an entry whose record is not on disk yet, or is lost, says nothing about the queue
         is_foreign = _is_foreign(store, queue, slot)
         if is_foreign is False:
             break
         foreign += bool(is_foreign)
-    # no checksum covers topic and numbers: of a single one the record may be what is wrong
+    # no checksum covers topic, queue id and queue offset: if only one leads to another's message,
+    # that record may be what is wrong
     return f"leads to other messages at its end, {end}" if foreign > 1 else ""
 
 
 def _put_in_place(old: Path, new: Path) -> None:
-    """A new queue changes places with the old one. What the log has nothing of is not there."""
+    """Exchange a new queue for the old one. A queue of which the log has nothing has no new one."""
     if not new.is_dir():
         return
     make_directory(old.parent)
-    # This is an exchange, for a rename cannot replace a directory that has files. The old one ends
-    # up in rebuild/, and goes with it.
+    # An exchange, because a rename cannot replace a directory that has files. The old queue ends up
+    # in rebuild/, and is removed with it.
     if old.is_dir():
         exchange(old, new)
     else:

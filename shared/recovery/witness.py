@@ -1,15 +1,17 @@
-"""Start-up: what vouches for what, before the log is looked at.
+"""Start-up: decides which of a store's files to believe, before the log is looked at.
 
-Three witnesses say how far a store was on disk, and each can be missing, stale, or something else
-by now: the checkpoint, which is RocketMQ's; the watermark, which is ours and says whose it is; and
-the consume queues. What two of them contradict each other about is not believed:
+Three witnesses say how far a store was on disk, and each can be missing, stale, or replaced since:
+the checkpoint, which is RocketMQ's; the watermark, which is Penstock's and names its run; and the
+consume queues. Where two of them contradict each other, less is believed:
 
-    a watermark that is not of the run that `abort` names    says how far the log went at least,
-    or is below the checkpoint's record: an older copy,     and not what was never flushed
-    or has a later word of the checkpoint than that
-    a checkpoint, where there is such a watermark            is not looked at: its words are there
+    a watermark that is not of the run that `abort` names   says how far the log went at least,
+                                                            and not what was never flushed
+    one below the checkpoint's record, an older copy, or    the same; and of each word of the
+    with a later word of the checkpoint than the file's     checkpoint, the lower counts
+    a checkpoint next to a watermark that is believed       counts if it is a later one of
+                                                            Penstock's; else the watermark's words
 
-Without a watermark what penstock/queues says of it counts as the log's least.
+Without a watermark, its last word in penstock/queues says how far the log went at least.
 
 Records after damage may be cut for one reason only: the machine went down, and nobody had been
 told of them. Without a witness for both they stay, and the store is read-only. Reads only.
@@ -32,30 +34,31 @@ from penstock.shared.store.watermark import Watermark, load_watermark
 
 
 class Witness(NamedTuple):
-    """What a start believes. Log offsets; 0 where nobody says anything."""
+    """What a start believes. Offsets are log offsets; 0 where no witness says anything."""
 
     checkpoint: Checkpoint
     flushed: int = 0  # the log was on disk up to here at least
     told_to: int = 0  # somebody may have been told of records that begin before
-    is_exact: bool = False  # and nothing was written after `flushed`
-    may_be_torn: bool = False  # of what is after both, some may be on disk and some not
-    may_be_cut: bool = False  # the last record after both may be there in part
+    is_exact: bool = False  # nothing was written after `flushed`
+    may_be_torn: bool = False  # of what is after both offsets, some may be on disk and some not
+    may_be_cut: bool = False  # the last record after both offsets may be there in part
 
     def tears(self, position: int) -> bool:
-        """Whether damage there may be what a power failure has left of records nobody knows."""
+        """Whether damage there may be what a power failure left of records that nobody was told
+        of."""
         return self.may_be_torn and position >= max(self.flushed, self.told_to)
 
     def covers(self, position: int, timestamp_ms: int) -> bool:
         """Whether a record is known to have been on disk."""
         if position < max(self.flushed, self.told_to):
             return True
-        # 0 is where nothing is confirmed yet, and not the record there
+        # 0 says that nothing is confirmed yet; it does not stand for the record at offset 0
         confirmed = self.checkpoint.confirm_offset or -1
         return position <= confirmed or timestamp_ms < self.checkpoint.physic_timestamp_ms
 
 
 class Testimony(NamedTuple):
-    """What the store's own files say, before anything of it is believed. Read once in a start."""
+    """What the store's own files say, before any of it is believed. Read once in a start."""
 
     checkpoint: Checkpoint
     mark: Watermark | None
@@ -63,21 +66,21 @@ class Testimony(NamedTuple):
     has_whole_list: bool  # penstock/queues has lost no line
     is_unclean: bool  # `abort` is there
     is_of_last_run: bool  # the watermark is the one of the run that run.json names
-    is_named: bool  # and so does `abort`: no other broker has had the store since
+    is_named: bool  # `abort` names that run, too: no other broker has had the store since
     is_other_boot: bool  # the machine went down after that run
 
     @property
     def has_last_list(self) -> bool:
-        """Whether a stop has left penstock/queues so: a copy from before has an older word of the
-        watermark, and need not have every queue."""
+        """Whether penstock/queues is as the last stop left it: an older copy has an older word of
+        the watermark, and need not have every queue."""
         return self.mark is not None and self.listed == self.mark.flushed
 
 
 def hear(store: StoreDirectory, last_run: Run | None) -> Testimony:
     """Read what a store's files say. Raises OSError, StoreDamaged.
 
-    Called before the start changes anything, for it changes what they say: it makes `abort`, the
-    watermark and the list its own.
+    Called before the start changes anything: later it makes `abort`, the watermark and the list its
+    own.
     """
     paths = store.paths
     mark = load_watermark(paths.watermark)
@@ -94,18 +97,19 @@ def hear(store: StoreDirectory, last_run: Run | None) -> Testimony:
 
 
 def find_witness(store: StoreDirectory, heard: Testimony, dispatched: int) -> Witness:
-    """What of it a start believes. `dispatched` is where the store's queues end in the log."""
+    """What a start believes of `heard`. `dispatched` is where the store's queues end in the log."""
     checkpoint, mark = heard.checkpoint, heard.mark
     if mark is None:
-        # A store of RocketMQ's, or one that lost the file. Then the list has an older word of it.
+        # A store of RocketMQ's, or one that lost the watermark: then the list has an older word of
+        # it.
         return Witness(checkpoint, heard.listed, heard.listed, may_be_cut=heard.is_unclean)
-    # Whosever watermark it is, and however old: a log does not become shorter.
+    # Whichever run's watermark it is, and however old: a log does not become shorter.
     least = Witness(checkpoint, mark.flushed, mark.flushed, may_be_cut=heard.is_unclean)
     if not heard.is_of_last_run:
         return least
     if not heard.is_unclean:
-        # No other broker's stop leaves the checkpoint as our own has left it. The log itself says
-        # whether it has grown: a bent entry of a queue may lead anywhere.
+        # No other broker's stop leaves the checkpoint as Penstock's has left it. The log itself
+        # says whether it has grown, and not the queues, where a bent entry may lead anywhere.
         ours = mark.is_last and checkpoint == mark.checkpoint
         return least._replace(is_exact=ours and not _has_grown(store, mark.flushed))
     if not heard.is_named:
@@ -115,9 +119,9 @@ def find_witness(store: StoreDirectory, heard: Testimony, dispatched: int) -> Wi
     is_behind = max(checkpoint.confirm_offset, heard.listed - 1) >= max(mark.flushed, 1)
     is_ahead = _older(checkpoint, mark.checkpoint) != mark.checkpoint
     if is_behind or is_ahead:
-        # Neither of the others is written before the watermark says the same, and the watermark
-        # repeats only words of a checkpoint that is on disk. So one of the files is an older copy,
-        # or harmed. Nobody can tell which, so the lower word counts of each.
+        # Neither checkpoint nor list is written before the watermark says the same, and the
+        # watermark repeats only words of a checkpoint that is on disk. So one of the files is an
+        # older copy, or harmed. Nobody can tell which, so the lower word counts of each.
         older = _older(checkpoint, mark.checkpoint)
         flushed = max(mark.flushed, heard.listed)
         return Witness(older, flushed, max(told_to, flushed), may_be_cut=True)
@@ -129,7 +133,7 @@ def find_witness(store: StoreDirectory, heard: Testimony, dispatched: int) -> Wi
 
 
 def _has_grown(store: StoreDirectory, flushed: int) -> bool:
-    """Whether anything was written where a record would begin that was written since."""
+    """Whether anything was written at `flushed`, where the next record would begin."""
     if not store.log_start <= flushed < store.files_end:
         return False
     try:
@@ -140,10 +144,10 @@ def _has_grown(store: StoreDirectory, flushed: int) -> bool:
 
 
 def _is_ours(store: StoreDirectory, checkpoint: Checkpoint, known: Checkpoint) -> bool:
-    """Whether this is a later checkpoint than the one that is known: ours name a record and, among
-    the times, that record's."""
+    """Whether this is a later checkpoint of Penstock's than the known one: Penstock's name a record
+    and, among the times, that record's store time."""
     at = checkpoint.confirm_offset
-    # without a record to name it is 0, and less only in words that were harmed
+    # it is 0 if there was no record to name, and negative only in words that were harmed
     return max(known.confirm_offset, 0) < at == confirmed_record(store, checkpoint) and (
         first_timestamp_ms(store, at) == checkpoint.logics_timestamp_ms
     )
@@ -155,7 +159,8 @@ def _older(one: Checkpoint, other: Checkpoint) -> Checkpoint:
 
 
 def confirmed_record(store: StoreDirectory, checkpoint: Checkpoint) -> int:
-    """The checkpoint's record, if one stands there that is no newer than the checkpoint; else 0."""
+    """The offset of the checkpoint's record, if a whole record stands there that is no newer than
+    the checkpoint; else 0."""
     at = checkpoint.confirm_offset
     if not at or not store.log_start <= at < store.files_end:
         return 0
