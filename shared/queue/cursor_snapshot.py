@@ -1,8 +1,8 @@
-"""Where a held pull stood in the queues of its topic: what is compared when queues have grown.
+"""Where a held pull stood in the queues of its topic: compared when queues have grown.
 
-Made for each pull that is held, so it makes its arrays when they are compared the first time: a
-pull of a consumer that keeps up is mostly answered before. What queues hold it is not told: their
-reader compares. numpy is imported with the arrays, as there.
+One is made for each pull that is held. It makes its arrays at the first comparison, because the
+pull of a consumer that keeps up is mostly answered before that. It does not know what the queues
+hold: their reader compares. As in the reader, numpy is imported only with the arrays.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ class CursorSnapshot:
     """A consumer's cursors in queues of one topic, with the number of queues it had then."""
 
     def __init__(self, topic: str, queues: int, deleted: int, at: dict[int, int]) -> None:
-        """`at`: the offsets of the slots. `deleted`: how many queues had been deleted by then, for
-        a new one may have the place of an old one."""
+        """`at`: slot -> offset. `deleted`: how many queues had been deleted by then, because a new
+        queue may have replaced an old one."""
         self.topic, self.queues, self.deleted, self._at = topic, queues, deleted, at
 
     @cached_property
     def arrays(self) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.uint64]]:
-        """Slots, and offsets in them."""
+        """Slots, and the offsets in them."""
         import numpy as np
 
         at, count = self._at, len(self._at)

@@ -1,9 +1,9 @@
 """penstock/deleted-topics.json: which records of the log are of topics that were deleted.
 
 A deleted topic's records stay in the log until they expire. So whoever makes queue entries out of
-the log has to know them, or the old messages would be in the queues of a topic that is created
-again under the name. `log_end` tells them apart: a record of the topic that begins before it is of
-the one that was deleted.
+the log has to know them, or the old messages would get into the queues of a topic that is created
+again under the name. `log_end` tells them apart: a record that begins before it is of the deleted
+topic.
 
     {"last": 7, "rows": [{"number": 7, "topic": "orders", "log_end": 123456, "at_ms": ...,
                           "is_done": true}], "crc": "1f0a44b2"}
@@ -13,12 +13,12 @@ The writer owns it while actors run, the supervisor at a start. To delete a topi
     row written, not done  ->  topic out of config/topics.json  ->  row done
 
 The second step is the commit point. Whoever finds a row that is not done looks whether the topic is
-in topics.json: if so it was not deleted, else the row becomes done. Only done rows count. A row
-goes when the log begins after it. RocketMQ does not know the file, and needs not to: its broker
+in topics.json: if so, it was not deleted; else the row becomes done. Only done rows count. A row is
+dropped when the log begins after it. RocketMQ does not know the file, and need not: its broker
 removes a queue's directory and forgets.
 
-It is sealed: a digit of `log_end` that has become a greater one would make old messages of all that
-a topic has had since, and nothing else would tell.
+The file has a checksum. If a flipped digit made `log_end` greater, messages that the topic has had
+since would count as deleted, and nothing else would tell.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ from penstock.shared.queue.snapshot import QueueFiles
 
 
 class DeletedTopic(msgspec.Struct, frozen=True, kw_only=True):
-    """A deletion: the topic's records that begin before `log_end` are of no queue any more.
+    """A deletion: the topic's records that begin before `log_end` are in no queue any more.
 
-    `number` counts deletions, from 1 and for ever. `at_ms` is Unix time.
+    `number` counts deletions from 1, and never starts again. `at_ms` is Unix time.
     """
 
     number: int
@@ -54,7 +54,7 @@ class DeletedTopic(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DeletedTopics(msgspec.Struct, frozen=True):
-    """All rows, by number; of a topic that was deleted several times only the last."""
+    """All rows, by number; for a topic that was deleted several times, only the last."""
 
     last: int = 0
     rows: tuple[DeletedTopic, ...] = ()
@@ -73,7 +73,8 @@ class DeletedTopics(msgspec.Struct, frozen=True):
         return DeletedTopics(self.last + len(new), (*kept, *new.values()))
 
     def settled(self, topics: Set[str]) -> DeletedTopics:
-        """What a crash has left not done is done, or was not: `topics` are those that there are."""
+        """The same without doubt about rows that a crash left not done: of a topic that is in
+        `topics`, all that there are, the row goes; else it becomes done."""
         return DeletedTopics(
             self.last,
             tuple(
@@ -86,8 +87,8 @@ class DeletedTopics(msgspec.Struct, frozen=True):
     def within(self, log_start: int, log_end: int) -> DeletedTopics:
         """The rows that a log from `log_start` to `log_end` still needs.
 
-        A log may end before a row: a power failure has taken records that were not on disk. All
-        that is left of the topic was deleted, and what is stored next is not: so the row ends
+        A log may end before a row, if a power failure took records that were not on disk. All that
+        is left of the topic was deleted, and what is stored next was not. So the row then ends
         where the log does.
         """
         return DeletedTopics(
@@ -100,15 +101,15 @@ class DeletedTopics(msgspec.Struct, frozen=True):
         )
 
 
-# what there is of a store where no topic was ever deleted
+# for a store where no topic was ever deleted
 NONE = DeletedTopics()
 
 
 def move_queues_away(paths: StorePaths, row: DeletedTopic) -> None:
     """Take a deleted topic's directory out of consumequeue/, for the cleaner to empty.
 
-    For the owner of the queues. The old queues are gone for good on return, so that new ones of the
-    name may be made. Done again it changes nothing. Raises OSError, FlushFailed.
+    Only the owner of the queues calls this. The old queues are gone for good on return, so that new
+    ones of the name may be made. Doing it again changes nothing. Raises OSError, FlushFailed.
     """
     make_directory(paths.deleted_queues)
     # not the topic's name: with a number it may be too long
@@ -121,7 +122,8 @@ def move_queues_away(paths: StorePaths, row: DeletedTopic) -> None:
 
 
 def is_of_deleted(queue: QueueFiles, ends: Mapping[str, int]) -> bool:
-    """Whether a queue's files are a deleted topic's: all that they name begins before its end."""
+    """Whether a queue's files are a deleted topic's: all records that they name begin before its
+    `log_end`."""
     log_end = ends.get(queue.topic, 0)
     try:
         end = queue.max_offset if log_end else 0
@@ -131,8 +133,8 @@ def is_of_deleted(queue: QueueFiles, ends: Mapping[str, int]) -> bool:
 
 
 def settle_deleted_topics(file: Path, topics: Set[str]) -> DeletedTopics:
-    """The rows, of which none is left in doubt; `topics` are those of topics.json. Durable on
-    return. Raises StoreDamaged, OSError. For the owner alone."""
+    """The rows, with none left in doubt; `topics` are those of topics.json. Durable on return.
+    Raises StoreDamaged, OSError. Only the file's owner calls this."""
     found = load_deleted_topics(file)
     settled = found.settled(topics)
     if settled != found:
@@ -144,8 +146,8 @@ _decoder: msgspec.json.Decoder[DeletedTopics] = msgspec.json.Decoder(DeletedTopi
 
 
 def load_deleted_topics(file: Path) -> DeletedTopics:
-    """None where there is no file. Raises StoreDamaged for one that cannot be read, or does not say
-    what was written; OSError."""
+    """No rows where there is no file. Raises StoreDamaged for a file that cannot be read, or does
+    not say what was written; OSError."""
     try:
         raw = read_file(file)
     except FileNotFoundError:
@@ -168,7 +170,7 @@ def _damaged(file: Path, why: object) -> StoreDamaged:
 
 
 def save_deleted_topics(file: Path, deleted: DeletedTopics) -> None:
-    """Durable on return. Raises OSError. For the owner alone."""
+    """Durable on return. Raises OSError. Only the file's owner calls this."""
     replace_file(file, sealed(msgspec.json.format(msgspec.json.encode(deleted))))
 
 
@@ -181,7 +183,7 @@ def keep_needed(file: Path, deleted: DeletedTopics, log_start: int, log_end: int
 
 
 def without_deleted(known: Mapping[str, QueueEnd], deleted: DeletedTopics) -> dict[str, QueueEnd]:
-    """Where queues are known to have ended, but for those of deleted topics."""
+    """Where queues are known to have ended, except those of deleted topics."""
     ends = deleted.ends()
     return {
         name: end
@@ -191,7 +193,7 @@ def without_deleted(known: Mapping[str, QueueEnd], deleted: DeletedTopics) -> di
 
 
 def load_living_queues(paths: StorePaths) -> dict[str, QueueEnd]:
-    """Where queues are known to have ended, as their list says; what deleted topics had, nobody
-    misses. Raises StoreDamaged, OSError."""
+    """Where queues are known to have ended, according to their list, except those of deleted
+    topics, which nobody misses. Raises StoreDamaged, OSError."""
     deleted = load_deleted_topics(paths.deleted_topics)
     return without_deleted(load_known_queues(paths.known_queues), deleted)

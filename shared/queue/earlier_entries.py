@@ -1,21 +1,21 @@
-"""What the queues said, before a start, of the records that are dispatched again.
+"""The entries that the queues had, before a start, for the records that are dispatched again.
 
     RUN/earlier-entries   msgpack: [[topic, queue id, slot of the first entry, entries], ...]
 
 No checksum covers a record's topic, queue id and queue offset by default. A flipped bit in one of
-them sends a record to a slot of another queue, where another message is or none ever was; and from
-the log alone nobody can tell which of two records is the one that is wrong. An entry says where the
-record stood when it was dispatched first. So a start keeps those that it cuts, and the reput asks
-them when a record names a slot that they do not have it in:
+them sends the record to a slot of another queue, where another message is or none ever was. From
+the log alone nobody can tell which of two records is wrong. An entry says where the record stood
+when it was first dispatched. So a start keeps the entries that it cuts, and the reput asks them
+when a record, for example one that names 3/180, is not in the slot that it names:
 
-    3/180 leads to another record, which names 3/180     this one is of another slot: not here
+    3/180 leads to another record, which names 3/180     this record is of another slot
     2/180 leads to this record, and its neighbours to    it stood there, and gets that entry again:
     records that name 2/179 or 2/181                     readers see that it names another queue
 
-An entry may be what is wrong, or all of a file where files were mixed up. So one counts only where
-the log agrees with it: with the entry that contradicts the record, or with one next to the entry
-that has it. Which record is whole and what it names the caller says. The file is a witness and
-nothing more: without it the order of the log decides (slot_order.py).
+The entry itself may be wrong, or a whole file if files were mixed up. So an entry counts only where
+the log agrees: with the entry that contradicts the record, or with one next to the entry that leads
+to it. The caller says which records are whole and what they name. The file is a witness and nothing
+more: without it the order of the log decides (slot_order.py).
 """
 
 from __future__ import annotations
@@ -41,12 +41,14 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-# In the run directory after a start that cut queues, until the reput has written them again.
+# The file is in the run directory after a start that cut queues, until the reput has written them
+# again.
 EARLIER_ENTRIES = "earlier-entries"
-# No more is kept. That many messages in the seconds between two checkpoints are 1.6 million.
+# No more is kept. These are the entries of 1.6 million messages, in the seconds between two
+# checkpoints.
 MOST_BYTES = 32 << 20
-# The files of queues are not asked any more when of this many pieces of the log, one after the
-# other, they have known nothing better.
+# After this many pieces of the log in a row, of which the files of queues knew nothing better, they
+# are not asked any more.
 _MOST_IN_VAIN = 8
 
 Queue = tuple[bytes, int]  # topic and queue id
@@ -74,7 +76,7 @@ class EarlierQueue(msgspec.Struct, frozen=True, array_like=True):
 
 
 def save_earlier_entries(file: Path, queues: Iterable[EarlierQueue]) -> None:
-    """Write the file, in shared memory, unless there is no room for all. While no actor runs."""
+    """Write the file, in shared memory, unless there is no room for all. No actor may run."""
     kept, left = [], MOST_BYTES
     for queue in queues:
         # light queues lead to records of other topics by design
@@ -89,7 +91,7 @@ def save_earlier_entries(file: Path, queues: Iterable[EarlierQueue]) -> None:
     try:
         file.write_bytes(msgspec.msgpack.encode(kept))
     except OSError:
-        # No start fails for want of a witness that it can do without.
+        # No start should fail for want of a witness that it can do without.
         with suppress(OSError):
             file.unlink()
 
@@ -108,7 +110,8 @@ def load_earlier_entries(file: Path) -> list[EarlierQueue]:
 class EarlierEntries:
     """Where records stood when they were dispatched before.
 
-    `named` gives what the whole record of this size at a log offset names; None where none is.
+    `named` gives the slot that the record at a log offset names; None without a whole record of
+    this size.
     """
 
     def __init__(
@@ -120,14 +123,15 @@ class EarlierEntries:
 
     @cached_property
     def end(self) -> int:
-        """No entry says anything of records from this log offset on; 0 where there are none."""
+        """No entry leads to a record from this log offset on; 0 where there are no entries."""
         # a queue's entries are in log order
         ends = [queue.entries[-CQ_ENTRY_BYTES:] for queue in self._queues.values()]
         return max([0, *(int(ENTRY.unpack(each)[0]) + 1 for each in ends)])
 
     def place(self, queue: Queue, slot: int, entry: bytes) -> Place | None:
-        """Where the record of this entry, which names this slot, has its place: there, if nothing
-        contradicts it; None where the slot is another's, and no entry says which was its own."""
+        """Where the record of this entry, which names this slot, has its place: in this slot, if
+        nothing contradicts that; None if the slot is another's and no entry says which is its
+        own."""
         claimed, held = Place(queue, slot), self._queues.get(queue)
         if not self._queues:
             return claimed
@@ -138,8 +142,8 @@ class EarlierEntries:
         known_position, known_size, _ = ENTRY.unpack(known) if known else (-1, 0, 0)
         if known_size <= 0:
             return self._stood(position, size, claimed) or claimed
-        # It may be its own, of other tags; or lead nowhere, or to the next one of the queue, as
-        # that of a message that is lost does.
+        # The known entry may be the record's own, with other tags. Or it leads nowhere, or to the
+        # next record of the queue, as the entry of a lost message does.
         if known_position == position or self._named(known_position, known_size) != claimed:
             return claimed
         return self._stood(position, size, claimed)
@@ -155,14 +159,14 @@ class EarlierEntries:
             place = Place(key, queue.first + index - starts[number])
             if ENTRY.unpack(queue.at(place.slot))[1] != size:
                 continue
-            # The last slot may lead to it in the place of a message that is lost, and what follows
-            # may not have come to the disk.
+            # The queue's last slot may lead to the record instead of to a lost message, and the
+            # record's own entry after it may not have reached the disk.
             is_stand_in = claimed == (key, place.slot + 1) and not self._queues[key].at(
                 claimed.slot
             )
             around = [(step, self._led_to(key, place.slot + step)) for step in (-1, 1)]
             is_own = any(named == Place(key, place.slot + step) for step, named in around)
-            # Then it is a file of the claimed queue that stands here, and this its first entry.
+            # If so, a file of the claimed queue stands here, and this is its first entry.
             goes_on = any(
                 named == Place(claimed.queue, claimed.slot + step) for step, named in around
             )
@@ -171,16 +175,16 @@ class EarlierEntries:
         return None
 
     def _led_to(self, key: Queue, slot: int) -> Place | None:
-        """What the record names to which a slot's entry leads."""
+        """The slot that is named by the record to which a slot's entry leads."""
         entry = self._queues[key].at(slot)
         position, size, _ = ENTRY.unpack(entry) if entry else (0, 0, 0)
         return self._named(position, size) if size > 0 else None
 
     @cached_property
     def _by_position(self) -> tuple[list[int], npt.NDArray[np.intp], npt.NDArray[np.int64]]:
-        """The number of each queue's first entry, where all entries are counted in a row; these
-        numbers in the order of the log; and what the entries lead to, in that order."""
-        # not for a start, nor for a reput that finds nothing wrong: the import takes longer
+        """The number of each queue's first entry, counting all entries in a row; the numbers of all
+        entries in log order; and what the entries lead to, in that order."""
+        # not at the top: a start, and a reput that finds nothing wrong, do without the slow import
         import numpy as np
 
         from penstock.shared.queue.entry_arrays import entries
@@ -193,7 +197,7 @@ class EarlierEntries:
 
 
 class EarlierFiles:
-    """The same of the files of queues that are about to be made again from the log, in pieces."""
+    """The same from the files of queues while they are made again from the log, piece by piece."""
 
     def __init__(
         self, queues: Iterable[QueueFiles], named: Callable[[int, int], Place | None]
@@ -213,8 +217,8 @@ class EarlierFiles:
             return False
 
     def has_elsewhere(self, queue: Queue, slot: int, entries: bytes) -> bool:
-        """Whether another queue of the topic has them from this slot on: a queue id that has lost a
-        bit names the same slot of that one."""
+        """Whether another queue of the topic has these entries from this slot on: a record whose
+        queue id has a flipped bit names the same slot of another queue."""
         others = (each for each in self._queues if each[0] == queue[0] and each != queue)
         return any(self.has(other, slot, entries) for other in others)
 
@@ -222,11 +226,11 @@ class EarlierFiles:
         self, rows: bytes, names: Sequence[Queue], start: int, stop: int
     ) -> tuple[list[tuple[Place, bytes]], list[int]]:
         """For each row of the log's [start, stop) its place and its entry; and the log offsets of
-        the records that do not name theirs.
+        the records that name another place.
 
-        Nothing where no record stood in another queue than it names. Which of two of one queue has
-        a slot its order tells better: these files may be what is wrong, and then they are asked no
-        more.
+        Returns nothing if no record stood in another queue than it names. Which of two records of
+        one queue has a slot, the order of the log tells better, because these files may be wrong.
+        If they seem to be of no use, they are not asked any more.
         """
         if self._in_vain == _MOST_IN_VAIN:
             return [], []
@@ -244,7 +248,7 @@ class EarlierFiles:
         return (found, moved) if moved else ([], [])
 
     def _part(self, key: Queue, start: int, stop: int) -> EarlierQueue:
-        """What a queue says of [start, stop) of the log, and of the messages next to that."""
+        """A queue's entries for [start, stop) of the log, and for the messages next to that."""
         files = self._queues[key]
         first = max(files.end_before(start) - 1, files.first_slot)
         last = min(files.end_before(stop) + 1, files.max_offset)

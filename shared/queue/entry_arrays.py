@@ -1,4 +1,4 @@
-"""Consume queue entries as arrays: `formats.queue_entry` does without numpy.
+"""Consume queue entries as numpy arrays; `formats.queue_entry` does without numpy.
 
 A start does without it, too, because the import takes longer than the rest of a start. So modules
 that a start needs import this one inside the functions that use it.

@@ -1,21 +1,21 @@
-"""The newest records, for consumers that wait at their queues' ends: read out of the log before the
+"""The newest records, for consumers that wait at their queues' ends: read from the log before the
 reput has put their entries into the queues. Each actor that answers pulls has its own.
 
     queues hold      ............|
     here                         |........|
     the log is safe  .....................|  `wrote`, or `flushed` where flushing is sync
 
-So a message that comes alone wakes the writer and who answers the pull, and nobody in between.
-That one dispatches those few records by the loop that the reput uses, and keeps their entries in
-memory. A record may stand in the pool alone: what is told as written is safe there from every
-process, and a start puts it into the log (see LogReader.recent). Nothing here is stored, so an
-actor that dies has lost nothing: its successor begins where the queues end.
+So a message that comes alone wakes the writer and the actor that answers the pull, and nobody in
+between. That actor dispatches those few records by the loop that the reput uses, and keeps their
+entries in memory. A record may be in the pool alone: what is published as written is safe there
+from the death of any process, and a start puts it into the log (see LogReader.recent). Nothing here
+is stored, so an actor that dies has lost nothing: its successor begins where the queues end.
 
-Entries are given by offset, and only where the very offset is here: a queue is never told a gap.
-When more than `most_bytes` lie between the queues and the log's end nothing is kept, for then the
-queues get much at once, and soon. Nothing is kept either while a deleted topic's queues are still
-there: records before the deletion are of no queue any more, and an offset of the old topic is not
-one of the new.
+Entries are given by offset, and only if that very offset is here: nobody is told of a gap in a
+queue. If more than `most_bytes` lie between the queues and the log's end, nothing is kept, because
+the queues then get much at once, and soon. Nothing is kept either while a deleted topic's queues
+are still there: records before the deletion are in no queue any more, and an offset of the old
+topic is not one of the new.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from penstock.shared.loops.active import QueueNumbers, by_queue, dispatch, log_r
 from penstock.shared.loops.forms import RANGE
 from penstock.shared.memory.positions import Positions
 
-# Entries kept, for all queues; those that are dropped are in the queues in a moment.
+# Entries kept, for all queues together; those that are dropped will be in the queues in a moment.
 MOST_ENTRIES = 4096
 _NONE: Set[tuple[str, int]] = frozenset()
 
@@ -53,12 +53,12 @@ class FreshRecords:
         self._newest = 0, b""
         # the log was looked at up to here
         self._end = 0
-        # nothing below is taken: it may have been stored before a topic was deleted
+        # nothing below this log offset is taken: it may have been stored before a topic was deleted
         self._floor = 0
         self._deleted = -1
 
     def look(self, queued: int) -> Set[tuple[str, int]]:
-        """Look at what is new in the log; the queues that have got messages by that.
+        """Look at what is new in the log. Returns the queues that have got messages by that.
 
         `queued` is how far the queues have come.
         """
@@ -68,7 +68,7 @@ class FreshRecords:
         start, self._end = max(self._end, queued, self._floor), bound
         if not self._is_valid() or bound - queued > self._most_bytes or self._log.damaged:
             self._forget()
-            # `wrote`, after the deletions were looked at: what was stored before those lies below
+            # `wrote`, read after the deletions: what was stored before them lies below it
             self._floor = self._positions["wrote"]
             return _NONE
         if start >= bound:
@@ -101,7 +101,7 @@ class FreshRecords:
             copy = self._log.recent(start, bound)
             found = dispatch(memoryview(copy), start, self._numbers)
         except (OSError, StoreDamaged):
-            # the reput meets the same, and says so
+            # the reput meets the same error, and reports it
             return _NONE
         self._count += found.records
         self._newest = start, copy
@@ -118,7 +118,7 @@ class FreshRecords:
         return found_in
 
     def end(self, topic: str, queue_id: int) -> int:
-        """The offset after the last record of a queue that is here; 0 where none is."""
+        """The offset after the last record of a queue that is here; 0 where none is here."""
         first, raw = self._entries.get((topic, queue_id), (0, b""))
         return first + len(raw) // CQ_ENTRY_BYTES if self._is_valid() else 0
 

@@ -5,13 +5,14 @@
     end      one more than the queue offset of the last entry that is on disk, 20 digits
     offset   what that entry says: another queue's file, or an older one, says something else
 
-A checkpoint vouches for the entries of all queues. Should a queue be gone, or its end, nobody would
-miss it, and what it held would never be dispatched again: so the flusher writes lines before a
+A checkpoint vouches for the entries of all queues. If a queue or its end were gone, nobody would
+miss it, and what it held would never be dispatched again. So the flusher writes lines before a
 checkpoint may count on them, and a start compares. New lines are appended, and their numbers are
-overwritten in place: a crash leaves a line that its checksum does not fit, and that says nothing.
-The line of "./0", which is no queue, has in its first number what the watermark said by then: a
-watermark that says less is an older copy. In its second one it has how many queues had lines: a
-list with fewer was cut, between two of them perhaps.
+overwritten in place. A crash may leave a line that does not fit its checksum; such a line is
+ignored.
+The line of "./0", which is no queue, has as its first number what the watermark said by then: a
+watermark that says less is an older copy. Its second number is how many queues had lines: a list
+with fewer was cut, perhaps between two lines.
 Lines of the first versions of this file have names alone.
 """
 
@@ -38,8 +39,8 @@ from penstock.shared.names import is_stored_topic
 _LINE = re.compile(rb"([!-~]+/(?:0|[1-9]\d{0,9}))(?: (\d{20}) (\d{20}) ([0-9a-f]{8}))?")
 
 
-# a last entry of which nobody knows what it names: a run's memory has the ends of queues and not
-# their entries
+# Nobody knows what the last entry names: a run's memory has the ends of queues and not their
+# entries.
 UNKNOWN = -1
 
 
@@ -86,13 +87,13 @@ def _lines(content: bytes) -> Generator[tuple[int, str, QueueEnd], None, None]:
 
 
 def load_known_queues(file: Path) -> dict[str, QueueEnd]:
-    """By name; none where there is no file. A line that its checksum does not fit is left out."""
+    """By name; empty where there is no file. A line that does not fit its checksum is left out."""
     return {name: end for name, end in _load(file).items() if name != WATERMARK}
 
 
 def lacks_lines(file: Path) -> bool:
-    """Whether the list has lost some: it is gone, or has something else between those that it has
-    or after them, or has not the one that every list has."""
+    """Whether the list has lost lines: it is gone, or has other bytes between its lines or after
+    them, or lacks the line that every list has, or has fewer lines than that one says."""
     try:
         content = file.read_bytes()
     except (FileNotFoundError, IsADirectoryError):
@@ -103,7 +104,7 @@ def lacks_lines(file: Path) -> bool:
 
 
 def load_known_flush(file: Path) -> int:
-    """The log was on disk up to here at least, and the watermark said so; 0 where nobody knows."""
+    """The log was on disk at least up to here, as the watermark said; 0 where nobody knows."""
     return _load(file).get(WATERMARK, QueueEnd()).end
 
 
@@ -117,11 +118,10 @@ def _load(file: Path) -> dict[str, QueueEnd]:
 def with_memory(
     known: Mapping[str, QueueEnd], table: QueueTable, count: int, deleted: Set[str] = frozenset()
 ) -> dict[str, QueueEnd]:
-    """What a run's memory says of its queues goes before what their list says.
+    """The list's ends, replaced where the run's memory knows of later ones.
 
-    It says nothing of queues that are marked as deleted, nor of those of `deleted` topics.
-
-    Only for a run whose memory counts: of this boot, and the one that `abort` names.
+    Memory says nothing of queues that are marked as deleted, nor of those of `deleted` topics. Only
+    for a run whose memory counts: it is of this boot, and `abort` names it.
     """
     found = dict(known)
     for slot, (topic, queue_id) in table.keys(0, count):
@@ -135,11 +135,10 @@ def with_memory(
 
 
 def replace_known_queues(file: Path, ends: Mapping[str, QueueEnd]) -> None:
-    """Write the list from scratch, if it says something else; durable on return. While no actor
-    runs.
+    """Write the list from scratch, if it says something else; durable on return. No actor may run.
 
-    What is not in `ends` goes, and what the watermark's line says: a caller that is to keep that
-    puts it there. The line stays, by which a list that was emptied or cut is known.
+    What is not in `ends` is dropped, even what the watermark's line says: a caller that must keep
+    it puts it into `ends`. The line itself stays: it shows when a list was emptied or cut.
     """
     queues = len(ends.keys() - {WATERMARK})
     ends = {**ends, WATERMARK: QueueEnd(ends.get(WATERMARK, QueueEnd()).end, queues)}
@@ -149,7 +148,7 @@ def replace_known_queues(file: Path, ends: Mapping[str, QueueEnd]) -> None:
 
 
 def make_known_queues(file: Path) -> None:
-    """Make a list without a queue where there is none. While no actor runs."""
+    """Make a list without a queue where there is none. No actor may run."""
     if not file.exists():
         replace_known_queues(file, {})
 
@@ -158,7 +157,7 @@ class KnownQueues:
     """The list, for the flusher, which alone writes it while actors run. A start has made it.
 
     A line keeps its place and its length, so numbers are overwritten where they are. A new queue's
-    line goes after the last whole one, over what a crash may have left there of another.
+    line goes after the last whole one, over what a crash may have left of another line there.
     """
 
     def __init__(self, file: Path) -> None:
@@ -175,13 +174,13 @@ class KnownQueues:
         self._is_new = True
 
     def sync(self) -> Generator[None, None, None]:
-        """Make durable what `note` has written, or a predecessor: it may have died before it
-        synced, or before it told of a sync that failed."""
+        """Make durable what `note` or a predecessor has written. A predecessor may have died before
+        it synced, or before it reported a failed sync."""
         if self._synced:
             return
         if self._is_new:
-            # After a sync that failed the kernel takes the pages for clean, and only a write makes
-            # the next sync write them out.
+            # After a failed sync the kernel takes the pages for clean, and only a write makes the
+            # next sync write them out.
             write_again(self._handle, 0, self._end)
         sync_file(self._handle)
         yield
@@ -192,15 +191,16 @@ class KnownQueues:
         self._synced = True
 
     def note(self, ends: Mapping[str, QueueEnd]) -> bool:
-        """Queues have entries on disk so far; whether one was not known before.
+        """Note how far queues are on disk. Returns whether one was not known before.
 
-        Names that were not known are durable on return, the rest is after `sync`. Raises OSError;
-        then none of these is known, and the next try writes them to the same place.
+        Names that were not known are durable on return; the rest is durable after `sync`. Raises
+        OSError; then no new name is known, and the next try writes them to the same place.
         """
         known = {name: end for name, end in ends.items() if name in self._places}
         for name, end in known.items():
             self._synced = False
-            # lines that a crash keeps from being counted are there all the same
+            # How many queues have lines. After a crash there may be more lines than it says, which
+            # does no harm.
             said = end if name != WATERMARK else QueueEnd(end.end, len(self._places) - 1)
             write_at(self._handle, _encode(name, said), self._places[name])
         lines, places = b"", {}
@@ -213,7 +213,8 @@ class KnownQueues:
         write_at(self._handle, lines, self._end)
         crash_point("known.written")
         sync_file(self._handle)
-        # only now: after an error the next try has to begin at the same place, over what this left
+        # Only now: after an error, the next try has to begin at the same place, over what this one
+        # left.
         self._end += len(lines)
         self._places.update(places)
         return True

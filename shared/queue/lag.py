@@ -1,7 +1,7 @@
 """How far a group is from the end of a queue: in messages, in bytes, in time.
 
-The time is that since the oldest message was stored that is not done. Bytes are counted by the
-entries of the queue, up to MAX_ENTRIES of them; what is beyond that is not known.
+The time is the age of the oldest message that is not done. Bytes are summed over the queue's
+entries; with more than MAX_ENTRIES of them the number is not known.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Lag:
         return self.age_ms(topic, queue_id, offset, now_ms), self.size(topic, queue_id, offset)
 
     def size(self, topic: str, queue_id: int, offset: int) -> int:
-        """Bytes of the log that are not done; UNKNOWN as above, and of too many messages."""
+        """Bytes of the log that are not done; UNKNOWN as above, and for too many messages."""
         slot, first, high = self._undone(topic, queue_id, offset)
         if high - first > MAX_ENTRIES:
             return UNKNOWN
@@ -55,7 +55,7 @@ class Lag:
         return total
 
     def age_ms(self, topic: str, queue_id: int, offset: int, now_ms: int) -> int:
-        """The age alone, for which one entry is read and not thousands; UNKNOWN as above."""
+        """The age alone, which takes one entry and not thousands; UNKNOWN as above."""
         slot, first, high = self._undone(topic, queue_id, offset)
         if first >= high:
             return 0
@@ -73,7 +73,7 @@ class Lag:
         return slot, max(low, offset), high
 
     def _age_ms(self, raw: bytes, now_ms: int) -> int:
-        """Of the message that the first of these entries leads to."""
+        """The age of the message that the first of these entries leads to."""
         position, size, _ = ENTRY.unpack_from(raw)
         if size == BLANK_SIZE or self._queues.is_damaged(position, size):
             return UNKNOWN
@@ -82,7 +82,7 @@ class Lag:
 
 
 def _unknown(error: OSError | StoreDamaged) -> int:
-    """Raises the error where this process lacks something: that is no fault of the queue."""
+    """Raises the error if this process lacks a resource: that is no fault of the queue."""
     if isinstance(error, OSError) and error.errno in RESOURCE_EXHAUSTED:
         raise error
     return UNKNOWN

@@ -1,6 +1,6 @@
-"""Reading what matches a filter: queue entries to ranges of the log, past what does not.
+"""Reads what matches a filter: turns queue entries into ranges of the log, and skips the rest.
 
-The reader looks through queues for its consumers by this, and the gateway for RocketMQ's.
+The reader uses it for Penstock's consumers, and the gateway for RocketMQ's.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _MOST = 1 << 62
 
 
 class Matcher(Protocol):
-    """A filter: what can be said by a tags code, and whether the record has to be looked at."""
+    """A filter: what a tags code can tell, and whether the record itself has to be looked at."""
 
     decided_by_broker: bool
 
@@ -40,12 +40,12 @@ def read_matching(
     has_time: Callable[[], bool] = lambda: True,
     most: int = _MOST,
 ) -> tuple[FoundRecords, int]:
-    """Records that match, of the entries from `start` to below `stop`; where to go on.
+    """Records that match, of the entries from `start` to below `stop`, and the offset to go on at.
 
-    About `max_bytes` of them but at least one, if any matches, and no more than `most`; all in one
-    segment, and none after one that is lost with a damaged part of the log. Nothing is copied. A
-    condition may be long and the properties too: when time is up it ends after a record, but not
-    before the first.
+    They are about `max_bytes`, but at least one if any matches, and no more than `most`. All are in
+    one segment, and none comes after a lost one. Nothing is copied. A condition may be long, and so
+    may the properties: when `has_time` says no, the read ends after a record, but not before the
+    first.
     """
     window = queues.window(slot, start, stop)
     raw = window.raw

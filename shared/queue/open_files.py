@@ -1,8 +1,8 @@
-"""Consume queue files of a running broker: the reader and the cleaner look, the flusher syncs.
+"""Consume queue files of a running broker: the reader and the cleaner read, the flusher syncs.
 
-Entries are put there through windows: see windows.py. How far a queue is valid stands in the queue
-table, not here. These files are read and not mapped: one that somebody has cut short is a short
-read, and no SIGBUS.
+Entries are put there through windows: see windows.py. The queue table says how far a queue is
+valid, not this file. These files are read and not mapped: if somebody has cut one short, that is a
+short read, and no SIGBUS.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class ConsumeQueueFiles:
     def read(self, key: QueueKey, start: int, stop: int, slot: int = 0) -> bytes:
         """The entries [start, stop) of a queue, 20 bytes each, or fewer where a segment ends.
 
-        Its `slot` of the queue table tells it from a queue of the same name that was deleted.
-        `stop` has to be bounded by the queue table, for after its last entry a file has zeros.
+        Its `slot` in the queue table tells it from a deleted queue of the same name. `stop` has to
+        be bounded by the queue table, because after its last entry a file has zeros.
         Raises FileNotFoundError where there is no segment, StoreDamaged where it is too short.
         """
         at = start * CQ_ENTRY_BYTES
@@ -64,7 +64,7 @@ class ConsumeQueueFiles:
     def handle(self, key: QueueKey, base: int, slot: int = 0) -> int:
         """The open file of a segment. Raises FileNotFoundError where there is none.
 
-        It stays open until others have been used more lately than it, or until it is deleted.
+        It stays open until enough others have been used more recently, or until it is deleted.
         """
         place = slot, key, base
         found = self._open.get(place)
@@ -79,8 +79,8 @@ class ConsumeQueueFiles:
         return found
 
     def _directory(self, topic: str) -> str:
-        """Where the topic's queues are; a `Path` of each of 100,000 files takes longer to make than
-        it takes to open one."""
+        """The directory of the topic's queues, as a string: with 100,000 files, making a `Path`
+        takes longer than opening the file."""
         found = self._directories.get(topic)
         if found is None:
             found = self._directories[topic] = str(self._paths.queue(topic, 0).parent)
@@ -92,7 +92,7 @@ class ConsumeQueueFiles:
         return self._paths.queue(*key) / segment_name(base)
 
     def release_deleted(self) -> None:
-        """Close the files that have been deleted: their room comes free with the last handle."""
+        """Close files that have been deleted: closing the last handle frees their disk space."""
         for place, handle in list(self._open.items()):
             if not os.fstat(handle).st_nlink:
                 os.close(self._open.pop(place))

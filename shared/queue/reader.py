@@ -1,8 +1,8 @@
-"""Reads messages by queue offset: consume queue entries to ranges of the log to bytes.
+"""Reads messages by queue offset: from consume queue entries to ranges of the log to bytes.
 
-Read-only and without a state that matters: what a queue holds stands in the queue table.
-Most actors read queues, and few of them have arrays: numpy is imported where pulls are held, so
-that a start need not wait for it.
+It is read-only and has no state that matters: the queue table says what a queue holds. Most actors
+read queues, but few need arrays. numpy is imported only where pulls are held, so that a start need
+not wait for it.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from penstock.shared.queue.cursor_snapshot import CursorSnapshot
 from penstock.shared.queue.open_files import ConsumeQueueFiles
 from penstock.shared.queue.window import Window, have_one_place
 
-# Entries that one look takes at most; RocketMQ's limit is 800 for the same reason.
+# One look takes this many entries at most; RocketMQ's limit is 800 for the same reason.
 ENTRIES_AT_ONCE = 4096
-# Bytes that one pull gets at most, unless its first message is larger.
+# One pull gets this many bytes at most, unless its first message is larger.
 MAX_PULL_BYTES = 8 << 20
 
 
@@ -56,12 +56,12 @@ class QueueReader:
         self.log = self._log = LogReader(config, run, positions)
         self._files = ConsumeQueueFiles(StorePaths(config.store), config)
         self._table = QueueTable(run.queues)
-        # the max offset of each slot, as it is at any moment: a view of the shared memory
+        # the current max offset of each slot: a view of the shared memory
         self._ends = self._table.max_offsets()
         self._keys: dict[int, QueueKey] = {}
         self._topics: dict[str, dict[int, int]] = {}
         self._seen = self._deleted = 0
-        # topic -> how many of its queues are read, where somebody has said so
+        # topic -> how many of its queues are read, where `limit` has set that
         self._limits: Mapping[str, int] = {}
 
     def queues(self, topic: str) -> dict[int, int]:
@@ -83,14 +83,14 @@ class QueueReader:
         return self._topics.get(topic, {})
 
     def _key(self, slot: int) -> QueueKey:
-        """Which queue a slot is of that is counted: it is never another one's."""
+        """The queue of a slot that is counted: such a slot never changes its queue."""
         found = self._keys.get(slot)
         if found is None:
             found = self._keys[slot] = self._table.key(slot)
         return found
 
     def limit(self, limits: Mapping[str, int]) -> None:
-        """Of these topics no more than this many queues are read from now on."""
+        """Read no more than this many queues of these topics from now on."""
         before, self._limits = self._limits, limits
         if any(topic in before and before[topic] != limits[topic] for topic in limits):
             self._begin_again()
@@ -107,7 +107,7 @@ class QueueReader:
 
     @property
     def topics(self) -> Set[str]:
-        """Those that had had a message at the last look."""
+        """The topics that had had a message at the last look."""
         return self._topics.keys()
 
     @property
@@ -116,11 +116,11 @@ class QueueReader:
         return sum(self._ends[: self._positions["queue_count"]])
 
     def standing(self, topic: str, cursors: Mapping[int, int]) -> CursorSnapshot | None:
-        """What to compare when the queues have moved; None where comparing would not tell.
+        """What to compare when the queues have moved; None where a comparison would not tell.
 
-        The queues are those that were there at the last look, for which there was nothing to say.
+        The queues are those of the last look, which found nothing to answer.
         """
-        # not queues(): one that the reput has counted since the last look is still to be noticed
+        # not queues(): a queue that the reput has counted since the last look must still be noticed
         queues = self._topics.get(topic, {})
         # Whether a cursor stands past the end of a queue that is not there depends on `queued`, and
         # on no queue's end.
@@ -130,9 +130,9 @@ class QueueReader:
         return CursorSnapshot(topic, len(queues), self._deleted, at)
 
     def is_at_ends(self, standing: CursorSnapshot | None, or_past: bool = False) -> bool:
-        """Whether all cursors stand at the ends of their queues, of which there are no new ones.
+        """Whether all cursors stand at the ends of their queues, and there are no new queues.
 
-        With `or_past` they may stand past them: there the queues are still to get.
+        With `or_past` they may stand past the ends, where the queues have yet to get.
         """
         if (
             standing is None
@@ -153,12 +153,12 @@ class QueueReader:
     def read(
         self, slot: int, start: int, max_bytes: int, most: int = ENTRIES_AT_ONCE
     ) -> tuple[FoundRecords, int]:
-        """Records from `start` on, whole, about `max_bytes` of them but at least one; next offset.
+        """Whole records from `start` on, and the next offset.
 
-        There are no more than `most`. All are in one segment, and none comes after one that is
-        lost: where the first is, nothing is found, and `whole_from` says where to go on. Nothing is
-        copied. Raises StoreDamaged where the first entry leads nowhere, and FileNotFoundError where
-        a file of the queue or of the log is gone.
+        They are about `max_bytes` but at least one record, and no more than `most`. All are in one
+        segment, and none comes after a lost one. If the first is lost, nothing is found, and
+        `whole_from` says where to go on. Nothing is copied. Raises StoreDamaged if the first entry
+        leads nowhere, and FileNotFoundError if a file of the queue or of the log is gone.
         """
         stop = min(self._table.max_offset(slot), start + min(most, ENTRIES_AT_ONCE))
         window = self.window(slot, start, stop)
@@ -170,9 +170,10 @@ class QueueReader:
         return found, start + count
 
     def found_by(self, raw: bytes, max_bytes: int) -> tuple[FoundRecords, int]:
-        """What the first of these entries lead to: see `log_ranges`; how many entries that are.
+        """What the first of these entries lead to, and how many entries these are: see
+        `log_ranges`.
 
-        Raises FileNotFoundError where they lead to no segment of the log.
+        Raises FileNotFoundError if they lead to no segment of the log.
         """
         base, ranges, size, taken = log_ranges(raw, max_bytes, self._log.segment_bytes)
         # blanks alone lead to no segment
@@ -180,7 +181,7 @@ class QueueReader:
         return FoundRecords(segment, base, ranges, size), taken
 
     def base_of(self, position: int) -> int:
-        """Where the segment begins that has this log offset."""
+        """Where the segment that has this log offset begins."""
         return position - position % self._log.segment_bytes
 
     def _before_damage(self, raw: bytes) -> bytes:
@@ -210,8 +211,9 @@ class QueueReader:
 
     def whole_from(self, slot: int, start: int) -> int:
         """The first offset from `start` on whose message is not lost: neither with a damaged part
-        of the log, nor so that its entry has the place of a neighbour's. See `before_lost`."""
-        stop, most = self._table.max_offset(slot), 1  # as nearly always it is the first
+        of the log, nor in such a way that its entry leads where a neighbour's does. See
+        `before_lost`."""
+        stop, most = self._table.max_offset(slot), 1  # nearly always it is the first
         lost_at, owner = _UNKNOWN, _UNKNOWN
         while start < stop:
             raw = self._read(slot, start, min(stop, start + most))
@@ -231,7 +233,7 @@ class QueueReader:
     def is_damaged(self, position: int, size: int) -> bool:
         """Whether what an entry names is lost with a damaged part of the log.
 
-        There an entry that leads nowhere counts as lost, too: `entries` lets it pass.
+        In a damaged log, an entry that leads nowhere counts as lost, too: `entries` lets it pass.
         """
         damaged = self._log.damaged
         return bool(damaged) and (position < 0 or size <= 0 or damaged.touches(position, size))
@@ -239,13 +241,14 @@ class QueueReader:
     def entries(self, slot: int, start: int, stop: int) -> bytes:
         """The entries of a queue from `start` to below `stop`, 20 bytes each, or the first of them.
 
-        Raises StoreDamaged where the first one leads nowhere: a queue has none such below its end,
+        Raises StoreDamaged if the first one leads nowhere: a queue has no such entry below its end,
         unless the log is known to be damaged.
         """
         return self._leading(slot, start, self._read(slot, start, stop))
 
     def window(self, slot: int, start: int, stop: int) -> Window:
-        """The same with the entries beside them, mostly by one read. Raises StoreDamaged."""
+        """The same with the entries before and after them, mostly by one read. Raises
+        StoreDamaged."""
         low, high = self.range(slot)
         lead = int(low < start and not self._files.begins_segment(start))
         read = self._read(slot, start - lead, min(stop + 1, high))
@@ -261,8 +264,8 @@ class QueueReader:
         )
 
     def _beside(self, slot: int, offset: int) -> bytes:
-        """The entry of this offset; b"" where there is none, or none that can be read: that says
-        nothing of its neighbours."""
+        """The entry of this offset; b"" where there is none, or none that can be read: an
+        unreadable entry says nothing of its neighbours."""
         low, high = self.range(slot)
         try:
             return self._read(slot, offset, offset + 1) if low <= offset < high else b""
@@ -270,8 +273,8 @@ class QueueReader:
             return b""
 
     def _leading(self, slot: int, start: int, raw: bytes) -> bytes:
-        """The entries before the first that leads nowhere. Raises StoreDamaged where that is the
-        first of them."""
+        """The entries before the first one that leads nowhere. Raises StoreDamaged if there are
+        none before it."""
         if self._log.damaged or all_lead_somewhere(raw):
             return raw
         rows = enumerate(ENTRY.iter_unpack(raw))
@@ -291,7 +294,8 @@ class QueueReader:
         return self._log.view(start, stop)
 
     def _read(self, slot: int, start: int, stop: int) -> bytes:
-        """Entries as they are in the files. Raises QueueDeleted, FileNotFoundError."""
+        """Entries as they are in the files. Raises QueueDeleted, FileNotFoundError,
+        StoreDamaged."""
         key = self._key(slot)
         try:
             raw = self._files.read(key, start, stop, slot)
@@ -299,7 +303,7 @@ class QueueReader:
             if not self._table.is_deleted(slot):
                 raise
             raise QueueDeleted(errno.ENOENT, "the queue was deleted", key.topic) from error
-        # asked after the read: it may have been of another queue, which has the name by now
+        # asked after the read: it may have read another queue, which has the name by now
         if self._table.is_deleted(slot):
             raise QueueDeleted(errno.ENOENT, "the queue was deleted", key.topic)
         return raw
@@ -327,7 +331,7 @@ class QueueReader:
                 high = half
                 continue
             position, size, _ = ENTRY.unpack(self._read(slot, middle, middle + 1))
-            # a blank has no record, and stands before the queue's first message
+            # a blank leads to no record, and stands before the queue's first message
             if (
                 size == BLANK_SIZE
                 or store_timestamp_ms(self._log.view(position, position + size), 0) < at_ms
@@ -338,9 +342,9 @@ class QueueReader:
         return low
 
     def first_stored_ms(self, slot: int) -> int:
-        """When the first message of a queue was stored that can be read; -1 where there is none.
+        """The store time of a queue's first message that can be read; -1 where there is none.
 
-        Raises StoreDamaged, and FileNotFoundError where a file of the queue or of the log is gone.
+        Raises StoreDamaged, and FileNotFoundError if a file of the queue or of the log is gone.
         """
         first = self.whole_from(slot, self.offset_at(slot, 0))
         if first >= self._table.max_offset(slot):
@@ -350,11 +354,11 @@ class QueueReader:
         return store_timestamp_ms(piece, 0) if len(piece) else -1
 
     def rest(self, now_ms: int) -> None:
-        """There is nothing to read: see LogReader."""
+        """Called while there is nothing to read: see LogReader."""
         self._log.rest(now_ms)
 
     def release_deleted(self, now_ms: int) -> int:
-        """Close files that are deleted; for how many ms somebody has been holding one."""
+        """Close files that are deleted. Returns for how many ms somebody has been holding one."""
         self._files.release_deleted()
         return self._log.release_deleted(now_ms)
 
@@ -367,8 +371,8 @@ class QueueReader:
 
 
 def unreadable(topic: str, error: OSError) -> StoreDamaged:
-    """What to tell whoever asked for the topic. Raises the error where this process lacks
-    something: that is no fault of the queue, so the actor ends, and the supervisor replaces it."""
+    """What to tell whoever asked for the topic. Raises the error if this process lacks a resource:
+    that is no fault of the queue, so the actor ends, and the supervisor replaces it."""
     if error.errno in RESOURCE_EXHAUSTED:
         raise error
     return StoreDamaged(

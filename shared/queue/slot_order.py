@@ -1,23 +1,22 @@
-"""Which records have the queue offset that they name, where one names a slot that another has.
+"""Decides which records have the queue offset that they name, when several name one slot.
 
-No checksum covers that number by default. A flipped bit in it sends a record to the slot of a whole
-message of its queue, and whoever comes last would be served there. What tells them apart is the
-order along the log, in which each record of a queue follows the one before it by one:
+No checksum covers that number by default. A flipped bit in it sends a record to the slot of another
+whole message of its queue, and whichever comes last would be served there. The order along the log
+tells them apart: each record of a queue names one slot more than the queue's record before it.
 
     105 106 107 108 ... 170 [107] 172    the second 107 stands where 171 was to come: left out
     41 42 [107] 44 45 ... 106 107 108    the second 107 follows 106: it takes the slot
     0 1 2 ... 170 0 1 2 3                goes on from there: RocketMQ made the topic again
     [42] 59 60 61 62 ...                 no room for what would lie between: the first is left out
     [99] 41 42 43 44 ...                 a topic that is made again begins at 0: the same
-    41 42 [107] 44 45                    the log ends: 43, though one who appends has served 107
+    41 42 [107] 44 45                    the log ends: it was 43, though the reput has served 107
 
-A record that goes back to a slot that is taken is therefore doubted until the next of its queue has
-come. Where two that name one slot stand next to each other, the second has it if nothing leads up
-to the first. Else it may be the first or the second that is of another queue: then the caller may
-know, or the first stays. One without a slot was counted when it was stored, all the same: those
-that nothing of their queue follows are `tails`, and whoever finds a queue's end by the log adds
-them, or their offsets would be given again. Bytes and files stay out: what a record is, the caller
-says.
+A record that goes back to a slot that is taken is therefore doubted until the next record of its
+queue has come. If two in a row name one slot, the second has it if nothing leads up to the first.
+Otherwise either may be of another queue: the caller may know which, or the first stays. A record
+without a slot was counted all the same when it was stored. Those that no record of their queue
+follows are `tails`: whoever finds a queue's end by the log adds them, or their offsets would be
+given again. Bytes and files stay out: the caller says what a record is.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ class _Doubted(NamedTuple, Generic[Record]):
 
 
 class _Leapt(NamedTuple, Generic[Queue, Record]):
-    """A record that names a slot further on than the one that was to come, and both."""
+    """A record that names a slot past the expected one, and both slots."""
 
     queue: Queue
     expected: int
@@ -55,32 +54,32 @@ class SlotOrder(Generic[Queue, Record]):
         end_of: Callable[[Queue], int | None] = lambda queue: None,
         is_known: Callable[[Queue, int, Record], bool] = lambda queue, slot, record: False,
     ) -> None:
-        """`end_of` says where a queue goes on that has slots already; None: with any slot.
-        `is_known` says that this record is known to have been in this slot."""
+        """`end_of` says where a queue that has slots already goes on; None means at any slot.
+        `is_known` says whether this record is known to have been in this slot."""
         self._end_of = end_of
         self._is_known = is_known
-        # of each queue: its highest slot plus one, and what follows its last record in the log
+        # of each queue: its highest slot plus one, and the slot after that of its last record
         self.ends: dict[Queue, int] = {}
         self._next: dict[Queue, int] = {}
         # [start, stop) of slots below the end that no record has
         self.missing: dict[Queue, list[tuple[int, int]]] = {}
-        # records that nothing leads up to, by the slot that they took
+        # records that came without the one before them, by the slot that they took
         self._ahead: dict[Queue, dict[int, Record]] = {}
         self._doubted: dict[Queue, _Doubted[Record]] = {}
-        # of a queue the first record, until the next have told whether it is of it; and one that
-        # the log had no room for after that one, with the slot that it names
+        # A queue's first record, until the next ones have told whether it is of this queue; and the
+        # record for which the log had no room after that one, with the slot that it names.
         self._alone: dict[Queue, Record] = {}
         self._leaping: dict[Queue, tuple[int, Record]] = {}
-        # where a queue begins whose first record turned out to be of no slot of it
+        # where a queue begins if its first record turned out not to be of this queue
         self.begun_again: dict[Queue, int] = {}
-        # Records without a slot: those that never had one; whose slot a later one has taken; and
-        # that never had one, though it may be theirs.
+        # Records without a slot: those that never had one; those whose slot a later one has taken;
+        # and those that never had one, though the slot may be theirs.
         self.left_out: list[Record] = []
         self.overtaken: list[Record] = []
         self.undecided: list[Record] = []
-        # of these those of each queue that came after the record at its end
+        # those of them that came after the record at their queue's end
         self.tails: dict[Queue, list[Record]] = {}
-        # Records that leapt over slots of which the second came next: so theirs was the first.
+        # Records that leapt over slots of which the second came next: so the first was theirs.
         self._contradicted: list[_Leapt[Queue, Record]] = []
         self._leapt: dict[Queue, _Leapt[Queue, Record]] = {}
 
@@ -94,18 +93,20 @@ class SlotOrder(Generic[Queue, Record]):
         return self.ends[queue]
 
     def is_alone(self, queue: Queue) -> bool:
-        """Whether a queue has a first record of which the next may show that it is not of it."""
+        """Whether the next record may still show that a queue's first one is not of this queue."""
         return queue in self._alone
 
     def take(
         self, queue: Queue, slot: int, record: Record, count: int = 1, room: int = sys.maxsize
     ) -> tuple[Record | None, bool]:
-        """A record, and `count` - 1 more that follow it slot by slot, which always have theirs,
-        unless the first names a slot for which the log has no room: `room` messages at most lie
-        between it and the end. Then none of them is taken, and the end stays, or all are.
+        """Take a record, and `count` - 1 more that follow it slot by slot.
 
-        The record before it, if that was doubted and has its slot after all; and whether this one
-        has its own. If not, it is doubted or left out.
+        Those that follow always have their slots, unless the first names one for which the log has
+        no room: at most `room` messages lie between it and the end. Then either none is taken and
+        the end stays, or all are.
+
+        Returns the record before it, if that was doubted and has its slot after all; and whether
+        this one has its own. If not, it is doubted or left out.
         """
         if count == 1 and self.take_next(queue, slot):
             return None, True
@@ -115,7 +116,8 @@ class SlotOrder(Generic[Queue, Record]):
         if too_far and not self._leaps_rightly(queue, slot, record, count):
             self.tails.setdefault(queue, []).append(record)
             return landed, False
-        # expired is what is older, so what began again before it is here from its slot 0 on
+        # Only older records have expired. So a topic that began again is here from slot 0 on, and a
+        # queue that falls back to another slot has not begun again.
         falls_back = queue in self._alone and 0 < slot < self.ends[queue] - 1
         accepted = self._resolve(queue, slot)
         if falls_back and (count > 1 or slot == self._next[queue]):
@@ -132,7 +134,7 @@ class SlotOrder(Generic[Queue, Record]):
         if is_again:
             has_slot = slot in ahead or self._is_known(queue, slot, record)
         else:
-            # several that follow each other are more likely right than what they go back over
+            # several in a row are more likely right than what they go back over
             has_slot = slot >= end or slot == expected or count > 1 or self._is_missing(queue, slot)
         if not has_slot and count > 1:
             self.undecided.append(record)
@@ -143,7 +145,7 @@ class SlotOrder(Generic[Queue, Record]):
                 self.overtaken.append(ahead.pop(number))
         if slot > end:
             self.missing.setdefault(queue, []).append((end, slot))
-        if slot > end and count == 1:  # several that follow each other are more likely right
+        if slot > end and count == 1:  # several in a row are more likely right
             self._leapt[queue] = _Leapt(queue, end, slot, record)
         if slot > end or slot and expected is None:
             ahead[slot] = record
@@ -158,13 +160,13 @@ class SlotOrder(Generic[Queue, Record]):
         return accepted, has_slot
 
     def is_next(self, queue: Queue, slot: int) -> bool:
-        """Whether a record has the slot after all others, follows the one before that in the log,
-        and none of its queue waits for what comes: as it is with nearly every record of a log."""
+        """Whether a record has the slot after all others of its queue, follows the queue's last one
+        in the log, and no record of the queue waits for what comes. Nearly every record does."""
         return (
             self._next.get(queue) == slot
             and self.ends[queue] == slot
             and queue not in self._leapt
-            and queue not in self._alone  # as the queues of all who are leaping are
+            and queue not in self._alone  # which has the queues of `_leaping`, too
             and queue not in self._doubted
         )
 
@@ -177,17 +179,18 @@ class SlotOrder(Generic[Queue, Record]):
         return True
 
     def _contradict(self, queue: Queue, slot: int) -> None:
-        """Note a record that leapt over `slot`, which comes next, and over the one before that."""
+        """Note the record that leapt, if it leapt over `slot`, which comes next, and over exactly
+        one slot before that."""
         leapt = self._leapt.pop(queue, None)
         if leapt is not None and slot == leapt.expected + 1:
             self._contradicted.append(leapt)
 
     def _leaps_rightly(self, queue: Queue, slot: int, record: Record, count: int) -> bool:
-        """Whether a record is taken for which the log has no room after the queue's end.
+        """Whether a record is taken although the log has no room for it after the queue's end.
 
-        It or what it contradicts names a wrong slot. Several that follow each other are more likely
-        right than one; of one and one the next of the queue tells. What nothing speaks for is left
-        out.
+        Either it or what it contradicts names a wrong slot. Several in a row are more likely right
+        than one. Between one and one, the queue's next record decides. A record that nothing speaks
+        for is left out.
         """
         if queue not in self._alone:
             self.left_out.append(record)
@@ -199,8 +202,8 @@ class SlotOrder(Generic[Queue, Record]):
         return False
 
     def _land(self, queue: Queue, slot: int) -> Record | None:
-        """The record that leapt, if it has its slot, because the next of its queue, `slot`, comes
-        after it and not after the one that it contradicts."""
+        """The record that leapt, if it has its slot because its queue's next record names a `slot`
+        after it, and not one after the record that it contradicts."""
         leaping_slot, record = self._leaping.pop(queue, (slot, None))
         if record is None:
             return None
@@ -212,24 +215,24 @@ class SlotOrder(Generic[Queue, Record]):
         return record
 
     def _begin_again(self, queue: Queue, slot: int) -> None:
-        """A queue begins at this slot: the one record before it is not of it."""
+        """Have a queue begin at this slot: the one record before that is not of this queue."""
         self.overtaken.append(self._alone.pop(queue))
         self._ahead.pop(queue, None)
         self._next.pop(queue, None)
         self.ends[queue] = self.begun_again[queue] = slot
 
     def finish(self, *, is_all: bool = False) -> None:
-        """The log has ended, and nothing more is taken: who is doubted stays out, though it may be
-        the first of a topic that was made again.
+        """The log has ended, and nothing more is taken: a doubted record stays out, though it may
+        be the first of a topic that was made again.
 
         `is_all` says that the caller serves nothing before it has read all of the log. Then a
         record that leapt loses its slot if the next of its queue contradicts it and no other has
-        the slot; what it leapt over was never there.
+        taken the slot since; what it leapt over was never there.
         """
         self.undecided += [each.record for each in self._doubted.values()]
         self.left_out += [record for _, record in self._leaping.values()]
         for each in self._contradicted if is_all else ():
-            if self._ahead[each.queue].get(each.slot) == each.record:  # no other has its slot
+            if self._ahead[each.queue].get(each.slot) == each.record:  # no other has taken its slot
                 self.overtaken.append(each.record)
                 self._fill(each.queue, each.expected + 1, each.slot)
 

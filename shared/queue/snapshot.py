@@ -1,9 +1,9 @@
 """One consume queue's files, read-only: its first and last offset, and its entries as an array.
 
 Entry k stands at byte 20 * k of the queue. The last file is longer than what was written to it, and
-the first may begin with blanks or with entries of log segments that are gone; both ends are found
-by bisection, because a queue may have hundreds of millions of entries. Knows nothing of the log
-except where it starts.
+the first may begin with blanks or with entries of log segments that are gone. Both ends are found
+by bisection, because a queue may have hundreds of millions of entries. Of the log, only its start
+is known here.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 _CHUNK_BYTES = 1 << 20
-# Entries that are read at once: of a page.
+# Entries that are read at once: those of a page.
 _BLOCK = 4096 // CQ_ENTRY_BYTES
-# Entries before a queue's end that are compared with each other.
+# This many entries before a queue's end are compared with each other.
 _LOOKED_AT = 16
 
 
 class QueueFiles:
     """The queue as it was when it was listed; list the store's queues again to see it grow.
 
-    `segments` are its files in order, `problems` what is wrong with them, which no method here
-    looks at. The ends are found once and kept. Whatever reads an entry raises StoreDamaged where no
-    file has it, or where the file has become shorter.
+    `segments` are its files in order; `problems` says what is wrong with them, and no method here
+    looks at it. The ends are found once and kept. Every method that reads an entry raises
+    StoreDamaged if no file has it, or if the file has become shorter.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class QueueFiles:
         topic: str,
         queue_id: int,
         log_start: int,
-        segment_bytes: int = 0,  # what its files were made with; 0: nobody knows
+        segment_bytes: int = 0,  # the size of its files when they were made; 0: nobody knows
     ) -> None:
         self.directory = directory
         self.topic = topic
@@ -71,8 +71,8 @@ class QueueFiles:
 
     @cached_property
     def min_offset(self) -> int:
-        """The first offset that is no blank and whose record the log still has; the max offset
-        where there is none."""
+        """The first offset whose entry is no blank and whose record the log still has; the max
+        offset where there is none."""
         # Blanks and entries of expired records come first. So one look at a file's last entry tells
         # whether any of the file can be read, and bisection finds the first that can.
         for first, last in self.spans(self.first_slot, self.max_offset):
@@ -82,15 +82,15 @@ class QueueFiles:
 
     @cached_property
     def max_offset(self) -> int:
-        """One more than the last entry's offset: what the next message of the queue gets.
+        """One more than the last entry's offset: the offset of the queue's next message.
 
-        From the last file backwards: one without entries, on which RocketMQ would not start, is
-        passed over.
+        Files are searched from the last one backwards. One without entries, on which RocketMQ would
+        not start, is passed over.
         """
         for segment in reversed(self.segments):
             first = segment.base // CQ_ENTRY_BYTES
             count, _ = self._written(segment)
-            # bisection takes entries for an unbroken row, and is misled by bytes after their end
+            # bisection takes entries for an unbroken row, so bytes after their end may mislead it
             if count and not self._ends_well(segment, count):
                 count = self._first_unwritten(segment)
             if count:
@@ -98,7 +98,7 @@ class QueueFiles:
         return self.first_slot
 
     def _ends_well(self, segment: Segment, count: int) -> bool:
-        """Whether the last entries of these follow each other, and are not something else.
+        """Whether the last of these entries follow each other, and are not something else.
 
         A later entry names a later record of the log, so it begins where the one before it ends or
         after that. A blank names none and is passed over.
@@ -118,7 +118,7 @@ class QueueFiles:
     def _first_unwritten(self, segment: Segment) -> int:
         """Where RocketMQ ends such a segment: at the first place without an entry.
 
-        It reads the whole file, and is only for one in which bisection was misled.
+        Reads the whole file, and is only for a file in which bisection was misled.
         """
         count = segment.size // CQ_ENTRY_BYTES
         found = ENTRY.iter_unpack(self._read(segment, 0, count * CQ_ENTRY_BYTES))
@@ -127,7 +127,7 @@ class QueueFiles:
 
     @cached_property
     def dispatched_to(self) -> int:
-        """The log offset past the newest record that is named here; 0 when no record is."""
+        """The log offset past the newest record that an entry names; 0 where none does."""
         if self.max_offset == self.min_offset:
             return 0
         offset, size, _ = self._entry(self.max_offset - 1)
@@ -137,8 +137,8 @@ class QueueFiles:
         """One more than the offset of the last entry that names a record before this log offset,
         0 where no entry does. What comes after it is not looked at.
 
-        Bisection finds it, as entries are in log order. One that is not real may mislead it, which
-        `breaks_at` notices. It is found once: a start asks several times, of each queue.
+        Bisection finds it, because entries are in log order. Bytes that are no entry may mislead
+        it, which `breaks_at` notices. The result is kept: a start asks several times of each queue.
         """
         if position not in self._ends_before:
             self._ends_before[position] = self._find_end_before(position)
@@ -147,9 +147,9 @@ class QueueFiles:
     def _find_end_before(self, position: int) -> int:
         for segment in reversed(self.segments):
             kept, greatest = self._written(segment)
-            # Where all that bisection has met is before it, it would take the same way once more.
+            # If all entries that bisection met are before it, another one would go the same way.
             if greatest >= position:
-                # a blank is before any offset but 0, and so it stays
+                # a blank is before any log offset but 0, so it stays
                 kept = self._count(
                     segment, lambda offset, size, _: 0 <= offset < position and size > 0
                 )
@@ -175,8 +175,8 @@ class QueueFiles:
     def _count(self, segment: Segment, passes: Callable[[int, int, int], bool]) -> int:
         """How many entries of a file come before the first that does not pass, by bisection.
 
-        Of blocks first, and then inside of one, which is read as a whole: a start asks each of many
-        queues, and a read takes longer than what is read.
+        First over blocks, then inside one block, which is read as a whole: a start asks each of
+        many queues, and the call of a read costs more than the bytes that it reads.
         """
         entries = segment.size // CQ_ENTRY_BYTES
         firsts = range(0, entries, _BLOCK)
@@ -198,8 +198,8 @@ class QueueFiles:
         return any(self.spans(slot, slot + 1)) and self._entry(slot) != (0, 0, 0)
 
     def breaks_at(self, slot: int, position: int) -> bool:
-        """Whether the entry there names no record at or past `position`, or the next entry names
-        no later record."""
+        """Whether the entry of `slot` names no record at or past `position`, or the next entry
+        names no later record."""
         offset, size, _ = self._entry(slot)
         later = self.log_offset(slot + 1) if slot + 1 < self.max_offset else offset + size
         return size <= 0 or not position <= offset < later
@@ -212,27 +212,27 @@ class QueueFiles:
                 yield slot, offset, size
 
     def log_offset(self, slot: int) -> int:
-        """What the entry of a queue offset names. Raises StoreDamaged where no file has it."""
+        """The log offset that a slot's entry names. Raises StoreDamaged where no file has it."""
         return self._entry(slot)[0]
 
     def entries(self, start: int, stop: int) -> npt.NDArray[np.void]:
         """The entries [start, stop) as a structured array, blanks included.
 
-        Of ENTRY_DTYPE, in one dimension. Raises OffsetOutOfRange for offsets that the queue does
-        not hold, StoreDamaged where a file between others is missing.
+        The dtype is ENTRY_DTYPE, in one dimension. Raises OffsetOutOfRange for offsets that the
+        queue does not hold, StoreDamaged if a file between others is missing.
         """
-        # numpy takes longer to import than the rest of a start, which does without
+        # numpy takes longer to import than the rest of a start, which does without it
         from penstock.shared.queue.entry_arrays import entries
 
-        # joined as bytes: numpy would give what it joins the byte order of this machine
+        # joined as bytes: numpy would convert what it joins to this machine's byte order
         return entries(self.raw_entries(start, stop))
 
     def raw_entries(self, start: int, stop: int) -> bytes:
-        """The same as the bytes of the files."""
+        """The same, as the bytes of the files."""
         return b"".join(self._pieces(start, stop))
 
     def _pieces(self, start: int, stop: int) -> Iterator[bytes]:
-        """The bytes of these entries, of one file after the other."""
+        """The bytes of these entries, one file after the other."""
         if not self.first_slot <= start <= stop <= self.max_offset:
             raise OffsetOutOfRange(
                 f"queue {self.topic}/{self.queue_id} does not hold these offsets",
@@ -249,7 +249,7 @@ class QueueFiles:
     def spans(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
         """The parts of [start, stop) that the files hold, one for each file.
 
-        Where a file between others is missing its offsets are left out, without an error: so a
+        If a file between others is missing, its offsets are left out without an error, so that a
         checker can go on.
         """
         for segment in self.segments:
@@ -259,10 +259,10 @@ class QueueFiles:
                 yield low, high
 
     def place(self, slot: int) -> tuple[str, int]:
-        """The file that holds a slot and the byte offset in it: where to point a finger.
+        """The file that holds a slot, and the byte offset in it, for error messages.
 
-        Raises nothing: for a slot that no file holds it names the nearest file before, or the first
-        one.
+        Raises nothing: for a slot that no file holds, it names the nearest file before it, or the
+        first one.
         """
         if not self.segments:
             return shown(self.directory), 0
@@ -273,8 +273,8 @@ class QueueFiles:
     def interruption(self) -> tuple[int, int] | None:
         """(offset without an entry, offset of something after it): a hole in the queue.
 
-        None where there is no hole. The files are listed again for it: a running store appends, and
-        by an older listing what is new would stand after a hole.
+        None where there is no hole. The files are listed again first: a running store appends, and
+        by an older listing new entries would seem to stand after a hole.
         """
         now = QueueFiles(self._files, self.directory, self.topic, self.queue_id, self._log_start)
         after = now._written_behind(now.max_offset)
@@ -286,10 +286,10 @@ class QueueFiles:
         return slot, after
 
     def _written_behind(self, slot: int) -> int | None:
-        """The first slot from this one on where a byte is not zero; None where all are.
+        """The first slot from this one on that has a byte other than zero; None if all are zero.
 
-        Holes are passed over without being read. But where the file system says that there is data
-        there may be zeros, too, so that is only where to look.
+        Holes of the files are skipped without being read. Where the file system says that there is
+        data there may be zeros, too, so that only says where to look.
         """
         for segment in self.segments:
             at = max(slot * CQ_ENTRY_BYTES - segment.base, 0)
@@ -305,9 +305,9 @@ class QueueFiles:
         return None
 
     def _is_readable(self, slot: int) -> bool:
-        """Whether an entry is no blank, and of a record that the log still has.
+        """Whether an entry is no blank, and is of a record that the log still has.
 
-        A blank has offset 0, which tells nothing while the log still begins there: its size does.
+        A blank has offset 0, which tells nothing while the log still begins there: its size tells.
         """
         offset, size, _ = self._entry(slot)
         return size != BLANK_SIZE and offset >= self._log_start
@@ -320,7 +320,7 @@ class QueueFiles:
 
     def _segment_of(self, slot: int) -> Segment:
         at = slot * CQ_ENTRY_BYTES
-        # before the first file this is the last one, which does not hold the slot either
+        # for a slot before the first file, index -1 is the last file, which does not hold it either
         segment = self.segments[bisect_right(self._bases, at) - 1]
         if not segment.base <= at <= segment.end - CQ_ENTRY_BYTES:
             raise StoreDamaged(

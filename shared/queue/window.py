@@ -1,8 +1,8 @@
-"""Entries of a queue with the ones beside them: by those a lost message is known.
+"""Entries of a queue with their neighbours, which give lost messages away.
 
-Where nobody knows what a slot of a queue held, a start lets its entry lead to the next record of
-the queue, or to the last one (see build_queues.py). So such an entry has the place of a neighbour,
-and of the two it is the record that says whose it is. Pure functions on bytes.
+If nobody knows what a slot of a queue held, a start lets its entry lead to the next record of the
+queue, or to the last one (see build_queues.py). So two neighbours lead to one place, and the record
+there says which of them it belongs to. Pure functions on bytes.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ class Window(NamedTuple):
         """How many of the first `count` entries come before one of a lost message of which no
         damage is known. `is_own` says whether the record at a log offset is the first entry's.
 
-        The caller has ended the `count` before an entry that has the place of the next one among
-        them.
+        The caller has ended `count` before the first entry that leads to the same place as the one
+        after it.
         """
         raw = self.raw
         is_all = 0 < count == len(raw) // CQ_ENTRY_BYTES

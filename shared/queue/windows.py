@@ -1,20 +1,20 @@
-"""Where entries go: of each queue a window of its file is mapped, at the end that grows.
+"""Where entries are put: a window of each queue's file is mapped, at the end that grows.
 
-Used by whoever writes entries: the reput, and a rebuild while no reput runs. Entry k of a queue has
-its place, byte 20 x k, so putting it twice changes nothing. A queue goes through these states:
+Whoever writes entries uses it: the reput, and a rebuild while no reput runs. Entry k of a queue has
+a fixed place, byte 20 x k, so putting it twice changes nothing. A queue goes through these states:
 
-    no window     its next entry opens one; where the file is not there it is made, with that entry
+    no window     its next entry opens one; if the file is not there, it is made with that entry
     a window      entries are stored into it, by one loop for all queues
     moved on      an entry past the window, or before it, opens another one instead
     crowded out   there are as many windows as may be: a few entries are written without one
 
-A new file gets its name together with its first entry: RocketMQ does not start on an empty one. It
-is whole on disk by then, and so are the names of those before it: there is never a gap. Its own is
-not, which is left to the flusher. Files are sparse, so a window is allocated before it is
-mapped: a full disk is an OSError and no SIGBUS.
+A new file gets its name together with its first entry, because RocketMQ does not start on an empty
+one. By then the file is whole on disk, and so are the names of those before it: there is never a
+gap. Its own name is left to the flusher. Files are sparse, so a window is allocated before it is
+mapped: a full disk is then an OSError, and no SIGBUS.
 
-A window is in the last file of its queue, or in one before it as long as there are entries to
-repeat: both are files that do not expire. So nobody needs to let go of them.
+A window is in the last file of its queue, or in one before it while there are entries to repeat.
+Both are files that do not expire, so nobody has to unmap them for that.
 """
 
 from __future__ import annotations
@@ -44,33 +44,35 @@ from penstock.shared.loops.active import QueueNumbers, by_queue, put_entries
 from penstock.shared.loops.forms import ROW, WINDOW_WORDS, rows_of
 from penstock.shared.next_steps import rebuild
 
-# The least that is whole entries and whole pages: 1024 entries where a page has 4096 bytes.
+# The smallest size of whole entries and whole pages: 1024 entries where a page has 4096 bytes.
 WINDOW_BYTES = 5 * mmap.PAGESIZE
-# New files that are made together, all of them open.
+# This many new files are made together, all of them open at once.
 FILES_AT_ONCE = 64
-# Where all places are taken, this many entries of a queue, put together, are worth the window of
-# another one.
-# To write fewer by a call takes a third of the time, and the others keep theirs. With more queues
-# than a process may map, each of which has a message now and then, no entry would find its window.
+# When all places are taken, this many entries of a queue, put together, are worth taking another
+# queue's window.
+# Writing fewer of them by a call takes a third of the time, and the other queues keep their
+# windows. Otherwise, with more queues than a process may map, each with a message now and then, no
+# entry would find its window.
 WORTH_A_WINDOW = 8
 
 assert WINDOW_BYTES % CQ_ENTRY_BYTES == 0, "no entry lies across a window's end"
 
 
 class DirectorySyncFailed(OSError):
-    """A sync of a queue directory has failed: which of its names are on disk, nobody knows.
+    """A sync of a queue directory has failed: nobody knows which of its names are on disk.
 
-    The kernel says so once; who syncs it later may be told nothing. Other errors can be tried
-    again: bytes that did not get to the disk are written again with the next file, names are not.
+    The kernel says so once; whoever syncs it later may be told nothing. After other errors one can
+    try again: bytes that did not reach the disk are written again with the next file. Names are
+    not.
     """
 
 
 class QueueWindows:
-    """The windows of all queues that `queues` has numbered, the latest opened ones of them.
+    """The windows of the queues that `queues` has numbered: the most recently opened ones.
 
-    `most` limits how many there are; 0 stands for max_queues, or fewer where the process may not
-    map that many. After an OSError that is no DirectorySyncFailed the same rows can be put again,
-    those that are there included.
+    `most` limits how many there are; 0 stands for max_queues, or fewer if the process may not map
+    that many. After an OSError that is no DirectorySyncFailed, the same rows can be put again, even
+    those that are there already.
     """
 
     def __init__(
@@ -81,7 +83,7 @@ class QueueWindows:
         self._queues = queues
         self._most = most or min(config.max_queues, most_pieces())
         self._area = MappedArea(self._most, WINDOW_BYTES)
-        # three words for each queue, as loops.forms has them; zeros where it has no window
+        # three words for each queue, as loops.forms describes them; zeros where it has no window
         self._words: array[int] = array("q")
         # queue -> its place in the area, the one that was opened first in front
         self._places: dict[int, int] = {}
@@ -92,12 +94,13 @@ class QueueWindows:
     def put(self, rows: bytes) -> None:
         """Write entries to their places, making files as needed. `rows` are packed: loops.forms.
 
-        Raises OSError, DirectorySyncFailed or StoreDamaged; then some may be there and some not.
+        Raises OSError, DirectorySyncFailed or StoreDamaged; then some entries may be there and some
+        not.
         """
         self._words.extend([0] * (WINDOW_WORDS * len(self._queues.names) - len(self._words)))
         missed = put_entries(rows, self._words, self._area.view)
-        # Every turn opens a window for the first missed row at least, or writes some, so this ends,
-        # however few windows there may be.
+        # Every turn opens a window for at least the first missed row, or writes some rows. So this
+        # ends, however few windows there may be.
         while missed:
             crash_point("reput.mid_cq")
             rest = missed if self._free else self._write_few(missed)
@@ -106,8 +109,8 @@ class QueueWindows:
             missed = put_entries(rest, self._words, self._area.view)
 
     def _write_few(self, rows: bytes) -> bytes:
-        """Write the entries of each queue that has no window, a few rows here, and a file; the
-        other rows."""
+        """Write the entries of each queue that has a file, no window, and only a few rows here.
+        Returns the other rows."""
         rest = b""
         for name, runs in by_queue(rows, self._queues).items():
             queue = self._queues.number(*name)
@@ -118,7 +121,8 @@ class QueueWindows:
         return rest
 
     def _try_write(self, queue: int, queue_offset: int, raw: bytearray) -> bool:
-        """Write entries that one file has, if it is there. Raises OSError or StoreDamaged."""
+        """Write entries that lie in one file, if it is there. Returns whether they were written.
+        Raises OSError or StoreDamaged."""
         directory, name, at = self._file_of(queue, queue_offset)
         if at + len(raw) > self._segment_bytes:
             return False
@@ -137,8 +141,8 @@ class QueueWindows:
         for queue, queue_offset, entry in ROW.iter_unpack(rows):
             if queue not in first:
                 first[queue] = queue_offset, entry
-        # No more than there are places: else the last one would take the first one's, before the
-        # first one's entry is put.
+        # No more queues than there are places: else the last one would take the first one's place
+        # before the first one's entry is put.
         chosen = dict(islice(first.items(), self._most))
         missing = []
         for queue, (queue_offset, _) in chosen.items():
@@ -149,7 +153,7 @@ class QueueWindows:
         for at in range(0, len(missing), FILES_AT_ONCE):
             group = missing[at : at + FILES_AT_ONCE]
             self._make([(queue, *chosen[queue]) for queue in group])
-            # where places are scarce what it was made for is there, and it needs no window yet
+            # where places are scarce, no window is opened yet: the new file has the entry already
             for queue in group if self._free else ():
                 self._open(queue, chosen[queue][0])
 
@@ -166,7 +170,7 @@ class QueueWindows:
             try:
                 self._area.map(place, handle, start)
             except OSError:
-                # no queue's words lead there by now, and nothing is mapped there
+                # at this point no queue's words lead there, and nothing is mapped there
                 self._free.append(place)
                 raise
         # The last window of a file may be shorter than its place. What is mapped past the file's
@@ -176,9 +180,9 @@ class QueueWindows:
         self._describe(queue, first, first + size // CQ_ENTRY_BYTES, place * WINDOW_BYTES)
 
     def _check_length(self, path: str, handle: int) -> None:
-        """Raises StoreDamaged for a file of another length: asked before it is mapped, as a store
-        past the end of a shorter one is a SIGBUS."""
-        # what else fstat says is a microsecond of Python, for entries that are written by a call
+        """Raises StoreDamaged for a file of another length. Called before a file is mapped, because
+        a store past the end of a shorter one is a SIGBUS."""
+        # not fstat: the rest of what it returns costs a microsecond, for entries written by a call
         found = os.lseek(handle, 0, os.SEEK_END)
         if found != self._segment_bytes:
             raise StoreDamaged(
@@ -198,7 +202,8 @@ class QueueWindows:
         return f"{directory}/{queue_id}", segment_name(at - in_file), in_file
 
     def _free_place(self, queue: int) -> int:
-        """A place that nobody has: the queue's own, if it had one, or another's in need."""
+        """A place for a queue's window: its own, if it has one; else a free one; else that of the
+        window that was opened first."""
         if queue not in self._places and not self._free:
             queue = next(iter(self._places))
         if queue in self._places:
@@ -216,7 +221,7 @@ class QueueWindows:
             crash_point("reput.new_cq_file")
             directory, name, at = self._file_of(queue, queue_offset)
             if not _make_directory(directory):
-                # a power failure must not leave this one without those before it
+                # a power failure must not leave this file without those before it
                 _sync_names(Path(directory))
             # a queue that begins mid-way has blanks before its first entry
             head = BLANK_ENTRY * (at // CQ_ENTRY_BYTES) + entry
@@ -224,7 +229,7 @@ class QueueWindows:
         make_files(self._paths.staging, files, self._segment_bytes, sparse=True)
 
     def release_pages(self) -> None:
-        """Give back the memory of all windows; the next entries get it again."""
+        """Give back the memory of all windows; the next entries bring it back."""
         self._area.release_pages()
 
     def close(self) -> None:
@@ -232,10 +237,11 @@ class QueueWindows:
 
 
 def _make_directory(directory: str) -> bool:
-    """Make a queue's directory, its topic's and the one of all topics; whether it is new.
+    """Make a queue's directory, its topic's and the one of all topics. Returns whether the queue's
+    is new.
 
-    Not the store's: one that was moved away must not begin a second time in its place, and is a
-    FileNotFoundError. The names of new directories are synced by the flusher.
+    The store's own is not made: a store that was moved away must not begin a second time in its
+    old place, so that is a FileNotFoundError. The flusher syncs the names of new directories.
     """
     topic = os.path.dirname(directory)
     is_new = False
