@@ -34,7 +34,7 @@ TOPIC, QUEUES = "bench", 4
 OUTCOME_S = 120
 # Progress that has not moved within this time counts as stuck.
 STALL_S = 60
-# Between the last message that is sent and the first that is due.
+# Time between the last message that is sent and the first that is due.
 PAUSE_S = 2.0
 # Sent first, to measure this machine's rate: the window begins when all messages are sent.
 TRIAL, TRIAL_TOPIC = 20_000, "trial"
@@ -64,7 +64,7 @@ class Delay(msgspec.Struct, frozen=True):
     max_ms: float
     stored_p99_ms: float
     stored_max_ms: float
-    sent_late: int  # due already when the producer had sent them
+    sent_late: int  # already due when the producer had sent them
     early: int
     lost: int
     twice: int
@@ -143,7 +143,7 @@ def bench_delay(
 
 
 def _restart(broker: Broker) -> float:
-    """Kill it and start it again; the seconds that the start takes."""
+    """Kill it and start it again. Returns the seconds that the start takes."""
     broker.kill()
     return broker.start()
 
@@ -189,7 +189,7 @@ def _await_pending(broker: Broker, count: int) -> None:
 
 
 class _Came(NamedTuple):
-    """How late each came to the consumer, and into its queue; and how often each came."""
+    """How late each message came to the consumer, and into its queue; and how often it came."""
 
     late: Figures
     stored: Figures

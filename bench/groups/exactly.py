@@ -34,7 +34,7 @@ from penstock.shared.store.directory import StoreDirectory
 
 FROM, TO, QUEUES = "copied", ("copies-even", "copies-odd"), 4
 OUTCOME_S = 120.0
-# Blocks, or batches of outputs, that may be on their way.
+# This many blocks, or batches of outputs, may be on their way.
 AHEAD = 4
 SETTINGS: dict[str, object] = {"mapped_file_size_commit_log_bytes": 256 << 20}
 Moved = Callable[[int, int], None]

@@ -58,7 +58,7 @@ class Speed(msgspec.Struct, frozen=True, tag="speed", tag_field="kind"):
 def bench_speed(
     messages: int, size: int, queues: int, workers: int, runs: int, where: Where, moved: Moved
 ) -> Iterator[Speed]:
-    """Each way of reading in each run."""
+    """Measure each way of reading in each run."""
     with opened(where, "written") as target:
         (topic,) = target.new_topics(queues)
         _fill(target, topic, messages, size)

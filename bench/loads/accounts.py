@@ -33,7 +33,7 @@ def ran(pid: int) -> Ran:
 
 
 class Memory(NamedTuple):
-    """MiB. PSS counts a page that several processes share by each one's part of it.
+    """In MiB. PSS divides a page that several processes share among them.
 
     `own_mib` is the PSS without pages of files on a disk: those are the kernel's cache, which it
     reclaims whenever somebody needs memory.

@@ -83,7 +83,7 @@ class Receive(msgspec.Struct, frozen=True, tag="receive"):
 
 
 class Seen(msgspec.Struct):
-    """What a load process saw. `seconds` go from its first send or pull to the last answer.
+    """What a load process saw. `seconds` run from its first send or pull to the last answer.
 
     `warm_messages` were sent before and do not count in a rate. `stored` is what the store holds at
     the end, from drivers that can ask it.
@@ -158,7 +158,7 @@ class _Sender:
         self._producer.flush(ANSWER_TIMEOUT_S)
 
     def _singles(self, count: int) -> SendFuture:
-        """The future of the last of `count` messages."""
+        """Send `count` messages one by one. Returns the future of the last."""
         send, topics, body = self._producer.send, self._topics, self._body
         for _ in range(count):
             future = send(next(topics), body)
@@ -274,7 +274,7 @@ def _take(
 
 
 def _receive_backlog(order: Receive) -> Seen:
-    """Read all bodies of a topic again and again; a latency is from one batch to the next."""
+    """Read all bodies of a topic again and again; a latency is the time from batch to batch."""
     latencies_ms: list[float] = []
     messages = 0
     body = body_of(order.body_bytes)

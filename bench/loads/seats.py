@@ -1,4 +1,4 @@
-"""Many clients in one process and one thread, each with a connection of its own: their sockets.
+"""The sockets of many clients in one process and one thread, each with a connection of its own.
 
 One epoll call says for all sockets which of them have something to read. What a seat does then is
 in many_producers.py and many_consumers.py.

@@ -101,7 +101,7 @@ class Target:
 
 @contextmanager
 def opened(where: Where, ack: str, settings: Mapping[str, str] | None = None) -> Iterator[Target]:
-    """The broker to measure; one that is started here acknowledges as `ack` says by default."""
+    """The broker to measure. One that is started here acknowledges as `ack` says by default."""
     run = None if where.store is None else read_run(StorePaths(where.store))
     if where.endpoints is not None:
         target = Target(*where.endpoints, None)

@@ -114,7 +114,7 @@ def _points(
 
 
 def _growth(shape: Shape, machine: Machine, say: Callable[[str], None]) -> Iterator[Point]:
-    """The same load again and again into one store, which grows."""
+    """Send the same load again and again into one store, which grows."""
     with opened(Where(), shape.ack) as target:
         assert target.positions is not None
         for _ in range(GROWTH_STEPS):

@@ -1,6 +1,6 @@
 """One client's loads on Penstock and on RocketMQ: medians side by side, and their ratios.
 
-No broker and no clock: everything here is made from rows, as in table.py.
+There is no broker and no clock here: everything is made from rows, as in table.py.
 """
 
 from __future__ import annotations

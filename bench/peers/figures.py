@@ -47,7 +47,7 @@ def _find(
 def against(
     theirs: str, kind: str, ack: str, size: int, in_flight: int = 0, ours: str = OURS
 ) -> Callable[[Comparison], Measured]:
-    """The ratio of two rows."""
+    """Looks up the ratio of two rows."""
 
     def measure(found: Comparison) -> Measured:
         there = _find(found, kind, ack, size, in_flight)
@@ -59,7 +59,8 @@ def against(
 def against_best(
     kind: str, ack: str, size: int, but: tuple[str, ...] = (), ours: str = OURS
 ) -> Callable[[Comparison], Measured]:
-    """The ratio of a row of Penstock's to the fastest that is neither its own nor named in `but`.
+    """Looks up the ratio of a row of Penstock's to the fastest row that is neither Penstock's nor
+    named in `but`.
 
     Penstock's row in batches is reported too: other brokers' clients have no batches here.
     """

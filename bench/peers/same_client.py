@@ -59,7 +59,7 @@ def say(line: str) -> None:
 
 
 def body_sizes(ctx: click.Context, parameter: click.Parameter, given: str) -> list[int]:
-    """The sizes in bytes that an option names, with commas. Raises BadParameter."""
+    """The sizes in bytes that an option lists, separated by commas. Raises BadParameter."""
     found = [int(each) for each in given.split(",") if each.isdecimal() and int(each)]
     if len(found) != len(given.split(",")):
         raise click.BadParameter(f"{given!r} is no list of sizes, as 100,1024", ctx, parameter)

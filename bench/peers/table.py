@@ -1,6 +1,6 @@
 """What a comparison found, and its tables: medians, and ratios to Penstock.
 
-No broker and no clock: everything here is made from the rows, which are also in the JSON.
+There is no broker and no clock here: everything is made from the rows, which are also in the JSON.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Known(msgspec.Struct, frozen=True):
 
 
 class Row(msgspec.Struct, frozen=True):
-    """One load on one broker; with `why` it did not run, or failed.
+    """One load on one broker. `why` says why it did not run, or failed.
 
     `repeated` is how many messages more are stored than were acknowledged.
     """

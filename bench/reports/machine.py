@@ -66,7 +66,7 @@ def measure_machine(place: Path, size: int = 64 << 20, frames: int = 1000) -> Ma
 
 
 def _write(file: Path, size: int) -> float:
-    """Write a file from its beginning in chunks, then fdatasync; bytes a second."""
+    """Write a file from its beginning in chunks, then fdatasync. Returns bytes a second."""
     chunk = os.urandom(CHUNK)
     handle = os.open(file, os.O_WRONLY | os.O_CREAT, 0o600)
     try:
@@ -119,7 +119,7 @@ def _frames(endpoint: str, frames: int) -> float:
 
 
 def _round_trip_ms(endpoint: str, trips: int) -> float:
-    """From one thread to another through a ZeroMQ socket and back; the median."""
+    """The median time, in ms, from one thread to another through a ZeroMQ socket and back."""
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     with context, context.socket(zmq.PAIR) as there, context.socket(zmq.PAIR) as here:
         there.bind(endpoint)

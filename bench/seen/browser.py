@@ -42,7 +42,7 @@ class Browser:
     """
 
     def __init__(self, program: str, place: Path) -> None:
-        """`place` is for its profile."""
+        """`place` is the directory for its profile."""
         theirs_in, self._out = os.pipe()
         self._in, theirs_out = os.pipe()
         # not 3 and 4, which the browser uses

@@ -26,7 +26,7 @@ def connector() -> dict[str, str]:
 
 @contextmanager
 def kafka_endpoint(place: Path) -> Iterator[str]:
-    """A broker that takes connections there. Raises MissingDependency, StoreUnavailable."""
+    """The endpoint of a broker that runs in `place`. Raises MissingDependency, StoreUnavailable."""
     server = Kafka()
     server.version()
     with server.serve(place, WRITTEN) as serving:

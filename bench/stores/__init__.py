@@ -1,4 +1,4 @@
-"""What stores of some size take: an export, a rebuild, a start after a kill.
+"""How long work on stores of some size takes: an export, a rebuild, a start after a kill.
 
 May import `bench/loads` and what that may. No clients' load runs meanwhile.
 """

@@ -101,7 +101,7 @@ def bench_restart(
 
 
 def _use(broker: Broker, messages: int) -> None:
-    """Send this many; all are acknowledged on return."""
+    """Send this many messages; all are acknowledged on return."""
     with Producer(broker.produce) as producer:
         producer.create_topic(TOPIC, QUEUES)
         for _ in range(messages):

@@ -14,7 +14,7 @@ from penstock.shared.errors import StoreUnavailable
 
 # 16 bytes in base 64, as Kafka requires
 CLUSTER_ID = "cGVuc3RvY2stcGVlcnMtMQ"
-HEAP = ("-Xms1g", "-Xmx1g")  # as its own start script has it
+HEAP = ("-Xms1g", "-Xmx1g")  # as Kafka's own start script has it
 PROPERTIES = """\
 process.roles=broker,controller
 node.id=1

@@ -83,7 +83,7 @@ class Peer(Protocol):
 
     name: str
     client: str
-    # how long a new client sends before it is measured: Java's are compiled meanwhile
+    # how long a new client sends before it is measured: the JVM compiles Java clients meanwhile
     warm_s: float
     ways: tuple[Way, ...]
     # the settings for each kind of acknowledgement that it supports

@@ -60,7 +60,7 @@ def _await_port(process: subprocess.Popen[bytes], port: int, said: Path) -> None
 
 
 def stop(process: subprocess.Popen[bytes]) -> None:
-    """End a process and its descendants: in order, and by force after STOP_TIMEOUT_S."""
+    """End a process and its descendants: in good order, or by force after STOP_TIMEOUT_S."""
     family = []
     if process.poll() is None:
         family = psutil.Process(process.pid).children(recursive=True)

@@ -61,7 +61,7 @@ class RabbitMQ:
         (place / "rabbitmq.conf").write_text(CONFIG.format(host=HOST, port=port))
         (place / "plugins").write_text("[rabbitmq_stream].\n")
         environment = {
-            "HOME": str(place),  # for its cookie
+            "HOME": str(place),  # where Erlang's cookie is kept
             "ERL_EPMD_ADDRESS": HOST,
             "ERL_EPMD_PORT": str(names),
             "RABBITMQ_NODENAME": "peer@localhost",

@@ -1,6 +1,6 @@
 """The brokers that Python programs are measured with, each with the client for it.
 
-A broker that cannot be had here is left out with a sentence, and the others are measured.
+A broker that cannot be had here is left out with a message, and the others are measured.
 """
 
 from __future__ import annotations
