@@ -73,8 +73,8 @@ class DeletedTopics(msgspec.Struct, frozen=True):
         return DeletedTopics(self.last + len(new), (*kept, *new.values()))
 
     def settled(self, topics: Set[str]) -> DeletedTopics:
-        """The same without doubt about rows that a crash left not done: of a topic that is in
-        `topics`, all that there are, the row goes; else it becomes done."""
+        """The same, with no row left in doubt after a crash. `topics` are all that exist: a row
+        that is not done goes if its topic is one of them, and becomes done if not."""
         return DeletedTopics(
             self.last,
             tuple(

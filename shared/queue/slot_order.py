@@ -99,11 +99,9 @@ class SlotOrder(Generic[Queue, Record]):
     def take(
         self, queue: Queue, slot: int, record: Record, count: int = 1, room: int = sys.maxsize
     ) -> tuple[Record | None, bool]:
-        """Take a record, and `count` - 1 more that follow it slot by slot.
-
-        Those that follow always have their slots, unless the first names one for which the log has
-        no room: at most `room` messages lie between it and the end. Then either none is taken and
-        the end stays, or all are.
+        """Take a record, and `count` - 1 more that follow it slot by slot. These always have their
+        slots, unless the first names one for which the log has no room: at most `room` messages lie
+        between it and the end. Then either none is taken and the end stays, or all are.
 
         Returns the record before it, if that was doubted and has its slot after all; and whether
         this one has its own. If not, it is doubted or left out.
@@ -116,8 +114,7 @@ class SlotOrder(Generic[Queue, Record]):
         if too_far and not self._leaps_rightly(queue, slot, record, count):
             self.tails.setdefault(queue, []).append(record)
             return landed, False
-        # Only older records have expired. So a topic that began again is here from slot 0 on, and a
-        # queue that falls back to another slot has not begun again.
+        # only older records have expired, so a topic that began again is here from its slot 0 on
         falls_back = queue in self._alone and 0 < slot < self.ends[queue] - 1
         accepted = self._resolve(queue, slot)
         if falls_back and (count > 1 or slot == self._next[queue]):

@@ -6,12 +6,13 @@ consume queues. Where two of them contradict each other, less is believed:
 
     a watermark that is not of the run that `abort` names   says how far the log went at least,
                                                             and not what was never flushed
-    one below the checkpoint's record, an older copy, or    the same; and of each word of the
-    with a later word of the checkpoint than the file's     checkpoint, the lower counts
+    one below the checkpoint's record, or below its word    the same; and of each word of the
+    in penstock/queues: an older copy; or one with a        checkpoint, the lower counts
+    later word of the checkpoint than the file's
     a checkpoint next to a watermark that is believed       counts if it is a later one of
                                                             Penstock's; else the watermark's words
 
-Without a watermark, its last word in penstock/queues says how far the log went at least.
+Without a watermark, its older word in penstock/queues says how far the log went at least.
 
 Records after damage may be cut for one reason only: the machine went down, and nobody had been
 told of them. Without a witness for both they stay, and the store is read-only. Reads only.
