@@ -144,11 +144,4 @@ def split_records(
 
 def without_tombstones(found: list[Message]) -> list[Message]:
     """The messages, without the tombstones by which a repair has replaced lost ones."""
-    return [message for message in found if not _is_tombstone(message)]
-
-
-def _is_tombstone(message: Message) -> bool:
-    try:
-        return is_tombstone(message.properties)
-    except StoreDamaged:
-        return False  # whoever reads its properties is told; the messages around it are sound
+    return [message for message in found if not is_tombstone(message.properties)]

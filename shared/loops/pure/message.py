@@ -41,6 +41,7 @@ from penstock.shared.formats.record_layout import (
     AT_TOTAL_SIZE,
     HOST_V4_BYTES,
     HOST_V6_BYTES,
+    MAGIC_V2,
     PROPERTIES_LENGTH_BYTES,
     SYS_BORN_HOST_V6,
     SYS_STORE_HOST_V6,
@@ -252,21 +253,13 @@ class Message:
 
     @property
     def _tail(self) -> tuple[bytes, bytes]:
-        """Topic and properties, raw. Raises StoreDamaged where they do not fill the record: no
-        checksum covers them, and a changed length would have the one name a piece of the other."""
+        """Topic and properties, raw, as far as the record has them: slices do not raise."""
         at, length = body_span(self.record, 0)
         tail = bytes(self.record[at + length :])
         magic = int.from_bytes(self.record[AT_MAGIC:AT_BODY_CRC], "big")
-        start = TOPIC_LENGTH_BYTES.get(magic, len(tail))
-        stop = start + int.from_bytes(tail[:start], "big", signed=True)
-        own = stop + PROPERTIES_LENGTH_BYTES
-        if stop < start or own + int.from_bytes(tail[stop:own], "big", signed=True) != len(tail):
-            raise StoreDamaged(
-                "topic and properties do not fill the record",
-                f"queue {self.queue_id}, offset {self.queue_offset}",
-                "its bytes have changed on disk; message.stored_body has what is left of its body",
-            )
-        return tail[start:stop], tail[own:]
+        start = TOPIC_LENGTH_BYTES.get(magic, TOPIC_LENGTH_BYTES[MAGIC_V2])
+        stop = start + int.from_bytes(tail[:start], "big")
+        return tail[start:stop], tail[stop + PROPERTIES_LENGTH_BYTES :]
 
     @property
     def _raw_topic(self) -> bytes:

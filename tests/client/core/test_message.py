@@ -20,7 +20,6 @@ from penstock.client.core.message import (
     longest_answer_bytes,
     read_records,
     split_records,
-    without_tombstones,
 )
 from penstock.shared.errors import StoreDamaged, UnreadableBody
 from penstock.shared.formats.compression import compress
@@ -33,7 +32,7 @@ from penstock.shared.formats.record import (
     host_text,
     pack_host,
 )
-from penstock.shared.formats.record_layout import AT_MAGIC, AT_QUEUE_OFFSET, SYS_COMPRESSED
+from penstock.shared.formats.record_layout import AT_QUEUE_OFFSET, SYS_COMPRESSED
 from penstock.shared.layout import MAX_QUEUE_OFFSET
 from penstock.shared.loops import active
 from penstock.shared.loops.pure import message as pure_message
@@ -278,29 +277,6 @@ def test_what_a_message_may_expand_to_goes_with_its_copies(
     for again in (message, copy.deepcopy(message), pickle.loads(pickle.dumps(message))):
         with pytest.raises(UnreadableBody, match="max_body_bytes"):
             _ = again.body
-
-
-@FORMS
-@pytest.mark.parametrize("topic", ["orders", "%RETRY%" + "g" * 200])
-@pytest.mark.parametrize("what", ["magic", "topic", "properties"])
-@pytest.mark.parametrize("by", [0x0C, 0x80])  # one version of a record is the other but for these
-def test_a_changed_length_has_no_piece_of_a_message_taken_for_another(
-    kind: Any, make_record: RecordMaker, topic: str, what: str, by: int
-) -> None:
-    properties = encode_properties({"KEYS": "k", "TAGS": "t", "other": "o" * 300})
-    raw = bytearray(encode_record(make_record(topic=topic, body=b"body", properties=properties)))
-    whole = kind(bytes(raw))
-    at = {"magic": AT_MAGIC + 3, "topic": raw.find(topic.encode()) - 1}
-    at["properties"] = raw.find(properties) - 1
-    raw[at[what]] ^= by
-    message = kind(bytes(raw))
-    for name in ("topic", "tags", "keys", "properties", "unique_key", "shard"):
-        getattr(whole, name)
-        with pytest.raises(StoreDamaged, match="do not fill the record"):
-            getattr(message, name)
-    assert message.body == b"body" and message.queue_offset == whole.queue_offset
-    assert without_tombstones([message, whole]) == [message, whole]
-    assert "no record" in repr(message)
 
 
 @FORMS
