@@ -64,7 +64,8 @@ def test_a_file_that_cannot_be_read_is_an_error_with_the_row(
 def test_text_that_is_not_utf_8_is_an_error(tmp_path: Path) -> None:
     for name, data in (("f.jsonl", b'{"body": "\xff"}'), ("f.csv", b"topic,body\n\xff,eA==\n")):
         (tmp_path / name).write_bytes(data)
-        with pytest.raises(ConfigError, match="can't decode byte 0xff"):
+        # the second are the words of msgspec 0.23
+        with pytest.raises(ConfigError, match="can't decode byte 0xff|Invalid UTF-8"):
             _rows(tmp_path / name)
 
 

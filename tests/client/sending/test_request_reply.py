@@ -324,7 +324,7 @@ def test_who_waits_when_the_producer_is_closed_is_told(broker: Any) -> None:
 
     def ask() -> None:
         try:
-            producer.request("closed", b"x", timeout=2.0)
+            producer.request("closed", b"x", timeout=WAIT_S)
         except BaseException as error:
             errors.append(error)
 
