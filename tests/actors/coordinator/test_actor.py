@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 import zmq
+from msgspec.structs import replace
 
 from penstock.actors.coordinator import (
     Coordinator,
@@ -28,6 +29,16 @@ from penstock.actors.coordinator.notifications import GATHER_MS
 from penstock.actors.reput import Reput
 from penstock.actors.writer import Writer
 from penstock.shared.memory.queue_table import QueueTable
+from penstock.shared.progress.group_journal import (
+    Entry,
+    Gone,
+    Head,
+    MemberRow,
+    Row,
+    TopicGone,
+    decode_journal,
+    encode_blocks,
+)
 from penstock.shared.queue.deleted_topics import NONE, save_deleted_topics
 from penstock.shared.store.rocketmq_json import parse_fastjson
 from penstock.shared.store.topics import Topics, load_topics, save_topics
@@ -172,6 +183,46 @@ def test_what_was_answered_outlives_a_kill_and_a_claim_too(
     assert joined.members == ("a", "b") and joined.lost == ()
     first.commit((0, 9, got.epoch), kind=words.Release)
     assert second.claim(0).queues[0].offset == 9
+
+
+def test_what_is_gone_in_the_journal_stays_gone(coordinator: Callable[..., Started]) -> None:
+    broker, actor, member = coordinator()
+    member("a").join()
+    broker.crash(actor)
+    journal = broker.paths.group_journal
+    (row,) = (each for each in decode_journal(journal.read_bytes())[0] if type(each) is MemberRow)
+    entries: list[Entry] = [
+        Row(GROUP, TOPIC, 0, 7, 0, ""),
+        Row(GROUP, "deleted", 0, 8, 0, ""),
+        Row("OLD", TOPIC, 0, 9, 0, ""),
+        replace(row, client_id="b"),
+        Gone(GROUP, "a"),
+        Gone("OLD"),
+        TopicGone("deleted"),
+    ]
+    journal.write_bytes(journal.read_bytes() + encode_blocks(entries))
+    again = broker.start(Coordinator)
+    assert again._claims.offsets() == {GROUP: {TOPIC: {0: 7}}}
+    assert [*again._members.groups[GROUP].members] == ["b"]
+
+
+def test_a_silence_is_counted_from_the_start_in_another_boot_whose_clock_is_another_one(
+    coordinator: Callable[..., Started],
+) -> None:
+    broker, actor, member = coordinator()
+    member("a").join()
+    broker.crash(actor)
+    journal = broker.paths.group_journal
+    found = decode_journal(journal.read_bytes())[0]
+    (head,) = (each for each in found if type(each) is Head)
+    (row,) = (each for each in found if type(each) is MemberRow)
+    entries: list[Entry] = [replace(head, boot="another"), replace(row, unheard_ms=1)]
+    journal.write_bytes(journal.read_bytes() + encode_blocks(entries))
+    broker.clock.advance(SESSION_MS)
+    again = broker.start(Coordinator)
+    # from then on an orderly one keeps its queues
+    restored = again._members.groups[GROUP].members["a"]
+    assert restored.row.unheard_ms == broker.clock.monotonic_ms()
 
 
 def test_a_journal_that_a_crash_has_cut_short_is_read_as_far_as_it_goes(
