@@ -16,7 +16,8 @@ from penstock.chaos.broker import Broker
 from penstock.shared.errors import StoreUnavailable
 from penstock.shared.faults import FIRED_VARIABLE, POINTS, VARIABLE
 
-STALL_S = 20
+# The flusher rests for up to 60 s after a long round over the queues, and then comes to no point.
+STALL_S = 90
 
 
 def _named(*beginnings: str) -> frozenset[str]:

@@ -13,8 +13,10 @@ import pytest
 
 from penstock.actors.committer import Committer
 from penstock.actors.writer import Writer
+from penstock.actors.writer.actor import LINGER_MS
 from penstock.actors.writer.refusals import ALLOCATE_TIMEOUT_MS
 from penstock.shared.files.descriptors import on_shortage
+from penstock.shared.process.doorbells import QUIET_TICK_MS, TICK_MS
 from penstock.shared.wire.messages import Appended, OutOfStep, Refused, Welcome
 
 WAIT_MS, PAGE_CACHE_MS = 200, 1000
@@ -102,6 +104,22 @@ def test_an_append_that_takes_too_long_turns_everything_away_at_once(
     (refused,) = other.append([b"x"])
     assert isinstance(refused, Refused) and refused.status == "OS_PAGE_CACHE_BUSY"
     assert refused.retry_after_ms > 0
+
+
+def test_a_writer_looks_at_each_tick_and_does_not_leave_while_anything_waits(
+    full: Full, work: Callable[..., None]
+) -> None:
+    writer, clock = full.writer, full.broker.clock
+    assert (writer.idle_ms(), writer.drained()) == (TICK_MS, False), "a frame waits for room"
+    full.hold(full.first)
+    full.commit(work)
+    full.first.answers(2)
+    work_until(writer, lambda: not (writer._waiting or writer._held or writer._pending))
+    writer.work()
+    assert writer.idle_ms() == QUIET_TICK_MS
+    assert not writer.drained(), "its answers are on their way"
+    clock.advance(LINGER_MS)
+    assert writer.drained()
 
 
 def test_questions_are_answered_while_frames_wait(full: Full, client: Callable[..., Any]) -> None:
