@@ -131,8 +131,11 @@ class TimerFiles:
             for name, (size, crc) in noted.items():
                 if name in there:
                     with opened(f"{self._directory}/{name}", os.O_RDONLY) as handle:
-                        if os.fstat(handle).st_size < size or _crc(handle, size) != crc:
+                        there_bytes = os.fstat(handle).st_size
+                        if there_bytes < size or _crc(handle, size) != crc:
                             return False
+                    if there_bytes == size:
+                        self._sums[name] = size, crc  # the first sync need not read it again
                 elif not _is_name(name) or _end_ms(name) > over_ms:
                     return False
         except OSError:

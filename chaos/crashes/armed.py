@@ -12,12 +12,13 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
+from penstock.actors.flusher.actor import MOST_REST_MS
 from penstock.chaos.broker import Broker
 from penstock.shared.errors import StoreUnavailable
 from penstock.shared.faults import FIRED_VARIABLE, POINTS, VARIABLE
 
-# The flusher rests for up to 60 s after a long round over the queues, and then comes to no point.
-STALL_S = 90
+# The flusher rests after a long round over the queues, and then comes to no point.
+STALL_S = 30 + MOST_REST_MS // 1000
 
 
 def _named(*beginnings: str) -> frozenset[str]:

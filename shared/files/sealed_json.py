@@ -9,8 +9,16 @@ from __future__ import annotations
 
 import re
 import zlib
+from typing import TypeVar
 
+import msgspec
+
+_T = TypeVar("_T")
 _SEAL = re.compile(rb',"crc":"([0-9a-f]{8})"}$')
+
+
+class NotAsWritten(ValueError):
+    """These bytes are not what was written; the text says how that is known."""
 
 
 def sealed(raw: bytes) -> bytes:
@@ -18,7 +26,13 @@ def sealed(raw: bytes) -> bytes:
     return raw[:-1] + b',"crc":"%08x"}' % zlib.crc32(raw)
 
 
-def is_bent(raw: bytes) -> bool:
-    """Whether a seal says that other bytes were written."""
+def unsealed(raw: bytes, decoder: msgspec.json.Decoder[_T]) -> _T:
+    """The object, without its seal. Raises NotAsWritten."""
     seal = _SEAL.search(raw)
-    return seal is not None and zlib.crc32(raw[: seal.start()] + b"}") != int(seal[1], 16)
+    if seal is not None and zlib.crc32(raw[: seal.start()] + b"}") != int(seal[1], 16):
+        raise NotAsWritten("its checksum does not fit")
+    try:
+        return decoder.decode(raw)
+    # msgspec lets the last two through
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise NotAsWritten(str(error)) from error

@@ -7,14 +7,12 @@ as a whole, so any process may read it, even while a broker runs.
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import msgspec
 
 from penstock.shared.errors import StoreDamaged
 from penstock.shared.files.descriptors import read_file
 from penstock.shared.files.durable import replace_file
-from penstock.shared.files.sealed_json import is_bent, sealed
+from penstock.shared.files.sealed_json import NotAsWritten, sealed, unsealed
 from penstock.shared.layout import StorePaths
 from penstock.shared.next_steps import move_away
 
@@ -32,23 +30,15 @@ _decoder: msgspec.json.Decoder[Archived] = msgspec.json.Decoder(Archived)
 def load_archived(paths: StorePaths) -> Archived | None:
     """None where nothing was archived. Raises StoreDamaged, OSError."""
     try:
-        raw = read_file(paths.archived)
+        return unsealed(read_file(paths.archived), _decoder)
     except FileNotFoundError:
         return None
-    if is_bent(raw):
-        raise _damaged(paths.archived, "its checksum does not fit")
-    try:
-        return _decoder.decode(raw)
-    except (UnicodeDecodeError, msgspec.MsgspecError, RecursionError) as error:
-        raise _damaged(paths.archived, error) from error
-
-
-def _damaged(file: Path, why: object) -> StoreDamaged:
-    return StoreDamaged(
-        "what says how much of the log is archived cannot be read",
-        f"{file}: {why}",
-        f"the next archive job writes it again: {move_away(file)}",
-    )
+    except NotAsWritten as error:
+        raise StoreDamaged(
+            "what says how much of the log is archived cannot be read",
+            f"{paths.archived}: {error}",
+            f"the next archive job writes it again: {move_away(paths.archived)}",
+        ) from error
 
 
 def save_archived(paths: StorePaths, archived: Archived) -> None:

@@ -33,7 +33,7 @@ import msgspec
 from penstock.shared.errors import StoreDamaged
 from penstock.shared.files.descriptors import read_file
 from penstock.shared.files.durable import make_directory, replace_file, sync_directory
-from penstock.shared.files.sealed_json import is_bent, sealed
+from penstock.shared.files.sealed_json import NotAsWritten, sealed, unsealed
 from penstock.shared.layout import StorePaths
 from penstock.shared.next_steps import move_away
 from penstock.shared.queue.known_queues import UNKNOWN, QueueEnd, load_known_queues
@@ -149,24 +149,16 @@ def load_deleted_topics(file: Path) -> DeletedTopics:
     """No rows where there is no file. Raises StoreDamaged for a file that cannot be read, or does
     not say what was written; OSError."""
     try:
-        raw = read_file(file)
+        return unsealed(read_file(file), _decoder)
     except FileNotFoundError:
         return DeletedTopics()
-    if is_bent(raw):
-        raise _damaged(file, "its checksum does not fit")
-    try:
-        return _decoder.decode(raw)
-    except (UnicodeDecodeError, msgspec.MsgspecError, RecursionError) as error:
-        raise _damaged(file, error) from error
-
-
-def _damaged(file: Path, why: object) -> StoreDamaged:
-    return StoreDamaged(
-        "the list of deleted topics cannot be read",
-        f"{file}: {why}",
-        "without it messages of deleted topics may come back, where a topic was created again: "
-        f"{move_away(file)}",
-    )
+    except NotAsWritten as error:
+        raise StoreDamaged(
+            "the list of deleted topics cannot be read",
+            f"{file}: {error}",
+            "without it messages of deleted topics may come back, where a topic was created again: "
+            f"{move_away(file)}",
+        ) from error
 
 
 def save_deleted_topics(file: Path, deleted: DeletedTopics) -> None:

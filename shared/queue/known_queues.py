@@ -98,9 +98,10 @@ def lacks_lines(file: Path) -> bool:
         content = file.read_bytes()
     except (FileNotFoundError, IsADirectoryError):
         return True
-    found = [name for _, name, _ in _lines(content)]
-    has_others = len(found) <= content.count(b"\n", 0, -1)
-    return has_others or WATERMARK not in found or len(set(found)) <= _load(file)[WATERMARK][1]
+    lines = [(name, end) for _, name, end in _lines(content)]
+    has_others = len(lines) <= content.count(b"\n", 0, -1)
+    ends = dict(lines)
+    return has_others or WATERMARK not in ends or len(ends) <= ends[WATERMARK].last_position
 
 
 def load_known_flush(file: Path) -> int:

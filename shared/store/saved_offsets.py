@@ -15,7 +15,7 @@ import msgspec
 from penstock.shared.errors import StoreDamaged
 from penstock.shared.files.descriptors import read_file
 from penstock.shared.files.durable import replace_file
-from penstock.shared.files.sealed_json import is_bent, sealed
+from penstock.shared.files.sealed_json import NotAsWritten, sealed, unsealed
 from penstock.shared.next_steps import move_away
 
 # group -> topic -> queue -> offset
@@ -41,20 +41,15 @@ _DECODER = msgspec.json.Decoder(SavedOffsets)
 def load_offsets(file: Path) -> SavedOffsets:
     """What was saved; empty where there is no file. Raises StoreDamaged, OSError."""
     try:
-        raw = read_file(file)
+        return unsealed(read_file(file), _DECODER)
     except FileNotFoundError:
         return SavedOffsets()
-    if is_bent(raw):
-        raise _damaged(file, "its checksum does not fit")
-    try:
-        return _DECODER.decode(raw)
-    except (UnicodeDecodeError, msgspec.MsgspecError, RecursionError) as error:
-        raise _damaged(file, error) from error
-
-
-def _damaged(file: Path, why: object) -> StoreDamaged:
-    what = "the saved offsets of groups that work exactly once cannot be read"
-    return StoreDamaged(what, f"{why} ({file})", move_away(file))
+    except NotAsWritten as error:
+        raise StoreDamaged(
+            "the saved offsets of groups that work exactly once cannot be read",
+            f"{error} ({file})",
+            move_away(file),
+        ) from error
 
 
 def save_offsets(file: Path, encoded: bytes) -> None:

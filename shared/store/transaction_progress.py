@@ -18,7 +18,7 @@ from typing import Annotated
 import msgspec
 
 from penstock.shared.files.durable import make_directory, replace_file
-from penstock.shared.files.sealed_json import is_bent, sealed
+from penstock.shared.files.sealed_json import NotAsWritten, sealed, unsealed
 from penstock.shared.messaging.system_topics import HALF_TOPIC, OP_TOPIC, TRANSACTION_GROUP
 
 _Offset = Annotated[int, msgspec.Meta(ge=0, lt=1 << 58)]
@@ -54,15 +54,8 @@ def load_transaction_progress(file: Path) -> TransactionProgress | None:
     """None where there is no such file, or something else in its place: then RocketMQ's offsets
     count, and what they lack is read again."""
     try:
-        raw = file.read_bytes()
-    except (FileNotFoundError, IsADirectoryError):
-        return None
-    if is_bent(raw):
-        return None
-    try:
-        return _decoder.decode(raw)
-    # besides its own errors msgspec lets these through
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return unsealed(file.read_bytes(), _decoder)
+    except (FileNotFoundError, IsADirectoryError, NotAsWritten):
         return None
 
 

@@ -9,13 +9,13 @@ from penstock.actors.gateway.services import Services
 from penstock.remoting.codes import Response
 from penstock.remoting.fields import EndTransactionFields, read_fields
 from penstock.shared.errors import InvalidArgument, PenstockError, TransactionEnded
-from penstock.shared.formats.properties import decode_properties, whole_number
-from penstock.shared.formats.record import decode_record
+from penstock.shared.formats.properties import whole_number
 from penstock.shared.formats.record_check import record_at
 from penstock.shared.formats.record_layout import (
     SYS_TRANSACTION_COMMIT,
     SYS_TRANSACTION_ROLLBACK,
 )
+from penstock.shared.loops.active import Message
 from penstock.shared.messaging.half import CHECK_IMMUNITY
 from penstock.shared.wire.transaction_messages import Outcome
 
@@ -66,8 +66,8 @@ def _is_late(services: Services, offset: int) -> bool:
     raw = record_at(services.log_at, offset)
     if raw is None:
         return False  # the transactions actor says so
-    half = decode_record(raw)
-    immunity_s = decode_properties(half.properties).get(CHECK_IMMUNITY, "")
+    half = Message(raw)  # a view: each outcome comes here, and its body may be large
+    immunity_s = half.properties.get(CHECK_IMMUNITY, "")
     if not immunity_s:
         return False
     # What is not a number counts as 0.

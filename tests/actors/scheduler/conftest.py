@@ -8,11 +8,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from penstock.actors.committer import Committer
 from penstock.actors.flusher import Flusher
 from penstock.actors.reput import Reput
 from penstock.actors.scheduler import Scheduler
+from penstock.actors.scheduler.progress import Progress, ProgressFile
 from penstock.actors.writer import Writer
 from penstock.shared.formats.properties import encode_properties
 from penstock.shared.formats.record import Record, encode_record, pack_host
@@ -59,6 +61,16 @@ class Scene:
         self.broker.crash(self.actor)
         self.actor = None
         self.start()
+
+    def progress(self, **changes: Any) -> Progress:
+        """What the file of the last scheduler says; changes are put into it."""
+        paths = self.broker.paths
+        kept = ProgressFile(paths.scheduler, paths.delay_offsets)
+        found, _ = kept.load()
+        if changes:
+            kept.save(replace(found, **changes))
+        kept.close()
+        return found
 
     def stop(self) -> None:
         """The scheduler stops in order, when all that it has sent has its outcome."""

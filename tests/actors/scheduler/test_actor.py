@@ -11,12 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
 from penstock.actors.scheduler import progress
 from penstock.actors.scheduler.copies import LOOK_MS
 from penstock.actors.scheduler.keeping import DOCUMENT_MS, SAVE_MS, _Sync
-from penstock.actors.scheduler.progress import ProgressFile
 from penstock.actors.scheduler.timer_files import HOUR_MS, MINUTE_MS
 from penstock.actors.writer import Writer
 from penstock.client.core.sending.record_sender import RecordSender
@@ -236,10 +234,7 @@ def test_offsets_ahead_of_their_queues_pass_over_nothing(scene: Maker, sent: str
     it = scene()
     it.broker.crash(it.actor)
     it.actor = None
-    file = ProgressFile(it.broker.paths.scheduler, it.broker.paths.delay_offsets)
-    kept, _ = file.load()
-    file.save(replace(kept, levels={1: 3}, indexed=3, synced=3, run="a", boot="b", begun="a"))
-    file.close()
+    it.progress(levels={1: 3}, indexed=3, synced=3, run="a", boot="b", begun="a")
     if sent == "after":
         it.start()
     by_level = [it.send(Delay(1)) for _ in range(5)]
@@ -400,10 +395,7 @@ def test_delay_offsets_with_a_bent_digit_pass_over_nothing_that_was_not_due(scen
 
 def _in_another_run(it: Any) -> None:
     """The broker is started again, as far as the scheduler can see."""
-    kept = ProgressFile(it.broker.paths.scheduler, it.broker.paths.delay_offsets)
-    progress, _ = kept.load()
-    kept.save(replace(progress, run="an earlier one", begun="an earlier one"))
-    kept.close()
+    it.progress(run="an earlier one", begun="an earlier one")
     it.broker.positions.initialise("run_began", it.broker.positions["wrote"])
     it.start()
 
@@ -445,11 +437,7 @@ def test_after_a_power_failure_timers_that_were_not_synced_are_read_again(scene:
     it.actor = None
     for file in it.broker.paths.timers.iterdir():
         file.unlink()
-    kept = ProgressFile(it.broker.paths.scheduler, it.broker.paths.delay_offsets)
-    progress, _ = kept.load()
-    progress.boot = "another"
-    kept.save(progress)
-    kept.close()
+    it.progress(boot="another")
     it.start()
     assert [each.body.decode() for each in it.await_bodies(5)] == keys
 
@@ -504,10 +492,7 @@ def test_a_life_does_not_end_before_it_knows_the_outcome_of_its_last_sync(
     assert it.actor._progress.boot
     it.stop()
     is_awaited.set()
-    kept = ProgressFile(it.broker.paths.scheduler, it.broker.paths.delay_offsets)
-    progress, _ = kept.load()
-    kept.close()
-    assert progress.boot == ""
+    assert it.progress().boot == ""
 
 
 def test_a_life_that_puts_nothing_into_the_files_syncs_what_the_one_before_has_put(
@@ -531,12 +516,8 @@ def test_a_death_amid_what_is_read_again_repeats_nothing(scene: Maker, boot: str
     it.stop()
     for file in it.broker.paths.timers.iterdir():
         file.unlink()
-    kept = ProgressFile(it.broker.paths.scheduler, it.broker.paths.delay_offsets)
-    progress, _ = kept.load()
+    progress = it.progress(boot=boot)
     assert progress.indexed == 6 and not progress.synced, "else this shows nothing"
-    progress.boot = boot
-    kept.save(progress)
-    kept.close()
     it.start()
     it.crash()
     it.crash()
@@ -578,9 +559,7 @@ def test_a_power_failure_soon_after_a_start_does_not_bring_back_the_word_before_
         file.unlink()
     else:
         file.write_bytes(synced.get("now", synced["before"]))
-        kept = ProgressFile(file, it.broker.paths.delay_offsets)
-        kept.save(replace(kept.load()[0], run="of another boot", boot="another"))
-        kept.close()
+        it.progress(run="of another boot", boot="another")
     it.start()
     it.send(Delay(out_ms=it.now_ms + 300))
     assert [each.body.decode() for each in it.await_bodies(2)].count(key) == 1
@@ -767,11 +746,7 @@ def test_what_is_far_comes_once_whoever_dies_while_its_hour_is_split(
     for path in it.broker.paths.timers.iterdir():
         if path.name.isdigit():
             path.unlink()
-    kept = ProgressFile(it.broker.paths.scheduler, it.broker.paths.delay_offsets)
-    progress, _ = kept.load()
-    progress.boot, progress.synced = "another", progress.indexed
-    kept.save(progress)
-    kept.close()
+    it.progress(boot="another", synced=it.progress().indexed)
     it.crash()
     found = [each.body.decode() for each in it.await_bodies(60, ms=5000)]
     assert [keys[key] for key in found] == sorted(keys.values())

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 
 from penstock.actors.scheduler.file_sums import FileSums, load_sums, save_sums
-from penstock.actors.scheduler.progress import ProgressFile
+from penstock.actors.scheduler.timer_files import ENTRY, MESSAGE, TimerFiles
 from penstock.shared.messaging.delayed import Delay
 
 Maker = Callable[..., Any]
@@ -35,11 +36,7 @@ HARM: dict[str, Callable[[Path], object]] = {
 
 def _in_another_run(it: Any) -> None:
     """The broker is started again, as far as the scheduler can see."""
-    kept = ProgressFile(it.broker.paths.scheduler, it.broker.paths.delay_offsets)
-    progress, _ = kept.load()
-    progress.run = "an earlier one"
-    kept.save(progress)
-    kept.close()
+    it.progress(run="an earlier one")
     it.start()
 
 
@@ -83,6 +80,20 @@ def test_of_files_that_are_as_a_stop_has_left_them_nothing_is_read_again(scene: 
     assert {file.name: file.read_bytes() for file in it.broker.paths.timers.iterdir()} == before
     assert it.broker.positions["pending_delayed"] == 6
     assert [each.body.decode() for each in it.await_bodies(6, ms=20_000)] == keys
+
+
+def test_what_was_compared_is_not_read_again_whatever_is_appended_to_it(tmp_path: Path) -> None:
+    files, other = TimerFiles(tmp_path / "timers"), TimerFiles(tmp_path / "timers")
+    files.append(np.array([(60_000, 0, 100, MESSAGE), (HOUR_MS, 100, 100, MESSAGE)], ENTRY))
+    noted = files.sums()
+    assert len(noted) == 2 and other.begin_with(noted, 0) and other._sums == noted
+    other.append(np.array([(60_001, 200, 100, MESSAGE)], ENTRY))
+    found = TimerFiles(tmp_path / "timers").sums()
+    assert other.sums() == found != noted
+    # of a file that has more than was noted, the rest is unknown
+    longer = TimerFiles(tmp_path / "timers")
+    assert longer.begin_with(noted, 0) and len(longer._sums) == 1
+    assert longer.sums() == found
 
 
 def test_files_whose_time_is_over_may_be_gone(scene: Maker) -> None:

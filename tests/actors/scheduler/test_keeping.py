@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from penstock.actors.scheduler.progress import ProgressFile
 from penstock.shared.messaging.delayed import Delay
 
 Maker = Callable[..., Any]
@@ -35,8 +34,7 @@ def save(it: Any) -> int:
     """Have the scheduler save now; below which log offset the next life looks for nothing."""
     it.actor._keeping._save_ms = -(1 << 60)
     it.actor._keep(it.now_ms)
-    found, _ = ProgressFile(it.broker.paths.scheduler, it.broker.paths.delay_offsets).load()
-    return int(found.floor)
+    return int(it.progress().floor)
 
 
 @pytest.mark.parametrize("turns", range(8))

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
 from penstock.shared.errors import StoreDamaged
-from penstock.shared.files.sealed_json import is_bent, sealed
+from penstock.shared.files.sealed_json import NotAsWritten, sealed, unsealed
 from penstock.shared.layout import StorePaths
 from penstock.shared.log.archived import Archived, load_archived, save_archived
 from penstock.shared.queue.deleted_topics import (
@@ -81,10 +82,15 @@ def test_a_changed_digit_is_seen_and_a_file_of_an_older_version_is_believed(
 
 
 def test_any_other_byte_than_was_written_is_seen_but_in_the_seal_s_own_form() -> None:
+    decoder = msgspec.json.Decoder(dict[str, Any])
     raw = sealed(b'{"a": 17, "b": [1, 2]}')
-    assert not is_bent(raw) and json.loads(raw)["a"] == 17
-    body = raw.rindex(b",")
-    for at in range(1, body):
-        assert is_bent(raw[:at] + bytes([raw[at] ^ 1]) + raw[at + 1 :])
-    assert is_bent(raw[:-3] + (b"0" if raw[-3:-2] != b"0" else b"1") + raw[-2:])
-    assert not is_bent(b"") and not is_bent(b'{"a": 17}')
+    assert unsealed(raw, decoder)["a"] == 17 == json.loads(raw)["a"]
+    bent = [raw[:at] + bytes([raw[at] ^ 1]) + raw[at + 1 :] for at in range(1, raw.rindex(b","))]
+    bent.append(raw[:-3] + (b"0" if raw[-3:-2] != b"0" else b"1") + raw[-2:])
+    for each in bent:
+        with pytest.raises(NotAsWritten, match="its checksum does not fit"):
+            unsealed(each, decoder)
+    assert unsealed(b'{"a": 17}', decoder) == {"a": 17}
+    for nonsense in (b"", b"[" * 100_000, b'{"a": "\xff"}', b"[]"):
+        with pytest.raises(NotAsWritten):
+            unsealed(nonsense, decoder)
