@@ -4,9 +4,8 @@ A message is identified by everything that its sender decided: topic, queue, bor
 properties with their UNIQ_KEY, length, body and the body's checksum. So a key that another sender
 has used, or that is part of a body, matches nothing. A message without a UNIQ_KEY is never found:
 an equal record may be another message.
-stands in a body, finds nothing. One without a UNIQ_KEY is never found: its twin may be another one.
 
-    a word for each record:  63 ... 30  of that hash | 29 ... 0  offset from its table's base
+    a word for each record:  63 ... 30  of a hash of these | 29 ... 0  offset from its table's base
 
 The index is built from the log when the first retry comes, so ordinary traffic does not have to
 maintain it and a crash loses nothing. It grows in steps of bounded length, which many retries
