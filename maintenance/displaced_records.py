@@ -42,6 +42,7 @@ from penstock.shared.formats.record_layout import (
 from penstock.shared.formats.record_outline import outline
 from penstock.shared.layout import StorePaths
 from penstock.shared.log.damage import Damage
+from penstock.shared.loops.active import PageWatch
 from penstock.shared.queue.deleted_topics import load_deleted_topics
 from penstock.shared.queue.known_queues import QueueEnd
 from penstock.shared.store.topics import load_topics
@@ -96,21 +97,24 @@ def claims_of(paths: StorePaths, damage: Iterable[Damage], segment_bytes: int) -
         if stat.S_ISREG(file.lstat().st_mode):  # not a link that stood in a segment's place
             pieces.append((str(file), 0, segment_bytes, -1))
     for name, offset, size, position in pieces:
-        for claim in claims_in(_mapped(name, offset, size), position):
+        # the watch is held until all has been looked at
+        view, _watched = _mapped(name, offset, size)
+        for claim in claims_in(view, position):
             if claim.position >= gone.get(claim.queue[0], 0):
                 yield claim
 
 
-def _mapped(name: str, offset: int, size: int) -> memoryview:
-    """Bytes of a file, as far as it goes. Mapped, as damage may be as long as a segment."""
+def _mapped(name: str, offset: int, size: int) -> tuple[memoryview, PageWatch | None]:
+    """Bytes of a file, as far as it goes, and the watch on its pages. Mapped, as damage may be as
+    long as a segment."""
     # damage ends where zeros begin, and a record without properties ends in zeros: their length
     size += PROPERTIES_LENGTH_BYTES
     with opened(name, os.O_RDONLY) as handle:
         length = os.fstat(handle).st_size
         if length == 0:
-            return memoryview(b"")  # an empty range cannot be mapped
+            return memoryview(b""), None  # an empty range cannot be mapped
         mapped = mmap.mmap(handle, length, mmap.MAP_SHARED, mmap.PROT_READ)
-    return memoryview(mapped)[offset : offset + size]
+    return memoryview(mapped)[offset : offset + size], PageWatch(mapped)
 
 
 def claimed_ends(

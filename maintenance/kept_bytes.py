@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from penstock.shared.files.bad_sectors import read_at, read_file
 from penstock.shared.files.durable import opened
 from penstock.shared.layout import StorePaths
 from penstock.shared.log.damage import Damage, place_aside
@@ -27,7 +28,7 @@ def kept_in(paths: StorePaths, damage: Damage, replaced: Mapping[int, int]) -> s
         nonlocal newest
         if path.stat().st_size != damage.size:
             return False
-        has_rest = path.read_bytes()[done:] == bytes_of(damage)[done:]
+        has_rest = read_file(path)[done:] == bytes_of(damage)[done:]
         newest = str(path) if has_rest else newest
         return has_rest and not done
 
@@ -38,4 +39,4 @@ def kept_in(paths: StorePaths, damage: Damage, replaced: Mapping[int, int]) -> s
 def bytes_of(damage: Damage) -> bytes:
     """The bytes in a damaged range."""
     with opened(damage.file, os.O_RDONLY) as handle:
-        return os.pread(handle, damage.size, damage.offset)
+        return read_at(handle, damage.size, damage.offset)

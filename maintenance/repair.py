@@ -30,6 +30,7 @@ from penstock.maintenance.whole_stretches import whole_stretches
 from penstock.shared.clock import Clock
 from penstock.shared.config import Config
 from penstock.shared.faults import crash_point
+from penstock.shared.files.bad_sectors import replace_lost
 from penstock.shared.files.durable import (
     NewFile,
     make_directory,
@@ -189,6 +190,8 @@ def _replace(paths: StorePaths, config: Config, ranges: Sequence[RangeRepair]) -
     for file, group in groupby(ranges, key=lambda each: each.damage.file):
         with opened(file, os.O_RDWR) as handle:
             for each in group:
+                damage = each.damage
+                replace_lost(handle, damage.offset, damage.offset + damage.size)
                 _put_tombstones(handle, config, each)
             os.fdatasync(handle)
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from penstock.shared.config import Config
+from penstock.shared.files.bad_sectors import read_file
 from penstock.shared.files.durable import make_directory, make_file, sync_directory
 from penstock.shared.files.segments import Fit, listed, missing_between, shown
 from penstock.shared.formats.checkpoint import decode_checkpoint
@@ -121,7 +122,7 @@ def _is_wrong_checkpoint(path: Path) -> bool:
     ahead of the log: it also weighs the other witnesses."""
     if not path.is_file() or path.stat().st_size != PAGE_BYTES:
         return True
-    words = decode_checkpoint(path.read_bytes())
+    words = decode_checkpoint(read_file(path))
     return min(words.physic_timestamp_ms, words.logics_timestamp_ms, words.confirm_offset) < 0
 
 

@@ -25,6 +25,7 @@ from msgspec.structs import replace
 
 from penstock.shared.errors import StoreUnavailable
 from penstock.shared.faults import crash_point
+from penstock.shared.files.bad_sectors import read_file
 from penstock.shared.files.durable import replace_file
 from penstock.shared.layout import StorePaths
 from penstock.shared.process.actor import Stage
@@ -84,7 +85,7 @@ class GroupFiles:
         self._offsets = load_document(self._paths.consumer_offsets, ConsumerOffsets)
         raw = b""
         with suppress(FileNotFoundError):
-            raw = self._paths.group_journal.read_bytes()
+            raw = read_file(self._paths.group_journal)
         entries, good = decode_journal(raw)
         if good < len(raw):
             self._report(

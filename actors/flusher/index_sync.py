@@ -18,6 +18,7 @@ from collections.abc import Generator
 from pathlib import Path
 
 from penstock.shared.faults import crash_point
+from penstock.shared.files.bad_sectors import read_at, replace_lost
 from penstock.shared.files.durable import FlushFailed, sync_directory, sync_file, write_again
 from penstock.shared.formats.checkpoint import Checkpoint
 from penstock.shared.formats.index_layout import HEADER, Geometry, IndexHeader, decode_header
@@ -56,7 +57,7 @@ class IndexSync:
             except FileNotFoundError:
                 continue  # a cut emptied it, or it has expired
             try:
-                header = decode_header(os.pread(handle, HEADER.size, 0))
+                header = decode_header(read_at(handle, HEADER.size, 0))
                 is_full = header.next_item >= self._geometry.items
                 is_full = is_full and header.end_offset < dispatched
                 is_new = path.name not in self._synced
@@ -91,7 +92,7 @@ class IndexSync:
         confirmed = self._known.confirm_offset or -1  # 0 means that nothing is confirmed yet
 
         def is_unknown(number: int) -> bool:
-            offset = os.pread(handle, 8, self._geometry.item_at(number) + _OFFSET_AT)
+            offset = read_at(handle, 8, self._geometry.item_at(number) + _OFFSET_AT)
             return int.from_bytes(offset, "big") > confirmed
 
         numbers = range(1, header.next_item)
@@ -121,5 +122,6 @@ def _write_again(handle: int, start: int, stop: int) -> Generator[None, None, No
     """Write again in pieces, up to the end of the file at most."""
     stop = min(stop, os.fstat(handle).st_size)
     for at in range(start, stop, _PIECE_BYTES):
+        replace_lost(handle, at, min(at + _PIECE_BYTES, stop))  # an index can be made again
         write_again(handle, at, min(at + _PIECE_BYTES, stop))
         yield

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from penstock.shared.config import Config
 from penstock.shared.faults import crash_point
+from penstock.shared.files.bad_sectors import read_at, replace_lost
 from penstock.shared.files.durable import begin_writing, sync_directory, sync_file, write_again
 from penstock.shared.layout import CQ_ENTRY_BYTES, PAGE_BYTES, StorePaths
 from penstock.shared.memory.positions import Positions
@@ -92,7 +93,7 @@ class ConsumeQueueSync:
             key, last = self._table.key(slot), (ends[slot] - 1) * CQ_ENTRY_BYTES
             base = last - last % self._segment_bytes
             with suppress(FileNotFoundError):  # the cleaner deleted it, or the sync has raised
-                raw = os.pread(self._files.handle(key, base, slot), 8, last - base)
+                raw = read_at(self._files.handle(key, base, slot), 8, last - base)
                 found["{}/{}".format(*key)] = QueueEnd(ends[slot], int.from_bytes(raw, "big"))
         return found
 
@@ -172,7 +173,7 @@ class ConsumeQueueSync:
 
     def _is_unsynced(self, handle: int, at: int) -> bool:
         """Whether the checkpoint does not vouch for the entry at this place in a segment."""
-        offset = os.pread(handle, 8, at * CQ_ENTRY_BYTES)
+        offset = read_at(handle, 8, at * CQ_ENTRY_BYTES)
         return int.from_bytes(offset, "big") > self._confirmed
 
     def _write_again(self, slot: int, key: QueueKey, base: int, end: int) -> None:
@@ -185,7 +186,9 @@ class ConsumeQueueSync:
         stop = min(end - base, self._segment_bytes, os.fstat(handle).st_size)
         entries = range(stop // CQ_ENTRY_BYTES)
         first = bisect_left(entries, True, key=lambda at: self._is_unsynced(handle, at))
-        write_again(handle, first * CQ_ENTRY_BYTES, len(entries) * CQ_ENTRY_BYTES)
+        start, stop = first * CQ_ENTRY_BYTES, len(entries) * CQ_ENTRY_BYTES
+        replace_lost(handle, start, stop)  # a queue can be made again
+        write_again(handle, start, stop)
 
     def _begin(self, slot: int, key: QueueKey, base: int) -> None:
         with suppress(FileNotFoundError):  # the sync decides what that means

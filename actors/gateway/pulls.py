@@ -12,6 +12,8 @@ may ask for an offset that the queue has yet to reach, and waits there as at the
 
 from __future__ import annotations
 
+import errno
+import os
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
@@ -29,7 +31,9 @@ from penstock.remoting.codes import Response
 from penstock.remoting.fields import PULL_WAITS, PullAnswer, PullFields
 from penstock.shared.errors import BrokerBusy
 from penstock.shared.filters.message_filter import Filter
+from penstock.shared.formats.record_check import Kind, examine
 from penstock.shared.log.found_records import FoundRecords, piece_of
+from penstock.shared.loops.active import lost_pages
 from penstock.shared.memory.positions import Positions
 from penstock.shared.queue.fresh_records import FreshRecords
 from penstock.shared.queue.matching import read_matching
@@ -294,6 +298,8 @@ class Pulls:
 
     def _success(self, pull: _Pull, found: FoundRecords, answer: PullAnswer, now_ms: int) -> Read:
         fields, body = pull.fields, bytes(piece_of([found]))
+        if lost_pages():
+            _check_whole(body)
         span = answer.next_begin_offset - fields.queue_offset
         count = span if pull.filter is None else _count(body)
         self.given += count
@@ -323,6 +329,17 @@ def _limits(fields: PullFields) -> tuple[int, int]:
     most = max(1, min(fields.max_msg_nums, MOST_MESSAGES))
     wanted = fields.max_msg_bytes if fields.max_msg_bytes is not None else DEFAULT_BYTES
     return max(1, min(wanted, MAX_PULL_BYTES)), most
+
+
+def _check_whole(records: bytes) -> None:
+    """Raise OSError if a record is not whole. RocketMQ's clients compare no checksums, and would
+    take what the disk could not read for a message."""
+    at = 0
+    while at < len(records):
+        found, size, _ = examine(records, at, len(records))
+        if found is not Kind.RECORD:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        at += size
 
 
 def _count(records: bytes) -> int:

@@ -24,6 +24,7 @@ from penstock.shared.errors import InvalidArgument, PenstockError, ProtocolError
 from penstock.shared.index.query_turns import QueryTurns
 from penstock.shared.layout import StorePaths
 from penstock.shared.log.found_records import piece_of, places_of, ranges_of
+from penstock.shared.loops.active import touch_pages
 from penstock.shared.names import MAX_QUEUES_PER_TOPIC, check_topic
 from penstock.shared.process.actor import Actor, Stage
 from penstock.shared.process.doorbells import AHEAD_BYTES, QUIET_TICK_MS
@@ -322,6 +323,8 @@ class Reader(Actor):
         told = tuple(slices), queue_ids, run_id, places, tuple(unread), credit
         answer = Pulled(pull.request, *told)
         payload = ranges_of(records) if places else piece_of(records)
+        if isinstance(payload, memoryview):
+            touch_pages(payload)  # ZeroMQ would end the process for a page that cannot be read
         self._unread.send(self._socket, (peer, encode(answer), payload))
         if payload:
             positions = self._stage.positions

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import msgspec
 
+from penstock.shared.files.bad_sectors import read_file
 from penstock.shared.files.durable import make_directory, replace_file
 
 # Of each file by name: bytes and their checksum.
@@ -37,7 +38,7 @@ _decoder = msgspec.json.Decoder(FileSums)
 def load_sums(file: Path) -> FileSums:
     """Nothing where there is no note, or something else in its place."""
     try:
-        return _decoder.decode(file.read_bytes())
+        return _decoder.decode(read_file(file))
     except (OSError, UnicodeDecodeError, msgspec.MsgspecError, RecursionError):
         return FileSums()
 

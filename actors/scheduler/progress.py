@@ -21,6 +21,7 @@ from pathlib import Path
 import msgspec
 
 from penstock.shared.faults import crash_point
+from penstock.shared.files.bad_sectors import read_file
 from penstock.shared.files.durable import (
     OWN_FILE,
     make_directory,
@@ -95,7 +96,7 @@ class ProgressFile:
         """
         raw = b""
         with suppress(FileNotFoundError):  # the first life of this store
-            raw = self._path.read_bytes()
+            raw = read_file(self._path)
         slots = raw[:SLOT_BYTES], raw[SLOT_BYTES:]
         found = [each for slot in slots if (each := _decode(slot)) is not None]
         own = max(found, key=lambda each: each.number, default=None)
@@ -152,7 +153,7 @@ class ProgressFile:
 
     def _digest(self) -> str:
         try:
-            return _digest(self._delay_offsets.read_bytes())
+            return _digest(read_file(self._delay_offsets))
         except FileNotFoundError:
             return ""
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import shutil
 
 from penstock.shared.faults import crash_point
+from penstock.shared.files.bad_sectors import read_file
 from penstock.shared.files.durable import make_directory, replace_file, sync_directory
 from penstock.shared.layout import StorePaths
 from penstock.shared.progress.timer_checkpoint import (
@@ -35,7 +36,7 @@ class RocketMQTimers:
         stays. Durable on return. Raises OSError."""
         if queue_offset in (-1, self._kept):
             return
-        raw = self._file.read_bytes() if self._file.exists() else b""
+        raw = read_file(self._file) if self._file.exists() else b""
         found, counter = timer_queue_offset(raw)
         has_wheel = any(path.exists() for path in self._wheel)
         if not raw or has_wheel or found != queue_offset:

@@ -30,6 +30,7 @@ import numpy.typing as npt
 
 from penstock.actors.scheduler.file_sums import Sums
 from penstock.shared.faults import crash_point
+from penstock.shared.files.bad_sectors import read_at
 from penstock.shared.files.descriptors import take_descriptor
 from penstock.shared.files.durable import make_directory, opened
 from penstock.shared.loops import forms
@@ -218,7 +219,7 @@ def _end_ms(name: str) -> int:
 def _crc(handle: int, size: int) -> int:
     """Of a file's first bytes, as far as they are there."""
     crc = at = 0
-    while at < size and (raw := os.pread(handle, min(_READ_BYTES, size - at), at)):
+    while at < size and (raw := read_at(handle, min(_READ_BYTES, size - at), at)):
         crc, at = zlib.crc32(raw, crc), at + len(raw)
     return crc
 

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from penstock.maintenance.verify.report import Findings, QueueSummary
 from penstock.shared.errors import StoreDamaged
+from penstock.shared.files.bad_sectors import read_file
 from penstock.shared.files.segments import shown
 from penstock.shared.layout import StorePaths
 from penstock.shared.messaging.system_topics import DELETIONS_GROUP
@@ -65,7 +66,7 @@ def _journal(file: Path, found: Findings) -> Mapping[tuple[str, str, int], int]:
     """The offsets that are newer than the file of offsets."""
     raw = b""
     with suppress(FileNotFoundError):
-        raw = file.read_bytes()
+        raw = read_file(file)
     entries, good = decode_journal(raw)
     if raw and not good:
         found.report("group-journal", (shown(file), 0), None, "it is no journal of groups")

@@ -9,6 +9,7 @@ Those that start the workers, `verify` and Spark's audit, pass `work` to them.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 
@@ -22,6 +23,8 @@ from penstock.maintenance.verify.walk import (
     checked_queues,
     walk_chains,
 )
+from penstock.shared.files.bad_sectors import read_at
+from penstock.shared.files.durable import opened
 from penstock.shared.formats.record_layout import BLANK
 from penstock.shared.queue.deleted_topics import load_deleted_topics
 from penstock.shared.store.directory import StoreDirectory
@@ -85,7 +88,6 @@ def tasks_of(
 def _is_written(store: StoreDirectory, position: int) -> bool:
     """Whether the segment was written: one made ahead is all zeros. It may also have expired."""
     segment = store.segment_of(position)
-    with suppress(FileNotFoundError), segment.path.open("rb") as file:
-        file.seek(position - segment.base)
-        return any(file.read(BLANK.size))
+    with suppress(FileNotFoundError), opened(str(segment.path), os.O_RDONLY) as handle:
+        return any(read_at(handle, BLANK.size, position - segment.base))
     return False

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable
-from pathlib import Path
 from typing import TypeVar
 
 Taken = TypeVar("Taken")
@@ -43,8 +42,3 @@ def take_descriptor(take: Callable[[], Taken]) -> Taken:
         if error.errno != errno.EMFILE or not _make_room():
             raise
     return take()
-
-
-def read_file(file: Path) -> bytes:
-    """All bytes of a file that an actor with clients reads while it runs. Raises OSError."""
-    return take_descriptor(file.read_bytes)

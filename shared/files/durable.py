@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from penstock.shared.faults import crash_point
+from penstock.shared.files.bad_sectors import read_at
 from penstock.shared.files.descriptors import take_descriptor
 
 # Errors of a full disk, a quota and a limit on file sizes.
@@ -303,7 +304,7 @@ def zero_from(handle: int, start: int, size: int, *, again: bool = False) -> int
     changed = 0
     for at, stop in data_ranges(handle, start, size):
         while at < stop:
-            piece = os.pread(handle, min(len(_ZEROS), stop - at), at)
+            piece = read_at(handle, min(len(_ZEROS), stop - at), at)
             zeros = _ZEROS[: len(piece)]
             is_zero = piece == zeros  # a segment with warm pages has up to a gigabyte of zeros
             if again or not is_zero:

@@ -11,6 +11,7 @@ import os
 from collections import OrderedDict
 from pathlib import Path
 
+from penstock.shared.files.bad_sectors import read_at, read_into
 from penstock.shared.files.descriptors import take_descriptor
 
 OPEN_FILES = 16
@@ -61,9 +62,9 @@ class FileCache:
         """`size` bytes, or fewer where the file ends. Raises OSError."""
         fd = self.descriptor(path)
         try:
-            raw = os.pread(fd, size, offset)
+            raw = read_at(fd, size, offset)
         except OSError as error:
-            error.filename = str(path)  # pread knows only the descriptor
+            error.filename = str(path)  # the read knows only the descriptor
             raise
         self._read.add(path)
         self.bytes_read += len(raw)
@@ -72,7 +73,7 @@ class FileCache:
         # One call moves at most 2 GiB and may be interrupted: only an empty read is the end.
         parts = [raw]
         while size > (have := sum(map(len, parts))):
-            raw = os.pread(fd, size - have, offset + have)
+            raw = read_at(fd, size - have, offset + have)
             if not raw:
                 break
             self.bytes_read += len(raw)
@@ -84,9 +85,9 @@ class FileCache:
         fd, have = self.descriptor(path), 0
         while have < len(target):
             try:
-                got = os.preadv(fd, [target[have:]], offset + have)
+                got = read_into(fd, target[have:], offset + have)
             except OSError as error:
-                error.filename = str(path)  # preadv knows only the descriptor
+                error.filename = str(path)  # the read knows only the descriptor
                 raise
             if not got:
                 break

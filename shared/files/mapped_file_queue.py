@@ -20,22 +20,44 @@ caller knows them; bytes that are still being sent cannot be unmapped here.
 from __future__ import annotations
 
 import ctypes
+import logging
 import mmap
 import os
 from collections import OrderedDict
+from collections.abc import Callable
 from pathlib import Path
+from typing import Protocol
 
 from penstock.shared.errors import StoreDamaged
 from penstock.shared.files.descriptors import take_descriptor
 from penstock.shared.layout import segment_name
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
+_log = logging.getLogger(__name__)
+
+
+class LostPages(Protocol):
+    """Sees to pages of a mapping that the disk cannot read: they become bytes of 0xFF. Without it,
+    to touch such a page is a SIGBUS. See `pure.lost_pages`, which this room may not know."""
+
+    @property
+    def lost(self) -> int: ...
+
+    @property
+    def first(self) -> int: ...
+
+    def end(self) -> None: ...
+
+
+Watch = Callable[[mmap.mmap], LostPages]
 
 
 class MappedFile:
     """One segment, mapped as a whole. `handle` serves pread, pwrite and fdatasync."""
 
-    def __init__(self, path: Path, base: int, size: int, writable: bool) -> None:
+    def __init__(
+        self, path: Path, base: int, size: int, writable: bool, watch: Watch | None = None
+    ) -> None:
         self.base = base
         self.size = size
         flags = (os.O_RDWR if writable else os.O_RDONLY) | os.O_NOFOLLOW
@@ -56,6 +78,8 @@ class MappedFile:
             raise
         self.view = memoryview(self._map)
         self._path, self._inode = path, found.st_ino
+        self._watched = watch(self._map) if watch is not None else None
+        self._is_told = False
         # when the file was first found deleted; -1 while it is not
         self.deleted_ms = -1
 
@@ -81,6 +105,15 @@ class MappedFile:
             return 0
         return ctypes.get_errno()
 
+    def tell_lost(self) -> None:
+        """Log, once, that the disk cannot read all of it."""
+        if self._watched is not None and self._watched.lost and not self._is_told:
+            self._is_told = True
+            at = self._watched.first
+            _log.warning(
+                "the disk cannot read %s at byte %d, and perhaps at others", self._path, at
+            )
+
     def is_deleted(self) -> bool:
         """Whether the name is gone, or is another file's. A reused file has another name; it is
         reused once nobody has it open."""
@@ -100,6 +133,8 @@ class MappedFile:
             self._map.close()
         except BufferError:
             return False
+        if self._watched is not None:
+            self._watched.end()
         os.close(self.handle)
         return True
 
@@ -108,12 +143,18 @@ class MappedFileQueue:
     """The segments of a directory; at most `keep`, the most recently used ones, stay mapped."""
 
     def __init__(
-        self, directory: Path, segment_bytes: int, writable: bool = False, keep: int = 16
+        self,
+        directory: Path,
+        segment_bytes: int,
+        writable: bool = False,
+        keep: int = 16,
+        watch: Watch | None = None,
     ) -> None:
         self.directory = directory
         self.segment_bytes = segment_bytes
         self._writable = writable
         self._keep = keep
+        self._watch = watch
         self._reads_ahead = True
         self._open: OrderedDict[int, MappedFile] = OrderedDict()
         # segments that were shut down while somebody still holds a view
@@ -124,7 +165,9 @@ class MappedFileQueue:
         base = position - position % self.segment_bytes
         found = self._open.get(base)
         if found is None:
-            found = MappedFile(self.path(position), base, self.segment_bytes, self._writable)
+            found = MappedFile(
+                self.path(position), base, self.segment_bytes, self._writable, self._watch
+            )
             self._open[base] = found
             if not self._reads_ahead:
                 found.read_ahead(False)
@@ -166,6 +209,7 @@ class MappedFileQueue:
         is. The time counts from the first call that found the segment deleted.
         """
         for base, segment in list(self._open.items()):
+            segment.tell_lost()
             if segment.is_deleted():
                 self._shut_down(self._open.pop(base))
         self._held = [segment for segment in self._held if not segment.close()]

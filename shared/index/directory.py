@@ -11,6 +11,7 @@ from pathlib import Path
 
 from penstock.shared.config import Config
 from penstock.shared.errors import StoreDamaged
+from penstock.shared.files.bad_sectors import read_at
 from penstock.shared.files.descriptors import take_descriptor
 from penstock.shared.formats.index_layout import HEADER, Geometry
 from penstock.shared.next_steps import rebuild_index
@@ -77,7 +78,7 @@ def read_index_header(path: Path) -> tuple[int, int, int, int, int, int] | None:
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
     fd = take_descriptor(lambda: os.open(path, flags))
     try:
-        raw = os.pread(fd, HEADER.size, 0)
+        raw = read_at(fd, HEADER.size, 0)
     finally:
         os.close(fd)
     if len(raw) < HEADER.size:

@@ -32,7 +32,7 @@ from penstock.shared.files.durable import (
 from penstock.shared.formats.index_chains import ITEM_DTYPE, SLOT_DTYPE, Entries, counted
 from penstock.shared.formats.index_layout import HEADER, Geometry, IndexHeader, decode_header
 from penstock.shared.index.directory import NAME_DIGITS, check_index_size, index_files
-from penstock.shared.loops.active import link_entries, move_slots
+from penstock.shared.loops.active import PageWatch, link_entries, move_slots
 
 # The number of items that are processed in memory at once.
 _PIECE = 1 << 18
@@ -70,6 +70,8 @@ class IndexFile:
         except BaseException:
             os.close(self.handle)
             raise
+        # An index can be made again, so it is watched where it is written, too.
+        self._watched = PageWatch(mapped)
         # the mapping lives until the last array on it is gone
         self.view = memoryview(mapped)
         self.slots = np.frombuffer(mapped, SLOT_DTYPE, geometry.slots, HEADER.size)

@@ -25,6 +25,7 @@ from penstock.shared.formats.index_layout import (
     IndexHeader,
     decode_header,
 )
+from penstock.shared.loops.active import PageWatch
 
 _WORD = np.dtype(">i4")
 _ROW_WORDS = 5
@@ -43,7 +44,8 @@ def find_geometry(files: Sequence[Path], guesses: Sequence[Geometry]) -> Geometr
     The file with the most items is examined, because each item is one more thing that has to fit. A
     guess that fits is taken without a search, and an index without items fits the first guess.
     """
-    header, words = max(map(_opened, files), key=lambda each: each[0].next_item)
+    # the last is held until the words have been looked at
+    header, words, _watched = max(map(_opened, files), key=lambda each: each[0].next_item)
     if header.next_item <= 1:
         return guesses[0] if guesses else None
     for guess in guesses:
@@ -64,8 +66,8 @@ def find_geometry(files: Sequence[Path], guesses: Sequence[Geometry]) -> Geometr
     return Geometry(found[0], (len(words) - found[0]) // _ROW_WORDS)
 
 
-def _opened(path: Path) -> tuple[IndexHeader, Words]:
-    """The header, and slots and items as one array of words, mapped.
+def _opened(path: Path) -> tuple[IndexHeader, Words, PageWatch | None]:
+    """The header, slots and items as one array of words, mapped, and the watch on its pages.
 
     A file without room for one slot is like one without items. Raises OSError.
     """
@@ -74,12 +76,13 @@ def _opened(path: Path) -> tuple[IndexHeader, Words]:
     try:
         size = os.fstat(handle).st_size
         if size < HEADER.size + SLOT_BYTES:
-            return IndexHeader(), np.empty(0, _WORD)
+            return IndexHeader(), np.empty(0, _WORD), None
         mapped = take_descriptor(lambda: mmap.mmap(handle, size, mmap.MAP_SHARED, mmap.PROT_READ))
     finally:
         os.close(handle)
+    watched = PageWatch(mapped)
     words = np.frombuffer(mapped, _WORD, (size - HEADER.size) // SLOT_BYTES, HEADER.size)
-    return decode_header(mapped), words
+    return decode_header(mapped), words, watched
 
 
 def _candidates(words: Words, header: IndexHeader) -> Iterator[int]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import msgspec
 
 from penstock.shared.errors import StoreDamaged
-from penstock.shared.files.descriptors import read_file
+from penstock.shared.files.bad_sectors import read_file
 from penstock.shared.files.durable import replace_file
 from penstock.shared.files.sealed_json import NotAsWritten, sealed, unsealed
 from penstock.shared.layout import StorePaths

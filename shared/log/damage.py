@@ -20,7 +20,7 @@ import msgspec
 
 from penstock.shared.errors import StoreDamaged, StoreUnavailable
 from penstock.shared.faults import crash_point
-from penstock.shared.files.descriptors import read_file
+from penstock.shared.files.bad_sectors import read_file
 from penstock.shared.files.durable import make_directory, replace_file, sync_directory
 from penstock.shared.layout import StorePaths, segment_name
 from penstock.shared.next_steps import move_away, repair, verify

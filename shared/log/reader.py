@@ -19,7 +19,7 @@ from penstock.shared.formats.record_layout import (
 )
 from penstock.shared.layout import StorePaths
 from penstock.shared.log.damage import DamagedRanges, load_quarantine
-from penstock.shared.loops.active import record_starts
+from penstock.shared.loops.active import PageWatch, record_starts
 from penstock.shared.memory.positions import Positions
 from penstock.shared.memory.run_directory import Run
 from penstock.shared.memory.transient_store_pool import TransientStorePool
@@ -74,7 +74,7 @@ class LogReader:
         self.segment_bytes = config.mapped_file_size_commit_log_bytes
         self._pool = TransientStorePool(run.pool) if run.pool_enabled else None
         self._segments = MappedFileQueue(
-            StorePaths(config.store).commit_log, self.segment_bytes, keep=16
+            StorePaths(config.store).commit_log, self.segment_bytes, keep=16, watch=PageWatch
         )
         self._looked = False
         self._looked_bytes = 0

@@ -3,8 +3,9 @@
 `compiled` is compiled. Its twin in Python, which is the reference and runs where there was no
 compiler, consists of `pure.frame`, `pure.walk`, `pure.queues`, `pure.encode`, `pure.sends`,
 `pure.intake`, `pure.sending`, `pure.ranges`, `pure.message`, `pure.answer`, `pure.serving`,
-`pure.timers`, `pure.plain`, `pure.client_frame` and `pure.columns`. PENSTOCK_PURE=1 chooses the
-twin. A compiled module of other sources is not used: it says for which INTERFACE it was made.
+`pure.timers`, `pure.plain`, `pure.client_frame`, `pure.columns` and `pure.lost_pages`.
+PENSTOCK_PURE=1 chooses the twin. A compiled module of other sources is not used: it says for which
+INTERFACE it was made.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ __all__ = [
     "Intake",
     "KeyNumbers",
     "Outcome",
+    "PageWatch",
     "PlainSender",
     "QueueNumbers",
     "RecordMaker",
@@ -41,6 +43,7 @@ __all__ = [
     "join_properties",
     "link_entries",
     "log_ranges",
+    "lost_pages",
     "messages",
     "move_ends",
     "move_slots",
@@ -51,13 +54,14 @@ __all__ = [
     "record_fields",
     "record_starts",
     "timer_entries",
+    "touch_pages",
     "wall_ms",
     "why_pure",
 ]
 
 # Raise it with every change of what the compiled module and its twin take, return or mean: an
 # editable install keeps using the module that it has compiled until it is installed again.
-INTERFACE = 30
+INTERFACE = 31
 # "" and "0" count as not set. It is read once, and inherited by the actors.
 VARIABLE = "PENSTOCK_PURE"
 
@@ -104,6 +108,7 @@ if why_pure:
     from penstock.shared.loops.pure.encode import RecordMaker, join_properties, properties_of
     from penstock.shared.loops.pure.frame import check_frame, check_properties, put_stamped
     from penstock.shared.loops.pure.intake import Intake, wall_ms
+    from penstock.shared.loops.pure.lost_pages import PageWatch, lost_pages, touch_pages
     from penstock.shared.loops.pure.message import Message
     from penstock.shared.loops.pure.plain import batch_records
     from penstock.shared.loops.pure.queues import QueueNumbers, by_queue, move_ends, put_entries
@@ -124,6 +129,7 @@ else:
         KeyNumbers,
         Message,
         Outcome,
+        PageWatch,
         PlainSender,
         QueueNumbers,
         RecordMaker,
@@ -145,6 +151,7 @@ else:
         json_lines,
         link_entries,
         log_ranges,
+        lost_pages,
         messages,
         move_ends,
         move_slots,
@@ -155,6 +162,7 @@ else:
         record_fields,
         record_starts,
         timer_entries,
+        touch_pages,
         wall_ms,
     )
 

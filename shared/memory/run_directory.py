@@ -27,6 +27,7 @@ import msgspec
 
 from penstock.shared.errors import StoreLocked, StoreUnavailable
 from penstock.shared.faults import crash_point
+from penstock.shared.files.bad_sectors import read_file
 from penstock.shared.files.durable import replace_file
 from penstock.shared.layout import StorePaths
 from penstock.shared.memory.process_state import process_state
@@ -307,7 +308,7 @@ _decoder: msgspec.json.Decoder[Run] = msgspec.json.Decoder(Run)
 def read_run(paths: StorePaths) -> Run | None:
     """The last run on this store, running or not; None if it has had no run."""
     try:
-        run = _decoder.decode(paths.run.read_bytes())
+        run = _decoder.decode(read_file(paths.run))
         return run if b"\0" not in os.fsencode(run.directory) else None
     # invalid paths and invalid text are ValueErrors
     except (FileNotFoundError, NotADirectoryError, ValueError, msgspec.DecodeError, RecursionError):

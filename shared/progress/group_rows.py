@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 
+from penstock.shared.files.bad_sectors import read_file
 from penstock.shared.layout import StorePaths
 from penstock.shared.messaging.system_topics import SYSTEM_GROUP_PREFIX
 from penstock.shared.progress.consumer_offsets import ConsumerOffsets
@@ -32,7 +33,7 @@ def load_group_rows(paths: StorePaths) -> Rows:
     saved = load_document(paths.consumer_offsets, ConsumerOffsets)
     raw = b""
     with suppress(FileNotFoundError):
-        raw = paths.group_journal.read_bytes()
+        raw = read_file(paths.group_journal)
     entries, _ = decode_journal(raw)
     digests = {each.digest for each in entries if isinstance(each, Saving)}
     for head in entries[:1]:

@@ -31,7 +31,7 @@ from pathlib import Path
 import msgspec
 
 from penstock.shared.errors import StoreDamaged
-from penstock.shared.files.descriptors import read_file
+from penstock.shared.files.bad_sectors import read_file
 from penstock.shared.files.durable import make_directory, replace_file, sync_directory
 from penstock.shared.files.sealed_json import NotAsWritten, sealed, unsealed
 from penstock.shared.layout import StorePaths

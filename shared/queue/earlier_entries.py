@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from penstock.shared.errors import StoreDamaged
-from penstock.shared.files.descriptors import read_file
+from penstock.shared.files.bad_sectors import read_file
 from penstock.shared.formats.queue_entry import ENTRY
 from penstock.shared.layout import CQ_ENTRY_BYTES
 from penstock.shared.loops.forms import ROW

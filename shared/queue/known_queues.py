@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from penstock.shared.faults import crash_point
+from penstock.shared.files.bad_sectors import read_at, read_file
 from penstock.shared.files.durable import (
     replace_file,
     sync_directory,
@@ -95,7 +96,7 @@ def lacks_lines(file: Path) -> bool:
     """Whether the list has lost lines: it is gone, or has other bytes between its lines or after
     them, or lacks the line that every list has, or has fewer lines than that one says."""
     try:
-        content = file.read_bytes()
+        content = read_file(file)
     except (FileNotFoundError, IsADirectoryError):
         return True
     lines = [(name, end) for _, name, end in _lines(content)]
@@ -111,7 +112,7 @@ def load_known_flush(file: Path) -> int:
 
 def _load(file: Path) -> dict[str, QueueEnd]:
     try:
-        return {name: end for _, name, end in _lines(file.read_bytes())}
+        return {name: end for _, name, end in _lines(read_file(file))}
     except (FileNotFoundError, IsADirectoryError):
         return {}
 
@@ -144,7 +145,7 @@ def replace_known_queues(file: Path, ends: Mapping[str, QueueEnd]) -> None:
     queues = len(ends.keys() - {WATERMARK})
     ends = {**ends, WATERMARK: QueueEnd(ends.get(WATERMARK, QueueEnd()).end, queues)}
     content = b"".join([_encode(name, ends[name]) for name in sorted(ends)])
-    if not file.exists() or file.read_bytes() != content:
+    if not file.exists() or read_file(file) != content:
         replace_file(file, content)
 
 
@@ -164,7 +165,7 @@ class KnownQueues:
     def __init__(self, file: Path) -> None:
         self._directory = file.parent
         self._handle = os.open(file, os.O_RDWR)
-        content = os.pread(self._handle, os.fstat(self._handle).st_size, 0)
+        content = read_at(self._handle, os.fstat(self._handle).st_size, 0)
         self._end = content.rfind(b"\n") + 1
         # Where a queue's line begins. One without numbers has no room for them: its queue gets a
         # second line.

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from penstock.shared.config import Config
 from penstock.shared.errors import StoreDamaged
+from penstock.shared.files.bad_sectors import read_at
 from penstock.shared.files.descriptors import take_descriptor
 from penstock.shared.layout import CQ_ENTRY_BYTES, StorePaths, segment_name
 from penstock.shared.memory.queue_table import QueueKey
@@ -48,7 +49,7 @@ class ConsumeQueueFiles:
         at = start * CQ_ENTRY_BYTES
         base = at - at % self._segment_bytes
         length = min(stop * CQ_ENTRY_BYTES, base + self._segment_bytes) - at
-        raw = os.pread(self.handle(key, base, slot), length, at - base)
+        raw = read_at(self.handle(key, base, slot), length, at - base)
         if len(raw) != length:
             raise StoreDamaged(
                 "a segment of a consume queue is not as long as configured",

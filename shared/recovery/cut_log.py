@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 from penstock.shared.config import Config
+from penstock.shared.files.bad_sectors import read_at
 from penstock.shared.files.durable import (
     data_ranges,
     make_directory,
@@ -75,10 +76,9 @@ def keep_torn(paths: StorePaths, bases: list[int], size: int, start: int, end: i
     with opened(str(target), flags) as handle, open(handle, "wb", closefd=False) as file:
         for base in bases:
             at, stop = max(start, base), min(end, base + size)
-            with (paths.commit_log / segment_name(base)).open("rb") as segment:
+            with opened(str(paths.commit_log / segment_name(base)), os.O_RDONLY) as segment:
                 while at < stop:
-                    segment.seek(at - base)
-                    at += file.write(segment.read(min(_COPY_BYTES, stop - at)))
+                    at += file.write(read_at(segment, min(_COPY_BYTES, stop - at), at - base))
         file.flush()
         os.fsync(file.fileno())
     sync_directory(paths.quarantine)

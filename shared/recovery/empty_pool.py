@@ -12,6 +12,7 @@ from pathlib import Path
 
 from penstock.shared.config import Config
 from penstock.shared.faults import crash_point
+from penstock.shared.files.bad_sectors import read_file
 from penstock.shared.files.durable import make_file, write_again, write_at
 from penstock.shared.layout import StorePaths, segment_name
 from penstock.shared.memory.positions import Positions
@@ -22,7 +23,7 @@ from penstock.shared.memory.transient_store_pool import TransientStorePool
 def is_named_by(abort: Path, run: Run) -> bool:
     """Whether that run was the last to use the store: a later RocketMQ would have written its own
     pid."""
-    return abort.exists() and abort.read_bytes() == str(run.supervisor_pid).encode()
+    return abort.exists() and read_file(abort) == str(run.supervisor_pid).encode()
 
 
 def empty_pool(paths: StorePaths, config: Config, run: Run) -> tuple[int, int]:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import msgspec
 
 from penstock.shared.errors import StoreDamaged
+from penstock.shared.files.bad_sectors import read_file
 from penstock.shared.files.durable import replace_file
 from penstock.shared.layout import StorePaths
 from penstock.shared.next_steps import move_away, quoted
@@ -35,7 +36,7 @@ _decoder: msgspec.json.Decoder[list[PastRecovery]] = msgspec.json.Decoder(list[P
 def load_recoveries(paths: StorePaths) -> list[PastRecovery]:
     """Oldest first; nothing where every start was clean. Raises StoreDamaged."""
     try:
-        return _decoder.decode(paths.recoveries.read_bytes())
+        return _decoder.decode(read_file(paths.recoveries))
     except FileNotFoundError:
         return []
     except (UnicodeDecodeError, msgspec.DecodeError, RecursionError) as error:

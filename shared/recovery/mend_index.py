@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+
 from penstock.shared.errors import OffsetOutOfRange
-from penstock.shared.files.durable import sync_directory
-from penstock.shared.formats.index_layout import Geometry
+from penstock.shared.files.bad_sectors import read_at, replace_lost
+from penstock.shared.files.durable import opened, sync_directory
+from penstock.shared.formats.index_layout import HEADER, Geometry, decode_header
 from penstock.shared.formats.record_layout import SMALLEST_RECORD_BYTES, store_timestamp_ms
 from penstock.shared.index.directory import index_files, index_geometry
 from penstock.shared.index.index_file import IndexFile, IndexFiles, StoredMs
@@ -61,10 +64,15 @@ def _mend(paths: StorePaths, geometry: Geometry, offset: int, stored_ms: StoredM
     """
     full_ms = load_checkpoint(paths.checkpoint).index_timestamp_ms
     for path in index_files(paths.index):
+        with opened(str(path), os.O_RDWR) as handle:
+            header = decode_header(read_at(handle, HEADER.size, 0))
+            is_whole = header.next_item >= geometry.items and header.end_timestamp_ms <= full_ms
+            is_left = is_whole and header.end_offset < offset
+            if not is_left:
+                # before it is mapped: what is stored in a page that was lost there is lost, too
+                replace_lost(handle, 0, geometry.file_bytes)
         file = IndexFile(path, geometry, writable=True)
-        header = file.header
-        is_whole = header.next_item >= geometry.items and header.end_timestamp_ms <= full_ms
-        if not is_whole or header.end_offset >= offset:
+        if not is_left:
             file.repair(offset, stored_ms)
         file.close()
 

@@ -21,10 +21,13 @@ than everything else between a crash and the first acknowledgement.
 
 from __future__ import annotations
 
+import os
+
 import msgspec
 
 from penstock.shared.config import Config
-from penstock.shared.files.durable import replace_file, sync_directory
+from penstock.shared.files.bad_sectors import read_at, read_file
+from penstock.shared.files.durable import opened, replace_file, sync_directory
 from penstock.shared.formats.index_layout import HEADER, decode_header
 from penstock.shared.index.directory import index_files
 from penstock.shared.layout import StorePaths
@@ -78,8 +81,8 @@ def _set_broken_aside(paths: StorePaths, config: Config) -> str:
     ""."""
     moved = []
     for path in index_files(paths.index):
-        with path.open("rb") as file:
-            header = decode_header(file.read(HEADER.size))
+        with opened(str(path), os.O_RDONLY) as handle:
+            header = decode_header(read_at(handle, HEADER.size, 0))
         if not 1 <= header.next_item <= config.max_index_num:
             moved.append(str(set_aside(paths, path)))
     if not moved:
@@ -122,7 +125,7 @@ _decoder: msgspec.json.Decoder[IndexState] = msgspec.json.Decoder(IndexState)
 def _is_known(paths: StorePaths, recovered: Recovered, last_run: Run | None) -> bool:
     """Whether the index is as a run of Penstock left it, or a part of that."""
     try:
-        state = _decoder.decode(paths.index_state.read_bytes())
+        state = _decoder.decode(read_file(paths.index_state))
     except (FileNotFoundError, UnicodeDecodeError, msgspec.MsgspecError, RecursionError):
         return False
     names = [path.name for path in index_files(paths.index)]
@@ -141,6 +144,6 @@ def _is_known(paths: StorePaths, recovered: Recovered, last_run: Run | None) -> 
 def _abort(paths: StorePaths) -> str:
     """The process that `abort` names; "" where there is none."""
     try:
-        return paths.abort.read_text("ascii", "replace")
+        return read_file(paths.abort).decode("ascii", "replace")
     except FileNotFoundError:
         return ""

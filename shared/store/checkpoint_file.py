@@ -13,6 +13,7 @@ import os
 from pathlib import Path
 
 from penstock.shared.faults import crash_point
+from penstock.shared.files.bad_sectors import read_file
 from penstock.shared.files.durable import replace_file, sync_file, write_at
 from penstock.shared.files.mapped_file_queue import MappedFileQueue
 from penstock.shared.formats.checkpoint import Checkpoint, decode_checkpoint, encode_checkpoint
@@ -27,7 +28,7 @@ def load_checkpoint(file: Path) -> Checkpoint:
     Zeros are the safe answer: they make the next start look through the whole log. Raises OSError.
     """
     try:
-        return decode_checkpoint(file.read_bytes())
+        return decode_checkpoint(read_file(file))
     except FileNotFoundError:
         return Checkpoint()
 

@@ -19,6 +19,7 @@ import msgspec
 
 from penstock.shared.config import Config
 from penstock.shared.errors import StoreDamaged
+from penstock.shared.files.bad_sectors import read_file
 from penstock.shared.files.durable import replace_file
 from penstock.shared.layout import StorePaths
 from penstock.shared.next_steps import move_away
@@ -68,7 +69,7 @@ def load_deletions(paths: StorePaths) -> list[Deletion]:
     OSError. Any process may call it: the file is replaced as a whole.
     """
     try:
-        return _decoder.decode(paths.deletions.read_bytes())
+        return _decoder.decode(read_file(paths.deletions))
     except FileNotFoundError:
         return []
     except (UnicodeDecodeError, msgspec.MsgspecError, RecursionError) as error:

@@ -23,6 +23,7 @@ from penstock.shared.config import Config
 from penstock.shared.config_rules import check_config
 from penstock.shared.errors import ConfigError, StoreDamaged
 from penstock.shared.faults import crash_point
+from penstock.shared.files.bad_sectors import read_file
 from penstock.shared.files.durable import make_directory, replace_file
 from penstock.shared.formats.index_layout import Geometry
 from penstock.shared.layout import StorePaths
@@ -86,7 +87,7 @@ def load_sizes(paths: StorePaths) -> Sizes:
     ConfigError where the store's own directory is a file, OSError.
     """
     try:
-        sizes = _decoder.decode(paths.geometry.read_bytes())
+        sizes = _decoder.decode(read_file(paths.geometry))
         known = {key: value for key in KEYS if (value := getattr(sizes, key))}
         # A size that no configuration may have means that this file is damaged. The store does not
         # determine the largest message, whose default would need room in the pool.

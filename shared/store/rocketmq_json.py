@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from penstock.shared.errors import StoreDamaged
-from penstock.shared.files.descriptors import read_file
+from penstock.shared.files.bad_sectors import read_file
 from penstock.shared.files.durable import make_directory, replace_file
 from penstock.shared.next_steps import move_away
 

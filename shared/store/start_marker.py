@@ -12,13 +12,14 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from penstock.shared.files.bad_sectors import read_file
 from penstock.shared.files.durable import opened
 from penstock.shared.memory.run_directory import boot_id
 
 
 def is_unfinished(file: Path) -> bool:
     """Whether a start of this boot may have left changes that are not on disk."""
-    return file.exists() and file.read_bytes() == boot_id().encode()
+    return file.exists() and read_file(file) == boot_id().encode()
 
 
 def note_start(file: Path) -> None:

@@ -17,6 +17,7 @@ from typing import Annotated
 
 import msgspec
 
+from penstock.shared.files.bad_sectors import read_file
 from penstock.shared.files.durable import make_directory, replace_file
 from penstock.shared.files.sealed_json import NotAsWritten, sealed, unsealed
 from penstock.shared.messaging.system_topics import HALF_TOPIC, OP_TOPIC, TRANSACTION_GROUP
@@ -54,7 +55,7 @@ def load_transaction_progress(file: Path) -> TransactionProgress | None:
     """None where there is no such file, or something else in its place: then RocketMQ's offsets
     count, and what they lack is read again."""
     try:
-        return unsealed(file.read_bytes(), _decoder)
+        return unsealed(read_file(file), _decoder)
     except (FileNotFoundError, IsADirectoryError, NotAsWritten):
         return None
 

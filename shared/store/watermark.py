@@ -30,6 +30,7 @@ from pathlib import Path
 import msgspec
 
 from penstock.shared.faults import crash_point
+from penstock.shared.files.bad_sectors import read_file
 from penstock.shared.files.durable import replace_file, sync_file, write_at
 from penstock.shared.formats.checkpoint import Checkpoint
 
@@ -79,7 +80,7 @@ def decode_watermark(raw: bytes) -> Watermark | None:
 def load_watermark(file: Path) -> Watermark | None:
     """A store's watermark; None where there is none, or something else in its place."""
     try:
-        return decode_watermark(file.read_bytes())
+        return decode_watermark(read_file(file))
     except (FileNotFoundError, IsADirectoryError):
         return None
 

@@ -22,7 +22,7 @@ from libc.string cimport memchr, memcmp, memcpy, memset
 
 from penstock.shared.loops import forms, pure
 
-INTERFACE = 30
+INTERFACE = 31
 
 cdef extern from "crc.h" nogil:
     void crc_begin(int portable)
@@ -92,3 +92,4 @@ include "columns.pxi"
 include "json.pxi"
 include "listing.pxi"
 include "cells.pxi"
+include "lost_pages.pxi"

@@ -1,0 +1,112 @@
+"""Reading files of which the disk cannot read some sectors: the rest is read all the same.
+
+A disk loses single sectors, most often in what was written long ago, and a read of them fails with
+EIO. That must not hide the rest of a file, nor end the process that reads it. So such pages are
+read as bytes of 0xFF. No format takes these for its own, so whatever handles damage handles this,
+too. They are not zeros: where a log or a queue has zeros, nothing was written.
+
+A disk puts another sector in the place of a lost one when that is written, but to write a part of a
+page the kernel first reads it. So whoever mends a file has its lost pages replaced as a whole.
+
+This file does not know what is read. It logs a file once, with the first place that fails.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+from pathlib import Path
+
+from penstock.shared.files.descriptors import take_descriptor
+from penstock.shared.layout import PAGE_BYTES
+
+FILL = 0xFF
+_log = logging.getLogger(__name__)
+# by device and inode
+_told: set[tuple[int, int]] = set()
+
+
+def read_file(file: Path) -> bytes:
+    """All bytes of a file. A process with clients may call it. Raises OSError."""
+    return take_descriptor(lambda: _read_file(file))
+
+
+def _read_file(file: Path) -> bytes:
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        if error.errno != errno.EIO:
+            raise
+    handle = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return read_at(handle, os.fstat(handle).st_size, 0)
+    finally:
+        os.close(handle)
+
+
+def read_at(handle: int, size: int, at: int) -> bytes:
+    """One read of `size` bytes from `at` on, or of fewer, as os.pread. Raises OSError."""
+    try:
+        return os.pread(handle, size, at)
+    except OSError as error:
+        if error.errno != errno.EIO:
+            raise
+    target = bytearray(size)
+    return bytes(target[: _read_pages(handle, memoryview(target), at)])
+
+
+def read_into(handle: int, target: memoryview, at: int) -> int:
+    """One read into the target. Returns how many bytes it got, as os.preadv. Raises OSError."""
+    try:
+        return os.preadv(handle, [target], at)
+    except OSError as error:
+        if error.errno != errno.EIO:
+            raise
+    return _read_pages(handle, target, at)
+
+
+def replace_lost(handle: int, start: int, stop: int) -> None:
+    """Write the pages of [start, stop) that cannot be read, so that they can be written in part.
+
+    They become 0xFF on the disk, too, for good: only for a file that can be made again, or whose
+    bytes are kept elsewhere. Not synced. Raises OSError.
+    """
+    length = os.fstat(handle).st_size
+    for at in range(start - start % PAGE_BYTES, min(stop, length), PAGE_BYTES):
+        try:
+            os.pread(handle, PAGE_BYTES, at)
+        except OSError as error:
+            if error.errno != errno.EIO:
+                raise
+            os.pwrite(handle, bytes([FILL]) * PAGE_BYTES, at)
+            if at + PAGE_BYTES > length:
+                os.ftruncate(handle, length)  # less than a page would have had to be read
+
+
+def _read_pages(handle: int, target: memoryview, at: int) -> int:
+    """Read page by page up to the file's end, so that a sector costs no more than its page."""
+    length = min(len(target), max(0, os.fstat(handle).st_size - at))
+    done = 0
+    while done < length:
+        page = target[done : min(length, done + PAGE_BYTES - (at + done) % PAGE_BYTES)]
+        try:
+            got = os.preadv(handle, [page], at + done)
+        except OSError as error:
+            if error.errno != errno.EIO:
+                raise
+            _tell(handle, at + done)
+            got = len(page)
+            page[:] = bytes([FILL]) * got
+        if not got:
+            break  # it has become shorter
+        done += got
+    return done
+
+
+def _tell(handle: int, at: int) -> None:
+    found = os.fstat(handle)
+    if (found.st_dev, found.st_ino) not in _told:
+        _told.add((found.st_dev, found.st_ino))
+        name = os.readlink(f"/proc/self/fd/{handle}")
+        _log.warning("the disk cannot read %s at byte %d, and perhaps at others", name, at)
