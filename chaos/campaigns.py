@@ -38,6 +38,7 @@ from penstock.chaos.storage.full import full_round
 from penstock.chaos.storage.missing import missing_round
 from penstock.chaos.storage.power import power_round
 from penstock.chaos.storage.power_promises import promises_round
+from penstock.chaos.storage.sectors import sectors_round
 from penstock.chaos.storage.slow import slow_round
 from penstock.shared.errors import PenstockError
 
@@ -61,6 +62,7 @@ KINDS: dict[str, Kind] = {
     "frames": Kind(frames_round, 3),
     "damage": Kind(damage_round, 12),
     "missing": Kind(missing_round, 2),
+    "sectors": Kind(sectors_round, 4),
     "points": Kind(points_round, 3),
     "recovery": Kind(recovery_round, 2),
     "bells": Kind(bells_round, 2),

@@ -22,7 +22,7 @@ EXIT_PROBLEM = 1
 TOLD = 5
 KINDS = (
     *("kills", "power", "events", "disk", "full", "slow", "cut"),
-    *("frames", "damage", "missing", "points", "recovery", "bells"),
+    *("frames", "damage", "missing", "sectors", "points", "recovery", "bells"),
     *("clock", "frozen", "crowd", "memory", "attack", "gateway", "mixed", "exactly"),
     *("transactions", "promises", "members", "delays", "official"),
 )
@@ -30,6 +30,8 @@ KINDS = (
 NEED_A_COMPILER = frozenset(("power", "promises", "disk", "full", "slow", "cut", "clock", "mixed"))
 # This kind runs RocketMQ's own clients.
 NEEDS_JAVA = "official"
+# This kind mounts a disk.
+NEEDS_ROOT = "sectors"
 
 
 def _print_points(ctx: click.Context, parameter: click.Parameter, wanted: bool) -> None:
@@ -67,7 +69,7 @@ Examples:
     default=",".join(KINDS),
     show_default=True,
     callback=_kinds,
-    help="Kinds, with commas. Those that need a C compiler, or Java, are left out without it.",
+    help="Kinds, with commas. Those that need a C compiler, Java, or root are left out without it.",
 )
 @click.option(
     "--seed",
@@ -146,6 +148,7 @@ def _possible(kinds: list[str]) -> list[str]:
     """The kinds that this machine can run. Raises MissingDependency if it can run none."""
     from penstock.chaos.clients.official import missing
     from penstock.chaos.interposed.preload import find_compiler
+    from penstock.chaos.machine import bad_disk
     from penstock.shared.errors import MissingDependency
 
     wants: dict[tuple[str, str], list[str]] = {}
@@ -154,6 +157,8 @@ def _possible(kinds: list[str]) -> list[str]:
             wants.setdefault(("a C compiler", "apt-get install gcc"), []).append(kind)
         elif kind == NEEDS_JAVA and (lacks := missing())[0]:
             wants.setdefault(lacks, []).append(kind)
+        elif kind == NEEDS_ROOT and (lack := bad_disk.lacks()):
+            wants.setdefault((lack, "it mounts a disk of its own"), []).append(kind)
     left_out = [kind for each in wants.values() for kind in each]
     possible = [kind for kind in kinds if kind not in left_out]
     if not possible:

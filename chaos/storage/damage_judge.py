@@ -21,6 +21,7 @@ from penstock.maintenance.verify.check import verify_store
 from penstock.shared.clock import SystemClock
 from penstock.shared.config import Config
 from penstock.shared.errors import ConfigError, PenstockError
+from penstock.shared.files.bad_sectors import read_file
 from penstock.shared.formats.properties import decode_properties, is_tombstone
 from penstock.shared.layout import StorePaths
 from penstock.shared.recovery.recover_log import Recovered
@@ -304,4 +305,4 @@ class Judge:
         return stored, ranges
 
     def _log(self) -> dict[str, int]:
-        return {path.name: hash(path.read_bytes()) for path in (self._root / "commitlog").iterdir()}
+        return {path.name: hash(read_file(path)) for path in (self._root / "commitlog").iterdir()}

@@ -67,7 +67,7 @@ def do_harm(scene: Scene, dice: random.Random) -> list[Hit]:
 
 def _flip(scene: Scene, dice: random.Random) -> list[Hit]:
     """Flip one bit; in a large file, of a byte in use or just past the used ones."""
-    file = _choose(scene.root, dice)
+    file = choose(scene.root, dice)
     if not file.stat().st_size:
         return []
     used = _used(file)
@@ -87,7 +87,7 @@ def _flip_at(
 
 
 def _cut(scene: Scene, dice: random.Random) -> list[Hit]:
-    file = _choose(scene.root, dice)
+    file = choose(scene.root, dice)
     size = file.stat().st_size
     if not size:
         return []
@@ -97,7 +97,7 @@ def _cut(scene: Scene, dice: random.Random) -> list[Hit]:
 
 
 def _grow(scene: Scene, dice: random.Random) -> list[Hit]:
-    file = _choose(scene.root, dice)
+    file = choose(scene.root, dice)
     size = file.stat().st_size
     more = dice.choice((bytes, dice.randbytes))(dice.randint(1, 5000))
     with file.open("ab") as handle:
@@ -106,7 +106,7 @@ def _grow(scene: Scene, dice: random.Random) -> list[Hit]:
 
 
 def _overwrite(scene: Scene, dice: random.Random) -> list[Hit]:
-    file = _choose(scene.root, dice)
+    file = choose(scene.root, dice)
     size = file.stat().st_size
     if not size:
         return []
@@ -120,7 +120,7 @@ def _overwrite(scene: Scene, dice: random.Random) -> list[Hit]:
 
 
 def _delete(scene: Scene, dice: random.Random) -> list[Hit]:
-    file = _choose(scene.root, dice)
+    file = choose(scene.root, dice)
     size = file.stat().st_size
     if file.parent.parent.parent.name == "consumequeue" and dice.random() < 0.3:
         shutil.rmtree(file.parent)
@@ -131,7 +131,7 @@ def _delete(scene: Scene, dice: random.Random) -> list[Hit]:
 
 def _age(scene: Scene, dice: random.Random) -> list[Hit]:
     """Replace a file with an older copy of it."""
-    file = _choose(scene.root, dice)
+    file = choose(scene.root, dice)
     older = scene.earlier / file.relative_to(scene.root)
     if not older.is_file():
         return []
@@ -147,7 +147,7 @@ def _age(scene: Scene, dice: random.Random) -> list[Hit]:
 
 def _swap(scene: Scene, dice: random.Random) -> list[Hit]:
     """Exchange a file with another one of its kind."""
-    file = _choose(scene.root, dice)
+    file = choose(scene.root, dice)
     kind = file.parent
     if kind == scene.root:
         return []
@@ -370,7 +370,8 @@ HARM: dict[str, tuple[Callable[[Scene, random.Random], list[Hit]], int]] = {
 }
 
 
-def _choose(root: Path, dice: random.Random) -> Path:
+def choose(root: Path, dice: random.Random) -> Path:
+    """One of a store's files, each place as often as the others."""
     while True:
         place = root / dice.choice(PLACES)
         files = [place] if place.is_file() else sorted(p for p in place.rglob("*") if p.is_file())

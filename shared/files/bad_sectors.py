@@ -46,24 +46,36 @@ def _read_file(file: Path) -> bytes:
 
 
 def read_at(handle: int, size: int, at: int) -> bytes:
-    """One read of `size` bytes from `at` on, or of fewer, as os.pread. Raises OSError."""
+    """`size` bytes from `at` on, or fewer where the file ends. Raises OSError."""
     try:
-        return os.pread(handle, size, at)
+        raw = os.pread(handle, size, at)
     except OSError as error:
         if error.errno != errno.EIO:
             raise
+        raw = b""
+    if len(raw) == size:
+        return raw
+    # One call moves at most 2 GiB, may be interrupted, and ends before a page that cannot be read.
     target = bytearray(size)
-    return bytes(target[: _read_pages(handle, memoryview(target), at)])
+    target[: len(raw)] = raw
+    rest = memoryview(target)[len(raw) :]
+    return bytes(target[: len(raw) + read_into(handle, rest, at + len(raw))])
 
 
 def read_into(handle: int, target: memoryview, at: int) -> int:
-    """One read into the target. Returns how many bytes it got, as os.preadv. Raises OSError."""
-    try:
-        return os.preadv(handle, [target], at)
-    except OSError as error:
-        if error.errno != errno.EIO:
-            raise
-    return _read_pages(handle, target, at)
+    """Fill the target. Returns its bytes, fewer where the file ends. Raises OSError."""
+    done = 0
+    while done < len(target):
+        try:
+            got = os.preadv(handle, [target[done:]], at + done)
+        except OSError as error:
+            if error.errno != errno.EIO:
+                raise
+            got = _read_page(handle, target[done:], at + done)
+        if not got:
+            break
+        done += got
+    return done
 
 
 def replace_lost(handle: int, start: int, stop: int) -> None:
@@ -84,24 +96,21 @@ def replace_lost(handle: int, start: int, stop: int) -> None:
                 os.ftruncate(handle, length)  # less than a page would have had to be read
 
 
-def _read_pages(handle: int, target: memoryview, at: int) -> int:
-    """Read page by page up to the file's end, so that a sector costs no more than its page."""
-    length = min(len(target), max(0, os.fstat(handle).st_size - at))
-    done = 0
-    while done < length:
-        page = target[done : min(length, done + PAGE_BYTES - (at + done) % PAGE_BYTES)]
-        try:
-            got = os.preadv(handle, [page], at + done)
-        except OSError as error:
-            if error.errno != errno.EIO:
-                raise
-            _tell(handle, at + done)
-            got = len(page)
-            page[:] = bytes([FILL]) * got
-        if not got:
-            break  # it has become shorter
-        done += got
-    return done
+def _read_page(handle: int, target: memoryview, at: int) -> int:
+    """Fill the target up to the end of this page, or of the file. Returns how many bytes it got.
+
+    A longer read may also fail for a page that follows in the kernel's cache.
+    """
+    left = os.fstat(handle).st_size - at
+    page = target[: max(0, min(PAGE_BYTES - at % PAGE_BYTES, left))]
+    try:
+        return os.preadv(handle, [page], at)
+    except OSError as error:
+        if error.errno != errno.EIO:
+            raise
+    _tell(handle, at)
+    page[:] = bytes([FILL]) * len(page)
+    return len(page)
 
 
 def _tell(handle: int, at: int) -> None:

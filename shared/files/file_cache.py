@@ -68,30 +68,16 @@ class FileCache:
             raise
         self._read.add(path)
         self.bytes_read += len(raw)
-        if len(raw) == size or not raw:
-            return raw
-        # One call moves at most 2 GiB and may be interrupted: only an empty read is the end.
-        parts = [raw]
-        while size > (have := sum(map(len, parts))):
-            raw = read_at(fd, size - have, offset + have)
-            if not raw:
-                break
-            self.bytes_read += len(raw)
-            parts.append(raw)
-        return b"".join(parts)
+        return raw
 
     def read_into(self, path: Path, offset: int, target: memoryview) -> int:
         """Fill the target. Returns its bytes, fewer where the file ends. Raises OSError."""
-        fd, have = self.descriptor(path), 0
-        while have < len(target):
-            try:
-                got = read_into(fd, target[have:], offset + have)
-            except OSError as error:
-                error.filename = str(path)  # the read knows only the descriptor
-                raise
-            if not got:
-                break
-            have += got
+        fd = self.descriptor(path)
+        try:
+            have = read_into(fd, target, offset)
+        except OSError as error:
+            error.filename = str(path)  # the read knows only the descriptor
+            raise
         self._read.add(path)
         self.bytes_read += have
         return have
