@@ -38,7 +38,7 @@ _log = logging.getLogger(__name__)
 
 class LostPages(Protocol):
     """Sees to pages of a mapping that the disk cannot read: they become bytes of 0xFF. Without it,
-    to touch such a page is a SIGBUS. See `pure.lost_pages`, which this room may not know."""
+    to touch such a page is a SIGBUS. See `loops.lost_pages`, which this room may not know."""
 
     @property
     def lost(self) -> int: ...

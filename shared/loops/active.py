@@ -3,9 +3,9 @@
 `compiled` is compiled. Its twin in Python, which is the reference and runs where there was no
 compiler, consists of `pure.frame`, `pure.walk`, `pure.queues`, `pure.encode`, `pure.sends`,
 `pure.intake`, `pure.sending`, `pure.ranges`, `pure.message`, `pure.answer`, `pure.serving`,
-`pure.timers`, `pure.plain`, `pure.client_frame`, `pure.columns` and `pure.lost_pages`.
-PENSTOCK_PURE=1 chooses the twin. A compiled module of other sources is not used: it says for which
-INTERFACE it was made.
+`pure.timers`, `pure.plain`, `pure.client_frame`, `pure.columns` and, for what cannot be done in
+Python, `lost_pages`. PENSTOCK_PURE=1 chooses the twin. A compiled module of other sources is not
+used: it says for which INTERFACE it was made.
 """
 
 from __future__ import annotations
@@ -96,6 +96,7 @@ why_pure = _why_pure()
 
 # All or none: a loop takes only what a loop of the same form has made.
 if why_pure:
+    from penstock.shared.loops.lost_pages import PageWatch, lost_pages, touch_pages
     from penstock.shared.loops.pure.answer import bodies, messages, part_starts
     from penstock.shared.loops.pure.client_frame import ClientFrame
     from penstock.shared.loops.pure.columns import (
@@ -108,7 +109,6 @@ if why_pure:
     from penstock.shared.loops.pure.encode import RecordMaker, join_properties, properties_of
     from penstock.shared.loops.pure.frame import check_frame, check_properties, put_stamped
     from penstock.shared.loops.pure.intake import Intake, wall_ms
-    from penstock.shared.loops.pure.lost_pages import PageWatch, lost_pages, touch_pages
     from penstock.shared.loops.pure.message import Message
     from penstock.shared.loops.pure.plain import batch_records
     from penstock.shared.loops.pure.queues import QueueNumbers, by_queue, move_ends, put_entries

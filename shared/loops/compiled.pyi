@@ -19,12 +19,12 @@ from penstock.shared.loops.forms import (
     Stamp,
     TextColumn,
 )
+from penstock.shared.loops.lost_pages import PageWatch as PageWatch
 from penstock.shared.loops.pure.client_frame import ClientFrame as ClientFrame
 from penstock.shared.loops.pure.encode import (
     RecordMaker as RecordMaker,  # one by one the same methods
 )
 from penstock.shared.loops.pure.intake import Intake as Intake
-from penstock.shared.loops.pure.lost_pages import PageWatch as PageWatch
 from penstock.shared.loops.pure.message import Message as Message
 from penstock.shared.loops.pure.queues import QueueNumbers as QueueNumbers
 from penstock.shared.loops.pure.sending import PlainSender as PlainSender

@@ -1,5 +1,5 @@
-# Pages of mapped files that the disk cannot read. Part of `compiled`; the twin is
-# `pure.lost_pages`, which says what these are for, and cannot do it.
+# Pages of mapped files that the disk cannot read. Part of `compiled`; `lost_pages` beside it says
+# what these are for, and is what a process has that cannot do it.
 
 cdef extern from "lost_pages.h" nogil:
     int lost_pages_watch(const void *start, size_t size)

@@ -31,7 +31,7 @@ pytestmark = [
 
 LEFT = ("stopped", "killed, its memory gone", "without power")
 SEEDS = range(4)
-# so long that ZeroMQ is given them where they are mapped
+# large enough that ZeroMQ is given them where they are mapped
 BODY_BYTES, MESSAGES = 60_000, 60
 SETTINGS = {"mapped_file_size_commit_log_bytes": 4 << 20}
 

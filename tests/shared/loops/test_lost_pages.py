@@ -133,7 +133,7 @@ found[PAGE]
 
 
 def test_without_the_compiled_loops_nothing_is_watched_and_nothing_said_to_be_lost() -> None:
-    from penstock.shared.loops.pure.lost_pages import PageWatch, lost_pages, touch_pages
+    from penstock.shared.loops.lost_pages import PageWatch, lost_pages, touch_pages
 
     with mmap.mmap(-1, PAGE) as found:
         watch = PageWatch(found)
