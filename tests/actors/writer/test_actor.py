@@ -18,7 +18,15 @@ from penstock.actors.writer.refusals import ALLOCATE_TIMEOUT_MS
 from penstock.shared.formats.record_layout import blank_size
 from penstock.shared.loops.pure.walk import walk
 from penstock.shared.memory.queue_table import QueueKey, QueueTable
-from penstock.shared.wire.messages import Appended, OutOfStep, Refused
+from penstock.shared.wire.messages import (
+    Appended,
+    CreateTopic,
+    OutOfStep,
+    Refused,
+    Routed,
+    UpdateTopic,
+    encode,
+)
 
 SEGMENT_BYTES = 64 << 10
 
@@ -197,6 +205,30 @@ def test_a_successor_continues_the_log_and_the_queue_offsets(
     broker.positions.initialise("flush_wanted", broker.positions["wrote"])
     work(committer, flusher, reput)
     assert broker.queues() == {QueueKey("orders", 0): (0, 5), QueueKey("orders", 1): (0, 9)}
+
+
+def test_a_successor_counts_the_queues_that_a_topic_no_longer_has(
+    pipeline: Callable[..., Any],
+    client: Callable[..., Any],
+    produce_answer: Callable[[list[bytes]], Any],
+) -> None:
+    """Their messages are still there, and take as much of the queue table as any."""
+    broker = pipeline(max_queues=6)
+    broker.allocate(1)
+    writer = broker.start(Writer)
+    producer = client(broker, writer)
+    producer.append([b"x"], queue_id=3)
+    producer.ask(encode(UpdateTopic(2, "orders", read_queues=1, write_queues=1)))
+    broker.crash(writer)
+    successor, socket = broker.start(Writer), broker.client(broker.run.endpoints.produce)
+
+    def create(topic: str, queues: int) -> Any:
+        (answer,) = broker.ask(successor, socket, encode(CreateTopic(3, topic, queues)))
+        return produce_answer(answer)
+
+    refused = create("others", 3)
+    assert isinstance(refused, Refused) and "more than 6 queues" in refused.what
+    assert create("others", 2) == Routed(3, "others", 2)
 
 
 def test_a_successor_clears_what_was_never_published(

@@ -7,13 +7,14 @@ import os
 import resource
 import time
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from penstock.actors.committer import Committer
 from penstock.actors.writer import Writer
-from penstock.actors.writer.actor import LINGER_MS
+from penstock.actors.writer.actor import FRAMES_AT_ONCE, LINGER_MS
 from penstock.actors.writer.refusals import ALLOCATE_TIMEOUT_MS
 from penstock.shared.files.descriptors import on_shortage
 from penstock.shared.process.doorbells import QUIET_TICK_MS, TICK_MS
@@ -111,6 +112,8 @@ def test_a_writer_looks_at_each_tick_and_does_not_leave_while_anything_waits(
 ) -> None:
     writer, clock = full.writer, full.broker.clock
     assert (writer.idle_ms(), writer.drained()) == (TICK_MS, False), "a frame waits for room"
+    clock.advance(LINGER_MS)
+    assert not writer.drained(), "and still does"
     full.hold(full.first)
     full.commit(work)
     full.first.answers(2)
@@ -120,6 +123,48 @@ def test_a_writer_looks_at_each_tick_and_does_not_leave_while_anything_waits(
     assert not writer.drained(), "its answers are on their way"
     clock.advance(LINGER_MS)
     assert writer.drained()
+
+
+def test_held_frames_are_taken_some_at_a_time_and_what_comes_meanwhile_is_after_them(
+    full: Full, work: Callable[..., None]
+) -> None:
+    writer, left = full.writer, 8
+    full.hold(full.first, FRAMES_AT_ONCE + left)
+    full.commit(work)
+    writer.work()
+    assert len(writer._held._held) == left and writer.has_more()
+    assert (writer.idle_ms(), writer.drained()) == (TICK_MS, False)
+    full.broker.clock.advance(LINGER_MS)
+    assert not writer.drained()
+    full.first.writer = SimpleNamespace(work=lambda: 0)
+    full.first.append([b"x"], answers=0)
+    full.first.writer = writer
+    assert writer._callers.socket.poll(60_000), "it is there before the others are taken"
+    answers = full.first.answers(1 + FRAMES_AT_ONCE + left + 1)
+    assert all(isinstance(answer, Appended) for answer in answers)
+    assert [answer.seq for answer in answers] == sorted(answer.seq for answer in answers)
+
+
+def test_a_disk_that_takes_a_frame_now_and_then_is_not_too_slow(
+    pipeline: Callable[..., Any], client: Callable[..., Any], work: Callable[..., None]
+) -> None:
+    """The page cache is busy since the last append, though another frame waits at once."""
+    full = Full(pipeline(wait_time_in_send_queue_ms=60_000), client)
+    writer, clock = full.writer, full.broker.clock
+    full.broker.allocate(1)
+    for _ in range(2):
+        full.first.append(LARGE, answers=0)
+    work_until(writer, lambda: len(writer._held._held) == 2)
+    for number in range(1, 3):
+        clock.advance(PAGE_CACHE_MS)
+        waited = writer._waiting
+        full.broker.positions.initialise("committed", number * SEGMENT_BYTES)
+        writer.work()
+        assert writer._waiting is not None and writer._waiting is not waited
+    clock.advance(PAGE_CACHE_MS)
+    full.hold(full.first)
+    full.commit(work)
+    assert all(isinstance(answer, Appended) for answer in full.first.answers(4))
 
 
 def test_questions_are_answered_while_frames_wait(full: Full, client: Callable[..., Any]) -> None:
@@ -182,6 +227,29 @@ def test_frames_that_the_disk_keeps_waiting_for_their_answer_block_others_in_tim
     broker.clock.advance(WAIT_MS + 1)
     (refused,) = producer.answers(1)
     assert isinstance(refused, Refused) and refused.status == "SYSTEM_BUSY"
+
+
+@pytest.mark.parametrize("beyond", [0, 1])
+def test_a_frame_is_held_where_just_as_many_bytes_wait_for_the_disk_as_may(
+    pipeline: Callable[..., Any],
+    client: Callable[..., Any],
+    frame: Callable[..., bytes],
+    beyond: int,
+) -> None:
+    """They count from the end of the first frame, whose answer is the first that waits."""
+    size = len(frame("orders", 0, [b"x"]))
+    broker = pipeline(max_pending_bytes=size + beyond)
+    broker.allocate(1)
+    writer = broker.start(Writer)
+    producer = client(broker, writer)
+    for number in range(1, 3):
+        producer.append([b"x"], ack="durable", answers=0)
+        work_until(writer, lambda number=number: broker.positions["wrote"] == number * size)
+    producer.append([b"x"], answers=0)
+    work_until(writer, lambda: bool(writer._held) or broker.positions["wrote"] == 3 * size)
+    assert bool(writer._held) is not bool(beyond)
+    broker.positions.initialise("flushed", size)
+    assert [answer.seq for answer in producer.answers(2)] == ([3, 1] if beyond else [1, 3])
 
 
 def test_a_writer_that_lacks_files_ends_and_its_successor_stores_the_frame(

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from penstock.actors.writer import Writer
 from penstock.actors.writer.actor import RETRY_MS, RETRY_STEPS
+from penstock.actors.writer.refusals import ALLOCATE_TIMEOUT_MS
 from penstock.actors.writer.retries import MEMORY_MS
 from penstock.actors.writer.retry_index import RetryIndex
 from penstock.shared.wire.messages import Append, Appended, CreateTopic, QueueRun, encode
@@ -134,6 +135,46 @@ def test_steps_that_take_no_time_are_several_in_a_turn(
         writer.work()
     assert len(steps) == RETRY_STEPS
     assert [each.runs[0].queue_offset for each in retrying.answers(1)] == [0]
+
+
+def test_a_new_writer_looks_for_a_retry_from_where_the_queues_end_and_not_from_the_segment_s_start(
+    long_log: Any, client: Maker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A gigabyte of the segment would have to be read before anybody is answered."""
+    dispatched = long_log.positions["wrote"]
+    long_log.positions.initialise("dispatched", dispatched)
+    read, whole_until = [], RetryIndex._whole_until
+
+    def noted(self: RetryIndex, start: int, stop: int) -> int:
+        read.append(start)
+        return whole_until(self, start, stop)
+
+    monkeypatch.setattr(RetryIndex, "_whole_until", noted)
+    retrying = client(long_log, long_log.start(Writer))
+    (stored,) = retrying.append([b"again"], keys="again-")
+    retrying.hello(stored_after=dispatched)
+    (found,) = retrying.append([b"again"], keys="again-", retry=True)
+    assert found.runs == stored.runs and read == [dispatched]
+
+
+def test_a_retry_waits_for_room_from_when_it_is_known_to_be_new(
+    long_log: Any, client: Maker, frame: Maker
+) -> None:
+    """To look for it may take longer than a frame may wait."""
+    writer, clock = long_log.start(Writer), long_log.clock
+    retrying = client(long_log, writer)
+    retrying.hello(stored_after=0)
+    long_log.positions.initialise("allocated", long_log.positions["wrote"])
+    send(retrying, frame("orders", 0, [b"again"], "again-"), retry=True)
+    while not writer._retries:
+        writer.work()
+    clock.advance(ALLOCATE_TIMEOUT_MS + 1)
+    while writer._retries:
+        writer.work()
+    assert writer._waiting is not None
+    long_log.positions.initialise("allocated", 1 << 20)
+    (answer,) = retrying.answers(1)
+    assert isinstance(answer, Appended)
 
 
 def test_what_a_session_left_unfinished_is_not_stored_behind_the_next_one(

@@ -13,6 +13,7 @@ import pytest
 
 from penstock.actors.committer import Committer
 from penstock.actors.writer import Writer
+from penstock.actors.writer.payloads.producer_rings import GRACE_MS
 from penstock.shared.formats.record_layout import AT_BODY_V4
 from penstock.shared.loops.active import check_frame
 from penstock.shared.loops.pure.walk import walk
@@ -228,6 +229,17 @@ def test_a_writer_that_was_killed_is_followed_by_one_without_rings(
     again = RingClient(client(broker, successor))
     assert isinstance(again.append(frame("orders", 0, [b"one"]), 0), Appended)
     again.bytes.close()
+
+
+def test_a_writer_drops_the_ring_of_a_producer_that_is_gone(
+    broker: Any, writer: Any, ring: RingClient
+) -> None:
+    broker.clock.advance(GRACE_MS + 1)
+    writer.release_deleted()
+    assert broker.positions["rings"] == 1, "its producer has it"
+    ring.bytes.close()
+    writer.release_deleted()
+    assert ring_files(broker.run.path) == [] and broker.positions["rings"] == 0
 
 
 def test_a_stop_leaves_no_ring(broker: Any, writer: Any, ring: RingClient) -> None:
