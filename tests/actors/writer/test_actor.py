@@ -18,6 +18,7 @@ from penstock.actors.writer.refusals import ALLOCATE_TIMEOUT_MS
 from penstock.shared.formats.record_layout import blank_size
 from penstock.shared.loops.pure.walk import walk
 from penstock.shared.memory.queue_table import QueueKey, QueueTable
+from penstock.shared.process.doorbells import TICK_MS
 from penstock.shared.wire.messages import (
     Appended,
     CreateTopic,
@@ -140,6 +141,7 @@ def test_an_answer_that_the_disk_keeps_waiting_says_that_the_message_is_stored(
     for _ in range(3):
         writer.work()
     assert writer._pending, "its time is not over"
+    assert writer.idle_ms() == TICK_MS, "no bell says when it is"
     broker.clock.advance(1)
     (answer,) = producer.answers(1)
     assert isinstance(answer, Appended) and answer.status == "FLUSH_DISK_TIMEOUT"

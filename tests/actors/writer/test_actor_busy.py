@@ -16,9 +16,20 @@ from penstock.actors.committer import Committer
 from penstock.actors.writer import Writer
 from penstock.actors.writer.actor import FRAMES_AT_ONCE, LINGER_MS
 from penstock.actors.writer.refusals import ALLOCATE_TIMEOUT_MS
+from penstock.actors.writer.topic_admin import TopicAdmin
+from penstock.actors.writer.topic_turns import PAUSE
 from penstock.shared.files.descriptors import on_shortage
-from penstock.shared.process.doorbells import QUIET_TICK_MS, TICK_MS
-from penstock.shared.wire.messages import Appended, OutOfStep, Refused, Welcome
+from penstock.shared.process.doorbells import LAZY_BYTES, QUIET_TICK_MS, TICK_MS
+from penstock.shared.process.inflow import LOOK_MS
+from penstock.shared.wire.messages import (
+    Appended,
+    CreateTopic,
+    OutOfStep,
+    Refused,
+    Routed,
+    Welcome,
+    encode,
+)
 
 WAIT_MS, PAGE_CACHE_MS = 200, 1000
 LARGE = [bytes(15_000)] * 4
@@ -120,9 +131,48 @@ def test_a_writer_looks_at_each_tick_and_does_not_leave_while_anything_waits(
     work_until(writer, lambda: not (writer._waiting or writer._held or writer._pending))
     writer.work()
     assert writer.idle_ms() == QUIET_TICK_MS
+    writer._callers._inlet.idle_ms = LOOK_MS
+    assert writer.idle_ms() == LOOK_MS, "a connection sends what is no request yet"
     assert not writer.drained(), "its answers are on their way"
     clock.advance(LINGER_MS)
     assert writer.drained()
+
+
+def test_a_writer_with_a_topic_to_make_looks_at_each_tick_and_does_not_leave(
+    pipeline: Callable[..., Any],
+    produce_answer: Callable[[list[bytes]], Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    broker = pipeline()
+    answer_all = TopicAdmin.answer_all
+
+    def slow(*request: Any) -> Any:
+        broker.clock.advance(LINGER_MS)
+        return answer_all(*request)
+
+    monkeypatch.setattr(TopicAdmin, "answer_all", slow)
+    writer, socket = broker.start(Writer), broker.client(broker.run.endpoints.produce)
+    broker.ask(writer, socket, encode(CreateTopic(1, "first", 1)))
+    assert writer.idle_ms() == QUIET_TICK_MS
+    socket.send(encode(CreateTopic(2, "second", 1)))
+    work_until(writer, lambda: bool(writer._topic_turns))
+    assert (writer.idle_ms(), writer.drained()) == (TICK_MS, False)
+    broker.clock.advance(LINGER_MS)
+    assert not writer.drained(), "it is made after a pause"
+    broker.clock.advance(PAUSE * LINGER_MS)
+    assert produce_answer(broker.ask(writer, socket)[0]) == Routed(2, "second", 1)
+
+
+def test_after_as_much_as_a_flood_brings_a_writer_looks_again_before_it_sleeps(
+    pipeline: Callable[..., Any], client: Callable[..., Any]
+) -> None:
+    broker = pipeline()
+    broker.allocate(2)
+    writer = broker.start(Writer)
+    producer = client(broker, writer)
+    for size, is_flood in ((LAZY_BYTES // 4, True), (1, False)):
+        producer.append([bytes(size)] * 4)
+        assert writer.has_more() is is_flood
 
 
 def test_held_frames_are_taken_some_at_a_time_and_what_comes_meanwhile_is_after_them(
@@ -131,7 +181,7 @@ def test_held_frames_are_taken_some_at_a_time_and_what_comes_meanwhile_is_after_
     writer, left = full.writer, 8
     full.hold(full.first, FRAMES_AT_ONCE + left)
     full.commit(work)
-    writer.work()
+    assert writer.work() == 1 + FRAMES_AT_ONCE, "the one that waited, and some that were held"
     assert len(writer._held._held) == left and writer.has_more()
     assert (writer.idle_ms(), writer.drained()) == (TICK_MS, False)
     full.broker.clock.advance(LINGER_MS)

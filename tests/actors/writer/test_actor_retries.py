@@ -14,6 +14,7 @@ from penstock.actors.writer.actor import RETRY_MS, RETRY_STEPS
 from penstock.actors.writer.refusals import ALLOCATE_TIMEOUT_MS
 from penstock.actors.writer.retries import MEMORY_MS
 from penstock.actors.writer.retry_index import RetryIndex
+from penstock.shared.process.doorbells import TICK_MS
 from penstock.shared.wire.messages import Append, Appended, CreateTopic, QueueRun, encode
 
 Maker = Callable[..., Any]
@@ -168,7 +169,9 @@ def test_a_retry_waits_for_room_from_when_it_is_known_to_be_new(
     send(retrying, frame("orders", 0, [b"again"], "again-"), retry=True)
     while not writer._retries:
         writer.work()
+    assert (writer.idle_ms(), writer.drained()) == (TICK_MS, False)
     clock.advance(ALLOCATE_TIMEOUT_MS + 1)
+    assert not writer.drained()
     while writer._retries:
         writer.work()
     assert writer._waiting is not None
