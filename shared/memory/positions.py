@@ -288,7 +288,7 @@ class Positions:
 
     def published_ns(self, name: str) -> int:
         """When a position moved last, ns on the monotonic clock."""
-        return self._words[_POSITION_WORD[name] + (2)]
+        return self._words[_POSITION_WORD[name] + 1]
 
     def count_duration(self, name: str, duration_ns: int) -> None:
         """Count a duration in one of the owner's histograms. Raises PermissionError."""

@@ -251,3 +251,4 @@ def test_a_position_says_when_it_moved_and_when_its_owner_had_woken_up(
     value, published_ns, woke_ns = mapped[""].moment("wrote")
     assert (value, woke_ns) == (99, 5)
     assert before <= published_ns <= time.monotonic_ns()
+    assert mapped[""].published_ns("wrote") == published_ns
