@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -20,9 +21,11 @@ from penstock.shared.loops.pure.walk import walk
 from penstock.shared.memory.queue_table import QueueKey, QueueTable
 from penstock.shared.process.doorbells import TICK_MS
 from penstock.shared.wire.messages import (
+    Append,
     Appended,
     CreateTopic,
     OutOfStep,
+    QueueRun,
     Refused,
     Routed,
     UpdateTopic,
@@ -30,6 +33,7 @@ from penstock.shared.wire.messages import (
 )
 
 SEGMENT_BYTES = 64 << 10
+HANG_MS = 60_000  # only what hangs takes that long, however busy the machine
 
 
 def _stored(broker: Any) -> list[tuple[int, int]]:
@@ -52,6 +56,7 @@ def test_an_answer_that_promises_the_disk_waits_for_it(
     broker.allocate(1)
     writer, committer, flusher = (broker.start(kind) for kind in (Writer, Committer, Flusher))
     producer = client(broker, writer)
+    began_ns = time.monotonic_ns()
     producer.append([b"a"], ack="durable", answers=0)
     while broker.positions["wrote"] == 0:
         writer.work()
@@ -64,6 +69,8 @@ def test_an_answer_that_promises_the_disk_waits_for_it(
     assert isinstance(answer, Appended)
     assert broker.positions["flushed"] == broker.positions["wrote"]
     assert answer.runs[0].physical_offset == 0
+    took_ns, counts = broker.positions.durations("acknowledge")
+    assert sum(counts) == 1 and 0 < took_ns < time.monotonic_ns() - began_ns
 
 
 def test_an_answer_that_promises_no_disk_does_not_wait(
@@ -72,9 +79,11 @@ def test_an_answer_that_promises_no_disk_does_not_wait(
     broker = pipeline()
     broker.allocate(1)
     writer = broker.start(Writer)
-    (answer,) = client(broker, writer).append([b"a", b"b"], ack="written")
+    producer = client(broker, writer)
+    (answer,) = producer.append([b"a", b"b"], ack="written")
     assert isinstance(answer, Appended)
     assert broker.positions["wrote"] > 0 == broker.positions["committed"]
+    assert producer.hello().wrote == broker.positions["wrote"]
 
 
 @pytest.mark.parametrize(("flush", "durable"), [("sync", True), ("async", False)])
@@ -91,6 +100,87 @@ def test_what_an_answer_promises_by_default_is_configured(
     assert bool(producer.socket.poll(50 if durable else 5000)) is not durable
 
 
+@pytest.mark.parametrize(("ip", "host_bytes"), [("127.0.0.1", 8), ("::1", 20)])
+def test_a_welcome_says_which_frame_comes_next_and_what_frames_have_to_be_like(
+    pipeline: Callable[..., Any], client: Callable[..., Any], ip: str, host_bytes: int
+) -> None:
+    broker = pipeline(broker_ip=ip, enabled_append_prop_crc=ip == "::1")
+    broker.positions.supervise("writer", generation=3)
+    producer = client(broker, broker.start(Writer, generation=3))
+    producer.seq = 7
+    welcome = producer.hello()
+    assert (welcome.producer, welcome.session, welcome.next_seq) == (producer.producer, 2, 7)
+    assert (welcome.store_host_bytes, welcome.prop_crc) == (host_bytes, ip == "::1")
+    assert welcome.generation == 3
+    limits = broker.config.max_message_size_bytes, broker.config.max_frame_bytes
+    assert (welcome.max_message_bytes, welcome.max_frame_bytes) == limits
+    producer.ask(
+        encode(Append(producer.producer, 2, 7, (QueueRun("orders", 9, 1),), "", False)), b""
+    )
+    producer.session = 1
+    assert producer.hello().next_seq == 8, "the same again finds what has come since"
+
+
+@pytest.mark.parametrize(("flush", "at_once"), [("sync", 1), ("async", 0)])
+def test_the_committer_hears_at_once_of_what_waits_for_the_disk_and_else_now_and_then(
+    pipeline: Callable[..., Any],
+    client: Callable[..., Any],
+    bells: Callable[..., int],
+    flush: str,
+    at_once: int,
+) -> None:
+    """With sync flushing nobody can read what is not on the disk."""
+    broker = pipeline(flush_disk_type=flush)
+    broker.allocate(1)
+    committer, writer = broker.stage("committer"), broker.start(Writer)
+    producer = client(broker, writer)
+    producer.append([b"a"])
+    assert bells(committer) == 1, "nothing was told before"
+    wrote = producer.append([b"b"])[0].runs[0].physical_offset
+    assert bells(committer, HANG_MS if at_once else 50) == at_once
+    producer.append([b"c"], ack="durable", answers=0)
+    while broker.positions["wrote"] < 3 * wrote:
+        writer.work()
+    assert bells(committer) == 1
+
+
+def test_those_who_make_room_hear_of_a_frame_that_has_none(
+    pipeline: Callable[..., Any], client: Callable[..., Any], bells: Callable[..., int]
+) -> None:
+    broker = pipeline()
+    makers = [broker.stage(name) for name in ("allocator", "committer")]
+    writer = broker.start(Writer)
+    producer = client(broker, writer)
+    producer.append([b"a"], answers=0)
+    while not broker.positions["append_wanted"]:
+        writer.work()
+    assert [bells(each) for each in makers] == [1, 1]
+
+
+def test_the_allocator_hears_of_each_segment_that_is_entered(
+    pipeline: Callable[..., Any], client: Callable[..., Any], bells: Callable[..., int]
+) -> None:
+    broker = pipeline()
+    broker.allocate(3)
+    allocator, writer = broker.stage("allocator"), broker.start(Writer)
+    producer = client(broker, writer)
+    half = [bytes(15_000)] * 2
+    for entered in (0, 0, 1, 0, 1):
+        assert isinstance(producer.append(half)[0], Appended)
+        assert bells(allocator, HANG_MS if entered else 20) == entered
+
+
+def test_those_who_keep_queues_and_groups_hear_of_a_change_of_topics(
+    pipeline: Callable[..., Any], client: Callable[..., Any], bells: Callable[..., int]
+) -> None:
+    broker = pipeline()
+    keepers = [broker.stage(name) for name in ("reput", "coordinator")]
+    producer = client(broker, broker.start(Writer))
+    assert [bells(each) for each in keepers] == [1, 1]
+    producer.ask(encode(CreateTopic(2, "orders", 4)))
+    assert [bells(each, 20) for each in keepers] == [0, 0], "it is there already"
+
+
 def test_one_flush_releases_every_answer_that_waits_for_it(
     pipeline: Callable[..., Any], work: Callable[..., None], client: Callable[..., Any]
 ) -> None:
@@ -105,6 +195,7 @@ def test_one_flush_releases_every_answer_that_waits_for_it(
             writer.work()
     work(committer)
     assert flusher.work() == 1
+    assert writer.work() == 5
     assert [answer.seq for answer in producer.answers(5)] == [1, 2, 3, 4, 5]
 
 

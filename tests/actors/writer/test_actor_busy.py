@@ -160,6 +160,7 @@ def test_a_writer_with_a_topic_to_make_looks_at_each_tick_and_does_not_leave(
     broker.clock.advance(LINGER_MS)
     assert not writer.drained(), "it is made after a pause"
     broker.clock.advance(PAUSE * LINGER_MS)
+    assert writer.work() == 1
     assert produce_answer(broker.ask(writer, socket)[0]) == Routed(2, "second", 1)
 
 

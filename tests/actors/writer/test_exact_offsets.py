@@ -262,7 +262,9 @@ def test_a_new_writer_reads_many_blocks_in_a_step_but_not_all(bench: Bench) -> N
         broker.clock.advance(LAZY_MS)
         [each.work() for each in others]
     broker.crash(bench.writer)
-    exact, steps = broker.start(Writer)._exact, 0
+    writer = broker.start(Writer)
+    assert writer.work() == 1 and writer.has_more(), "it does not sleep between two steps"
+    exact, steps = writer._exact, 1
     while exact._loading is not None:
         steps += exact.turn()
     assert exact._offsets == {"g": {"in": {0: blocks - 1}}}
