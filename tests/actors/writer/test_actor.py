@@ -17,6 +17,7 @@ from penstock.actors.writer import Writer
 from penstock.actors.writer.actor import LINGER_MS
 from penstock.actors.writer.refusals import ALLOCATE_TIMEOUT_MS
 from penstock.shared.formats.record_layout import blank_size
+from penstock.shared.layout import segment_name
 from penstock.shared.loops.pure.walk import walk
 from penstock.shared.memory.queue_table import QueueKey, QueueTable
 from penstock.shared.process.doorbells import TICK_MS
@@ -468,6 +469,28 @@ def test_without_a_segment_a_frame_is_refused_at_once_and_ends_its_session(
     producer.hello()
     (answer,) = producer.append([b"b"])
     assert isinstance(answer, Appended)
+
+
+def test_without_its_segment_s_file_a_frame_is_refused_and_ends_its_session(
+    pipeline: Callable[..., Any], client: Callable[..., Any]
+) -> None:
+    """Somebody has deleted it: the frame comes again, and before what is after it."""
+    broker = pipeline(transient_store_pool_enable=False)
+    broker.allocate(1)
+    producer = client(broker, broker.start(Writer))
+    broker.allocate(1)
+    large = [bytes(15_000)] * 4
+    assert isinstance(producer.append(large)[0], Appended)
+    segment = broker.paths.commit_log / segment_name(SEGMENT_BYTES)
+    segment.rename(hidden := broker.paths.root / "hidden")
+    wrote = broker.positions["wrote"]
+    (refused,) = producer.append(large)
+    assert isinstance(refused, Refused) and refused.status == "CREATE_MAPPED_FILE_FAILED"
+    assert isinstance(producer.append([b"x"])[0], OutOfStep)
+    assert broker.positions["wrote"] == wrote
+    hidden.rename(segment)
+    producer.hello()
+    assert isinstance(producer.append(large)[0], Appended)
 
 
 @pytest.mark.parametrize(

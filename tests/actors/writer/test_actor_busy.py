@@ -247,6 +247,16 @@ def test_what_is_held_is_bounded_and_the_rest_stays_outside(full: Full) -> None:
     assert {type(answer) for answer in full.first.answers(10)} == {OutOfStep}
 
 
+def test_a_frame_may_fill_the_pool_to_its_last_byte(full: Full) -> None:
+    positions = full.broker.positions
+    free = positions["append_wanted"] - full.broker.config.transient_store_pool_bytes
+    for committed, has_room in ((free - 1, False), (free, True)):
+        positions.initialise("committed", committed)
+        full.writer.work()
+        assert (full.writer._waiting is None) is has_room
+    assert isinstance(full.first.answers(1)[0], Appended)
+
+
 def test_with_fast_failure_a_full_pool_is_said_at_once(
     pipeline: Callable[..., Any], client: Callable[..., Any]
 ) -> None:

@@ -15,7 +15,15 @@ from penstock.actors.writer.refusals import ALLOCATE_TIMEOUT_MS
 from penstock.actors.writer.retries import MEMORY_MS
 from penstock.actors.writer.retry_index import RetryIndex
 from penstock.shared.process.doorbells import TICK_MS
-from penstock.shared.wire.messages import Append, Appended, CreateTopic, QueueRun, encode
+from penstock.shared.wire.messages import (
+    Append,
+    Appended,
+    CreateTopic,
+    OutOfStep,
+    QueueRun,
+    Refused,
+    encode,
+)
 
 Maker = Callable[..., Any]
 
@@ -180,6 +188,41 @@ def test_a_retry_waits_for_room_from_when_it_is_known_to_be_new(
     assert isinstance(answer, Appended)
 
 
+def test_no_retry_is_stored_before_a_frame_that_waits_for_room(
+    long_log: Any, client: Maker, frame: Maker
+) -> None:
+    writer = long_log.start(Writer)
+    other, retrying = client(long_log, writer), client(long_log, writer)
+    retrying.hello(stored_after=0)
+    long_log.positions.initialise("allocated", long_log.positions["wrote"])
+    send(retrying, frame("orders", 0, [b"again"], "again-"), retry=True)
+    while not writer._retries:
+        writer.work()
+    send(other, frame("orders", 0, [b"waits"]))
+    while writer._waiting is None:
+        writer.work()
+    for _ in range(500):  # more than it takes to find that the retry is new
+        writer.work()
+    assert writer._retries
+    long_log.positions.initialise("allocated", 1 << 20)
+    assert [each.answers(1)[0].runs[0].queue_offset for each in (other, retrying)] == [0, 1]
+
+
+def test_a_retry_that_may_be_too_far_back_is_refused_and_not_stored_a_second_time(
+    long_log: Any, client: Maker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wrote = long_log.positions["wrote"]
+    monkeypatch.setattr("penstock.actors.writer.retry_index.MAX_BYTES", wrote - 1)
+    retrying = client(long_log, long_log.start(Writer))
+    retrying.hello(stored_after=0)
+    (refused,) = retrying.append([b"again"], keys="again-", retry=True)
+    assert isinstance(refused, Refused) and refused.status == "PULL_OFFSET_MOVED"
+    assert (refused.request, refused.session) == (1, retrying.session)
+    assert long_log.positions["wrote"] == wrote
+    (answer,) = retrying.append([b"new"])
+    assert isinstance(answer, Appended), "its answer is final, and the session goes on"
+
+
 def test_what_a_session_left_unfinished_is_not_stored_behind_the_next_one(
     long_log: Any, client: Maker, frame: Maker
 ) -> None:
@@ -228,8 +271,10 @@ def test_who_sends_too_much_again_is_turned_away_and_comes_back(
     retrying.hello(stored_after=0)
     for number in range(3):
         send(retrying, frame("orders", 0, [bytes(1400)], f"again-{number}"), retry=True)
-    refused, *stored = retrying.answers(3)
+    send(retrying, frame("orders", 0, [b"behind"]))
+    refused, behind, *stored = retrying.answers(4)
     assert refused.status == "SYSTEM_BUSY" and refused.retry_after_ms > 0
+    assert isinstance(behind, OutOfStep), "it comes again after the one that was turned away"
     assert [each.runs[0].queue_offset for each in stored] == [0, 1]
 
 

@@ -8,7 +8,15 @@ from typing import Any
 import pytest
 
 from penstock.actors.writer import Writer
-from penstock.shared.wire.messages import Appended, OutOfStep, QueueRun, Refused
+from penstock.shared.wire.messages import (
+    Appended,
+    CreateTopic,
+    DeleteTopic,
+    OutOfStep,
+    QueueRun,
+    Refused,
+    encode,
+)
 
 SEGMENT_BYTES = 64 << 10
 
@@ -129,6 +137,26 @@ def test_a_wrong_run_refuses_the_frame_and_what_is_behind_it(
     assert isinstance(alone, Refused)
     (answer,) = producer.append([b"x"])
     assert told(answer) == [(0, 0, 0)], "a frame of one run that is refused is answered for good"
+
+
+def test_a_frame_whose_topic_goes_while_it_waits_for_room_is_refused_and_ends_its_session(
+    pipeline: Callable[..., Any], client: Callable[..., Any], frame: Callable[..., bytes]
+) -> None:
+    """The messages of its other topics come again, and before what is after the frame."""
+    broker = pipeline()
+    writer = broker.start(Writer)
+    producer, other = client(broker, writer), client(broker, writer)
+    other.ask(encode(CreateTopic(2, "bills", 1)))
+    payload = frame("orders", 0, [b"x"]) + frame("bills", 0, [b"y"])
+    producer.append_runs([run_of(0, 1), QueueRun("bills", 0, 1)], payload, answers=0)
+    while not broker.positions["append_wanted"]:
+        writer.work()
+    other.ask(encode(DeleteTopic(3, "bills")))
+    broker.allocate(1)
+    (refused,) = producer.answers(1)
+    assert isinstance(refused, Refused) and refused.status == "TOPIC_NOT_EXIST"
+    assert isinstance(producer.append([b"behind"])[0], OutOfStep)
+    assert broker.positions["wrote"] == 0
 
 
 def test_a_batch_is_measured_by_its_own_records_and_not_by_what_comes_after_it(
