@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import resource
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,8 @@ from penstock.actors.allocator.actor import UNLOCK_MS
 from penstock.actors.allocator.warm_segment import WarmSegment
 from penstock.shared.files import disk_space
 from penstock.shared.layout import segment_name
-from penstock.shared.process.doorbells import QUIET_TICK_MS
+from penstock.shared.log.damage import QUARANTINE
+from penstock.shared.process.doorbells import QUIET_TICK_MS, TICK_MS
 from penstock.shared.process.retry import RETRY_MS
 
 SEGMENT_BYTES = 64 << 10
@@ -115,6 +117,7 @@ def test_a_full_disk_is_told_and_tried_again_soon(
     broker.clock.advance(RETRY_MS - 1)
     work(allocator)
     assert broker.positions["allocated"] == 0
+    assert allocator.idle_ms() == TICK_MS, "nobody tells it of room"
     broker.clock.advance(1)
     publish, published = allocator._positions.publish, []
 
@@ -128,6 +131,34 @@ def test_a_full_disk_is_told_and_tried_again_soon(
     assert broker.positions["allocate_error"] == 0
     assert published == ["allocate_error", "allocated"], "behind that a successor has no work"
     assert allocator.idle_ms() == QUIET_TICK_MS
+
+
+def test_an_allocator_lives_while_the_disk_takes_long_to_make_a_segment(
+    pipeline: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = pipeline(actor_stall_timeout_ms=40)
+    it, make_file = broker.start(Allocator), allocator.make_file
+
+    def slow(*told: Any, **options: Any) -> None:
+        beats = broker.positions.life("allocator").cycles
+        deadline = time.monotonic() + 60
+        while broker.positions.life("allocator").cycles == beats:
+            assert time.monotonic() < deadline, "it has fallen silent"
+            time.sleep(0.001)
+        make_file(*told, **options)
+
+    monkeypatch.setattr(allocator, "make_file", slow)
+    assert it.work() == 1
+    assert broker.positions["allocated"] == SEGMENT_BYTES
+
+
+def test_a_damaged_log_gets_no_more_segments(
+    pipeline: Callable[..., Any], work: Callable[..., None]
+) -> None:
+    broker = pipeline()
+    broker.positions.initialise("read_only", QUARANTINE)
+    work(broker.start(Allocator))
+    assert _segments(broker) == [] and broker.positions["allocated"] == 0
 
 
 def test_a_stray_file_among_the_segments_is_named(pipeline: Callable[..., Any]) -> None:
@@ -158,6 +189,11 @@ def _locked(broker: Any, base: int) -> int:
     return found
 
 
+def _mapped(broker: Any, base: int) -> bool:
+    """Whether this process has a segment mapped."""
+    return str(broker.paths.commit_log / segment_name(base)) in Path("/proc/self/maps").read_text()
+
+
 def test_a_warm_segment_is_touched_locked_and_unlocked_after_it_is_full(
     pipeline: Callable[..., Any], work: Callable[..., None]
 ) -> None:
@@ -176,9 +212,11 @@ def test_a_warm_segment_is_touched_locked_and_unlocked_after_it_is_full(
     broker.clock.advance(UNLOCK_MS - 1)
     work(allocator)
     assert _locked(broker, 0) == SEGMENT_BYTES, "whoever is at its end still finds it"
+    assert allocator.idle_ms() == TICK_MS, "it unlocks without a bell"
     broker.clock.advance(1)
     work(allocator)
     assert (_locked(broker, 0), _locked(broker, SEGMENT_BYTES)) == (0, SEGMENT_BYTES)
+    assert allocator.idle_ms() == QUIET_TICK_MS
     broker.stop(allocator)
     assert _locked(broker, SEGMENT_BYTES) == 0
 
@@ -200,6 +238,52 @@ def test_warming_goes_on_for_a_writer_that_has_room(
     assert broker.positions["allocated"] == 2 * SEGMENT_BYTES
 
 
+def test_a_segment_that_cannot_be_warmed_is_told_and_warmed_again_soon(
+    pipeline: Callable[..., Any], work: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker, step = pipeline(**WARM), WarmSegment.step
+
+    def failing(segment: WarmSegment) -> bool:
+        monkeypatch.setattr(WarmSegment, "step", step)
+        raise OSError(errno.EIO, "the disk")
+
+    allocator = broker.start(Allocator)
+    monkeypatch.setattr(WarmSegment, "step", failing)
+    work(allocator)
+    assert broker.positions["allocate_error"] == errno.EIO
+    assert broker.positions["allocated"] == 0 and not _mapped(broker, 0)
+    file = (broker.paths.commit_log / segment_name(0)).stat().st_ino
+    broker.clock.advance(RETRY_MS)
+    work(allocator)
+    assert broker.positions["allocate_error"] == 0
+    assert broker.positions["allocated"] == _locked(broker, 0) == SEGMENT_BYTES
+    assert (broker.paths.commit_log / segment_name(0)).stat().st_ino == file, "it was there"
+
+
+def test_a_segment_counts_before_it_is_locked_which_may_take_long(
+    pipeline: Callable[..., Any], work: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker, lock, allocated = pipeline(**WARM), WarmSegment.lock, []
+
+    def noted(segment: WarmSegment) -> int:
+        allocated.append(broker.positions["allocated"])
+        return lock(segment)
+
+    monkeypatch.setattr(WarmSegment, "lock", noted)
+    work(broker.start(Allocator))
+    assert allocated == [SEGMENT_BYTES]
+
+
+def test_a_segment_that_is_being_warmed_at_a_stop_is_closed(
+    pipeline: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = pipeline(**WARM)
+    allocator = broker.start(Allocator)
+    assert allocator.work() == 1 and _mapped(broker, 0)
+    allocator.close()
+    assert not _mapped(broker, 0)
+
+
 def test_warming_stops_for_a_writer_that_waits(
     pipeline: Callable[..., Any], work: Callable[..., None]
 ) -> None:
@@ -215,13 +299,16 @@ def test_a_successor_locks_again_and_touches_nothing_that_counts(
     pipeline: Callable[..., Any], work: Callable[..., None]
 ) -> None:
     broker = pipeline(**WARM)
-    broker.allocate(1)
-    broker.append(3)
-    before = broker.log(0, SEGMENT_BYTES)
+    broker.append(90, size=1000)
+    wrote = broker.positions["wrote"]
+    assert SEGMENT_BYTES < wrote < 2 * SEGMENT_BYTES == broker.positions["allocated"]
+    broker.positions.initialise("lock_error", errno.EPERM)
+    before = broker.log(0, 2 * SEGMENT_BYTES)
     allocator = broker.start(Allocator)
-    assert _locked(broker, 0) == SEGMENT_BYTES
+    assert (_locked(broker, 0), _locked(broker, SEGMENT_BYTES)) == (0, SEGMENT_BYTES)
+    assert broker.positions["lock_error"] == 0, "that was the one before it"
     work(allocator)
-    assert broker.log(0, SEGMENT_BYTES) == before
+    assert broker.log(0, 2 * SEGMENT_BYTES) == before
 
 
 def test_where_locking_is_not_allowed_that_is_said_once_and_harms_nothing(
@@ -236,6 +323,7 @@ def test_where_locking_is_not_allowed_that_is_said_once_and_harms_nothing(
     work(allocator)
     assert broker.positions["allocated"] == 3 * SEGMENT_BYTES
     assert broker.positions["lock_error"] in (errno.ENOMEM, errno.EPERM)
+    assert not any(_mapped(broker, number * SEGMENT_BYTES) for number in range(3))
     said = capfd.readouterr().err
     assert said.count("not locked into memory") == 1 and "ulimit -l" in said
 
