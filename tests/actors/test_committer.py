@@ -11,6 +11,7 @@ import pytest
 
 from penstock.actors import committer as committer_module
 from penstock.actors.committer import UNFLUSHED_MS, Committer
+from penstock.shared.files.descriptors import on_shortage
 from penstock.shared.memory.transient_store_pool import TransientStorePool
 from penstock.shared.process.doorbells import LAZY_MS, QUIET_TICK_MS
 from penstock.shared.process.retry import RETRY_MS
@@ -307,6 +308,19 @@ def test_who_says_after_the_commit_that_he_waits_for_the_disk_is_rung_for_once(
     assert bells(flusher) == 1 and bells(flusher, 50) == 0
 
 
+def test_the_flusher_hears_of_what_somebody_waits_for_when_that_is_committed_too(
+    pipeline: Callable[..., Any], bells: Callable[..., int]
+) -> None:
+    """A frame is stored, and its answer waits for the disk, while the one before is committed."""
+    broker = pipeline(flush_disk_type="async", commit_commit_log_least_pages=0)
+    flusher, committer = broker.stage("flusher"), broker.start(Committer)
+    first = broker.append()
+    broker.positions.initialise("flush_wanted", 2 * first)
+    assert committer.work() == 1 and bells(flusher) == 1
+    assert broker.append() == 2 * first
+    assert committer.work() == 1 and bells(flusher) == 1
+
+
 def test_it_is_drained_when_all_is_committed_and_then_needs_no_more_time(
     pipeline: Callable[..., Any],
 ) -> None:
@@ -341,6 +355,29 @@ def test_a_disk_that_takes_no_bytes_is_told_and_tried_again(pipeline: Callable[.
     broker.clock.advance(RETRY_MS)
     assert committer.work() == 1
     assert broker.positions["commit_error"] == 0
+    assert broker.positions["committed"] == stop
+
+
+def test_too_few_files_for_the_committer_is_no_error_of_the_disk(
+    pipeline: Callable[..., Any],
+) -> None:
+    """It ends, and nobody is told that the log cannot be written: its successor writes it."""
+    broker = pipeline(commit_commit_log_least_pages=0)
+    committer = broker.start(Committer)
+    broker.give_neighbours(committer)
+    stop = broker.append()
+    on_shortage(lambda: False)  # an actor that was in this process before would make room
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    # the numbers below are the process's own three, which nobody closes meanwhile
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, limits[1]))
+    try:
+        with pytest.raises(OSError, match="Too many open files"):
+            committer.work()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert (broker.positions["commit_error"], broker.positions["committed"]) == (0, 0)
+    broker.crash(committer)
+    assert broker.start(Committer).work() == 1
     assert broker.positions["committed"] == stop
 
 
