@@ -398,6 +398,24 @@ def bells() -> Callable[[Stage], int]:
 
 
 @pytest.fixture
+def after_a_beat() -> Callable[..., Callable[..., Any]]:
+    """A call to the disk that takes so long that the actor has beaten meanwhile."""
+
+    def make(broker: Pipeline, actor: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        def slow(*told: Any, **options: Any) -> Any:
+            beats = broker.positions.life(actor).cycles
+            deadline = time.monotonic() + ANSWER_S
+            while broker.positions.life(actor).cycles == beats:
+                assert time.monotonic() < deadline, "it has fallen silent"
+                time.sleep(0.001)
+            return call(*told, **options)
+
+        return slow
+
+    return make
+
+
+@pytest.fixture
 def produce_answer() -> Callable[[list[bytes]], messages.ProduceAnswer]:
     return lambda parts: messages.decode_produce_answer(parts[0])
 

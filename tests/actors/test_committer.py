@@ -77,10 +77,15 @@ def test_where_nobody_waits_for_the_queues_some_messages_go_together(
 def test_the_least_pages_are_committed_and_less_waits_as_long_as_is_set(
     pipeline: Callable[..., Any],
 ) -> None:
-    broker = pipeline(commit_commit_log_least_pages=4, commit_commit_log_thorough_interval_ms=200)
+    broker = pipeline(
+        commit_commit_log_least_pages=4,
+        commit_commit_log_thorough_interval_ms=200,
+        commit_interval_commit_log_ms=120,
+    )
     committer = broker.start(Committer)
     broker.append(size=3 * PAGE)
     assert committer.work() == 0
+    assert committer.idle_ms() == 120, "nothing tells it that a block is whole"
     broker.clock.advance(150)
     assert committer.idle_ms() == 50
     broker.clock.advance(49)
@@ -239,6 +244,26 @@ def test_the_segments_hold_what_was_in_the_pool_over_every_boundary(
     assert stop > 2 * POOL_BYTES
 
 
+def test_a_committer_lives_while_it_copies_much_and_while_the_disk_takes_long(
+    pipeline: Callable[..., Any], after_a_beat: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = pipeline(actor_stall_timeout_ms=40, commit_commit_log_least_pages=0)
+    committer = broker.start(Committer)
+    monkeypatch.setattr(committer_module, "_COPY_BYTES", PAGE)
+    broker.append(size=3 * PAGE)
+    beats = broker.positions.life("committer").cycles
+    assert committer.work() == 1
+    assert broker.positions.life("committer").cycles >= beats + 4, "three pages and a header"
+    monkeypatch.setattr(
+        committer_module,
+        "write_at",
+        after_a_beat(broker, "committer", committer_module.write_at),
+    )
+    stop = broker.append()
+    assert committer.work() == 1
+    assert broker.positions["committed"] == stop
+
+
 def test_a_successor_copies_again_what_was_copied_and_not_told(
     pipeline: Callable[..., Any], work: Callable[..., None]
 ) -> None:
@@ -352,7 +377,9 @@ def test_a_disk_that_takes_no_bytes_is_told_and_tried_again(pipeline: Callable[.
     assert broker.positions["committed"] == 0
     assert committer.drained(), "what it cannot write is the next start's"
     assert committer.work() == 0
-    broker.clock.advance(RETRY_MS)
+    broker.clock.advance(RETRY_MS - 100)
+    assert committer.idle_ms() == 100, "it sleeps until it may try again"
+    broker.clock.advance(100)
     assert committer.work() == 1
     assert broker.positions["commit_error"] == 0
     assert broker.positions["committed"] == stop

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import errno
 import resource
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -134,19 +133,11 @@ def test_a_full_disk_is_told_and_tried_again_soon(
 
 
 def test_an_allocator_lives_while_the_disk_takes_long_to_make_a_segment(
-    pipeline: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+    pipeline: Callable[..., Any], after_a_beat: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker = pipeline(actor_stall_timeout_ms=40)
-    it, make_file = broker.start(Allocator), allocator.make_file
-
-    def slow(*told: Any, **options: Any) -> None:
-        beats = broker.positions.life("allocator").cycles
-        deadline = time.monotonic() + 60
-        while broker.positions.life("allocator").cycles == beats:
-            assert time.monotonic() < deadline, "it has fallen silent"
-            time.sleep(0.001)
-        make_file(*told, **options)
-
+    it = broker.start(Allocator)
+    slow = after_a_beat(broker, "allocator", allocator.make_file)
     monkeypatch.setattr(allocator, "make_file", slow)
     assert it.work() == 1
     assert broker.positions["allocated"] == SEGMENT_BYTES

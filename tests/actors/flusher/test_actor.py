@@ -13,6 +13,7 @@ import pytest
 
 from penstock.actors.committer import Committer
 from penstock.actors.flusher import Flusher
+from penstock.actors.flusher import actor as flusher
 from penstock.actors.flusher.actor import QUEUES_AT_ONCE
 from penstock.actors.reput import Reput
 from penstock.shared.files.descriptors import on_shortage
@@ -67,6 +68,21 @@ def test_with_sync_flushing_a_reader_hears_of_a_little_whatever_was_flushed_befo
     _commit(broker)
     assert flusher.work() == 1
     assert bells(reader) == 1
+
+
+def test_a_flusher_lives_while_the_disk_takes_long_to_sync_the_log(
+    pipeline: Callable[..., Any], after_a_beat: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = pipeline(transient_store_pool_enable=False, actor_stall_timeout_ms=40)
+    it = broker.start(Flusher)
+    for name in ("write_again", "sync_file"):
+        monkeypatch.setattr(flusher, name, after_a_beat(broker, "flusher", getattr(flusher, name)))
+    broker.append()
+    _commit(broker)
+    assert it.work() == 1
+    assert broker.positions["flushed"] == broker.positions["wrote"]
+    took_ns, counts = broker.positions.durations("flush")
+    assert sum(counts) == 1 and took_ns > 0
 
 
 def test_once_a_name_may_be_lost_nothing_more_is_flushed(pipeline: Callable[..., Any]) -> None:
