@@ -367,12 +367,17 @@ def _work_on_a_full_disk(committer: Any) -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-def test_a_disk_that_takes_no_bytes_is_told_and_tried_again(pipeline: Callable[..., Any]) -> None:
+def test_a_disk_that_takes_no_bytes_is_told_once_and_tried_again(
+    pipeline: Callable[..., Any], capsys: pytest.CaptureFixture[str]
+) -> None:
     """What it refuses stays in the pool."""
     broker = pipeline(commit_commit_log_least_pages=0)
     committer = broker.start(Committer)
     stop = broker.append()
     _work_on_a_full_disk(committer)
+    broker.clock.advance(RETRY_MS)
+    _work_on_a_full_disk(committer)
+    assert capsys.readouterr().err.count("the log cannot be written") == 1
     assert broker.positions["commit_error"] == errno.EFBIG
     assert broker.positions["committed"] == 0
     assert committer.drained(), "what it cannot write is the next start's"

@@ -17,6 +17,7 @@ from penstock.actors.flusher import actor as flusher
 from penstock.actors.flusher.actor import QUEUES_AT_ONCE
 from penstock.actors.reput import Reput
 from penstock.shared.files.descriptors import on_shortage
+from penstock.shared.files.durable import FlushFailed
 from penstock.shared.formats.checkpoint import Checkpoint, decode_checkpoint
 from penstock.shared.layout import segment_name
 from penstock.shared.log.damage import QUARANTINE
@@ -83,6 +84,24 @@ def test_a_flusher_lives_while_the_disk_takes_long_to_sync_the_log(
     assert broker.positions["flushed"] == broker.positions["wrote"]
     took_ns, counts = broker.positions.durations("flush")
     assert sum(counts) == 1 and took_ns > 0
+
+
+@pytest.mark.parametrize("number", [errno.ENOMEM, errno.EMFILE, errno.ENOSPC, errno.EDQUOT])
+def test_a_sync_that_fails_is_a_failed_flush_whatever_number_it_has(
+    pipeline: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """Of a call that opens or makes something, these numbers say that nothing is lost."""
+    broker = pipeline(transient_store_pool_enable=False)
+    it = broker.start(Flusher)
+
+    def failing(handle: int) -> None:
+        raise FlushFailed(number, os.strerror(number))
+
+    monkeypatch.setattr(flusher, "sync_file", failing)
+    broker.append()
+    _commit(broker)
+    assert it.work() == 0
+    assert (broker.positions["flush_error"], broker.positions["flushed"]) == (number, 0)
 
 
 def test_once_a_name_may_be_lost_nothing_more_is_flushed(pipeline: Callable[..., Any]) -> None:
@@ -161,14 +180,15 @@ def test_with_async_flushing_the_500_ms_count_from_the_last_flush(
 
 
 def test_with_async_flushing_what_somebody_waits_for_is_flushed_at_once(
-    pipeline: Callable[..., Any],
+    pipeline: Callable[..., Any], bells: Callable[..., int]
 ) -> None:
     broker = pipeline(transient_store_pool_enable=False, flush_disk_type="async")
-    flusher = broker.start(Flusher)
+    flusher, reput = broker.start(Flusher), broker.stage("reput")
     broker.positions.initialise("flush_wanted", broker.append())
     _commit(broker)
     assert flusher.work() == 1
     assert broker.positions["flushed"] == broker.positions["wrote"]
+    assert bells(reput, 20) == 0, "it has heard of the commit"
 
 
 def test_the_first_error_of_a_flush_is_the_last_flush(
@@ -215,6 +235,29 @@ def test_a_successor_writes_again_what_its_predecessor_may_have_failed_to_flush(
         path.stat().st_mtime_ns > stamp for path, stamp in zip(segments, stamps, strict=True)
     )
     assert broker.positions["flushed"] == broker.positions["wrote"]
+
+
+def test_all_that_is_in_doubt_is_written_again_in_pieces_between_which_the_flusher_beats(
+    pipeline: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = pipeline(transient_store_pool_enable=False)
+    broker.append(80, size=1000)
+    _commit(broker)
+    it, wrote = broker.start(Flusher), broker.positions["wrote"]
+    pieces, write_again = [], flusher.write_again
+
+    def noted(handle: int, start: int, stop: int) -> None:
+        pieces.append((start, stop))
+        write_again(handle, start, stop)
+
+    monkeypatch.setattr(flusher, "write_again", noted)
+    monkeypatch.setattr(flusher, "_WRITE_AGAIN_BYTES", PAGE)
+    beats = broker.positions.life("flusher").cycles
+    assert it.work() == 1
+    starts = [*range(0, SEGMENT_BYTES, PAGE), *range(0, wrote - SEGMENT_BYTES, PAGE)]
+    assert [start for start, _ in pieces] == starts
+    assert sum(stop - start for start, stop in pieces) == wrote
+    assert broker.positions.life("flusher").cycles >= beats + len(pieces) + 2, "two segments"
 
 
 def test_queues_and_checkpoint_follow_the_log(
