@@ -399,7 +399,7 @@ def bells() -> Callable[[Stage], int]:
 
 @pytest.fixture
 def after_a_beat() -> Callable[..., Callable[..., Any]]:
-    """A call to the disk that takes so long that the actor has beaten meanwhile."""
+    """A call to the disk that does not return before the actor has beaten."""
 
     def make(broker: Pipeline, actor: str, call: Callable[..., Any]) -> Callable[..., Any]:
         def slow(*told: Any, **options: Any) -> Any:

@@ -14,7 +14,8 @@ import pytest
 from penstock.actors.committer import Committer
 from penstock.actors.flusher import Flusher
 from penstock.actors.flusher import actor as flusher
-from penstock.actors.flusher.actor import QUEUES_AT_ONCE
+from penstock.actors.flusher import queue_sync
+from penstock.actors.flusher.actor import QUEUES_AT_ONCE, QUEUES_MS
 from penstock.actors.reput import Reput
 from penstock.shared.files.descriptors import on_shortage
 from penstock.shared.files.durable import FlushFailed
@@ -191,6 +192,15 @@ def test_with_async_flushing_what_somebody_waits_for_is_flushed_at_once(
     assert bells(reput, 20) == 0, "it has heard of the commit"
 
 
+def test_with_async_flushing_a_stop_waits_for_no_interval(pipeline: Callable[..., Any]) -> None:
+    broker = pipeline(transient_store_pool_enable=False, flush_disk_type="async")
+    flusher = broker.start(Flusher)
+    broker.append()
+    _commit(broker)
+    assert flusher.work() == 0 and not flusher.drained()
+    assert flusher.work() == 1 and flusher.drained()
+
+
 def test_the_first_error_of_a_flush_is_the_last_flush(
     pipeline: Callable[..., Any], bells: Callable[..., int]
 ) -> None:
@@ -216,6 +226,10 @@ def test_the_first_error_of_a_flush_is_the_last_flush(
     successor.work()
     assert broker.positions["flushed"] == 0
     assert successor.drained(), "a broker that cannot flush can be stopped"
+    files = broker.paths.checkpoint, broker.paths.watermark
+    before = [file.read_bytes() for file in files]
+    broker.stop(successor)
+    assert [file.read_bytes() for file in files] == before, "and that is no orderly stop"
 
 
 def test_a_successor_writes_again_what_its_predecessor_may_have_failed_to_flush(
@@ -409,6 +423,30 @@ def test_many_queues_do_not_hold_up_the_log(
     # a file and a directory of each queue, and some of all together
     assert 2 * queues / QUEUES_AT_ONCE <= turns <= 2 * queues / QUEUES_AT_ONCE + 3
     assert _checkpoint(broker).confirm_offset > 0
+
+
+def test_a_slow_sync_of_a_queue_ends_the_turn(
+    pipeline: Callable[..., Any], work: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Producers wait for the log, which is looked at between two turns."""
+    broker = pipeline(transient_store_pool_enable=False)
+    committer, reput, it = (broker.start(kind) for kind in (Committer, Reput, Flusher))
+    for queue_id in range(3):
+        broker.append(queue_id=queue_id)
+    work(committer, it, reput)
+    synced, sync_file = [], queue_sync.sync_file
+
+    def slow(handle: int) -> None:
+        synced.append(handle)
+        broker.clock.advance(QUEUES_MS + 1)
+        sync_file(handle)
+
+    monkeypatch.setattr(queue_sync, "sync_file", slow)
+    broker.clock.advance(5000)
+    for count in (1, 2, 3):
+        assert it.work() and len(synced) == count
+    work(it)
+    assert _checkpoint(broker).confirm_offset == broker.positions["dispatched_record"]
 
 
 def test_a_queue_that_was_just_added_has_nothing_to_sync_yet(

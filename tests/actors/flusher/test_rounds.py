@@ -1,8 +1,8 @@
-"""The flusher's rounds of queues: how often all of them are brought to the disk."""
+"""The flusher's rounds of queues: how often all of them are brought to the disk, and the index."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Any
 
 import pytest
@@ -10,6 +10,7 @@ import pytest
 from penstock.actors.committer import Committer
 from penstock.actors.flusher import Flusher
 from penstock.actors.flusher.actor import QUEUES_AT_ONCE
+from penstock.actors.flusher.index_sync import IndexSync
 from penstock.actors.reput import Reput
 from penstock.shared.formats.checkpoint import decode_checkpoint
 
@@ -41,3 +42,28 @@ def test_after_a_long_round_the_next_waits_nine_times_as_long_and_at_most_60_s(
     work(flusher)
     found = decode_checkpoint(broker.paths.checkpoint.read_bytes())
     assert found.confirm_offset == broker.positions["dispatched_record"] > covered
+
+
+def test_the_index_follows_when_all_queues_are_on_disk_and_at_a_stop_as_a_whole(
+    pipeline: Callable[..., Any], work: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A round of queues that have grown by pages leaves others out."""
+    broker = pipeline(transient_store_pool_enable=False)
+    committer, reput, flusher = (broker.start(kind) for kind in (Committer, Reput, Flusher))
+    synced, sync = [], IndexSync.sync
+
+    def noted(index: IndexSync, dispatched: int, *, whole: bool) -> Generator[None, None, int]:
+        synced.append(whole)
+        return sync(index, dispatched, whole=whole)
+
+    monkeypatch.setattr(IndexSync, "sync", noted)
+    broker.append()
+    work(committer, flusher, reput)
+    broker.clock.advance(1_000)
+    work(flusher)
+    assert synced == []
+    broker.clock.advance(4_000)
+    work(flusher)
+    assert synced == [False]
+    broker.stop(flusher)
+    assert synced == [False, True]

@@ -272,9 +272,9 @@ def test_who_sends_too_much_again_is_turned_away_and_comes_back(
     for number in range(3):
         send(retrying, frame("orders", 0, [bytes(1400)], f"again-{number}"), retry=True)
     send(retrying, frame("orders", 0, [b"behind"]))
-    refused, behind, *stored = retrying.answers(4)
+    refused, after, *stored = retrying.answers(4)
     assert refused.status == "SYSTEM_BUSY" and refused.retry_after_ms > 0
-    assert isinstance(behind, OutOfStep), "it comes again after the one that was turned away"
+    assert isinstance(after, OutOfStep), "it comes again after the one that was turned away"
     assert [each.runs[0].queue_offset for each in stored] == [0, 1]
 
 

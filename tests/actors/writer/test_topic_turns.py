@@ -90,7 +90,9 @@ def made(tmp_path: Path, make_config: Callable[..., Config]) -> SlowTurns:
 
 def test_what_is_asked_meanwhile_is_done_with_one_change(made: SlowTurns, tmp_path: Path) -> None:
     turns = made.turns
+    assert made.positions["topic_changes"] == 1 and turns.idle
     assert turns.ask(b"one", CreateTopic(1, "a", 2)) is None
+    assert not turns.idle
     assert turns.ask(b"two", CreateTopic(2, "../b", 2)) is None
     assert turns.ask(b"three", Route(3, "c", True)) is None
     answers = dict(made.answers())
@@ -132,13 +134,14 @@ def test_lists_wait_up_to_a_number_and_who_is_beyond_it_asks_again(
     made: SlowTurns, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(f"{TopicTurns.__module__}.MAX_WAITING", 2)
-    for peer in (b"one", b"two", b"three", b"one"):
-        assert made.turns.ask(peer, ListTopics(1)) is None
+    for number, peer in enumerate((b"one", b"two", b"three", b"one")):
+        assert made.turns.ask(peer, ListTopics(number)) is None
     answered = []
     for _ in range(4):
+        assert made.turns.idle is (len(answered) == 2)
         made.clock.advance(1000)
-        answered += [peer for peer, _ in made.answers()]
-    assert answered == [b"one", b"two"]
+        answered += [(peer, answer.request) for peer, answer in made.answers()]
+    assert answered == [(b"one", 3), (b"two", 1)], "who asks again has its place, and the answer"
 
 
 def test_no_list_is_made_while_too_many_are_unread(made: SlowTurns) -> None:
