@@ -124,7 +124,9 @@ def test_who_asks_for_all_topics_without_an_end_has_one_list_in_its_turn(
     assert turns.ask(b"honest", ListTopics(1)) is None
     assert made.answers() == [(b"evil", TopicList(999, {}))], "the last one, once"
     assert made.answers() == [], "it is too soon"
-    made.clock.advance(PAUSE * LIST_MS)
+    made.clock.advance(PAUSE * LIST_MS - 1)
+    assert made.answers() == []
+    made.clock.advance(1)
     assert made.answers() == [(b"honest", TopicList(1, {}))]
     made.clock.advance(PAUSE * LIST_MS)
     assert made.answers() == []
@@ -196,12 +198,22 @@ def test_no_more_waits_or_is_done_at_once_than_is_said(
     assert [answer.request for _, answer in made.answers()] == [6] and not turns
 
 
-def test_others_are_told_of_a_deletion_with_the_answer(made: SlowTurns) -> None:
+def test_others_are_told_of_a_deletion_with_the_answer(
+    made: SlowTurns, monkeypatch: pytest.MonkeyPatch
+) -> None:
     made.turns.ask(b"one", CreateTopic(1, "a", 2))
     made.answers()
     made.clock.advance(PAUSE * DISK_MS)
     assert made.turns.ask(b"one", DeleteTopic(2, "a")) is None
     assert made.positions["deleted_topics"] == 0
+    publish, published = made.positions.publish, list[str]()
+
+    def noted(name: str, value: int) -> None:
+        published.append(name)
+        publish(name, value)
+
+    monkeypatch.setattr(made.positions, "publish", noted)
     ((_, answer),) = made.answers()
     assert isinstance(answer, TopicDescribed) and answer.deleted
     assert made.positions["deleted_topics"] == 1
+    assert published == ["deleted_topics", "topic_changes"], "they look at the first by the second"
