@@ -322,6 +322,9 @@ def test_a_successor_counts_the_queues_that_a_topic_no_longer_has(
 
     refused = create("others", 3)
     assert isinstance(refused, Refused) and "more than 6 queues" in refused.what
+    broker.positions.initialise("deleted_queues", 1)
+    assert isinstance(create("others", 2), Refused), "its place comes free at the next start"
+    broker.positions.initialise("deleted_queues", 0)
     assert create("others", 2) == Routed(3, "others", 2)
 
 
