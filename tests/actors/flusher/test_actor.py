@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 
 from penstock.actors.committer import Committer
-from penstock.actors.flusher import Flusher
+from penstock.actors.flusher import Flusher, queue_sync
 from penstock.actors.flusher import actor as flusher
-from penstock.actors.flusher import queue_sync
 from penstock.actors.flusher.actor import QUEUES_AT_ONCE, QUEUES_MS
 from penstock.actors.reput import Reput
 from penstock.shared.files.descriptors import on_shortage
