@@ -280,6 +280,41 @@ def test_a_claim_of_a_lost_journal_is_believed_and_one_that_was_forgotten_is_not
     assert not claims.take_over("g", "a", HeldClaim("orders", 0, given.epoch))
 
 
+def test_a_claim_of_a_lost_journal_that_another_has_had_the_queue_after_is_not_believed() -> None:
+    """Its owner would set the group back to where it was then."""
+    claims, queue = Claims(), ("orders", 0)
+    for client in "ab":
+        given = claims.claim("g", client, queue, 0)
+        assert given is not None and claims.release("g", client, queue, given.epoch)
+        assert not claims.take_over("g", client, HeldClaim(*queue, given.epoch))
+    assert not claims.owners()
+
+
+def test_claims_of_a_lost_journal_leave_no_epoch_to_be_given_twice_in_whatever_order_they_come() -> (
+    None
+):
+    claims = Claims()
+    for queue, epoch in enumerate((41, 40, 7)):
+        assert claims.take_over("g", "a", HeldClaim("orders", queue, epoch))
+    given = claims.claim("g", "b", ("orders", 3), 0)
+    assert given is not None and given.epoch == 42
+
+
+def test_queues_of_groups_are_counted_until_their_group_or_their_topic_is_gone() -> None:
+    claims = Claims()
+    claims.claim("f", "a", ("bills", 0), 0)
+    for group in "gh":
+        for queue_id in (0, 1, 1, 2):
+            claims.claim(group, "a", ("orders", queue_id), 0)
+    assert claims.count == 7
+    claims.forget("g")
+    assert (claims.count, claims.owners()) == (4, [("f", "a"), ("h", "a")])
+    claims.forget_topic("orders")
+    assert (claims.count, claims.owners()) == (1, [("f", "a")]), "also of a group that comes later"
+    claims.forget_topic("orders")
+    assert claims.count == 1
+
+
 def test_a_claim_that_was_released_is_not_given_back_to_a_join_that_still_names_it() -> None:
     claims = Claims()
     given = claims.claim("g", "a", ("orders", 0), 5)
@@ -333,6 +368,7 @@ def test_the_last_claims_that_got_on_are_remembered_with_their_times() -> None:
     assert seat is not None
     assert seat.spans == (Span("before", 5, 7, NONE, 100), Span("a", 7, 9, 200, 300))
     assert seat.span == Span("b", 2, 2, 400) and not seat.span.has_moved
+    claims.count = MANY_SEATS
     for number in range(20):
         claims.move("g", queue, 3 + number)
         claims.release_all("g", f"c{number - 1}" if number else "b", now_ms=500 + number)
@@ -350,7 +386,30 @@ def test_a_claim_whose_start_its_member_decides_says_nothing_of_what_its_first_c
     claims, queue = Claims(), ("orders", 0)
     claim = claims.claim("g", "a", queue)
     assert claim is not None and claim.offset == NONE
+    assert claims.offsets() == {"g": {}}, "what nobody knows has no place in RocketMQ's file"
     claims.commit("g", "a", queue, 40, claim.epoch, 1)
     claims.commit("g", "a", queue, 44, claim.epoch, 2)
     seat = claims.seat("g", queue)
     assert seat is not None and seat.span == Span("a", 40, 44, NONE)
+
+
+def test_a_claim_that_is_had_back_begins_where_its_queue_is_then_and_at_no_known_time() -> None:
+    claims, queue = Claims(), ("orders", 0)
+    claim = claims.claim("g", "a", queue, 3, 100)
+    assert claim is not None and claims.commit("g", "a", queue, 5, claim.epoch, 1)
+    claims.release_all("g", "a", now_ms=200)
+    seat = claims.seat("g", queue)
+    assert seat is not None and seat.since_ms == NONE, "it is nobody's"
+    assert claims.hold("g", "a", HeldClaim(*queue, claim.epoch))
+    assert claims.commit("g", "a", queue, 8, claim.epoch, 2)
+    assert (seat.spans, seat.span) == ((Span("a", 3, 5, 100, 200),), Span("a", 5, 8, NONE))
+    # the same where nothing but the offset was known
+    other = "orders", 1
+    claims.load(Row("g", *other, 5, 0, ""))
+    claims.move("g", other, 9)
+    assert claims.take_over("g", "b", HeldClaim(*other, 40))
+    assert claims.commit("g", "b", other, 12, 40, 1)
+    seat = claims.seat("g", other)
+    assert seat is not None and seat.span == Span("b", 9, 12, NONE)
+    assert claims.commit("g", "b", other, 4, 40, 2)
+    assert not seat.span.has_moved, "it has gone back"
