@@ -289,14 +289,13 @@ class Coordinator(Actor):
     def _join(self, peer: bytes, frame: Any, request: words.Join, now_ms: int) -> None:
         known = self._members.member(request.group, request.client_id)
         if known is not None and known.peer == peer and known.connection >= 0:
-            connection = known.connection
+            connection, address = known.connection, known.address
         else:
-            connection = self._connections.of(frame)
+            connection, address = self._connections.of(frame), _address(frame)
             if known is not None and connection < 0 <= known.connection:
                 return  # a late frame of an ended connection; the member has a newer one
         answer = self._requests.join(request, peer, connection, now_ms)
-        if known is None:
-            self._members.groups[request.group].members[request.client_id].address = _address(frame)
+        self._members.groups[request.group].members[request.client_id].address = address
         if request.retry_topic and not self._topics.queues(retry_topic(request.group)):
             self._retry_topics.want(request.group, self._requests.retry_queues(request.group))
         if answer is not None:
@@ -393,7 +392,8 @@ def _refused(write: Callable[[], None]) -> StoreUnavailable | None:
 
 
 def _address(frame: zmq.Frame) -> str:
-    """Where a request came from; "" for a Unix socket, or if ZeroMQ does not know."""
+    """Where a request came from: an IP address, "localhost:UID:GID:PID" for a Unix socket, or "" if
+    ZeroMQ does not know."""
     try:
         return str(frame.get("Peer-Address"))
     except zmq.ZMQError:

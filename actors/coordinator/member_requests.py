@@ -90,7 +90,7 @@ class MemberRequests:
         """A new member, or one that is heard again. None for a new one: others may come with it,
         and its answer waits for them. Raises PenstockError."""
         known = self._members.member(request.group, request.client_id)
-        if known is None or known.row.subscriptions != request.subscriptions:
+        if known is None or _is_another(known.row, request):
             self._check(request)
         if known is None:
             self._admit(request)
@@ -369,6 +369,12 @@ class MemberRequests:
         if found is None:
             raise _unknown(request)
         return found
+
+
+def _is_another(row: MemberRow, request: Join) -> bool:
+    """Whether a member's request has something to check that it did not have before."""
+    before = row.subscriptions, row.session_timeout_ms
+    return before != (request.subscriptions, request.session_timeout_ms)
 
 
 def _unknown(request: Beat | Claim | Commit | Release) -> UnknownMember:

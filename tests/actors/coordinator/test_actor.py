@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import resource
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -974,6 +975,9 @@ def test_bad_requests_are_refused_with_the_reason_and_hurt_nobody(
     assert first.join("no topic's name").status == "INVALID_ARGUMENT"
     assert first.join(session_timeout_ms=1).status == "INVALID_ARGUMENT"
     assert isinstance(first.join(), words.Joined)
+    assert first.join("no topic's name").status == "INVALID_ARGUMENT", "a member's word, too"
+    for session_ms in (1, words.MOST_SESSION_MS + 1):
+        assert first.join(session_timeout_ms=session_ms).status == "INVALID_ARGUMENT"
     assert first.claim(0, topic="../x").status == "INVALID_ARGUMENT"
     assert first.claim(99).taken == (99,)
     assert member("b").join(model="broadcasting").status == "INVALID_ARGUMENT"
@@ -1136,6 +1140,29 @@ def test_an_operator_sees_members_queues_and_lag(
     assert first.list_groups().groups == {GROUP: (1, 2)}
     unknown = member("x", group="UNKNOWN").ask(words.DescribeGroup)
     assert not unknown.exists and unknown.queues == ()
+
+
+def test_an_operator_sees_where_a_member_speaks_from_whoever_was_coordinator_when_it_came(
+    coordinator: Callable[..., Started],
+) -> None:
+    broker, actor, member = coordinator()
+    first, back = member("a"), member("a")
+    first.join()
+    back.socket.close()  # it comes back by another way
+    back.socket = broker.client(broker.run.endpoints.group_ipc)
+
+    def address(asking: MemberByHand) -> str:
+        (found,) = asking.ask(words.DescribeGroup).members
+        return str(found.address)
+
+    assert address(first) == "127.0.0.1"
+    broker.crash(actor)
+    first.coordinator = back.coordinator = broker.start(Coordinator)
+    assert address(first) == "", "it has not come back"
+    first.join()
+    assert address(first) == "127.0.0.1"
+    back.join()
+    assert address(back) == f"localhost:{os.getuid()}:{os.getgid()}:{os.getpid()}"
 
 
 def test_a_reset_moves_offsets_and_takes_the_queues_from_their_owners(
