@@ -216,6 +216,21 @@ def test_what_is_gone_in_the_journal_stays_gone(coordinator: Callable[..., Start
         broker.crash(again)
 
 
+def test_a_member_of_the_coordinator_before_whose_last_frame_is_read_after_its_end_is_soon_gone(
+    coordinator: Callable[..., Started],
+) -> None:
+    broker, actor, member = coordinator()
+    member("a").join()
+    broker.crash(actor)
+    again = broker.start(Coordinator)
+    subscriptions = (words.SubscriptionData(TOPIC, "TAG", "*", 1),)
+    join = words.Join(9, GROUP, "a", subscriptions, SESSION_MS)
+    again._join(b"ended", zmq.Frame(), join, broker.clock.monotonic_ms())
+    broker.clock.advance(GRACE_MS)
+    again.work()
+    assert not again._members.count
+
+
 def test_a_silence_is_counted_from_the_start_in_another_boot_whose_clock_is_another_one(
     coordinator: Callable[..., Started],
 ) -> None:
@@ -769,6 +784,20 @@ def test_it_sleeps_while_nobody_waits_and_after_heartbeats_alone_hears_nothing_f
     assert actor.idle_ms() == quiet_ms
 
 
+@pytest.mark.parametrize("kind", [words.Claim, words.Commit, words.Release])
+def test_a_member_that_asks_for_something_is_alive_without_a_heartbeat(
+    coordinator: Callable[..., Started], kind: type
+) -> None:
+    broker, actor, member = coordinator()
+    first = member("a")
+    first.join()
+    for _ in range(3):
+        broker.clock.advance(SESSION_MS - 1000)
+        first.claim() if kind is words.Claim else first.commit(kind=kind)
+        actor.work()
+    assert actor._members.count == 1
+
+
 def test_a_topic_that_gets_more_queues_is_told_to_its_groups(
     coordinator: Callable[..., Started],
 ) -> None:
@@ -836,6 +865,32 @@ def test_a_claim_in_a_topic_that_was_made_just_now_is_given(
     save_topics(broker.paths.topics, topics)
     answer = first.claim(0, 1, topic="new")  # the clock stands still: no look is due
     assert [each.queue_id for each in answer.queues] == [0] and answer.taken == (1,)
+
+
+def test_an_operator_sets_offsets_in_a_topic_that_was_made_just_now(
+    coordinator: Callable[..., Started],
+) -> None:
+    broker, _, member = coordinator()
+    first = member("a")
+    first.join()
+    topics = load_topics(broker.paths.topics)
+    topics.put("new", 1, 2)
+    save_topics(broker.paths.topics, topics)
+    assert first.ask(words.ResetOffsets, "new", {0: 0}).offsets == {0: (-1, 0)}
+
+
+@pytest.mark.parametrize("flush", ["sync", "async"])
+def test_offsets_are_set_once_all_that_was_acknowledged_is_in_the_queues(
+    coordinator: Callable[..., Started], flush: str
+) -> None:
+    """What is not on disk is not acknowledged, where the producers wait for that."""
+    broker, actor, member = coordinator(flush_disk_type=flush)
+    member("a").join()
+    broker.append(1)
+    now_ms = broker.clock.monotonic_ms()
+    actor._serve(b"nobody", zmq.Frame(), words.ResetOffsets(9, GROUP, TOPIC, {0: 0}), now_ms)
+    actor.work()
+    assert actor._long.waits == (flush == "async")
 
 
 def test_a_queue_that_its_topic_has_no_more_is_given_to_nobody_though_its_offset_is_known(
@@ -1143,6 +1198,18 @@ def test_a_disk_that_refuses_the_journal_refuses_claims_until_it_takes_it_again(
     first.coordinator.work()
     assert not broker.positions["group_error"]
     assert first.commit((0, 3, got.epoch)).lost == ()
+    with _no_file_longer_than(broker.paths.group_journal.stat().st_size + 10):
+        assert first.claim(1).status == "SERVICE_NOT_AVAILABLE"
+
+
+def test_who_joins_while_the_disk_refuses_the_journal_is_refused_at_once(
+    coordinator: Callable[..., Started], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else it would be answered with the others of its time, when the journal may take it."""
+    monkeypatch.setattr(notifications, "CHANGES_PER_MS", 1 / 100)
+    broker, _, member = coordinator()
+    with _no_file_longer_than(broker.paths.group_journal.stat().st_size + 10):
+        assert member("a").join().status == "SERVICE_NOT_AVAILABLE"
 
 
 def test_settings_that_the_disk_refuses_are_told_and_are_there_once_it_takes_them(
@@ -1355,6 +1422,26 @@ def test_a_group_whose_settings_cannot_be_saved_is_refused_and_saved_later(
     broker.clock.advance(2000)
     actor.work()
     assert _groups(file) == {GROUP, "later"}
+
+
+def test_settings_that_cannot_be_saved_are_the_only_thing_refused_in_their_turn(
+    coordinator: Callable[..., Started],
+) -> None:
+    broker, actor, member = coordinator()
+    first = member("a")
+    got = first.own()
+    broker.clock.advance(group_files.SAVE_GROUPS_MS)
+    actor.work()
+    broker.paths.subscription_groups.rename(broker.paths.root / "elsewhere")
+    broker.paths.subscription_groups.mkdir()
+    peer, now_ms = actor._members.member(GROUP, "a").peer, broker.clock.monotonic_ms()
+    commits = (words.QueueCommit(TOPIC, 0, 1, got.epoch),)
+    actor._serve(peer, zmq.Frame(), words.SetGroup(101, GROUP, {}), now_ms)
+    actor._serve(peer, zmq.Frame(), words.Commit(102, GROUP, "a", commits), now_ms)
+    found = [words.decode_group_answer(raw) for (raw,) in broker.ask(actor, first.socket, answers=2)]
+    assert [(each.request, type(each)) for each in found] == [
+        (101, Refused), (102, words.Committed)
+    ]  # fmt: skip
 
 
 def _groups(file: Path) -> set[str]:
