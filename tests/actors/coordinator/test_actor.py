@@ -883,14 +883,20 @@ def test_an_operator_sets_offsets_in_a_topic_that_was_made_just_now(
 def test_offsets_are_set_once_all_that_was_acknowledged_is_in_the_queues(
     coordinator: Callable[..., Started], flush: str
 ) -> None:
-    """What is not on disk is not acknowledged, where the producers wait for that."""
+    """What is not on disk is not acknowledged, where the producers wait for that. And no claim
+    waits, where nobody works exactly once."""
     broker, actor, member = coordinator(flush_disk_type=flush)
     member("a").join()
     broker.append(1)
     now_ms = broker.clock.monotonic_ms()
-    actor._serve(b"nobody", zmq.Frame(), words.ResetOffsets(9, GROUP, TOPIC, {0: 0}), now_ms)
+    for request in (
+        words.ResetOffsets(8, GROUP, TOPIC, {0: 0}),
+        words.Claim(9, GROUP, "a", TOPIC, (0,)),
+    ):
+        actor._serve(b"nobody", zmq.Frame(), request, now_ms)
     actor.work()
-    assert actor._long.waits == (flush == "async")
+    waiting = [each.request for each in actor._long._waiting.values()]
+    assert waiting == ([8] if flush == "async" else [])
 
 
 def test_a_queue_that_its_topic_has_no_more_is_given_to_nobody_though_its_offset_is_known(

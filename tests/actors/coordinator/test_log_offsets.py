@@ -9,13 +9,21 @@ from typing import Any
 
 import msgspec
 import pytest
+import zmq
 
 from penstock.actors.committer import Committer
 from penstock.actors.coordinator import Coordinator
 from penstock.actors.flusher import Flusher
 from penstock.actors.reput import Reput
 from penstock.actors.writer import Writer
-from penstock.shared.messaging.offsets_record import ANY, NONE, begin_of, move_of
+from penstock.shared.memory.queue_table import QueueKey, QueueTable
+from penstock.shared.messaging.offsets_record import (
+    ANY,
+    NONE,
+    OFFSETS_QUEUE,
+    begin_of,
+    move_of,
+)
 from penstock.shared.messaging.system_topics import (
     OFFSETS_GROUP,
     OFFSETS_TOPIC,
@@ -69,6 +77,21 @@ class Bench:
                 while each.work():
                     continue
 
+    def dispatch(self, *kinds: type) -> None:
+        """All that is stored is in its queues, unless only some of the others work; the coordinator
+        has not looked."""
+        for _ in range(4):
+            self.broker.clock.advance(LAZY_MS)
+            for each in self._others:
+                while (not kinds or isinstance(each, kinds)) and each.work():
+                    continue
+
+    def serve(self, request: Any) -> None:
+        """Have the coordinator begin with a request of the member."""
+        peer = self.coordinator._members.member(GROUP, "a").peer
+        self.coordinator._serve(peer, zmq.Frame(), request, self.broker.clock.monotonic_ms())
+        self.coordinator.work()
+
     def writer(self) -> Any:
         """One that goes on where the log ends by now."""
         self.broker._end = None
@@ -90,8 +113,9 @@ class Bench:
             found = self.broker.ask(self.coordinator, self.group)
         return answer
 
-    def ask_with(self, writer: Any, kind: type, *fields: Any) -> Any:
-        """The answer to a request for which the writer has to store something."""
+    def ask_with(self, writer: Any, kind: type, *fields: Any, step_ms: int = 1) -> Any:
+        """The answer to a request for which the writer has to store something. In each turn the
+        clock goes on by `step_ms`."""
         self._number += 1
         self.group.send(encode(kind(self._number, GROUP, *fields)))
         until = time.monotonic() + 60
@@ -99,7 +123,7 @@ class Bench:
             assert time.monotonic() < until
             for each in (writer, *self._others, self.coordinator):
                 each.work()
-            self.broker.clock.advance(1)
+            self.broker.clock.advance(step_ms)
             if self.group.poll(1):
                 answer = words.decode_group_answer(self.group.recv_multipart()[0])
                 if answer.request:
@@ -190,8 +214,11 @@ def test_who_has_claimed_a_queue_since_its_reset_keeps_it_when_the_record_is_fol
     bench.move(q0=(NONE, 5))
     bench.follow()
     writer = bench.writer()
+    # the record is stored, and for as long as the coordinator waits it does not come to its queue
+    others, bench._others = bench._others, bench._others[:2]
     bench.ask_with(writer, words.ResetOffsets, TOPIC, {0: 1})
-    (claimed,) = bench.ask_with(writer, words.Claim, "a", TOPIC, (0,)).queues
+    (claimed,) = bench.ask_with(writer, words.Claim, "a", TOPIC, (0,), step_ms=100).queues
+    bench._others = others
     bench.follow()
     assert bench.ask(words.Claim, "a", TOPIC, (0,)).queues == (claimed,)
     assert claimed.offset == 1 and not hasattr(bench, "told")
@@ -222,15 +249,50 @@ def test_a_reset_waits_until_all_that_blocks_have_moved_is_followed(
     for to in (2, 3, 4):
         bench.move(q1=(to - 1 if to > 2 else NONE, to))
     bench.move(q0=(NONE, 5))
-    for _ in range(4):
-        bench.broker.clock.advance(LAZY_MS)
-        for each in bench._others:
-            while each.work():
-                continue
+    bench.dispatch()
     writer = bench.writer()
     bench.ask_with(writer, words.ResetOffsets, TOPIC, {0: 1})
     writer._exact.turn()
     assert writer._exact._offsets == {GROUP: {TOPIC: {0: 1, 1: 4}}}
+
+
+def test_a_group_is_deleted_after_all_that_blocks_have_moved_is_followed(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.actors.coordinator.log_offsets.AT_ONCE", 1)
+    bench.follow()
+    for queue in range(4):
+        bench.move(**{f"q{queue}": (NONE, 5)})
+    bench.dispatch()
+    writer = bench.writer()
+    bench.ask(words.Leave, "a")
+    assert isinstance(bench.ask_with(writer, words.DeleteGroup), words.GroupSet)
+    writer._exact.turn()
+    assert writer._exact._offsets == {} == bench.offsets()
+
+
+def test_a_queue_is_given_after_all_that_blocks_have_moved_is_followed(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.actors.coordinator.log_offsets.AT_ONCE", 1)
+    bench.follow()
+    for before, to in ((NONE, 5), (5, 9), (9, 12)):
+        bench.move(q0=(before, to))
+    bench.dispatch()
+    assert bench.ask(words.Claim, "a", TOPIC, (0,)).queues[0].offset == 12
+
+
+def test_a_queue_is_given_after_what_was_stored_before_has_come_to_its_queue(bench: Bench) -> None:
+    bench.move(q0=(NONE, 5))
+    bench.follow()
+    bench.move(q0=(5, 9))
+    bench.dispatch(Committer, Flusher)
+    bench.serve(words.Claim(99, GROUP, "a", TOPIC, (0,)))
+    assert bench.coordinator._long.waits
+    bench.follow()
+    (raw,) = bench.broker.ask(bench.coordinator, bench.group)[0]
+    answer = words.decode_group_answer(raw)
+    assert answer.request == 99 and answer.queues[0].offset == 9
 
 
 def test_a_group_that_is_deleted_has_no_value_left_in_the_log_either(bench: Bench) -> None:
@@ -246,6 +308,7 @@ def test_a_group_that_is_deleted_has_no_value_left_in_the_log_either(bench: Benc
     assert writer._exact._offsets == {"OTHER": {TOPIC: {0: 3}}}
     bench.follow()
     assert bench.offsets() == {} and bench.offsets("OTHER") == {0: 3}
+    assert bench.groups().groups.keys() == {"OTHER"}
     # there is nothing to take back any more, so it is done without the log
     bench.restart()
     bench.follow()
@@ -253,6 +316,69 @@ def test_a_group_that_is_deleted_has_no_value_left_in_the_log_either(bench: Benc
     bench.ask(words.Leave, "a")
     assert isinstance(bench.ask(words.DeleteGroup), words.GroupSet)
     assert bench.broker.positions["wrote"] == before and bench.offsets() == {}
+
+
+@pytest.mark.parametrize("before", [5, ANY])
+def test_a_record_that_ends_a_value_moves_nobody(bench: Bench, before: int) -> None:
+    bench.move(q0=(NONE, 5))
+    bench.follow()
+    bench.move(q0=(before, NONE))
+    bench.follow()
+    assert bench.offsets() == {0: 5} and bench.coordinator._log._known == {GROUP: {TOPIC: {}}}
+
+
+def test_an_operator_s_record_counts_once_though_a_coordinator_that_starts_reads_it_again(
+    bench: Bench,
+) -> None:
+    bench.move(q0=(NONE, 5))
+    bench.move(q0=(ANY, 2))
+    bench.follow()
+    epoch = bench.ask(words.Claim, "a", TOPIC, (0,)).queues[0].epoch
+    bench.ask(words.Commit, "a", (words.QueueCommit(TOPIC, 0, 12, epoch),))
+    bench.restart()
+    bench.follow()
+    assert bench.offsets() == {0: 12}
+
+
+def test_blocks_that_are_followed_at_once_each_begin_where_the_one_before_has_ended(
+    bench: Bench,
+) -> None:
+    bench.move(q0=(NONE, 5))
+    bench.follow()
+    bench.move(q0=(5, 9))
+    bench.move(q0=(9, 3))
+    bench.follow()
+    assert bench.offsets() == {0: 3}
+
+
+def test_what_of_the_records_has_expired_is_not_read(bench: Bench) -> None:
+    bench.follow()
+    bench.broker.crash(bench.coordinator)
+    bench.move(q1=(NONE, 7))
+    bench.move(q0=(NONE, 5))
+    bench.dispatch()
+    table = QueueTable(bench.broker.run.queues, writable=True)
+    keys = table.keys(0, bench.broker.positions["queue_count"])
+    slots = {key: slot for slot, key in keys}
+    table.publish_min_offset(slots[QueueKey(OFFSETS_TOPIC, OFFSETS_QUEUE)], 1)
+    table.close()
+    bench.begin()
+    bench.follow()
+    assert bench.offsets() == {0: 5}
+
+
+def test_a_coordinator_that_has_lost_its_files_follows_from_the_beginning_whatever_is_saved(
+    bench: Bench,
+) -> None:
+    bench.move(q0=(NONE, 5))
+    bench.follow()
+    bench.broker.crash(bench.coordinator)
+    bench.broker.paths.group_journal.unlink()
+    saved = SavedOffsets(1, bench.broker.positions["wrote"], {GROUP: {TOPIC: {0: 5}}})
+    save_offsets(bench.broker.paths.exact_offsets, msgspec.json.encode(saved))
+    bench.begin()
+    bench.follow()
+    assert bench.offsets() == {0: 5}
 
 
 def commits(bench: Bench, offset: int, queue: int = 0) -> None:
@@ -296,8 +422,9 @@ def test_a_block_that_comes_in_between_counts_and_sets_no_group_back(bench: Benc
     # stored, and not in its queue: the coordinator cannot know
     bench.move(q0=(5, 8), q1=(5, 9))
     writer = bench.writer()
-    bench.broker.clock.advance(60_000)
-    given = bench.ask_with(writer, words.Claim, "a", TOPIC, (0, 1)).queues
+    others, bench._others = bench._others, bench._others[:2]
+    given = bench.ask_with(writer, words.Claim, "a", TOPIC, (0, 1), step_ms=100).queues
+    bench._others = others
     assert [each.offset for each in given] == [10, 9]
     writer._exact.turn()
     assert writer._exact._offsets == {GROUP: {TOPIC: {0: 10, 1: 9}}}
@@ -365,25 +492,31 @@ def test_a_group_that_another_broker_has_set_back_stays_there_until_the_next_blo
     assert bench.offsets() == {0: 8}
 
 
-def test_a_log_that_was_cut_takes_back_what_its_blocks_had_done(bench: Bench) -> None:
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_a_log_that_was_cut_takes_back_what_its_blocks_had_done(
+    bench: Bench, is_restarted: bool
+) -> None:
     """Else the group would be past inputs whose outputs are gone."""
-    bench.move(q0=(NONE, 5))
+    bench.move(q0=(NONE, 5), q1=(NONE, 5))
     bench.follow()
     bench.broker.stop(bench.coordinator)
     bench.leave_offsets(
-        {f"{TOPIC}@{GROUP}": {"0": 9}, f"{OFFSETS_TOPIC}@{OFFSETS_GROUP}": {"0": 2}}
+        {f"{TOPIC}@{GROUP}": {"0": 9, "1": 3}, f"{OFFSETS_TOPIC}@{OFFSETS_GROUP}": {"0": 2}}
     )
+    values = {GROUP: {TOPIC: {0: 5, 1: 5}}}
+    saved = SavedOffsets(2, bench.broker.positions["wrote"], values)
+    save_offsets(bench.broker.paths.exact_offsets, msgspec.json.encode(saved))
     bench.begin()
     bench.follow()
-    assert bench.offsets() == {0: 5}
-    bench.broker.crash(bench.coordinator)  # what comes next takes the place of what was cut
-    bench.move(q0=(5, 8))
-    for _ in range(4):
-        bench.broker.clock.advance(LAZY_MS)
-        [each.work() for each in bench._others]
-    bench.begin()
+    assert bench.offsets() == {0: 5, 1: 3}
+    if is_restarted:
+        bench.broker.crash(bench.coordinator)
+    bench.move(q0=(5, 8))  # it takes the place of what was cut
+    if is_restarted:
+        bench.dispatch()
+        bench.begin()
     bench.follow()
-    assert bench.offsets() == {0: 8}
+    assert bench.offsets() == {0: 8, 1: 3}
 
 
 def test_what_the_queue_does_not_have_yet_after_a_start_is_not_taken_for_cut(bench: Bench) -> None:
