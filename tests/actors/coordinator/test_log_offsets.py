@@ -16,6 +16,8 @@ from penstock.actors.coordinator import Coordinator
 from penstock.actors.flusher import Flusher
 from penstock.actors.reput import Reput
 from penstock.actors.writer import Writer
+from penstock.shared.formats.record_layout import AT_MAGIC
+from penstock.shared.layout import segment_name
 from penstock.shared.memory.queue_table import QueueKey, QueueTable
 from penstock.shared.messaging.offsets_record import (
     ANY,
@@ -85,6 +87,14 @@ class Bench:
             for each in self._others:
                 while (not kinds or isinstance(each, kinds)) and each.work():
                     continue
+
+    def expire(self, min_offset: int) -> None:
+        """As the cleaner does, of the moves of offsets."""
+        table = QueueTable(self.broker.run.queues, writable=True)
+        keys = table.keys(0, self.broker.positions["queue_count"])
+        slots = {key: slot for slot, key in keys}
+        table.publish_min_offset(slots[QueueKey(OFFSETS_TOPIC, OFFSETS_QUEUE)], min_offset)
+        table.close()
 
     def serve(self, request: Any) -> None:
         """Have the coordinator begin with a request of the member."""
@@ -357,11 +367,7 @@ def test_what_of_the_records_has_expired_is_not_read(bench: Bench) -> None:
     bench.move(q1=(NONE, 7))
     bench.move(q0=(NONE, 5))
     bench.dispatch()
-    table = QueueTable(bench.broker.run.queues, writable=True)
-    keys = table.keys(0, bench.broker.positions["queue_count"])
-    slots = {key: slot for slot, key in keys}
-    table.publish_min_offset(slots[QueueKey(OFFSETS_TOPIC, OFFSETS_QUEUE)], 1)
-    table.close()
+    bench.expire(1)
     bench.begin()
     bench.follow()
     assert bench.offsets() == {0: 5}
@@ -433,6 +439,55 @@ def test_a_block_that_comes_in_between_counts_and_sets_no_group_back(bench: Benc
     bench.restart()
     bench.follow()
     assert bench.offsets() == {0: 10, 1: 9}
+
+
+def test_of_a_queue_without_blocks_the_log_is_told_nothing(bench: Bench) -> None:
+    bench.move(q0=(NONE, 5))
+    bench.follow()
+    commits(bench, 10, queue=1)
+    bench.serve(words.Claim(99, GROUP, "a", TOPIC, (1,)))
+    assert not bench.coordinator._long.waits and bench.coordinator._log._records is None
+
+
+@pytest.mark.parametrize("what", ["no move", "no record", "no segment"])
+def test_what_cannot_be_read_of_the_records_is_passed_over(
+    bench: Bench, frame: Callable[..., bytes], what: str
+) -> None:
+    """A client may have stored it, it may be damaged, or it may have just expired."""
+    bench.follow()
+    bench.broker.crash(bench.coordinator)
+    place = bench.broker.positions["wrote"]
+    if what == "no move":
+        raw = frame(OFFSETS_TOPIC, 0, [b"hello"])
+        bench.broker.append_frame(OFFSETS_TOPIC, 0, raw)
+    bench.move(q0=(NONE, 5))
+    if what != "no move":
+        bench.move(q1=(NONE, 7))
+    bench.dispatch()
+    segment = bench.broker.paths.commit_log / segment_name(0)
+    if what == "no record":
+        with segment.open("r+b") as file:
+            file.seek(place + AT_MAGIC)
+            file.write(b"none")
+    elif what == "no segment":
+        segment.unlink()
+    bench.begin()
+    bench.follow()
+    wanted = {"no move": {0: 5}, "no record": {1: 7}, "no segment": {}}
+    assert bench.offsets() == wanted[what]
+
+
+def test_a_queue_is_given_though_all_records_have_expired_before_they_were_read(
+    bench: Bench,
+) -> None:
+    bench.follow()
+    bench.broker.crash(bench.coordinator)
+    bench.move(q0=(NONE, 5))
+    bench.dispatch()
+    bench.expire(1)
+    bench.begin()
+    bench.serve(words.Claim(99, GROUP, "a", TOPIC, (0,)))
+    assert not bench.coordinator._long.waits
 
 
 def test_a_member_s_late_commit_takes_nothing_back_of_what_blocks_have_stored(
@@ -531,7 +586,8 @@ def test_what_the_queue_does_not_have_yet_after_a_start_is_not_taken_for_cut(ben
     bench.begin()
     for _ in range(5):
         bench.coordinator.work()
-    assert bench.offsets() == {0: 9}
+    bench.serve(words.Claim(99, GROUP, "a", TOPIC, (0,)))
+    assert bench.offsets() == {0: 9} and bench.coordinator._long.waits
     bench.follow()
     assert bench.offsets() == {0: 9}
     bench.move(q0=(9, 12))
