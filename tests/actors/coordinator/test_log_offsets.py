@@ -16,6 +16,8 @@ from penstock.actors.coordinator import Coordinator
 from penstock.actors.flusher import Flusher
 from penstock.actors.reput import Reput
 from penstock.actors.writer import Writer
+from penstock.shared.formats.properties import UNIQ_KEY, decode_properties
+from penstock.shared.formats.record_crc import PROP_CRC
 from penstock.shared.formats.record_layout import AT_MAGIC
 from penstock.shared.layout import segment_name
 from penstock.shared.memory.queue_table import QueueKey, QueueTable
@@ -128,6 +130,10 @@ class Bench:
         clock goes on by `step_ms`."""
         self._number += 1
         self.group.send(encode(kind(self._number, GROUP, *fields)))
+        return self.answer_with(writer, step_ms)
+
+    def answer_with(self, writer: Any, step_ms: int = 1) -> Any:
+        """The next answer, for which the writer has to store something."""
         until = time.monotonic() + 60
         while True:
             assert time.monotonic() < until
@@ -248,6 +254,35 @@ def test_a_reset_of_what_blocks_have_moved_goes_by_the_log_and_others_do_not(ben
     assert writer._exact._offsets == {GROUP: {TOPIC: {0: 1}}}
     bench.follow()
     assert bench.offsets() == {0: 1, 1: 2}
+
+
+def test_resets_at_the_same_time_and_of_another_coordinator_are_records_of_their_own(
+    bench: Bench,
+) -> None:
+    """Each has its key, without which the writer could not know one that is sent again; a checksum,
+    where the others have one; and its answer."""
+    bench.move(q0=(NONE, 5), q1=(NONE, 5), q2=(NONE, 5))
+    bench.follow()
+    config = msgspec.structs.replace(bench.broker.config, enabled_append_prop_crc=True)
+    bench.broker.config = config
+    bench.restart()
+    writer = bench.writer()
+    for queue_id in (0, 1):
+        bench.serve(words.ResetOffsets(100 + queue_id, GROUP, TOPIC, {queue_id: 1}))
+    found = [bench.answer_with(writer) for _ in range(2)]
+    assert {each.request: each.offsets for each in found} == {100: {0: (5, 1)}, 101: {1: (5, 1)}}
+    bench.follow()
+    bench.broker.crash(bench.coordinator)
+    bench.coordinator = bench.broker.start(Coordinator)
+    found = [bench.ask_with(writer, words.ResetOffsets, TOPIC, {2: at}).offsets for at in (3, 2)]
+    assert found == [{2: (5, 3)}, {2: (3, 2)}]
+    while writer._exact.turn():
+        continue
+    assert writer._exact._offsets == {GROUP: {TOPIC: {0: 1, 1: 1, 2: 2}}}
+    bench.follow()
+    records = [decode_properties(each.properties) for each in bench.broker.stored(OFFSETS_TOPIC, 0)]
+    assert len({each[UNIQ_KEY] for each in records[1:]}) == 4
+    assert all(PROP_CRC in each for each in records[1:])
 
 
 def test_a_reset_waits_until_all_that_blocks_have_moved_is_followed(
@@ -588,6 +623,7 @@ def test_what_the_queue_does_not_have_yet_after_a_start_is_not_taken_for_cut(ben
         bench.coordinator.work()
     bench.serve(words.Claim(99, GROUP, "a", TOPIC, (0,)))
     assert bench.offsets() == {0: 9} and bench.coordinator._long.waits
+    assert bench.coordinator._log._records is None, "the log is not told what it knows"
     bench.follow()
     assert bench.offsets() == {0: 9}
     bench.move(q0=(9, 12))
