@@ -72,7 +72,7 @@ class OperatorRequests:
                 for topic, queue_id, seat in self._seats(group)
                 if seat.offset != NONE
             ]
-            lag = -1 if not lags or -1 in lags else sum(lags)
+            lag = sum(lags) if lags else -1
             found[group] = len(there.members) if there else 0, lag
             if number % _AT_ONCE == _AT_ONCE - 1:
                 yield

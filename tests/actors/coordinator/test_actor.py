@@ -20,6 +20,7 @@ from penstock.actors.coordinator import (
     group_files,
     member_requests,
     notifications,
+    operator_requests,
 )
 from penstock.actors.coordinator.actor import (
     CALM_MS,
@@ -890,13 +891,14 @@ def test_offsets_are_set_once_all_that_was_acknowledged_is_in_the_queues(
     broker.append(1)
     now_ms = broker.clock.monotonic_ms()
     for request in (
-        words.ResetOffsets(8, GROUP, TOPIC, {0: 0}),
+        words.ResetOffsets(7, GROUP, TOPIC, {0: 0}),
+        words.DeleteGroup(8, "OTHER"),
         words.Claim(9, GROUP, "a", TOPIC, (0,)),
     ):
         actor._serve(b"nobody", zmq.Frame(), request, now_ms)
     actor.work()
     waiting = [each.request for each in actor._long._waiting.values()]
-    assert waiting == ([8] if flush == "async" else [])
+    assert waiting == ([7, 8] if flush == "async" else [])
 
 
 def test_a_queue_that_its_topic_has_no_more_is_given_to_nobody_though_its_offset_is_known(
@@ -1074,6 +1076,7 @@ def test_a_member_that_decides_itself_is_asked_where_until_it_has_committed(
     first.group = "other"
     got = first.own(start="member")
     assert got.offset == -1 and first.claim(0).queues == (got,)
+    assert first.list_groups().groups["other"] == (1, -1), "how far it lags nobody knows"
     broker.crash(actor)
     second = member("b", group="other")
     first.coordinator = second.coordinator = broker.start(Coordinator)
@@ -1325,12 +1328,30 @@ def test_an_operator_sees_members_queues_and_lag(
     first.commit((0, 1, got[0].epoch))
     broker.clock.advance(4000)
     info = first.ask(words.DescribeGroup)
-    assert info.exists and [each.client_id for each in info.members] == ["a"]
+    assert info.exists
+    assert [(each.client_id, each.seen_ms_ago) for each in info.members] == [("a", 4000)]
     zero, one = info.queues
+    assert (zero.spans, one.spans) == ((), ()), "nobody has asked for them"
     assert (zero.offset, zero.owner, zero.min_offset, zero.max_offset) == (1, "a", 0, 3)
     assert zero.lag_ms == 4000 and zero.lag_bytes > 0
     assert (one.offset, one.max_offset, one.lag_ms, one.lag_bytes) == (0, 0, 0, 0)
     assert first.list_groups().groups == {GROUP: (1, 2)}
+    other = member("b", group="OTHER")
+    other.join()
+    # its topic's, in which it has done nothing yet
+    queues = other.ask(words.DescribeGroup).queues
+    assert [(each.offset, each.owner, each.max_offset) for each in queues] == [
+        (-1, "", 3), (-1, "", 0)
+    ]  # fmt: skip
+    began_ms = broker.clock.now_ms() - 4000
+    zero, one = first.ask(words.DescribeGroup, spans=True).queues
+    assert zero.spans == (words.ClaimSpan("a", 0, 1, began_ms, -1, True),) and one.spans == ()
+    first.ask(words.ResetOffsets, TOPIC, {0: 0})
+    broker.clock.advance(1000)
+    first.commit((1, 5, got[1].epoch), kind=words.Release)
+    zero, one = first.ask(words.DescribeGroup, spans=True).queues
+    assert zero.spans == (words.ClaimSpan("a", 0, 1, began_ms, began_ms + 4000, False),)
+    assert one.spans == (words.ClaimSpan("a", 0, 5, began_ms, began_ms + 5000, False),)
     unknown = member("x", group="UNKNOWN").ask(words.DescribeGroup)
     assert not unknown.exists and unknown.queues == ()
 
@@ -1400,6 +1421,20 @@ def test_who_has_a_queue_next_is_told_that_an_operator_has_set_its_offset_until_
     assert second.claim(0).queues == (words.ClaimedQueue(0, 3, got.epoch),)
     assert first.ask(words.ResetOffsets, TOPIC, {1: 0}, unclaimed=True).offsets == {1: (-1, 0)}
     assert not second.claim(1).queues[0].is_moved, "a client's own word is not an operator's"
+
+
+def test_a_group_too_many_is_refused_and_one_that_is_there_is_set(
+    coordinator: Callable[..., Started], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (operator_requests, member_requests):
+        monkeypatch.setattr(module, "MAX_GROUPS", 2)
+    _, _, member = coordinator()
+    for group, is_made in (("g", True), ("h", True), ("i", False), ("g", True)):
+        answer = member("a", group=group).ask(words.SetGroup, {})
+        assert isinstance(answer, words.GroupSet) == is_made
+    refused = member("a", group="i").join()
+    assert refused.status == "SYSTEM_BUSY" and refused.retry_after_ms == member_requests.BUSY_MS
+    assert member("a", group="h").join().members == ("a",)
 
 
 def test_groups_that_are_set_in_one_turn_are_saved_once(
@@ -1475,6 +1510,8 @@ def test_of_a_group_that_is_deleted_while_it_is_used_the_settings_go_and_its_mem
     broker, actor, member = coordinator()
     first = member("a")
     first.join()
+    assert isinstance(first.ask(words.DeleteGroup, while_used=True), words.GroupSet)
+    assert first.list_groups().groups == {GROUP: (1, -1)}, "it has a member"
     (got,) = first.claim(0).queues
     first.ask(words.SetGroup, {"retryMaxTimes": 3})
     assert isinstance(first.ask(words.DeleteGroup, while_used=True), words.GroupSet)

@@ -422,6 +422,20 @@ def test_a_coordinator_that_has_lost_its_files_follows_from_the_beginning_whatev
     assert bench.offsets() == {0: 5}
 
 
+def test_a_group_that_somebody_joins_while_it_is_deleted_stays(bench: Bench) -> None:
+    bench.move(q0=(NONE, 5))
+    bench.follow()
+    writer = bench.writer()
+    bench.ask(words.Leave, "a")
+    bench.group.send(encode(words.DeleteGroup(99, GROUP)))
+    while not bench.coordinator._long.waits:
+        bench.coordinator.work()
+    bench.ask(words.Join, "a", (words.SubscriptionData(TOPIC, "TAG", "*", 1),), SESSION_MS)
+    refused = bench.answer_with(writer)
+    assert (refused.request, refused.status) == (99, "INVALID_ARGUMENT")
+    assert bench.offsets() == {0: 5}
+
+
 def commits(bench: Bench, offset: int, queue: int = 0) -> None:
     """A member has the queue, acknowledges without a block, and leaves."""
     claimed = bench.ask(words.Claim, "a", TOPIC, (queue,)).queues[0]
