@@ -138,7 +138,7 @@ def coordinator(pipeline: Callable[..., Any]) -> Callable[..., Started]:
 def test_a_member_that_joins_learns_who_else_is_there_and_what_to_divide(
     coordinator: Callable[..., Started],
 ) -> None:
-    _, _, member = coordinator(broker_name="b")
+    broker, actor, member = coordinator(broker_name="b")
     first, second = member("b@1"), member("a@2")
     joined = first.join(TOPIC, "nothing")
     assert joined.members == ("b@1",)
@@ -150,6 +150,26 @@ def test_a_member_that_joins_learns_who_else_is_there_and_what_to_divide(
     topics = joined.topics
     assert first.hear() == words.Changed(0, GROUP, (), other.version, other.members, topics)
     assert first.join(TOPIC, "nothing").version == other.version
+    third = member("c").join()
+    assert first.join(TOPIC, "nothing").version == third.version
+    broker.clock.advance(GATHER_MS)
+    actor.work()
+    assert not first.socket.poll(20), "it knows that already"
+
+
+def test_members_show_up_twice_in_a_session_and_the_more_there_are_the_less_often(
+    coordinator: Callable[..., Started], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(notifications, "CHANGES_PER_MS", 100)
+    monkeypatch.setattr(member_requests, "MOST_HEARTBEATS_PER_S", 1)
+    _, _, member = coordinator()
+    for name, session_ms, heartbeat_ms in (
+        ("a", 600_000, member_requests.LEAST_HEARTBEAT_MS),
+        ("b", 600_000, 2000),
+        ("c", 500, 250),
+        ("d", 600_000, 4000),
+    ):
+        assert member(name).join(session_timeout_ms=session_ms).heartbeat_ms == heartbeat_ms
 
 
 def test_a_queue_is_one_members_until_it_gives_it_up_and_goes_on_where_it_was(
@@ -799,6 +819,69 @@ def test_a_member_that_asks_for_something_is_alive_without_a_heartbeat(
     assert actor._members.count == 1
 
 
+def test_a_heartbeat_that_is_read_after_the_end_of_its_connection_brings_nobody_back(
+    coordinator: Callable[..., Started],
+) -> None:
+    broker, actor, member = coordinator()
+    first = member("a")
+    version = first.join().version
+    peer = actor._members.member(GROUP, "a").peer
+    first.socket.close()
+    while not actor._members._gone:
+        actor.work()
+    beat = words.Beat(9, GROUP, "a", version, 0)
+    actor._serve(peer, zmq.Frame(), beat, broker.clock.monotonic_ms())
+    assert not actor._answers[-1][2].is_same
+
+
+def test_a_member_that_comes_back_without_a_queue_leaves_it_to_those_that_wait_for_it(
+    coordinator: Callable[..., Started],
+) -> None:
+    broker, _, member = coordinator()
+    first, back, second = member("a"), member("a"), member("b")
+    first.join(), second.join()
+    (zero, _) = first.claim(0, 1).queues
+    assert second.claim(1).taken == (1,)
+    broker.clock.advance(GATHER_MS)
+    assert back.join(held=(words.HeldClaim(TOPIC, 0, zero.epoch),)).lost == ()
+    assert second.hear().members == ("a", "b")
+    assert [each.queue_id for each in second.claim(0, 1).queues] == [1]
+
+
+def test_a_member_may_go_back_to_the_first_message_of_a_queue(
+    coordinator: Callable[..., Started],
+) -> None:
+    _, _, member = coordinator()
+    first = member("a")
+    got = first.own()
+    for kind in (words.Commit, words.Release):
+        assert first.commit((0, 5, got.epoch)).lost == ()
+        assert first.commit((0, 0, got.epoch), kind=kind).lost == ()
+        assert first.claim(0).queues[0].offset == 0
+
+
+def test_members_and_queues_too_many_are_told_to_come_again(
+    coordinator: Callable[..., Started], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(notifications, "CHANGES_PER_MS", 100)
+    monkeypatch.setattr(member_requests, "MAX_MEMBERS", 3)
+    monkeypatch.setattr(member_requests, "MAX_MEMBERS_PER_GROUP", 2)
+    for module in (member_requests, operator_requests):
+        monkeypatch.setattr(module, "MAX_SEATS", 2)
+    _, _, member = coordinator()
+    first = member("a")
+    first.join(), member("b").join()
+    for refused in (member("c").join(), first.claim(0, 1, 2)):
+        assert refused.status == "SYSTEM_BUSY"
+        assert refused.retry_after_ms == member_requests.BUSY_MS
+    assert not isinstance(member("a", group="OTHER").join(), Refused)
+    assert member("b", group="OTHER").join().status == "SYSTEM_BUSY"
+    assert [each.queue_id for each in first.claim(0, 1, 1).queues] == [0, 1], "they are there"
+    held = words.HeldClaim(TOPIC, 3, 99)
+    assert member("a").join(held=(held,)).lost == (held,)
+    assert first.ask(words.ResetOffsets, TOPIC, {3: 0}).status == "SYSTEM_BUSY"
+
+
 def test_a_topic_that_gets_more_queues_is_told_to_its_groups(
     coordinator: Callable[..., Started],
 ) -> None:
@@ -866,6 +949,9 @@ def test_a_claim_in_a_topic_that_was_made_just_now_is_given(
     save_topics(broker.paths.topics, topics)
     answer = first.claim(0, 1, topic="new")  # the clock stands still: no look is due
     assert [each.queue_id for each in answer.queues] == [0] and answer.taken == (1,)
+    topics.put("new", 2, 3)
+    save_topics(broker.paths.topics, topics)
+    assert [each.queue_id for each in first.claim(1, topic="new").queues] == [1]
 
 
 def test_an_operator_sets_offsets_in_a_topic_that_was_made_just_now(
@@ -1077,6 +1163,8 @@ def test_a_member_that_decides_itself_is_asked_where_until_it_has_committed(
     got = first.own(start="member")
     assert got.offset == -1 and first.claim(0).queues == (got,)
     assert first.list_groups().groups["other"] == (1, -1), "how far it lags nobody knows"
+    (chosen,) = first.ask(words.Claim, "a", TOPIC, (1,), chosen=True).queues
+    assert chosen.offset == -1, "it is young, but its member has decided already"
     broker.crash(actor)
     second = member("b", group="other")
     first.coordinator = second.coordinator = broker.start(Coordinator)
@@ -1114,7 +1202,8 @@ def test_bad_requests_are_refused_with_the_reason_and_hurt_nobody(
     assert first.join().status == "SUBSCRIPTION_GROUP_NOT_EXIST"
     assert first.ask(words.SetGroup, {}).settings["retryMaxTimes"] == 16
     assert first.claim(0).status == "UNKNOWN_MEMBER"
-    assert first.commit((0, 1, 1)).status == "UNKNOWN_MEMBER"
+    for kind in (words.Commit, words.Release):
+        assert first.commit((0, 1, 1), kind=kind).status == "UNKNOWN_MEMBER"
     assert first.join("no topic's name").status == "INVALID_ARGUMENT"
     assert first.join(session_timeout_ms=1).status == "INVALID_ARGUMENT"
     assert isinstance(first.join(), words.Joined)
@@ -1178,8 +1267,10 @@ def test_no_members_word_uses_up_the_epochs(
     """A claim that nobody knows is believed: its epoch says what all later ones have."""
     broker, actor, member = coordinator()
     first = member("a")
-    lost = first.join(held=(words.HeldClaim(TOPIC, 3, epoch),)).lost
-    assert [each.epoch for each in lost] == [epoch]
+    held = [
+        words.HeldClaim(TOPIC, 3, epoch), words.HeldClaim(TOPIC, 4, 5), words.HeldClaim(TOPIC, 2, 5)
+    ]  # fmt: skip
+    assert first.join(held=tuple(held)).lost == (*held[:2],), "it has no queue 4"
     (got,) = first.claim(0).queues
     assert got.epoch < 1 << 32 and first.commit((0, 7, got.epoch)).lost == ()
 
@@ -1536,9 +1627,11 @@ def test_a_topic_of_retries_is_made_for_members_that_look_for_it_as_they_start(
     writer = broker.start(Writer)
     member("a").join()
     assert not actor._retry_topics.work(broker.clock.monotonic_ms())
+    member("a").ask(words.SetGroup, {"retryQueueNums": 0})
     member("b").join(retry_topic=True)
     while not load_topics(broker.paths.topics).queues("%RETRY%CG"):
         actor.work(), writer.work()
+    assert load_topics(broker.paths.topics).queues("%RETRY%CG") == 1, "fewer there cannot be"
     broker.clock.advance(2000)
     actor.work()
     saved = json.loads(broker.paths.subscription_groups.read_text())

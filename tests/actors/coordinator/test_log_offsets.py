@@ -340,6 +340,20 @@ def test_a_queue_is_given_after_what_was_stored_before_has_come_to_its_queue(ben
     assert answer.request == 99 and answer.queues[0].offset == 9
 
 
+def test_who_has_left_while_its_claim_waited_is_given_nothing(bench: Bench) -> None:
+    bench.move(q0=(NONE, 5))
+    bench.follow()
+    bench.move(q0=(5, 9))
+    bench.dispatch(Committer, Flusher)
+    bench.serve(words.Claim(99, GROUP, "a", TOPIC, (0,)))
+    assert isinstance(bench.ask(words.Leave, "a"), words.Left)
+    bench.follow()
+    (raw,) = bench.broker.ask(bench.coordinator, bench.group)[0]
+    answer = words.decode_group_answer(raw)
+    assert (answer.request, answer.status) == (99, "UNKNOWN_MEMBER")
+    assert not bench.coordinator._claims.owners()
+
+
 def test_a_group_that_is_deleted_has_no_value_left_in_the_log_either(bench: Bench) -> None:
     """Else one that gets its name could store no block: the writer would know where it had been."""
     bench.move(q0=(NONE, 5), q1=(NONE, 7))
