@@ -1,5 +1,5 @@
-"""The reput after a start that cut queues: a record whose queue is damaged goes to where it stood, as
-far as the entries from before and the whole records of the log agree."""
+"""The reput after a start that cut queues: a record whose queue is damaged goes to where it stood,
+as far as the entries from before and the whole records of the log agree."""
 
 from __future__ import annotations
 

@@ -1570,7 +1570,8 @@ def test_settings_that_cannot_be_saved_are_the_only_thing_refused_in_their_turn(
     commits = (words.QueueCommit(TOPIC, 0, 1, got.epoch),)
     actor._serve(peer, zmq.Frame(), words.SetGroup(101, GROUP, {}), now_ms)
     actor._serve(peer, zmq.Frame(), words.Commit(102, GROUP, "a", commits), now_ms)
-    found = [words.decode_group_answer(raw) for (raw,) in broker.ask(actor, first.socket, answers=2)]
+    answers = broker.ask(actor, first.socket, answers=2)
+    found = [words.decode_group_answer(raw) for (raw,) in answers]
     assert [(each.request, type(each)) for each in found] == [
         (101, Refused), (102, words.Committed)
     ]  # fmt: skip

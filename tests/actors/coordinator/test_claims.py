@@ -290,9 +290,7 @@ def test_a_claim_of_a_lost_journal_that_another_has_had_the_queue_after_is_not_b
     assert not claims.owners()
 
 
-def test_claims_of_a_lost_journal_leave_no_epoch_to_be_given_twice_in_whatever_order_they_come() -> (
-    None
-):
+def test_claims_of_a_lost_journal_leave_no_epoch_to_be_given_twice_in_any_order() -> None:
     claims = Claims()
     for queue, epoch in enumerate((41, 40, 7)):
         assert claims.take_over("g", "a", HeldClaim("orders", queue, epoch))
