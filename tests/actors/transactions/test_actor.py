@@ -117,6 +117,47 @@ def test_the_first_outcome_counts_and_nothing_is_written_for_a_second(
     assert broker.broker.positions["wrote"] == before
 
 
+def test_a_successor_serves_when_it_knows_all_that_its_predecessor_can_have_stored(
+    scene: Scenes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last of it has not come to the queues, and of the rest it reads one record a turn."""
+    monkeypatch.setattr(half_queues, "LOOK_BYTES", 1)
+    broker = scene()
+    halves = [broker.half(b"%d" % number) for number in range(6)]
+    producer = broker.producer()
+    for half in halves[:-1]:
+        assert producer.end(half, "rollback").outcome == "rollback"
+    broker.dispatched()
+    reput = broker.others.pop()
+    assert producer.end(halves[-1], "commit").outcome == "commit"
+    broker.crash()
+    for _ in range(50):
+        broker.turn()
+    assert broker.actor._sender.is_open and not broker.actor._ready
+    broker.crash()
+    broker.until(lambda: broker.actor._sender.is_open, "the writer")
+    reput.work()
+    broker.until(lambda: broker.actor._ready, "what is in the queues")
+    assert broker.actor._follower.is_at_end()
+    broker.others.append(reput)
+    assert broker.producer().end(halves[-1], "rollback").outcome == "commit"
+    positions = broker.broker.positions
+    assert positions["transactions_rolled_back"] == 5, "what is read again is not counted again"
+    assert positions["transactions_committed"] == 1
+
+
+def test_an_actor_that_stops_saves_how_far_it_came(scene: Scenes) -> None:
+    broker = scene()
+    assert broker.producer().end(broker.half(), "rollback").outcome == "rollback"
+    broker.dispatched()
+    file = broker.broker.paths.transactions
+    assert load_transaction_progress(file) is None
+    broker.broker.stop(broker.actor)
+    broker.actor = None
+    saved = load_transaction_progress(file)
+    assert saved is not None and saved.half == 1
+
+
 def test_many_end_in_few_frames_each_as_it_was_said(scene: Scenes) -> None:
     broker = scene()
     halves = [broker.half(b"%d" % number) for number in range(40)]
@@ -577,9 +618,13 @@ def test_of_what_has_ended_long_ago_nothing_is_kept(
     for half in halves:
         producer.end(half, "rollback")
     broker.dispatched()
-    broker.pass_time(6000)
     follower = broker.actor._follower
+    # what was put back is known by its first place for as long as its copy is
+    follower._moved = {1: 3, 2: 15, 3: 17, 4: 14}
+    assert [follower.stands_at(offset) for offset in (1, 4, 5)] == [17, 14, 5]
+    broker.pass_time(6000)
     broker.until(lambda: follower.table.base == 15)
+    assert follower._moved == {2: 15, 3: 17}
     assert len(follower._marks._blocks) <= 5
     file = broker.broker.paths.transactions
     broker.until(lambda: load_transaction_progress(file) == follower.progress)

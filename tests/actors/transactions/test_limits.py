@@ -157,11 +157,14 @@ def test_it_sleeps_until_a_check_is_due_and_hardly_while_somebody_waits(scene: S
     broker.crash()
     clock, actor = broker.broker.clock, broker.actor
     actor.work()  # it has greeted the writer, which has not answered
+    listened = broker.broker.stage_of(actor)._listened
     assert actor.idle_ms() == SOON_MS, "it does not know yet what is stored"
+    assert actor._writer in listened and actor._socket not in listened
     producer = broker.producer()
     producer.register()
     broker.until(lambda: not len(actor._sender), "the writer's answers")
     assert actor.idle_ms() == min(QUIET_TICK_MS, actor._inlet.idle_ms) > SOON_MS
+    assert actor._socket in listened
     reput = broker.others.pop()
     producer.tell(broker.half(), "commit")
     broker.until(lambda: actor._requests._early, "the one that is early", alone=True)
