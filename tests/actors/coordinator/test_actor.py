@@ -1118,6 +1118,26 @@ def test_a_new_group_begins_by_its_rule_where_the_queue_is_not_young(
     assert member("a").own(start=rule, start_timestamp_ms=times[4]).offset == at
 
 
+@pytest.mark.parametrize(
+    ("rule", "at"), [("last", 2), ("first", 2), ("timestamp", 5)], ids=lambda value: str(value)
+)
+def test_a_group_begins_with_all_of_its_retries_unless_it_begins_at_a_time(
+    coordinator: Callable[..., Started], work: Callable[..., None], rule: str, at: int
+) -> None:
+    broker, _, member = coordinator(file_reserved_time_h=0)
+    topic = "%RETRY%CG"
+    topics = load_topics(broker.paths.topics)
+    topics.put(topic, 1, 2)
+    save_topics(broker.paths.topics, topics)
+    now_ms = broker.clock.now_ms()
+    broker.append(5, topic=topic)
+    _dispatch(broker, work)
+    _expire(broker, 2)
+    first = member("a")
+    first.join(topic, start=rule, start_timestamp_ms=now_ms)
+    assert first.claim(0, topic=topic).queues[0].offset == at
+
+
 def test_a_young_queue_is_read_from_its_beginning_whatever_the_rule(
     coordinator: Callable[..., Started], work: Callable[..., None]
 ) -> None:

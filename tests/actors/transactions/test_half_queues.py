@@ -7,6 +7,7 @@ import gc
 import os
 import resource
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from penstock.actors.reput import Reput
 from penstock.actors.transactions import half_queues
 from penstock.actors.transactions.half_queues import HalfQueues, Op, OpMarks
 from penstock.shared.files import descriptors
+from penstock.shared.formats.queue_entry import BLANK_SIZE, ENTRY
 from penstock.shared.formats.record import Record, encode_record
 from penstock.shared.formats.record_layout import AT_MAGIC
 from penstock.shared.layout import segment_name
@@ -82,6 +84,17 @@ def test_of_many_only_the_last_are_looked_at_and_the_first_that_fits_is_found(
     assert _seen(queues, 0, stored[3].physical_offset) == [0, 1, 2]
 
 
+def test_an_entry_without_a_message_leads_to_none(
+    nine: tuple[HalfQueues, list[Record]], tmp_path: Path
+) -> None:
+    queues, _ = nine
+    (file,) = tmp_path.glob("*/consumequeue/orders/1/*")
+    with file.open("r+b") as entries:
+        entries.seek(6 * ENTRY.size)
+        entries.write(ENTRY.pack(0, BLANK_SIZE, 0))
+    assert _seen(queues, 0, 1 << 40) == [0, 1, 2, 3, 4, 5, 7, 8]
+
+
 def test_of_as_many_queues_as_are_kept_what_is_committed_is_looked_for_once(
     nine: tuple[HalfQueues, list[Record]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -89,6 +102,7 @@ def test_of_as_many_queues_as_are_kept_what_is_committed_is_looked_for_once(
     queues, _ = nine
     first, second = (queues.commits_before("orders", queue, 1 << 40) for queue in (1, 0))
     assert queues.commits_before("orders", 1, 1 << 40) is first
+    assert first == {}, "none of these was committed"
     queues.commits_before("orders", 2, 1 << 40)
     assert queues.commits_before("orders", 0, 1 << 40) is second
     assert queues.commits_before("orders", 1, 1 << 40) is not first, "the oldest has made room"
@@ -170,7 +184,7 @@ def test_no_op_record_that_somebody_still_needs_is_left_out(
         marks.note(Op(number, tuple(halves), ""))
         if number == start + 300:
             marks.forget(forgotten)
-    for half in (0, 100, 399, 400, 401):
+    for half in (0, 100, forgotten, 399, 400, 401):
         if half < forgotten:
             continue
         needed = [n for n, halves in enumerate(named, start) if max(halves, default=-1) >= half]
