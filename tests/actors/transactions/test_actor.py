@@ -71,6 +71,18 @@ def test_a_commit_for_a_queue_that_is_gone_goes_to_one_that_is_left(scene: Scene
     assert sorted(done(broker)) == [half.offset for half in halves]
 
 
+def test_commits_for_queues_that_are_gone_are_divided_among_those_that_are_left_by_then(
+    scene: Scenes,
+) -> None:
+    broker = scene()
+    producer = broker.producer()
+    halves = [broker.half(REAL_QID=queue) for queue in "233"]
+    for half, queues, found in zip(halves, (2, 2, 1), (0, 1, 0), strict=True):
+        wanted = UpdateTopic(9, "orders", read_queues=queues, write_queues=queues)
+        broker._tell(encode(wanted))
+        assert producer.end(half, "commit").queue_id == found
+
+
 def test_a_commit_of_an_earlier_run_is_found_in_the_queue_that_it_was_moved_to(
     scene: Scenes,
 ) -> None:

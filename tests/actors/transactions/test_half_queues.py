@@ -173,6 +173,16 @@ def test_of_op_records_all_are_read_that_can_be_and_each_once(
     reader.close()
 
 
+def test_op_records_are_kept_for_the_first_half_message_that_is() -> None:
+    marks, last = OpMarks(0), half_queues._BLOCK - 1
+    for number in range(last + 2):
+        marks.note(Op(number, (number,), ""))
+    marks.forget(last)
+    assert marks.first_for(last) == 0
+    marks.forget(last + 1)
+    assert marks.first_for(last) == last + 1
+
+
 @given(st.lists(st.lists(st.integers(0, 400), max_size=3), max_size=600), st.data())
 def test_no_op_record_that_somebody_still_needs_is_left_out(
     named: list[list[int]], data: st.DataObject
