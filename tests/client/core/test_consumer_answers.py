@@ -8,7 +8,7 @@ import pytest
 
 from penstock.client.core.consumer_core import ConsumerCore
 from penstock.client.core.timeouts import REPEAT_MS
-from penstock.shared.errors import ProtocolError, QueueNotFound
+from penstock.shared.errors import ProtocolError, QueueNotFound, TopicNotFound
 from penstock.shared.wire import messages
 from penstock.shared.wire.messages import MOST_CREDIT, QueueRange, QueueSlice, encode, refusal
 
@@ -49,6 +49,16 @@ def test_a_topic_that_has_lost_queues_is_asked_about_and_read_on_where_it_was() 
     assert pull.known_queues == 1, "one of its queues has messages"
 
 
+@pytest.mark.parametrize("follow", [True, False])
+def test_a_topic_that_has_gone_meanwhile_is_an_error_and_not_an_empty_topic(follow: bool) -> None:
+    talk = Talk([4, 5], follow=follow)
+    talk.hear(refusal(QueueNotFound("no such queue", 1), talk.pull.request))
+    asked = talk.asked()
+    assert isinstance(asked, messages.Describe)
+    with pytest.raises(TopicNotFound):
+        talk.hear(messages.Described(asked.request, "t", False, ()))
+
+
 def test_of_queues_that_it_named_one_that_is_not_there_is_an_error() -> None:
     talk = Talk([4, 5, 6], queues=[0, 2])
     talk.hear(refusal(QueueNotFound("no such queue", 2), talk.pull.request))
@@ -62,6 +72,16 @@ def test_nor_may_a_start_name_one_where_the_consumer_does_not_wait_for_it() -> N
         Talk([4, 5], start={0: 1, 9: 2}, follow=False)
     assert Talk([4, 5], start={1: 2}, follow=False).core.cursors == {0: 0, 1: 2}
     assert Talk([4, 5], start={9: 2}).core.cursors == {0: 0, 1: 0}, "it may come"
+
+
+def test_a_queue_that_ends_before_the_offset_is_read_on_from_its_end_and_that_is_told(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    talk = Talk([9], start={0: 7})
+    talk.hear(messages.Pulled(talk.pull.request, (QueueSlice(0, 7, 4, 0, 4, 0),), (0,), ""))
+    assert talk.core.cursors == {0: 4} and talk.core.starts == {0: 7}
+    (said,) = [record.getMessage() for record in caplog.records]
+    assert said == "queue 0 of t ends at offset 4: going on there instead of at 7"
 
 
 def test_a_slice_without_a_byte_moves_on_and_one_that_is_longer_than_the_answer_does_not() -> None:

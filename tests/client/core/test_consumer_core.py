@@ -18,10 +18,15 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from penstock.client.core.consumer_core import ConsumerCore
+from penstock.client.core.consumer_core import WAIT_MS, ConsumerCore
 from penstock.client.core.log_files import TRY_AGAIN_MS
 from penstock.client.core.reading.queues_aside import ASIDE_MS
-from penstock.client.core.reading.records_at_hand import AHEAD_BYTES, DIRECT_AHEAD_BYTES
+from penstock.client.core.reading.records_at_hand import (
+    AHEAD_BYTES,
+    DIRECT_AHEAD_BYTES,
+    PULL_BYTES,
+)
+from penstock.client.core.selection import choose
 from penstock.client.core.timeouts import MAX_REPEAT_MS, REPEAT_MS
 from penstock.shared.errors import (
     BrokerTimeout,
@@ -33,11 +38,13 @@ from penstock.shared.errors import (
     QueueUnreadable,
     StoreUnavailable,
     TopicNotFound,
+    WrongStore,
 )
 from penstock.shared.formats.properties import LOST
 from penstock.shared.formats.record_layout import AT_BODY_V4, AT_QUEUE_ID
 from penstock.shared.wire import messages
 from penstock.shared.wire.messages import encode, refusal
+from penstock.shared.wire.pulled_parts import UnreadableQueue
 
 NOW_MS = 1_700_000_000_000
 WireMaker = Callable[..., Any]
@@ -308,7 +315,7 @@ def test_only_the_queues_that_were_named_are_read(reader: Any, make_consumer: Wi
 
 def test_a_queue_that_is_not_there_is_an_error(reader: Any, make_consumer: WireMaker) -> None:
     wire = make_consumer(reader, queues=[1, 9])
-    with pytest.raises(QueueNotFound, match="9"):
+    with pytest.raises(QueueNotFound, match="9. It has queues 0 to 2;"):
         wire.run()
 
 
@@ -319,8 +326,10 @@ def test_a_topic_that_is_not_there_is_an_error_or_waited_for(
         make_consumer(make_reader(), follow=False).run()
     wire = make_consumer(make_reader())
     assert wire.run() == []
+    one = make_consumer(wire.reader, queues=[0])
+    assert one.run(1) == [], "nor is a queue of it missed"
     wire.reader.append(0, 2)
-    assert offsets(wire.run()) == {0: [0, 1]}
+    assert offsets(wire.run()) == offsets(one.run()) == {0: [0, 1]}
 
 
 def test_without_follow_an_empty_topic_is_finished_at_once(
@@ -348,7 +357,53 @@ def test_without_follow_it_ends_where_the_topic_ended_and_asks_for_nothing_behin
     assert wire.core.cursors == {0: 10, 1: 2, 2: 0}
 
 
+def test_without_follow_it_is_finished_when_the_last_message_is_taken(
+    reader: Any, make_consumer: WireMaker
+) -> None:
+    wire = make_consumer(reader, follow=False)
+    arrived(wire)
+    assert wire.core.left == 9 and not wire.core.finished
+    assert wire.core.outgoing(wire.now_ms) == [], "all of it is at hand"
+    wire.hear()
+    assert wire.core.left == 0 and wire.core.finished
+
+
+def test_a_queue_that_expires_past_its_end_takes_nothing_off_what_is_left_of_others(
+    reader: Any, make_consumer: WireMaker
+) -> None:
+    wire = make_consumer(reader, follow=False)
+    wire.run(1)
+    reader.append(0, 10)
+    reader.expire(0, 15)
+    arrived(wire, at_most=0)
+    assert wire.core.cursors == {0: 15, 1: 0, 2: 0}
+    assert wire.core.left == 2
+
+
+def test_a_pull_with_a_filter_looks_no_further_than_the_ends_unless_the_consumer_follows(
+    reader: Any, make_consumer: WireMaker
+) -> None:
+    for follow, ends in ((False, {0: 10, 1: 2}), (True, {})):
+        wire = make_consumer(reader, follow=follow, selection=choose("TagA", "", "", NOW_MS))
+        wire.run(1)
+        wire.ask()
+        asked = messages.decode_consume_request(wire.requests[0][0])
+        assert isinstance(asked, messages.Pull) and asked.subscription is not None
+        assert asked.subscription.ends == ends
+
+
 # --- silence ---
+
+
+@pytest.mark.parametrize(("timeout_ms", "held_ms"), [(1001, 500), (60_000, WAIT_MS)])
+def test_a_pull_is_held_for_half_of_the_timeout_at_most(
+    reader: Any, make_consumer: WireMaker, timeout_ms: int, held_ms: int
+) -> None:
+    wire = make_consumer(reader, timeout_ms=timeout_ms)
+    wire.run(1)
+    wire.ask()
+    asked = messages.decode_consume_request(wire.requests[0][0])
+    assert isinstance(asked, messages.Pull) and asked.wait_ms == held_ms
 
 
 def test_a_silent_broker_is_an_error_after_the_timeout_and_again_after_another(
@@ -363,6 +418,34 @@ def test_a_silent_broker_is_an_error_after_the_timeout_and_again_after_another(
                 wire.ask()
         assert 1000 <= wire.now_ms - began <= 1300
     assert offsets(wire.run())[1] == [0, 1], "and it goes on when the broker is back"
+
+
+def test_where_another_stores_broker_answers_that_is_the_error(
+    reader: Any, make_consumer: WireMaker
+) -> None:
+    wire = make_consumer(reader, timeout_ms=1000)
+    wire.core.aim.store = "/mine"
+    wire.ask()
+    wrong = refusal(WrongStore("the broker runs on another store", "/theirs"), 1)
+    wire.answers.append([encode(wrong)])
+    wire.arrive()
+    assert wire.core.aim.away, "its driver looks for the broker"
+    with pytest.raises(WrongStore, match="/theirs, and not on /mine"):
+        for _ in range(10):
+            wire.now_ms += 150
+            wire.ask()
+    assert offsets(wire.run())[1] == [0, 1] and not wire.core.aim.away
+
+
+def test_what_cannot_be_sent_is_tried_again_soon_and_the_broker_is_looked_for(
+    reader: Any, make_consumer: WireMaker
+) -> None:
+    wire = make_consumer(reader)
+    wire.ask(connected=False)
+    assert wire.core.aim.away and wire.core.wait_ms(wire.now_ms) == 10
+    wire.now_ms += 10
+    wire.ask()
+    assert len(wire.requests) == 1
 
 
 def test_a_busy_caller_is_no_silent_broker(reader: Any, make_consumer: WireMaker) -> None:
@@ -473,6 +556,28 @@ def test_the_next_is_asked_for_before_what_has_come_is_taken(
     assert wire.core.positions == {0: 7} and not wire.core.ready
 
 
+@pytest.mark.parametrize("size", [PULL_BYTES // 2, PULL_BYTES])
+def test_parts_that_are_together_longer_than_what_is_taken_at_once_are_taken_one_by_one(
+    make_consumer: WireMaker, make_reader: WireMaker, size: int
+) -> None:
+    wire = make_consumer(make_reader())
+    for queue_id in range(3):
+        wire.reader.append(queue_id, 1)
+        wire.reader.queues[queue_id].bodies[0] = bytes(size)
+    arrived(wire)
+    taken = [[each.queue_id for each in wire.core.take()] for _ in range(4)]
+    assert taken == [[0], [1], [2], []]
+
+
+def test_of_bodies_too_only_those_that_were_chosen_are_taken(
+    reader: Any, make_consumer: WireMaker
+) -> None:
+    """The broker compares only the hashes of tags."""
+    wire = make_consumer(reader, selection=choose("TagA", "", "", NOW_MS))
+    arrived(wire)
+    assert wire.core.ready and wire.core.take_bodies() == []
+
+
 def test_what_came_before_an_error_is_taken_before_it_is_raised(
     reader: Any, make_consumer: WireMaker
 ) -> None:
@@ -549,9 +654,79 @@ def test_records_that_were_not_asked_for_are_an_error_and_are_asked_for_again(
     with pytest.raises(QueueUnreadable, match="topic orders, queue 1, offset 0"):
         wire.core.take()
     assert wire.core.positions[1] == 0 and not wire.core.ready
+    wire.ask()
+    assert wire.core.wait_ms(wire.now_ms) == REPEAT_MS, "a request for the others is on its way"
     assert offsets(wire.run()) == {}, "it is not asked for at full speed"
     wire.now_ms += ASIDE_MS
     assert offsets(wire.run()) == {1: [0, 1]}
+
+
+def cannot_be_read(wire: Any, queue_id: int, *slices: messages.QueueSlice) -> None:
+    """The pull that was asked is answered so; these slices have no records."""
+    number = messages.decode_consume_request(wire.requests.pop()[0]).request
+    why = UnreadableQueue(queue_id, "a file is missing", f"queue {queue_id}", "")
+    pulled = messages.Pulled(number, slices, (0, 1, 2), "", unreadable=(why,))
+    wire.answers.append([encode(pulled), b""])
+    wire.arrive()
+
+
+def test_where_no_queue_can_be_read_nothing_is_asked_until_one_is_tried_again(
+    reader: Any, make_consumer: WireMaker
+) -> None:
+    wire = make_consumer(reader, queues=[1])
+    arrived(wire, at_most=0)
+    cannot_be_read(wire, 1)
+    with pytest.raises(QueueUnreadable):
+        wire.core.take()
+    assert wire.core.outgoing(wire.now_ms) == []
+    assert wire.core.wait_ms(wire.now_ms) == ASIDE_MS
+    wire.now_ms += ASIDE_MS
+    assert offsets(wire.run()) == {1: [0, 1]}
+
+
+def test_without_follow_a_queue_that_cannot_be_read_is_told_of_after_all_that_the_others_have(
+    reader: Any, make_consumer: WireMaker
+) -> None:
+    wire = make_consumer(reader, queues=[0, 1], follow=False)
+    arrived(wire, at_most=0)
+    cannot_be_read(wire, 1, messages.QueueSlice(0, 3, 3, 5, 10, 0))
+    assert wire.core.take() == [], "queue 0 has more"
+    wire.ask()
+    wire.read()
+    wire.arrive()
+    assert [message.queue_offset for message in wire.core.take()] == [5, 6, 7, 8, 9]
+    with pytest.raises(QueueUnreadable, match="a file is missing"):
+        wire.core.take()
+    assert not wire.core.finished
+
+
+def test_an_answer_that_is_not_fetched_yet_is_dropped_where_its_queue_goes_back(
+    make_reader: WireMaker, make_consumer: WireMaker, make_log: Callable[[], Any]
+) -> None:
+    """It begins after the message that is asked for again."""
+    reader = make_reader()
+    reader.append(0, 4)
+    wire = make_consumer(reader, direct=True)
+    wire.run(1)
+    wire.ask()
+    wire.read(2)
+    ((header, payload),) = wire.answers
+    at = payload.index(b"0/1") - AT_BODY_V4 + AT_QUEUE_ID
+    wire.answers = [[header, payload[:at] + (7).to_bytes(4, "big") + payload[at + 4 :]]]
+    wire.arrive()
+    reader.log = make_log()
+    wire.ask()
+    wire.read()
+    (answer,) = wire.answers
+    wire.answers.clear()
+    wire.core.received(answer, wire.now_ms)
+    assert wire.core.has_unread
+    assert [message.queue_offset for message in wire.core.take()] == [0]
+    assert not wire.core.has_unread and wire.core.positions == {0: 1}
+    with pytest.raises(QueueUnreadable, match="queue 0, offset 1"):
+        wire.core.take()
+    wire.now_ms += ASIDE_MS
+    assert offsets(wire.run()) == {0: [1, 2, 3]}
 
 
 @pytest.mark.parametrize("size", [-1, 1 << 40])
@@ -596,6 +771,13 @@ def test_a_start_behind_the_end_of_every_queue_is_an_error_and_not_nothing(
         make_consumer(reader, start=start, follow=False).run()
     make_consumer(reader, start=ends, follow=False).run()  # what has read all may look again
     make_consumer(reader, start=start, follow=True).run()  # and who follows waits for more
+
+
+def test_so_is_one_past_the_ends_of_the_queues_that_were_named(
+    reader: Any, make_consumer: WireMaker
+) -> None:
+    with pytest.raises(OffsetOutOfRange, match="4.*ends at 2"):
+        make_consumer(reader, start=4, follow=False, queues=[1, 2]).run()
 
 
 def test_a_topic_is_checked_at_once() -> None:

@@ -225,6 +225,38 @@ def test_a_file_is_made_again_from_the_items_that_are_whole_whatever_slots_and_h
         assert decode_header(path.read_bytes()) == IndexHeader()
 
 
+@pytest.mark.parametrize("at_once", [1, 3, 1 << 18])
+def test_what_follows_an_item_that_is_not_whole_is_not_believed(
+    open_files: Callable[..., IndexFiles], tmp_path: Path, at_once: int
+) -> None:
+    """However many items are looked at together."""
+    files = open_files("index", Geometry(5, 60))
+    files.put(_entries([(1, 100 * number, ST) for number in range(1, 21)]))
+    files.close()
+    (path,) = index_files(tmp_path / "index")
+    file = IndexFile(path, Geometry(5, 60), writable=True)
+    with patch.object(index_file, "_PIECE", at_once):
+        assert file.whole_items(3000) == 21
+        file.items["offset"][8] = 50  # as a page that did not reach the disk has it
+        assert file.whole_items(3000) == 8
+    file.close()
+
+
+def test_a_closed_file_is_mapped_no_more(
+    open_files: Callable[..., IndexFiles], tmp_path: Path
+) -> None:
+    """Even while somebody has the object: a deleted file would keep its disk space."""
+    files = open_files("index")
+    files.put(_entries(_rows([1])))
+    files.close()
+    (path,) = index_files(tmp_path / "index")
+    file = IndexFile(path, TINY)
+    assert str(path) in Path("/proc/self/maps").read_text()
+    file.close()
+    assert str(path) not in Path("/proc/self/maps").read_text()
+    assert not len(file.slots)
+
+
 def test_a_file_that_is_cut_away_is_gone_for_good_before_the_one_before_it_is_filled(
     open_files: Callable[..., IndexFiles], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
