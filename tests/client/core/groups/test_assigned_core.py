@@ -230,6 +230,16 @@ def test_a_pull_without_a_queue_that_is_paused_again_is_not_replaced() -> None:
         assert not core.outgoing(now_ms + 5) and core.wait_ms(now_ms + 5) > STALE_MS
 
 
+def test_nor_is_one_that_names_a_queue_which_is_paused_by_now() -> None:
+    core = _core()
+    for queue_id in (0, 1):
+        core.add(queue_id, 0)
+    assert core.outgoing(0)
+    core.pause(1, True)
+    assert not core.outgoing(10) and core.wait_ms(10) == REPEAT_MS - 10
+    assert not core.outgoing(10 + STALE_MS)
+
+
 def test_when_enough_is_at_hand_nothing_is_asked_for_until_it_is_taken(
     make_reader: Callable[..., Any],
 ) -> None:

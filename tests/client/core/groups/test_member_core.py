@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from hypothesis.stateful import run_state_machine_as_test as run
 
-from penstock.client.core.groups.assigned_core import AssignedCore
+from penstock.client.core.groups.assigned_core import SOON_MS, AssignedCore
 from penstock.client.core.groups.member_core import (
     AGAIN_MS,
     SENT_BACK_MS,
@@ -712,20 +712,27 @@ def test_the_sooner_all_is_taken_the_more_is_asked_for_at_once() -> None:
     """And a group that is slow, or has caught up, asks for little again."""
     usual: dict[str, Any] = {"timeout_ms": 10**6, "max_body_bytes": 1 << 24, "direct": True}
     reader = AssignedCore("tcp://x:1", TOPIC, selection=None, **usual)
-    reader.add(0, 0)
+    for queue_id in (0, 1):
+        reader.add(queue_id, 0)
     now_ms, asked = 1000, []
-    ways = [(1.0, 20)] * 4 + [(1.0, 100), (1.0, 20), (0.1, 20), (0.1, 20)]
+    ways = [(1.0, SOON_MS)] * 4 + [(1.0, SOON_MS + 1), (1.0, 20), (0.1, 20), (0.1, 20)]
     for offset, (came, waits_ms) in enumerate(ways):
         ((header,),) = reader.outgoing(now_ms)
         pull = messages.decode_consume_request(header)
         assert isinstance(pull, messages.Pull)
         asked.append(pull.max_bytes >> 20)
-        body = bytes(int(came * pull.max_bytes) - 200)
-        raw = encode_record(Record(TOPIC, body, b"", queue_id=0, queue_offset=offset))
-        part = messages.QueueSlice(0, offset, offset + 1, 0, offset + 1, len(raw))
-        told = messages.Pulled(pull.request, (part,), (0,), "")
-        reader.received([encode(told), raw], now_ms)
-        taken = reader.take_queue()
-        assert taken is not None and taken.size == len(raw)
+        body = bytes(int(came * pull.max_bytes) // 2 - 200)
+        raws = [
+            encode_record(Record(TOPIC, body, b"", queue_id=queue_id, queue_offset=offset))
+            for queue_id in (0, 1)
+        ]
+        parts = [
+            messages.QueueSlice(queue_id, offset, offset + 1, 0, offset + 1, len(raw))
+            for queue_id, raw in enumerate(raws)
+        ]
+        told = messages.Pulled(pull.request, tuple(parts), (0, 1), "")
+        reader.received([encode(told), b"".join(raws)], now_ms)
+        taken = [reader.take_queue() for _ in raws]
+        assert [each.size for each in taken if each is not None] == [len(raw) for raw in raws]
         now_ms += waits_ms
     assert asked == [2, 4, 8, 8, 8, 2, 4, 2]
