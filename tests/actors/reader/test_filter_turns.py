@@ -14,7 +14,7 @@ from penstock.actors.reader.filter_turns import FilterTurns
 from penstock.shared.clock import ManualClock
 from penstock.shared.errors import FilterError
 from penstock.shared.filters.message_filter import MAX_TAGS_CHARACTERS, SHORT_CHARACTERS, SQL92, TAG
-from penstock.shared.store.consumer_filters import ConsumerFilterFile
+from penstock.shared.store.consumer_filters import SAVE_EVERY_MS, ConsumerFilterFile
 from penstock.shared.wire.messages import Pull, Subscription, encode
 
 LONG = " OR ".join(f"a = {number}" for number in range(60))
@@ -107,3 +107,19 @@ def test_a_reader_that_has_read_a_long_filter_does_not_sleep_before_it_reads_the
     while reader.work():
         assert time.monotonic() < deadline
     assert not reader.has_more()
+
+
+def test_the_filter_of_a_group_is_in_the_file_before_the_reader_stops(
+    pipeline: Callable[..., Any],
+) -> None:
+    """A reader that is killed saves nothing at its end."""
+    broker = pipeline(transient_store_pool_enable=False, enable_property_filter=True)
+    reader = broker.start(Reader)
+    client = broker.client(broker.run.endpoints.consume)
+    wanted = Subscription(SQL92, "a = 1", {}, "billing", 7)
+    asked = Pull(1, "orders", {0: 0}, 1, 100, 0, wanted)
+    broker.ask(reader, client, encode(asked))
+    broker.clock.advance(SAVE_EVERY_MS)
+    reader.work()
+    (written,) = ConsumerFilterFile(broker.paths.consumer_filters, broker.clock).filters.all()
+    assert (written["consumerGroup"], written["expression"]) == ("billing", "a = 1")

@@ -101,6 +101,19 @@ def test_a_match_far_behind_is_found_with_one_request(
     assert nexts(answer) == {0: 63}
 
 
+def test_a_reader_does_not_sleep_before_it_has_looked_at_a_pull_that_has_come(
+    running: Running,
+) -> None:
+    _, reader, client, _ = running
+    client.pull({0: 0}, "a", answers=0)
+    while not len(reader._filtered):
+        reader.work()
+    assert reader.has_more()
+    while reader.work():
+        continue
+    assert not reader.has_more()
+
+
 def test_tags_that_share_a_hash_are_left_to_the_consumer(running: Running) -> None:
     _, _, client, store = running
     store("Aa", "x", "BB")
