@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from penstock.client.core.groups.send_back import FRAME_BYTES, SendBack
+from penstock.client.core.groups.send_back import FRAME_BYTES, MAX_FRAMES, REPEAT_MS, SendBack
 from penstock.client.core.sending.busy_broker import CONNECT_MS, PROBE_MS
 from penstock.shared.errors import (
     BrokerBusy,
@@ -85,8 +85,9 @@ def test_a_frame_that_is_taken_apart_says_that_it_may_be_stored(
 
 
 @pytest.mark.parametrize("begin", [5000, 0])
+@pytest.mark.parametrize("next_run", ["the next one", ""])
 def test_what_is_for_another_run_may_be_stored_where_its_first_copy_may_be(
-    make_wire: Callable[[], Any], begin: int
+    make_wire: Callable[[], Any], begin: int, next_run: str
 ) -> None:
     wire, core = make_wire(), Driven()
     put(core, "ab")
@@ -101,12 +102,18 @@ def test_what_is_for_another_run_may_be_stored_where_its_first_copy_may_be(
             break
     gone = refusal(ConnectError("producers are served at another port", "tcp://x:1"), 0)
     core.received([encode(gone)], wire.now_ms)
-    core.aim.run = "the next one"
+    core.aim.run = next_run  # or the one that it knows serves them again
     wire.cut(0)
     wire.heal()
     assert dict(core.outcomes()) == {0: None, 1: None}
     assert keys(wire) == ["k0", "k1"], "each once"
     assert core.sent(messages.Hello)[-1].stored_after == begin
+    core.aim.run = "a third one"
+    put(core, "c")
+    wire.cut(0)
+    wire.heal()
+    assert dict(core.outcomes()) == {0: None}
+    assert core.sent(messages.Hello)[-1].stored_after > begin, "it is not looked for so far back"
 
 
 def test_of_what_nobody_can_say_whether_it_is_stored_it_is_put_once_more(
@@ -166,6 +173,27 @@ def test_a_topic_grows_when_its_group_has_more_queues_or_it_has_fewer_than_it_ha
     assert [each.queues for each in core.sent(messages.CreateTopic)] == [1, 3, 3]
 
 
+def test_a_message_leaves_when_its_topic_is_there_which_is_asked_for_again_while_nobody_answers(
+    make_wire: Callable[[], Any],
+) -> None:
+    wire, core = make_wire(), Driven()
+    wire.core = core
+    put(core, "a")
+    wire.heal(10)
+    for _ in range(2):  # the topic of two messages is one
+        core.need_topic("b", 1)
+    put(core, "b")
+    asked = [(0, 1), (REPEAT_MS - 1, 1), (REPEAT_MS, 2)]
+    for later_ms, count in asked:
+        list(core.outgoing(wire.now_ms + later_ms))
+        assert len(core.sent(messages.CreateTopic)) == count
+    assert [each.runs[0].topic for each in core.sent(messages.Append)] == ["a"]
+    wire.now_ms += REPEAT_MS
+    wire.heal(20)
+    assert [each.runs[0].topic for each in core.sent(messages.Append)] == ["a", "b"]
+    assert core.outcomes() == [(0, None), (0, None)]
+
+
 def test_what_waits_for_a_topic_that_cannot_be_made_now_goes_when_it_can(
     make_wire: Callable[[], Any],
 ) -> None:
@@ -198,6 +226,12 @@ def test_a_record_that_nobody_can_store_has_its_outcome_and_holds_no_other_up(
     found = dict(core.outcomes())
     assert isinstance(found.pop("full"), PropertiesTooLarge)
     assert found == {0: None, 1: None} and keys(wire) == ["k0", "k1"] and not len(core)
+    sent = len(core.sent(messages.Append))
+    core.put(Record("a", b"x", bytes(MAX_PROPERTIES_BYTES + 1)), "alone")
+    wire.heal()
+    ((tag, error),) = core.outcomes()
+    assert tag == "alone" and isinstance(error, PropertiesTooLarge)
+    assert len(core.sent(messages.Append)) == sent, "no frame without a record"
 
 
 def test_what_waits_for_a_topic_that_is_refused_hears_why_and_other_answers_are_not_taken_for_it(
@@ -251,6 +285,22 @@ def test_what_waits_goes_into_frames_of_this_size_or_of_one_record_more(
     assert keys(wire) == [f"k{number}" for number in range(7)]
 
 
+def test_what_comes_while_some_frames_are_unanswered_goes_out_together(
+    make_wire: Callable[[], Any],
+) -> None:
+    wire, core = make_wire(), Driven()
+    wire.core = core
+    put(core, "a")
+    wire.heal(10)
+    for number in range(MAX_FRAMES + 3):
+        core.put(Record("b", b"x", encode_properties({"UNIQ_KEY": f"b{number}"})), number)
+        wire.pump(1000)
+    wire.heal()
+    sent = [each.runs for each in core.sent(messages.Append)[1:]]
+    assert [sum(run.count for run in runs) for runs in sent] == [1] * MAX_FRAMES + [3]
+    assert len(core.outcomes()) == 1 + MAX_FRAMES + 3
+
+
 def test_it_sleeps_no_longer_than_until_the_broker_is_asked_again() -> None:
     core, now_ms = SendBack("CG/a"), 1000
     put(core, "a")
@@ -290,4 +340,7 @@ def test_it_sleeps_until_the_first_of_what_is_to_be_asked_again() -> None:
     list(core.outgoing(1000))
     assert core.wait_ms(1000) == PROBE_MS
     core.not_connected(1001)
-    assert core.wait_ms(1001) == CONNECT_MS
+    assert core.aim.away and core.wait_ms(1001) == CONNECT_MS
+    for now_ms, count in ((1020, 1), (1021, 2)):
+        list(core.outgoing(now_ms))
+        assert len(core.sent(messages.CreateTopic)) == count
