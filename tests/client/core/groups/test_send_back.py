@@ -255,6 +255,30 @@ def test_what_waits_for_a_topic_that_is_refused_hears_why_and_other_answers_are_
     assert tag == 0 and isinstance(error, TopicNotFound) and error.what == "none is made"
 
 
+def test_a_refused_frame_is_not_taken_for_a_topic_that_was_asked_for_under_its_number(
+    make_wire: Callable[[], Any],
+) -> None:
+    wire, core = make_wire(), Driven()
+    wire.core = core
+    core.put(Record("a", b"x", encode_properties({"UNIQ_KEY": "k0"})), "a")
+    while not (sent := core.sent(messages.Append)):
+        wire.now_ms += 10
+        wire.pump(1000)
+        wire.to_writer(wire.now, len(wire.now.up) - len(core.sent(messages.Append)))
+        wire.to_producer(1000)
+    core.need_topic("b", 1)
+    assert core.wait_ms(wire.now_ms) == 0
+    core.put(Record("b", b"x", encode_properties({"UNIQ_KEY": "k1"})), "b")
+    list(core.outgoing(wire.now_ms))
+    (asked,) = core.sent(messages.CreateTopic)
+    assert asked.request == sent[0].seq
+    gone = refusal(TopicNotFound("none", "a"), sent[0].seq, sent[0].session)
+    core.received([encode(gone)], wire.now_ms)
+    ((tag, error),) = core.outcomes()
+    assert tag == "a" and isinstance(error, TopicNotFound)
+    assert len(core) == 1, "the other one waits for its topic"
+
+
 @pytest.mark.parametrize(
     ("properties", "prop_crc", "ends"),
     [
