@@ -12,6 +12,7 @@ from penstock.client.core.sending.busy_broker import CONNECT_MS, PROBE_MS
 from penstock.shared.errors import (
     BrokerBusy,
     ConnectError,
+    InvalidArgument,
     OffsetOutOfRange,
     PenstockError,
     PropertiesTooLarge,
@@ -192,6 +193,22 @@ def test_a_message_leaves_when_its_topic_is_there_which_is_asked_for_again_while
     wire.heal(20)
     assert [each.runs[0].topic for each in core.sent(messages.Append)] == ["a", "b"]
     assert core.outcomes() == [(0, None), (0, None)]
+
+
+def test_a_topic_that_has_more_queues_than_are_asked_for_is_there(
+    make_wire: Callable[[], Any],
+) -> None:
+    wire, core = make_wire(), Driven()
+    wire.core = core
+    core.need_topic("a", 1)
+    put(core, "a")
+    list(core.outgoing(wire.now_ms))
+    (asked,) = core.sent(messages.CreateTopic)
+    more = refusal(InvalidArgument("a topic keeps its queues", "4 queues"), asked.request)
+    core.received([encode(more)], wire.now_ms)
+    core.need_topic("a", 1)
+    wire.heal(20)
+    assert core.outcomes() == [(0, None)] and len(core.sent(messages.CreateTopic)) == 1
 
 
 def test_what_waits_for_a_topic_that_cannot_be_made_now_goes_when_it_can(
