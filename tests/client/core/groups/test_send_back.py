@@ -20,7 +20,7 @@ from penstock.shared.errors import (
     StoreUnavailable,
     TopicNotFound,
 )
-from penstock.shared.formats.properties import encode_properties
+from penstock.shared.formats.properties import REAL_TOPIC, encode_properties
 from penstock.shared.formats.record import Record
 from penstock.shared.formats.record_crc import PROP_CRC_ROOM
 from penstock.shared.names import MAX_PROPERTIES_BYTES
@@ -134,6 +134,51 @@ def test_of_what_nobody_can_say_whether_it_is_stored_it_is_put_once_more(
     wire.cut(0)
     wire.heal()
     assert dict(core.outcomes()) == {0: None, 1: None} and keys(wire) == ["k0", "k1"]
+
+
+def test_so_is_a_retry_of_it_and_then_it_is_no_retry_any_more(
+    make_wire: Callable[[], Any],
+) -> None:
+    """As one, it would be refused for the same reason for ever."""
+    wire, core = make_wire(), Driven()
+    put(core, "ab")
+    stored_without_answer(wire, core)
+    wire.connect()
+    while not (sent := core.sent(messages.Append)[-1]).retry:
+        wire.now_ms += 100
+        wire.pump(1000)
+        wire.to_writer(wire.now, len(wire.now.up) - len(core.sent(messages.Append)) + 1)
+        wire.to_producer(1000)
+    far = OffsetOutOfRange("more than 1 GiB was stored since", 0)
+    core.received([encode(refusal(far, sent.seq, sent.session))], wire.now_ms)
+    list(core.outgoing(wire.now_ms))
+    last = core.sent(messages.Append)[-1]
+    assert last.seq > sent.seq and not last.retry and not last.scattered
+
+
+def test_what_was_never_sent_does_not_hide_where_the_copies_of_the_rest_may_be(
+    make_wire: Callable[[], Any],
+) -> None:
+    wire, core = make_wire(), Driven()
+    put(core, "ab")
+    begin = stored_without_answer(wire, core)
+    wire.connect()
+    while core._sender is not None and core._sender.is_open:
+        wire.now_ms += 100
+        wire.pump(1000)
+        wire.to_writer(wire.now, 1000)
+        wire.to_producer(1000)
+    core.put(Record("c", b"x", encode_properties({"UNIQ_KEY": "k2"})), 2)
+    wire.pump(1000)
+    assert len(core.sent(messages.Append)) == 1, "it waits for the next session"
+    gone = refusal(ConnectError("producers are served at another port", "tcp://x:1"), 0)
+    core.received([encode(gone)], wire.now_ms)
+    core.aim.run = "the next one"
+    wire.cut(0)
+    wire.heal()
+    assert dict(core.outcomes()) == {0: None, 1: None, 2: None}
+    assert keys(wire) == ["k0", "k1", "k2"], "each once"
+    assert core.sent(messages.Hello)[-1].stored_after == begin
 
 
 def test_a_topic_that_was_deleted_meanwhile_is_made_again(make_wire: Callable[[], Any]) -> None:
@@ -259,6 +304,8 @@ def test_what_waits_for_a_topic_that_is_refused_hears_why_and_other_answers_are_
     core.need_topic("a", 1)
     core.need_topic("b", 1)
     put(core, "b")
+    # one that waits for its time is on its way to the topic as well
+    core.put(Record("SCHEDULE_TOPIC_XXXX", b"x", encode_properties({REAL_TOPIC: "b"})), "later")
     list(core.outgoing(5000))
     first, second = core.sent(messages.CreateTopic)
     assert (first.topic, second.topic) == ("a", "b")
@@ -271,8 +318,10 @@ def test_what_waits_for_a_topic_that_is_refused_hears_why_and_other_answers_are_
     core.received([encode(busy)], 5000)
     assert core.outcomes() == [], "it is asked for again"
     core.received([encode(refusal(TopicNotFound("none is made"), second.request))], 5000)
-    ((tag, error),) = core.outcomes()
-    assert tag == 0 and isinstance(error, TopicNotFound) and error.what == "none is made"
+    found = dict(core.outcomes())
+    assert found.keys() == {0, "later"} and not len(core)
+    assert all(isinstance(error, TopicNotFound) for error in found.values())
+    assert {error.what for error in found.values() if error} == {"none is made"}
 
 
 def test_a_refused_frame_is_not_taken_for_a_topic_that_was_asked_for_under_its_number(
