@@ -155,8 +155,8 @@ def _put_without_header(file: IndexFile, rows: list[Row], stage: str) -> None:
     file.close()
 
 
-@pytest.mark.parametrize("link", [-7, -(1 << 31)])
-def test_a_link_to_an_item_before_all_others_leaves_its_slot_empty_where_it_is_cut(
+@pytest.mark.parametrize("link", [-7, -(1 << 31), 3])
+def test_a_link_that_leads_to_no_older_item_leaves_its_slot_empty_where_it_is_cut(
     open_files: Callable[..., IndexFiles], tmp_path: Path, link: int
 ) -> None:
     files = open_files("store", Geometry(5, 60))
@@ -165,6 +165,7 @@ def test_a_link_to_an_item_before_all_others_leaves_its_slot_empty_where_it_is_c
     (path,) = index_files(tmp_path / "store")
     file = IndexFile(path, Geometry(5, 60), writable=True)
     file.items["previous"][3] = link
+    file.slots[1:] = 60, 61, 1 << 30, 0  # no slot can lead there
     file.cut(3, _stored_ms)
     assert file.slots.tolist() == [0] * 5
     file.close()
@@ -239,7 +240,22 @@ def test_what_follows_an_item_that_is_not_whole_is_not_believed(
         assert file.whole_items(3000) == 21
         file.items["offset"][8] = 50  # as a page that did not reach the disk has it
         assert file.whole_items(3000) == 8
+    with patch.object(index_file, "_PIECE", 3):
+        file.items[1:4] = 0
+        assert file.whole_items(3000) == 1, "a piece that is all zeros ends it"
     file.close()
+
+
+def test_an_item_whose_hash_or_offset_is_0_counts_and_one_with_both_does_not(
+    open_files: Callable[..., IndexFiles], tmp_path: Path
+) -> None:
+    for hashed, offset, whole in ((0, 100, 2), (7, 0, 2), (0, 0, 1)):
+        files = open_files(f"{hashed}-{offset}")
+        files.put(_entries([(hashed, offset, ST)]))
+        files.close()
+        file = IndexFile(index_files(tmp_path / f"{hashed}-{offset}")[0], TINY)
+        assert file.whole_items(200) == whole
+        file.close()
 
 
 def test_a_closed_file_is_mapped_no_more(
@@ -363,8 +379,11 @@ def test_what_is_cleared_after_the_items_is_clear_on_disk(
     file.items["hash"][3] = 9  # of a put that was killed
     monkeypatch.setattr(os, "fdatasync", lambda handle: synced.append(path.read_bytes()))
     file.clear()
+    os.utime(path, (0, 0))
+    file.clear()
     file.close()
-    assert synced == [before]
+    assert synced == [before] * 2
+    assert path.stat().st_mtime > 0, "zeros are written again: their sync may have failed"
 
 
 def test_where_nothing_is_cut_the_time_stays_to_the_millisecond(
