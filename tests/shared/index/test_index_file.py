@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import os
 import resource
@@ -291,6 +292,36 @@ def test_a_file_that_is_cut_away_is_gone_for_good_before_the_one_before_it_is_fi
     monkeypatch.setattr(os, "fsync", note)
     files.cut(100, _stored_ms)
     assert synced == [before[:2], before[:1]]
+    files.close()
+
+
+def test_a_new_file_begins_with_the_times_of_the_one_before_it(
+    open_files: Callable[..., IndexFiles], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until it has an item: a look-up goes by them, and the store says how new its index is."""
+    files = open_files("index")
+    files.put(_entries(_rows([1] * (TINY.items - 1))))
+    monkeypatch.setattr(IndexFile, "put", _fail)
+    with pytest.raises(OSError, match="no space"):
+        files.put(_entries([(1, 5000, ST + 35_000)]))
+    files.close()
+    full, empty = map(decode_header, _contents(tmp_path / "index"))
+    assert empty == full.successor() != IndexHeader()
+
+
+def _fail(*_: object) -> None:
+    raise OSError(errno.ENOSPC, "no space")
+
+
+def test_header_and_slots_have_their_place_on_disk_before_they_are_stored_through_the_mapping(
+    open_files: Callable[..., IndexFiles], tmp_path: Path
+) -> None:
+    """A store into a hole is a SIGBUS where the disk is full."""
+    wide = Geometry(50_000, 8)
+    files = open_files("index", wide)
+    files.put(_entries(_rows([1])))
+    (path,) = index_files(tmp_path / "index")
+    assert path.stat().st_blocks * 512 >= wide.table_bytes
     files.close()
 
 
