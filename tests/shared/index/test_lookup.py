@@ -254,6 +254,26 @@ def test_keys_with_the_same_hash_are_told_apart(
     assert [r.store_timestamp_ms - ST for r in _query(root, "BB")] == [1, 3, 5, 7]
 
 
+def test_so_are_topics_and_the_two_kinds_of_keys(
+    indexed: Callable[[list[Record]], Path], make_record: Make
+) -> None:
+    kinds = [("k", ""), ("", "k"), ("k", "k"), ("other", "another")]
+    root = indexed(
+        [
+            _record(make_record, *kinds[n % 4], ST + n, topic=("Aa", "BB")[n // 4])  # equal in Java
+            for n in range(8)
+        ]
+    )
+
+    def found(topic: str, unique: bool) -> list[int]:
+        with StoreDirectory(root) as store, StoreQuery(store, *TINY) as query:
+            raws = query.by_key(topic, "k", 64, 0, EVER, unique)
+        return [decode_record(raw).store_timestamp_ms - ST for raw in raws]
+
+    assert (found("Aa", False), found("BB", False)) == ([0, 1, 2], [4, 5, 6])
+    assert (found("Aa", True), found("BB", True)) == ([1, 2], [5, 6])
+
+
 @pytest.mark.parametrize(
     ("key", "most", "begin", "end"), [("", 1, 0, 1), ("a", 0, 0, 1), ("a", 1, 2, 1)]
 )
