@@ -14,7 +14,7 @@ import zmq
 
 from penstock.actors.cleaner import Cleaner
 from penstock.actors.reader import Reader
-from penstock.actors.reader.actor import CATCH_UP_MS
+from penstock.actors.reader.actor import CATCH_UP_MS, SOON_MS
 from penstock.actors.reput import Reput
 from penstock.client.core.message import split_records
 from penstock.shared.formats.checkpoint import Checkpoint, encode_checkpoint
@@ -30,6 +30,8 @@ from penstock.shared.wire.messages import (
     ListQueues,
     Pull,
     Pulled,
+    Queried,
+    Query,
     QueueList,
     QueueSlice,
     Refused,
@@ -226,25 +228,74 @@ def test_how_many_wait_is_told_to_the_writer_at_once(
     assert broker.positions[kind] == 0
 
 
+def _waits(broker: Any, client: Client, wanted: Subscription | None = None) -> None:
+    """A pull is counted, and nothing is left to do for it."""
+    reader, kind = client.reader, "filtered_pulls" if wanted else "waiting_pulls"
+    client.ask(encode(Pull(7, "orders", {0: 1}, 1, 1 << 20, 1000, wanted)), answers=0)
+    deadline = time.monotonic() + HANG_S
+    while not broker.positions[kind] or reader.work() or reader.has_more():
+        assert time.monotonic() < deadline
+        reader.work()
+
+
+@pytest.mark.parametrize("wanted", [None, Subscription("TAG", "a", {}, "", 0)])
 def test_queues_that_grew_just_before_a_pull_was_counted_are_looked_at_again(
-    running: Callable[..., Any], work: Callable[..., None]
+    running: Callable[..., Any], work: Callable[..., None], wanted: Subscription | None
 ) -> None:
     """The reput has seen nobody wait, and notified nobody."""
     broker, reader, client = running()
     reput = broker.start(Reput)
     _store(broker, reput, work)
-    reader.work()
-    assert not reader.has_more()
-    wanted = Subscription("TAG", "a", {}, "", 0)
-    client.ask(encode(Pull(7, "orders", {0: 1}, 1, 1 << 20, 1000, wanted)), answers=0)
-    deadline = time.monotonic() + HANG_S
-    while not broker.positions["filtered_pulls"]:
-        assert time.monotonic() < deadline
-        reader.work()
+    _waits(broker, client, wanted)
     broker.positions.initialise("queued", broker.positions["queued"] + 1)
     assert reader.has_more()
     reader.work()
     assert not reader.has_more()
+
+
+def test_so_is_the_log_where_the_writer_has_seen_nobody_wait(
+    running: Callable[..., Any], work: Callable[..., None]
+) -> None:
+    broker, reader, client = running()
+    _store(broker, broker.start(Reput), work)
+    _waits(broker, client)
+    broker.append(size=7)
+    for name in ("committed", "flushed"):
+        broker.positions.initialise(name, broker.positions["wrote"])
+    assert reader.has_more()
+    ((_, found),) = client.ask(answers=1)
+    assert [bytes(message.body) for message in found] == [bytes(7)]
+    assert not reader.has_more()
+
+
+@pytest.mark.parametrize("wanted", [None, Subscription("TAG", "a", {}, "", 0)])
+def test_a_reader_sleeps_until_the_time_of_a_pull_is_over(
+    running: Callable[..., Any], work: Callable[..., None], wanted: Subscription | None
+) -> None:
+    broker, reader, client = running()
+    _store(broker, broker.start(Reput), work)
+    _waits(broker, client, wanted)
+    assert reader.idle_ms() == 1000
+    broker.clock.advance(970)
+    assert reader.idle_ms() == 30
+
+
+def test_a_query_that_waits_for_the_index_is_looked_at_again_soon(
+    running: Callable[..., Any], work: Callable[..., None]
+) -> None:
+    broker, reader, client = running()
+    _store(broker, broker.start(Reput), work)
+    broker.append()
+    broker.positions.initialise("flushed", broker.positions["wrote"])
+    client.ask(encode(Query(1, "orders", "k", 1, 0, 1, False)), answers=0)
+    deadline = time.monotonic() + HANG_S
+    while not reader._queries.waiting:
+        assert time.monotonic() < deadline
+        reader.work()
+    assert reader.idle_ms() == SOON_MS, "nobody says when it has got there"
+    broker.clock.advance(CATCH_UP_MS)
+    ((answer, found),) = client.ask()
+    assert isinstance(answer, Queried) and found == []
 
 
 def test_a_pull_that_has_waited_long_enough_is_answered_empty(
@@ -452,6 +503,7 @@ def test_a_question_that_is_asked_again_and_again_is_answered_in_time(
             assert time.monotonic() < deadline
             reader.work()
         reader.work()
+        assert reader.idle_ms() == SOON_MS, "nobody says when the queues have got there"
         assert not client.socket.poll(20)
         broker.clock.advance(200)
     ((answer, _),) = client.ask(encode(question))
@@ -639,14 +691,36 @@ def test_who_does_not_read_a_deleted_segment_loses_the_connection_and_nobody_a_b
         answered += reader.work()
         assert time.monotonic() < deadline
     _expire(broker, work)
+    # connections that close with it: one waits for a message, one for a match, one for the reput,
+    # and one for its filter to be read
+    end = {0: reader._queues.range(0)[1]}
+    wanted = Subscription("TAG", "a", {}, "", 0)
+    broker.positions.initialise("flushed", broker.positions["flushed"] + 1)
+    broker.positions.initialise("wrote", broker.positions["wrote"] + 1)
+    for asked in (
+        Pull(1, "orders", end, 1, 1 << 20, 20_000),
+        Pull(1, "orders", end, 1, 1 << 20, 20_000, wanted),
+        Describe(1, "orders", -1),
+    ):
+        Client(broker, reader).ask(encode(asked), answers=0)
+    while not (len(reader._plain) and len(reader._filtered) and reader._asked):
+        reader.work()
+        assert time.monotonic() < deadline
+    long = Subscription("SQL92", " OR ".join(["a = 1"] * 100), {}, "", 0)
+    assert reader._filters.has_to_wait(b"one", Pull(1, "orders", end, 1, 1, 0, long))
+    stage = broker.stage_of(reader)
+    stage.sleep(0)
     reader.release_deleted()
-    broker.clock.advance(400)
+    broker.clock.advance(500)
     reader.release_deleted()
     assert _mapped(broker), "not yet"
-    broker.clock.advance(200)
+    broker.clock.advance(1)
     while _mapped(broker):
         reader.release_deleted()
         assert time.monotonic() < deadline
+    assert (len(reader._plain), len(reader._filtered), reader._asked) == (0, 0, {})
+    assert reader._filters.next() is None, "nothing waits for whom nobody can answer"
+    stage.sleep(0)  # it listens to the new socket alone: the old one is closed
     answer, _ = client.pull_until({0: 0}, deadline)
     assert answer.slices[0].min_offset > 0, "the others have come back"
 

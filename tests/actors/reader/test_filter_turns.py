@@ -109,17 +109,20 @@ def test_a_reader_that_has_read_a_long_filter_does_not_sleep_before_it_reads_the
     assert not reader.has_more()
 
 
-def test_the_filter_of_a_group_is_in_the_file_before_the_reader_stops(
-    pipeline: Callable[..., Any],
+@pytest.mark.parametrize("stops", [False, True])
+def test_the_filter_of_a_group_is_in_the_file_after_a_while_and_when_the_reader_stops(
+    pipeline: Callable[..., Any], stops: bool
 ) -> None:
-    """A reader that is killed saves nothing at its end."""
     broker = pipeline(transient_store_pool_enable=False, enable_property_filter=True)
     reader = broker.start(Reader)
     client = broker.client(broker.run.endpoints.consume)
     wanted = Subscription(SQL92, "a = 1", {}, "billing", 7)
     asked = Pull(1, "orders", {0: 0}, 1, 100, 0, wanted)
     broker.ask(reader, client, encode(asked))
-    broker.clock.advance(SAVE_EVERY_MS)
-    reader.work()
+    if stops:
+        broker.stop(reader)
+    else:  # one that is killed saves nothing at its end
+        broker.clock.advance(SAVE_EVERY_MS)
+        reader.work()
     (written,) = ConsumerFilterFile(broker.paths.consumer_filters, broker.clock).filters.all()
     assert (written["consumerGroup"], written["expression"]) == ("billing", "a = 1")

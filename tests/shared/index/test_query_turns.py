@@ -8,14 +8,19 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from penstock.shared.config import Config
 from penstock.shared.errors import PenstockError, StoreDamaged, StoreUnavailable
+from penstock.shared.formats.index_chains import Entries, key_hashes
+from penstock.shared.formats.index_layout import Geometry
 from penstock.shared.index import query_turns
+from penstock.shared.index.directory import index_files
+from penstock.shared.index.index_file import IndexFiles
 from penstock.shared.index.query_turns import CATCH_UP_MS, TURN_MS, QueryTurns
 from penstock.shared.memory.positions import Positions, create_positions
-from penstock.shared.wire.messages import QueryById
+from penstock.shared.wire.messages import Query, QueryById
 
 
 def by_id(offset: int) -> QueryById:
@@ -28,6 +33,8 @@ class Store:
 
     def __init__(self, page: Path, config: Config) -> None:
         self.now_ms = 1000
+        # how long a read takes
+        self.step_ms = 0
         self.read: list[tuple[int, int]] = []
         self.error: OSError | None = None
         create_positions(page)
@@ -36,6 +43,7 @@ class Store:
 
     def _log_at(self, offset: int, size: int) -> bytes:
         self.read.append((offset, size))
+        self.now_ms += self.step_ms
         if self.error is not None:
             raise self.error
         return b""
@@ -159,3 +167,29 @@ def test_a_file_that_cannot_be_read_is_damage_but_a_shortage_is_the_actors_own_a
     store.turns.add(1, by_id(40))
     with pytest.raises(OSError, match="no descriptor"):
         store.turns.work()
+
+
+def test_an_index_file_that_is_deleted_while_a_query_reads_it_is_closed_after_that(
+    make_store: Callable[..., Store], tmp_path: Path
+) -> None:
+    store = make_store(max_hash_slot_num=3, max_index_num=8)
+    directory, staging = tmp_path / "store" / "index", tmp_path / "staging"
+    staging.mkdir()
+    directory.parent.mkdir()
+    files = IndexFiles(directory, staging, Geometry(3, 8), lambda: 1_700_000_000_000)
+    code = int(key_hashes([b"orders#k"])[0])
+    columns = [code] * 3, [100, 200, 300], [1_700_000_000_000] * 3
+    files.put(Entries(*(np.array(column, np.int64) for column in columns)))
+    files.close()
+    store.reach(dispatched=1000)
+    store.turns.add(1, Query(1, "orders", "k", 64, 0, 1 << 60, False))
+    store.step_ms = TURN_MS  # each record that is read takes as long as a turn may
+    assert store.turns.work() == []
+    (path,) = index_files(directory)
+    path.unlink()
+    for is_read in (True, False):
+        store.turns.release_deleted()
+        assert (str(path) in Path("/proc/self/maps").read_text()) is is_read
+        while store.turns.waiting:
+            store.turns.work()
+    assert [at for at, _ in store.read] == [300, 200, 100]
