@@ -15,6 +15,8 @@ from penstock.actors.coordinator import Coordinator
 from penstock.actors.reader import Reader
 from penstock.actors.transactions import Transactions
 from penstock.actors.writer import Writer
+from penstock.shared.process.doorbells import QUIET_TICK_MS
+from penstock.shared.process.inflow import LOOK_MS
 from penstock.shared.process.malloc_tuning import Heaps
 
 # First in its process: see tests/shared/process/test_inflow.py.
@@ -70,10 +72,13 @@ def test_who_sends_a_message_without_an_end_is_closed(
         actor.work()
         broker.clock.advance(1)  # it says who it is again, if the writer was not there yet
     closed: list[bool] = []
+    soonest_ms = QUIET_TICK_MS
     evil = threading.Thread(target=_flood, args=(getattr(broker.run.endpoints, endpoint), closed))
     evil.start()
     while not closed:  # nobody else works, who would see what all of this process keeps
         actor.work()
+        soonest_ms = min(soonest_ms, actor.idle_ms())
         broker.clock.advance(1)
     evil.join()
     assert closed == [True] and broker.positions[count] == 1
+    assert soonest_ms <= LOOK_MS, "nobody wakes it for a message that has no end"

@@ -287,6 +287,27 @@ def test_a_query_that_cannot_be_is_refused_and_harms_nobody(
     assert len(_ask(broker, reader, _query("k0"))[1]) == 1
 
 
+def test_a_deleted_file_is_closed_by_the_reader_too(
+    running: Callable[..., Any], work: Callable[..., None]
+) -> None:
+    broker = running()
+    _append(broker, 3)
+    _reach(broker)
+    reput, reader = broker.start(Reput), broker.start(Reader)
+    work(reput)
+    assert len(_ask(broker, reader, _query("k0"))[1]) == 1
+    (path,) = index_files(broker.paths.index)
+
+    def read_only() -> list[str]:
+        lines = Path("/proc/self/maps").read_text().splitlines()
+        return [line for line in lines if str(path) in line and " r--s " in line]
+
+    assert len(read_only()) == 1
+    path.unlink()
+    reader.release_deleted()
+    assert read_only() == []
+
+
 def test_as_many_come_as_the_configuration_allows(
     running: Callable[..., Any], work: Callable[..., None]
 ) -> None:

@@ -541,6 +541,7 @@ def test_a_reader_that_ends_tells_those_that_ask_for_a_topic_what_is_there(
         (b"",),
         (b"\xc1garbage",),
         (b"", b"", b""),
+        (encode(Pull(1, "orders", {0: 0}, 1, 1 << 20, 0)), b"more"),
         (encode(Pull(1, "no such/topic", {}, 0, 1, 0)),),
         (encode(Pull(1, "orders", {-1: 0}, 0, 1, 0)),),
         (encode(Pull(1, "orders", {0: -1}, 0, 1, 0)),),
@@ -559,6 +560,21 @@ def test_what_is_no_request_is_refused_and_harms_nobody(
     assert isinstance(answer, Refused), answer
     ((_, found),) = client.pull({0: 0})
     assert len(found) == 1
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        Pull(7, "orders", {-1: 0}, 0, 1, 0),
+        Pull(7, "no such/topic", {}, 0, 1, 0),
+        Describe(7, "", 0),
+        Query(7, "orders", "", 1, 0, 1, False),
+    ],
+)
+def test_a_refusal_says_which_request_it_is_of(running: Callable[..., Any], request_: Any) -> None:
+    _, _, client = running()
+    ((answer, _),) = client.ask(encode(request_))
+    assert isinstance(answer, Refused) and answer.request == 7
 
 
 def test_a_pull_may_name_as_many_queues_as_a_topic_may_have(
