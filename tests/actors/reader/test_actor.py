@@ -511,6 +511,25 @@ def test_a_question_that_is_asked_again_and_again_is_answered_in_time(
     assert queues[0].max_offset == 1
 
 
+def test_another_question_takes_the_place_of_one_that_waits(
+    running: Callable[..., Any], work: Callable[..., None]
+) -> None:
+    broker, reader, client = running()
+    _store(broker, broker.start(Reput), work)
+    broker.append()
+    broker.positions.initialise("flushed", broker.positions["wrote"])
+    deadline = time.monotonic() + HANG_S
+    for number in (1, 2):
+        client.ask(encode(Describe(number, "orders", -1)), answers=0)
+        while [each.request.request for each in reader._asked.values()] != [number]:
+            assert time.monotonic() < deadline
+            reader.work()
+    broker.clock.advance(CATCH_UP_MS)
+    ((answer, _),) = client.ask()
+    assert isinstance(answer, Described) and answer.request == 2
+    assert not client.socket.poll(20)
+
+
 def test_a_reader_that_ends_tells_those_that_ask_for_a_topic_what_is_there(
     running: Callable[..., Any], work: Callable[..., None]
 ) -> None:
