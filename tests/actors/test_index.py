@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import resource
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,8 @@ SETTINGS = {
     "max_index_num": SMALL.items,
 }
 EVER = 1 << 60
+# only a hang takes this long, whatever else the machine does
+HANG_S = 60
 
 
 @pytest.fixture
@@ -285,6 +288,28 @@ def test_a_query_that_cannot_be_is_refused_and_harms_nobody(
     refused, _ = _ask(broker, reader, request_)
     assert isinstance(refused, Refused) and refused.status == status
     assert len(_ask(broker, reader, _query("k0"))[1]) == 1
+
+
+def test_a_reader_does_not_sleep_while_a_query_is_under_way(
+    running: Callable[..., Any], work: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.shared.index.query_turns.TURN_MS", 0)
+    broker = running()
+    _append(broker, 3)
+    _reach(broker)
+    reput, reader = broker.start(Reput), broker.start(Reader)
+    work(reput)
+    client = broker.client(broker.run.endpoints.consume)
+    client.send(encode(_query("k0")))
+    deadline = time.monotonic() + HANG_S
+    while not reader._queries.waiting:
+        assert time.monotonic() < deadline
+        reader.work()
+    assert reader.has_more(), "each turn ends after a step"
+    ((header, payload),) = broker.ask(reader, client)
+    assert isinstance(messages.decode_consume_answer(header), Queried) and payload
+    reader.work()
+    assert not reader.has_more()
 
 
 def test_a_deleted_file_is_closed_by_the_reader_too(

@@ -43,6 +43,8 @@ from penstock.shared.wire.queue_messages import MAX_LISTED_TOPICS
 
 SEGMENT_BYTES = 64 << 10
 MAPPED = {"transient_store_pool_enable": False}
+# more than a topic may have
+MORE_QUEUES = dict.fromkeys(range(MAX_QUEUES_PER_TOPIC + 1), 0)
 # only a hang takes this long, whatever else the machine does
 HANG_S = 60
 
@@ -586,6 +588,8 @@ def test_what_is_no_request_is_refused_and_harms_nobody(
     [
         Pull(7, "orders", {-1: 0}, 0, 1, 0),
         Pull(7, "no such/topic", {}, 0, 1, 0),
+        Pull(7, "orders", MORE_QUEUES, 0, 1, 0),
+        Pull(7, "orders", {0: 0}, 0, 1, 0, Subscription("TAG", "a", MORE_QUEUES, "", 0)),
         Describe(7, "", 0),
         Query(7, "orders", "", 1, 0, 1, False),
     ],
