@@ -15,6 +15,7 @@ import zmq
 from penstock.actors.cleaner import Cleaner
 from penstock.actors.reader import Reader
 from penstock.actors.reader.actor import CATCH_UP_MS, SOON_MS
+from penstock.actors.reader.held_pulls import MAX_WAIT_MS
 from penstock.actors.reput import Reput
 from penstock.client.core.message import split_records
 from penstock.shared.formats.checkpoint import Checkpoint, encode_checkpoint
@@ -230,10 +231,12 @@ def test_how_many_wait_is_told_to_the_writer_at_once(
     assert broker.positions[kind] == 0
 
 
-def _waits(broker: Any, client: Client, wanted: Subscription | None = None) -> None:
+def _waits(
+    broker: Any, client: Client, wanted: Subscription | None = None, wait_ms: int = 1000
+) -> None:
     """A pull is counted, and nothing is left to do for it."""
     reader, kind = client.reader, "filtered_pulls" if wanted else "waiting_pulls"
-    client.ask(encode(Pull(7, "orders", {0: 1}, 1, 1 << 20, 1000, wanted)), answers=0)
+    client.ask(encode(Pull(7, "orders", {0: 1}, 1, 1 << 20, wait_ms, wanted)), answers=0)
     deadline = time.monotonic() + HANG_S
     while not broker.positions[kind] or reader.work() or reader.has_more():
         assert time.monotonic() < deadline
@@ -268,6 +271,47 @@ def test_so_is_the_log_where_the_writer_has_seen_nobody_wait(
     ((_, found),) = client.ask(answers=1)
     assert [bytes(message.body) for message in found] == [bytes(7)]
     assert not reader.has_more()
+
+
+def test_a_pull_goes_by_the_topics_as_they_are_when_it_comes(
+    running: Callable[..., Any],
+) -> None:
+    """The topic gets its second queue after the reader has begun its turn."""
+    broker, reader, client = running()
+    topics = Topics()
+
+    def change(queues: int) -> None:
+        topics.put("orders", queues, queues)
+        save_topics(broker.paths.topics, topics)
+        broker.positions.initialise("topic_changes", queues)
+
+    change(1)
+    reader.work()
+    receive = reader._inlet.receive
+
+    def receive_before() -> Any:
+        parts = receive()
+        if parts:
+            change(2)
+        return parts
+
+    reader._inlet.receive = receive_before
+    ((answer, _),) = client.pull({1: 0})
+    assert isinstance(answer, Pulled)
+
+
+@pytest.mark.parametrize("wanted", [None, Subscription("TAG", "a", {}, "", 0)])
+def test_a_pull_is_held_for_half_a_minute_at_most(
+    running: Callable[..., Any], work: Callable[..., None], wanted: Subscription | None
+) -> None:
+    broker, reader, client = running()
+    _store(broker, broker.start(Reput), work)
+    _waits(broker, client, wanted, wait_ms=1 << 40)
+    broker.clock.advance(MAX_WAIT_MS - 1)
+    assert not reader.work() and reader.idle_ms() == 1
+    broker.clock.advance(1)
+    ((answer, found),) = client.ask()
+    assert isinstance(answer, Pulled) and found == []
 
 
 @pytest.mark.parametrize("wanted", [None, Subscription("TAG", "a", {}, "", 0)])
