@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from penstock.client.core.groups.assigned_core import AssignedCore
-from penstock.client.core.groups.member_core import MemberCore
+from penstock.client.core.groups.member_core import Back, MemberCore
 from penstock.client.core.start import StartAt
 from penstock.shared.errors import NoPermission
 from penstock.shared.wire import group_messages as wire
@@ -66,3 +66,28 @@ def test_nothing_is_handed_out_before_it_has_joined_or_while_its_group_is_switch
     off = refusal(NoPermission("the group is switched off", "CG"), request.request)
     core.membership.received([encode(off)], 3001)
     assert core.is_suspended(3001) and core.take(1, 3001) is None
+
+
+def test_a_queue_that_it_first_hears_of_while_it_closes_is_not_begun(world: World) -> None:
+    member = broadcasting(world)
+    for now_ms in range(1000, 3000, 100):
+        member.exchange(world, now_ms)
+    member.core.close()
+    world.reader.append(0, 2)
+    for now_ms in range(3000, 5000, 100):
+        member.exchange(world, now_ms)
+    assert member.core.waiting == 2
+    assert not member.core.has_work(5000) and member.take(5000) is None
+
+
+def test_what_its_handler_gives_back_is_lost_and_counted_once(world: World) -> None:
+    world.reader.append(0, 2)
+    member = broadcasting(world)
+    for now_ms in range(1000, 3000, 100):
+        member.exchange(world, now_ms)
+    handful = member.take(3000)
+    assert handful is not None
+    for _ in range(2):
+        member.core.back(handful, Back(handful.start), 3000)
+    assert member.core.lost == 1 and not len(member.core.send_back)
+    assert member.core.offsets[TOPIC, 0] == 1
