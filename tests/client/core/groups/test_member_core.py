@@ -615,6 +615,7 @@ def test_a_message_that_could_not_be_sent_back_is_handed_out_again(world: World)
 def test_one_given_back_comes_when_its_handler_says_and_a_dead_letter_at_once(
     world: World, delay_ms: int
 ) -> None:
+    world.coordinator.retry_queues = 3
     member, handful = in_hand(world, 2)
     wall_ms = 1_700_000_000_000
     member.core.back(handful, Back(handful.start, delay_ms=delay_ms), 6000, wall_ms)
@@ -625,6 +626,8 @@ def test_one_given_back_comes_when_its_handler_says_and_a_dead_letter_at_once(
     times = decode_properties(again.properties)
     assert times["TIMER_OUT_MS"] == str(wall_ms + delay_ms) and times["REAL_TOPIC"] == "%RETRY%CG"
     assert dead.topic == "%DLQ%CG" and dead.body == b"0/1"
+    # nobody consumes dead letters for their order, however many queues the group's retries have
+    assert world.writer.made == [("%RETRY%CG", 3), ("%DLQ%CG", 1)]
 
 
 def test_an_orderly_message_that_has_failed_waits_before_it_is_tried_again(world: World) -> None:
@@ -689,6 +692,22 @@ def test_an_orderly_message_that_always_fails_is_a_dead_letter_in_the_end(world:
     (dead,) = world.writer.stored
     assert (dead.topic, dead.reconsume_times) == ("%DLQ%CG", 17)
     assert handful.messages[0].queue_offset == 1
+
+
+def test_an_orderly_message_that_has_failed_elsewhere_has_fewer_tries_left(world: World) -> None:
+    retry = Record(TOPIC, b"x", b"", queue_id=0, queue_offset=0, reconsume_times=15)
+    world.reader._record = lambda queue_id, offset: encode_record(retry)
+    member, handful = in_hand(world, 1, orderly=True)
+    member.core.failed(handful, Back(handful.start, 0, "no"), 6000)
+    member.exchange(world, 6100)
+    assert world.writer.stored == []
+    again = member.take(6200)
+    assert again is not None
+    member.core.failed(again, Back(again.start, 0, "no"), 6200)
+    for now_ms in range(6300, 6800, 100):
+        member.exchange(world, now_ms)
+    (dead,) = world.writer.stored
+    assert (dead.topic, dead.reconsume_times) == ("%DLQ%CG", 17)
 
 
 @pytest.mark.parametrize(
