@@ -134,7 +134,7 @@ class MemberCore:
             return
         single = queue.part(handful, back.place)
         record = decode_record(single.messages[0].record)
-        times = record.reconsume_times + queue.failures.pop(record.queue_offset, 0)
+        times = record.reconsume_times + queue.failures.get(record.queue_offset, 0)
         made = retried(
             record,
             self.options.group,

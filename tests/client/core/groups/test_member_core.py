@@ -436,6 +436,10 @@ def test_it_sleeps_no_longer_than_until_it_may_say_what_is_done(world: World) ->
     assert member.core.wait_ms(6100) > 50, "nothing is to be said while it is in hand"
     member.core.done(handful, handful.start, handful.stop)
     assert member.core.wait_ms(6100) == member.core.settings.commit_ms == 10
+    member.core.turn(6109)
+    assert member.core.commits == 0
+    member.core.turn(6110)
+    assert member.core.commits == 1
 
 
 def test_what_is_done_is_said_once_and_counts_as_one_commit(world: World) -> None:
@@ -603,12 +607,21 @@ def test_a_message_that_could_not_be_sent_back_is_handed_out_again(world: World)
     for now_ms in range(6000, 6300, 100):
         member.exchange(world, now_ms)
     assert not world.writer.stored and handful.queue.failures == {1: 1}
-    again = next(filter(None, map(member.take, range(6300, 6400 + AGAIN_MS, 100))))
+    assert not any(map(member.take, range(6300, 6000 + AGAIN_MS, 100)))
+    again = next(filter(None, map(member.take, range(6000 + AGAIN_MS, 6400 + AGAIN_MS, 100))))
     assert [message.queue_offset for message in again.messages] == [1]
+    world.writer.refusal = QueueNotFound("the topic has no such queue", 0)
     member.core.back(again, Back(again.start), 20_000)
     for now_ms in range(20_000, 20_500, 100):
         member.exchange(world, now_ms)
-    assert [_origin(each).queue_offset for each in world.writer.stored] == [1]
+    assert not world.writer.stored and handful.queue.failures == {1: 2}
+    again = next(filter(None, map(member.take, range(20_500, 20_900 + AGAIN_MS, 100))))
+    member.core.back(again, Back(again.start), 40_000)
+    for now_ms in range(40_000, 40_500, 100):
+        member.exchange(world, now_ms)
+    (stored,) = world.writer.stored
+    assert (_origin(stored).queue_offset, stored.reconsume_times) == (1, 3)
+    assert handful.queue.failures == {}
 
 
 @pytest.mark.parametrize("delay_ms", [0, 2500])

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from penstock.client.core.groups.member_core import Back, member_topics
+from penstock.shared.errors import InvalidArgument
 from penstock.shared.wire import group_messages as wire
-from tests.client.core.groups.test_member_core import QUEUES, TOPIC, World, in_hand, joined
+from tests.client.core.groups.test_member_core import GROUP, QUEUES, TOPIC, World, in_hand, joined
 
 
 @pytest.fixture
@@ -52,6 +53,27 @@ def test_what_is_handed_out_is_the_members_own_until_its_lease_is_over(world: Wo
     assert member.core.has_work(ends_ms - 1) and not member.core.is_suspended(ends_ms - 1)
     assert not member.core.has_work(ends_ms) and member.core.take(1, ends_ms) is None
     assert member.core.take(1, ends_ms - 1) is not None
+
+
+def test_a_refusal_of_the_group_is_raised_once(world: World) -> None:
+    (member,) = joined(world, "a")
+    member.core.membership.refused = InvalidArgument("the group is another's", GROUP)
+    with pytest.raises(InvalidArgument):
+        member.core.turn(6000)
+    member.core.turn(6000)
+
+
+def test_a_member_that_closes_gives_back_at_once_what_nobody_works_on(world: World) -> None:
+    member, handful = in_hand(world, 1)
+    assert world.coordinator.owners.keys() == {0, 1, 2}
+    member.core.close()
+    for now_ms in range(6000, 6500, 100):
+        member.exchange(world, now_ms)
+    assert world.coordinator.owners.keys() == {0}
+    member.core.done(handful, handful.start, handful.stop)
+    for now_ms in range(6500, 7000, 100):
+        member.exchange(world, now_ms)
+    assert world.coordinator.owners.keys() == set() and world.coordinator.offsets[0] == 1
 
 
 def test_a_turn_is_wanted_where_something_is_to_be_said_or_asked_for(world: World) -> None:
