@@ -91,3 +91,14 @@ def test_what_its_handler_gives_back_is_lost_and_counted_once(world: World) -> N
         member.core.back(handful, Back(handful.start), 3000)
     assert member.core.lost == 1 and not len(member.core.send_back)
     assert member.core.offsets[TOPIC, 0] == 1
+
+
+def test_a_handler_may_take_as_long_as_it_likes(world: World) -> None:
+    """Nobody else would be given its message."""
+    world.reader.append(0, 1)
+    member = broadcasting(world)
+    for now_ms in range(1000, 3000, 100):
+        member.exchange(world, now_ms)
+    assert member.take(3000) is not None
+    member.exchange(world, 2_000_000)
+    assert member.core.lost == 0 and member.core.offsets[TOPIC, 0] == 0

@@ -451,6 +451,18 @@ def test_what_is_done_is_said_once_and_counts_as_one_commit(world: World) -> Non
     assert world.coordinator.offsets[0] == 1 and member.core.commits == 1
 
 
+def test_no_commit_is_said_or_counted_while_the_last_one_has_no_answer(world: World) -> None:
+    member, handful = in_hand(world, 2)
+    for place in (handful.start, handful.start + 1):
+        member.core.done(handful, place, place + 1)
+        for now_ms in range(6100, 6500, 100):
+            member.exchange(world, now_ms, lambda: True)
+    assert member.core.commits == 1
+    for now_ms in range(20_000, 20_500, 100):
+        member.exchange(world, now_ms)
+    assert world.coordinator.offsets[0] == 2 and member.core.commits == 2
+
+
 def test_a_queue_waits_for_the_handler_that_has_it_before_it_goes(world: World) -> None:
     (first,) = joined(world, "a", orderly=True)
     world.reader.append(2, 2)

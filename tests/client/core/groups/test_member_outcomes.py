@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from penstock.client.core.groups.member_core import Back, member_topics
+from penstock.client.core.groups.member_core import HANDOVER_MS, Back, member_topics
 from penstock.shared.errors import InvalidArgument
 from penstock.shared.wire import group_messages as wire
 from tests.client.core.groups.test_member_core import GROUP, QUEUES, TOPIC, World, in_hand, joined
@@ -69,6 +69,7 @@ def test_a_member_that_closes_gives_back_at_once_what_nobody_works_on(world: Wor
     member.core.close()
     for now_ms in range(6000, 6500, 100):
         member.exchange(world, now_ms)
+        assert handful.queue.dropped
     assert world.coordinator.owners.keys() == {0}
     member.core.done(handful, handful.start, handful.stop)
     for now_ms in range(6500, 7000, 100):
@@ -125,11 +126,17 @@ def test_nothing_more_is_handed_out_of_a_queue_that_goes_to_another_member_unles
     first.exchange(world, 6001)
     assert (TOPIC, 0) in first.core.membership.revoked
     assert first.core.take(1, 6001) is None and rest.dropped
+    assert first.reader.is_paused(0), "nor is more of it asked for"
     world.coordinator.drop("0")
     first.exchange(world, 6002)
-    assert not rest.dropped, "it is this member's again"
+    assert not rest.dropped and not first.reader.is_paused(0), "it is this member's again"
     again = first.core.take(1, 6002)
     assert again is not None and again.queue is rest
+    world.coordinator.members["0"] = 0
+    world.coordinator._change()
+    for now_ms, is_held in ((7500, True), (7499 + HANDOVER_MS, True), (7500 + HANDOVER_MS, False)):
+        first.exchange(world, now_ms)
+        assert ((TOPIC, 0) in first.core.membership.claims) == is_held, "its handlers have time"
 
 
 def test_a_queue_is_asked_for_nothing_more_while_the_program_pauses_it(world: World) -> None:
