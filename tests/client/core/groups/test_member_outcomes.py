@@ -12,7 +12,15 @@ import pytest
 from penstock.client.core.groups.member_core import HANDOVER_MS, Back, member_topics
 from penstock.shared.errors import InvalidArgument
 from penstock.shared.wire import group_messages as wire
-from tests.client.core.groups.test_member_core import GROUP, QUEUES, TOPIC, World, in_hand, joined
+from tests.client.core.groups.test_member_core import (
+    GROUP,
+    QUEUES,
+    TOPIC,
+    Member,
+    World,
+    in_hand,
+    joined,
+)
 
 
 @pytest.fixture
@@ -159,19 +167,38 @@ def test_the_program_may_choose_the_queues(world: World) -> None:
     assert member.core.queues.keys() == {(TOPIC, 1)}
 
 
+def committed(member: Member, now_ms: int) -> list[tuple[int, int]]:
+    """Queue and offset of each commit that leaves now."""
+    return [
+        (each.queue_id, each.offset)
+        for (header,) in member.core.membership.outgoing(now_ms)
+        if isinstance(request := wire.decode_group_request(header), wire.Commit)
+        for each in request.commits
+    ]
+
+
 def test_what_was_said_of_a_queue_is_unsaid_by_a_seek(world: World) -> None:
     member, handful = in_hand(world, 2)
     core = member.core
     core.done(handful, 0, 2)
     core.commit(6000)
     core.seek((TOPIC, 0), 2)
-    commits = [
-        request
-        for (header,) in core.membership.outgoing(6000)
-        if isinstance(request := wire.decode_group_request(header), wire.Commit)
-    ]
-    assert [each.queue_id for request in commits for each in request.commits] == []
+    assert committed(member, 6000) == []
     assert (TOPIC, 0) not in core.membership.committed
+    assert core.queues[TOPIC, 0].given == 0, "the claim came with this"
+
+
+def test_a_queue_that_ends_before_its_committed_offset_is_committed_to_its_end(
+    world: World,
+) -> None:
+    """The next owner would miss what is stored until that offset is reached again."""
+    world.coordinator.offsets[0] = 5
+    (member,) = joined(world, "a")
+    queue = member.core.queues[TOPIC, 0]
+    assert queue.committable == 5
+    queue.put([], 0, 2)  # as its reader says it
+    member.core.turn(6000)
+    assert committed(member, 6000) == [(0, 2)]
 
 
 def test_a_member_that_leaves_says_how_far_each_queue_is_done(world: World) -> None:
