@@ -17,6 +17,7 @@ from tests.client.core.groups.test_member_core import (
     QUEUES,
     TOPIC,
     Member,
+    SlowWriter,
     World,
     in_hand,
     joined,
@@ -199,6 +200,53 @@ def test_a_queue_that_ends_before_its_committed_offset_is_committed_to_its_end(
     queue.put([], 0, 2)  # as its reader says it
     member.core.turn(6000)
     assert committed(member, 6000) == [(0, 2)]
+
+
+def test_of_a_queue_that_it_has_not_begun_a_member_that_leaves_says_nothing(world: World) -> None:
+    """Else the group would begin it again."""
+    world.coordinator.offsets[0] = 5
+    member = Member("a", False, 1000)
+    membership = member.core.membership
+    while len(membership.claims) < QUEUES:  # without a turn of the member
+        for (header,) in membership.outgoing(1000):
+            answer = world.coordinator.answer(header)
+            assert answer is not None
+            membership.received([answer], 1000)
+    member.core.leave()
+    for (header,) in membership.outgoing(1000):
+        world.coordinator.answer(header)
+    assert world.coordinator.owners == {} and world.coordinator.offsets[0] == 5
+
+
+def test_a_member_is_not_drained_before_all_it_has_sent_back_is_stored(world: World) -> None:
+    world.writer = writer = SlowWriter()
+    member, handful = in_hand(world, 1)
+    member.core.back(handful, Back(handful.start), 6000)
+    member.core.seek((TOPIC, 0), 1)  # nobody has it in hand any more
+    assert not member.core.is_drained
+    writer.takes = True
+    for now_ms in range(6000, 8000, 100):
+        member.exchange(world, now_ms)
+    assert member.core.is_drained and len(writer.stored) == 1
+
+
+def test_nor_before_its_queues_are_known_to_be_released(world: World) -> None:
+    member, handful = in_hand(world, 1)
+    member.core.done(handful, handful.start, handful.stop)
+    member.core.close()
+    member.exchange(world, 6100, lambda: True)
+    assert not member.core.queues and not member.core.is_drained
+    member.core.membership.connection_lost()
+    for now_ms in range(6200, 7000, 100):
+        member.exchange(world, now_ms)
+    assert member.core.is_drained and world.coordinator.owners == {}
+
+
+def test_it_sleeps_until_a_message_is_to_be_tried_again(world: World) -> None:
+    member, handful = in_hand(world, 1, orderly=True)
+    member.exchange(world, 6100, lambda: True)  # it waits for an answer to its pull
+    member.core.failed(handful, Back(handful.start, delay_ms=30), 6100)
+    assert member.core.wait_ms(6100) == 30
 
 
 def test_a_member_that_leaves_says_how_far_each_queue_is_done(world: World) -> None:
