@@ -9,7 +9,13 @@ from penstock.client.core.groups.asked import NOT_SENT_MS, REPEAT_MS
 from penstock.client.core.groups.member_options import MemberOptions
 from penstock.client.core.groups.membership import Membership
 from penstock.client.core.groups.strategies import Averagely
-from penstock.shared.errors import NoPermission, PenstockError, StoreUnavailable, UnknownMember
+from penstock.shared.errors import (
+    NoPermission,
+    PenstockError,
+    StoreUnavailable,
+    UnknownMember,
+    WrongStore,
+)
 from penstock.shared.wire import group_messages as wire
 from penstock.shared.wire import messages
 from penstock.shared.wire.messages import encode
@@ -533,3 +539,45 @@ def test_a_queue_whose_offset_an_operator_has_set_is_left_and_claimed_again_at_o
     news = wire.Changed(0, "g", (wire.HeldClaim("orders", 0, 10),))
     membership.received([encode(news)], 1003)
     assert membership.take_gained() == {}, "it was taken away before anybody had it"
+
+
+def test_while_a_claim_has_no_answer_no_other_is_made() -> None:
+    membership = member()
+    joined(membership, 1000, queues=3)
+    (claim,) = claims(membership, 1000)
+    repeats = [each for now_ms in range(1100, 20_000, 100) for each in claims(membership, now_ms)]
+    assert repeats and all(each == claim for each in repeats)
+
+
+def test_a_member_that_closes_claims_nothing_more() -> None:
+    membership = member()
+    joined(membership, 1000)
+    membership.closing = True
+    assert claims(membership, 1000) == [] and membership.wait_ms(1000) == 5000
+
+
+def test_what_waits_for_a_join_does_not_keep_the_member_awake() -> None:
+    membership = member()
+    joined(membership, 1000)
+    (claim,) = claims(membership, 1000)
+    refused(membership, claim.request, UnknownMember("no such member", "a"), 1001)
+    assert [type(each) for each in asked(membership, 4000)] == [wire.Join]
+    assert membership.wait_ms(4000) == REPEAT_MS
+
+
+def test_a_member_says_that_it_is_there_twice_in_a_session_whatever_the_coordinator_asks() -> None:
+    options = member().options._replace(session_timeout_ms=6000)
+    membership = Membership(options)
+    joined(membership, 1000, queues=0)
+    assert membership.wait_ms(1000) == 3000, "it was asked for a sign of life each 5 s"
+    assert [type(each) for each in asked(membership, 4000)] == [wire.Beat]
+
+
+def test_a_broker_of_another_store_is_looked_for_elsewhere_and_refuses_nothing() -> None:
+    membership = member()
+    (join,) = asked(membership, 1000)
+    refused(membership, join.request, WrongStore("it runs on another store", "/theirs"), 1001)
+    assert membership.refused is None and membership.aim.away
+    assert isinstance(membership.aim.elsewhere, WrongStore)
+    joined(membership, 1000 + REPEAT_MS)
+    assert not membership.aim.away and membership.aim.elsewhere is None
