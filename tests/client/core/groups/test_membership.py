@@ -581,3 +581,13 @@ def test_a_broker_of_another_store_is_looked_for_elsewhere_and_refuses_nothing()
     assert isinstance(membership.aim.elsewhere, WrongStore)
     joined(membership, 1000 + REPEAT_MS)
     assert not membership.aim.away and membership.aim.elsewhere is None
+
+
+def test_the_offset_with_which_a_queue_is_released_counts_as_committed() -> None:
+    membership = member()
+    claimed(membership, 9)
+    membership.release({("orders", 0): 7})
+    (release,) = [each for each in asked(membership, 2000) if isinstance(each, wire.Release)]
+    assert membership.committed[("orders", 0)] != 7
+    membership.received([encode(wire.Released(release.request, "g"))], 2001)
+    assert membership.committed[("orders", 0)] == 7
