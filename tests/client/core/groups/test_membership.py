@@ -591,3 +591,14 @@ def test_the_offset_with_which_a_queue_is_released_counts_as_committed() -> None
     assert membership.committed[("orders", 0)] != 7
     membership.received([encode(wire.Released(release.request, "g"))], 2001)
     assert membership.committed[("orders", 0)] == 7
+
+
+def test_a_release_that_is_refused_is_not_repeated_by_a_member_that_leaves() -> None:
+    membership = member()
+    claimed(membership, 9)
+    membership.release({("orders", 0): 7})
+    membership.leave()
+    (release,) = [each for each in asked(membership, 2000) if isinstance(each, wire.Release)]
+    refused(membership, release.request, StoreUnavailable("the disk is full", "97%"), 2001)
+    assert not membership.has_asked(wire.Release) and membership.has_asked(wire.Leave)
+    assert membership.refused is None
