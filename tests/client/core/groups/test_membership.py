@@ -602,3 +602,41 @@ def test_a_release_that_is_refused_is_not_repeated_by_a_member_that_leaves() -> 
     refused(membership, release.request, StoreUnavailable("the disk is full", "97%"), 2001)
     assert not membership.has_asked(wire.Release) and membership.has_asked(wire.Leave)
     assert membership.refused is None
+
+
+def test_a_second_copy_of_a_granted_claim_does_not_give_it_up() -> None:
+    membership = member()
+    claim = claimed(membership, 9)
+    copy = wire.Claimed(claim.request, "g", "orders", (wire.ClaimedQueue(0, 5, 9),), ())
+    membership.received([encode(copy)], 1002)
+    assert membership.claims == {("orders", 0): 9}
+    assert not membership.has_asked(wire.Release)
+
+
+def test_a_group_that_is_on_again_is_divided_even_if_nothing_else_has_changed() -> None:
+    membership = member()
+    joined(membership, 1000)
+    membership.connection_lost()
+    (join,) = [each for each in asked(membership, 2000) if isinstance(each, wire.Join)]
+    refused(membership, join.request, NoPermission("the group is switched off", "g"), 2001)
+    assert membership.is_off and membership.wanted == set()
+    joined(membership, 2001 + core.OFF_AGAIN_MS)  # as the same version
+    assert not membership.is_off and membership.wanted == {("orders", 0)}
+
+
+def test_who_joins_a_changed_group_does_not_wait_as_long_as_before_for_its_claims() -> None:
+    membership = member()
+    joined(membership, 1000)
+    at_ms = 1000
+    for version in (1, 1, 2):
+        if version == 2:
+            membership.connection_lost()
+            (join,) = [each for each in asked(membership, at_ms) if isinstance(each, wire.Join)]
+            topics = (wire.TopicQueues("orders", 1),)
+            news = wire.Joined(join.request, "g", 2, ("a",), topics, 5000, "b", 16, 1, 900_000)
+            membership.received([encode(news)], at_ms)
+        (claim,) = claims(membership, at_ms)
+        membership.received([encode(wire.Claimed(claim.request, "g", "orders", (), (0,)))], at_ms)
+        pause_ms = membership._claim_at_ms - at_ms
+        at_ms += pause_ms
+    assert pause_ms == core.CLAIM_AGAIN_MS
