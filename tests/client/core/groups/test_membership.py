@@ -583,14 +583,30 @@ def test_a_broker_of_another_store_is_looked_for_elsewhere_and_refuses_nothing()
     assert not membership.aim.away and membership.aim.elsewhere is None
 
 
-def test_the_offset_with_which_a_queue_is_released_counts_as_committed() -> None:
+@pytest.mark.parametrize(("offset", "counts"), [(7, 7), (0, 0), (-1, 5)])
+def test_the_offset_with_which_a_queue_is_released_counts_as_committed(
+    offset: int, counts: int
+) -> None:
     membership = member()
     claimed(membership, 9)
-    membership.release({("orders", 0): 7})
+    membership.release({("orders", 0): offset})
     (release,) = [each for each in asked(membership, 2000) if isinstance(each, wire.Release)]
-    assert membership.committed[("orders", 0)] != 7
     membership.received([encode(wire.Released(release.request, "g"))], 2001)
-    assert membership.committed[("orders", 0)] == 7
+    assert membership.committed == {("orders", 0): counts}
+
+
+def test_a_commit_of_an_earlier_claim_does_not_count_for_the_present_one() -> None:
+    membership = member()
+    claimed(membership, 9)
+    membership.commit({("orders", 0): 7})
+    (commit,) = [each for each in asked(membership, 2000) if isinstance(each, wire.Commit)]
+    reset = wire.Changed(0, "g", (wire.HeldClaim("orders", 0, 9),), 0, (), ())
+    membership.received([encode(reset)], 2001)
+    (claim,) = claims(membership, 2002)
+    given = wire.Claimed(claim.request, "g", "orders", (wire.ClaimedQueue(0, 3, 10),), ())
+    membership.received([encode(given)], 2003)
+    membership.received([encode(wire.Committed(commit.request, "g", ()))], 2004)
+    assert membership.committed == {("orders", 0): 3}
 
 
 def test_a_release_that_is_refused_is_not_repeated_by_a_member_that_leaves() -> None:
@@ -631,7 +647,7 @@ def test_who_joins_a_changed_group_does_not_wait_as_long_as_before_for_its_claim
     for version in (1, 1, 2):
         if version == 2:
             membership.connection_lost()
-            (join,) = [each for each in asked(membership, at_ms) if isinstance(each, wire.Join)]
+            (join,) = asked(membership, at_ms - 1)
             topics = (wire.TopicQueues("orders", 1),)
             news = wire.Joined(join.request, "g", 2, ("a",), topics, 5000, "b", 16, 1, 900_000)
             membership.received([encode(news)], at_ms)
