@@ -213,6 +213,9 @@ def test_a_queue_is_full_by_count_bytes_and_span() -> None:
     big = ProcessQueue("orders", 0, 0, 1, False)
     big.put([message(0)], 100, 1)
     assert big.is_full(**limits)
+    orderly = ProcessQueue("orders", 0, 0, 1, True)
+    orderly.put([message(0), message(10)], 50, 11)
+    assert not orderly.is_full(**limits), "what it waits for is always its oldest message"
 
 
 def test_an_offset_that_a_filter_has_passed_is_committed() -> None:
