@@ -233,3 +233,15 @@ def test_what_is_in_hand_longest_is_found() -> None:
     assert queue.held_since(1000) == []
     queue.finish(first, 0, 1)
     assert queue.held_since(2500) == [second]
+
+
+def test_failures_are_counted_until_their_message_is_done() -> None:
+    queue = ProcessQueue("orders", 0, 0, 1, False)
+    queue.put([message(0), message(1)], 2, 2)
+    queue.failures = {0: 1, 1: 2}
+    handful = queue.take(2, 1000)
+    assert handful is not None
+    queue.finish(handful, 0, 1)
+    assert queue.failures == {1: 2}
+    queue.finish(handful, 1, 2)
+    assert queue.failures == {}
