@@ -245,3 +245,14 @@ def test_failures_are_counted_until_their_message_is_done() -> None:
     assert queue.failures == {1: 2}
     queue.finish(handful, 1, 2)
     assert queue.failures == {}
+
+
+def test_an_orderly_message_that_comes_back_alone_comes_before_those_that_came_back_with_it() -> (
+    None
+):
+    queue = ProcessQueue("orders", 0, 0, 1, True)
+    queue.put([message(0), message(1), message(2)], 3, 3)
+    for most in (3, 1, 1):
+        handful = queue.take(most, 1000)
+        assert handful is not None and handful.messages[0].queue_offset == 0
+        queue.give_back(handful, 1000)
