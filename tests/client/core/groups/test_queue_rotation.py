@@ -41,3 +41,10 @@ def test_a_paused_queue_is_no_work_whatever_the_others_have() -> None:
     assert rotation.has_work(0, ())
     assert not rotation.has_work(0, {("orders", 0)})
     assert rotation.take(1, 0, {("orders", 0)}) is None
+
+
+def test_a_turn_is_over_after_its_time_however_often_messages_are_taken_in_it() -> None:
+    rotation = QueueRotation()
+    for queue_id in (0, 1):
+        rotation.add(queue_of(queue_id, 9))
+    assert [taken(rotation, now_ms) for now_ms in range(TURN_MS + 1)] == [0] * TURN_MS + [1]
