@@ -656,3 +656,13 @@ def test_who_joins_a_changed_group_does_not_wait_as_long_as_before_for_its_claim
         pause_ms = membership._claim_at_ms - at_ms
         at_ms += pause_ms
     assert pause_ms == core.CLAIM_AGAIN_MS
+
+
+def test_after_a_connection_that_failed_the_pauses_begin_again() -> None:
+    membership = member()
+    assert [len(asked(membership, now_ms)) for now_ms in (1000, 3000, 7000)] == [1, 1, 1]
+    membership.not_connected(8000)
+    again_ms = 8000 + NOT_SENT_MS
+    assert len(asked(membership, again_ms)) == 1
+    assert asked(membership, again_ms + REPEAT_MS - 1) == []
+    assert len(asked(membership, again_ms + REPEAT_MS)) == 1
