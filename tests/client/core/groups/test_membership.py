@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.client.core.groups import membership as core
-from penstock.client.core.groups.asked import NOT_SENT_MS, REPEAT_MS
+from penstock.client.core.groups.asked import MAX_REPEAT_MS, NOT_SENT_MS, REPEAT_MS
 from penstock.client.core.groups.member_options import MemberOptions
 from penstock.client.core.groups.membership import Membership
 from penstock.client.core.groups.strategies import Averagely
@@ -660,9 +660,12 @@ def test_who_joins_a_changed_group_does_not_wait_as_long_as_before_for_its_claim
 
 def test_after_a_connection_that_failed_the_pauses_begin_again() -> None:
     membership = member()
-    assert [len(asked(membership, now_ms)) for now_ms in (1000, 3000, 7000)] == [1, 1, 1]
-    membership.not_connected(8000)
-    again_ms = 8000 + NOT_SENT_MS
+    assert len(asked(membership, 1000)) == 1
+    for now_ms in (3000, 7000, 15_000, 15_000 + MAX_REPEAT_MS):
+        assert asked(membership, now_ms - 1) == []
+        assert len(asked(membership, now_ms)) == 1
+    membership.not_connected(24_000)
+    again_ms = 24_000 + NOT_SENT_MS
     assert len(asked(membership, again_ms)) == 1
     assert asked(membership, again_ms + REPEAT_MS - 1) == []
     assert len(asked(membership, again_ms + REPEAT_MS)) == 1
