@@ -793,10 +793,11 @@ def test_who_does_not_read_a_deleted_segment_loses_the_connection_and_nobody_a_b
     assert reader._filters.has_to_wait(b"one", Pull(1, "orders", end, 1, 1, 0, long))
     stage = broker.stage_of(reader)
     stage.sleep(0)
+    before = reader._socket
     reader.release_deleted()
     broker.clock.advance(500)
     reader.release_deleted()
-    assert _mapped(broker), "not yet"
+    assert _mapped(broker) and reader._socket is before, "not yet"
     broker.clock.advance(1)
     while _mapped(broker):
         reader.release_deleted()
