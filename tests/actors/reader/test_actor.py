@@ -23,7 +23,12 @@ from penstock.shared.layout import segment_name
 from penstock.shared.loops.forms import RANGE
 from penstock.shared.memory.queue_table import QueueKey
 from penstock.shared.names import MAX_QUEUES_PER_TOPIC
-from penstock.shared.store.topics import Topics, save_topics
+from penstock.shared.queue.deleted_topics import (
+    DeletedTopic,
+    DeletedTopics,
+    save_deleted_topics,
+)
+from penstock.shared.store.topics import TopicConfig, Topics, save_topics
 from penstock.shared.wire import unread_answers
 from penstock.shared.wire.messages import (
     Describe,
@@ -374,6 +379,69 @@ def test_a_repeated_pull_takes_the_place_of_the_one_before(
     assert answer.request == client.request and len(found) == 1
     reader.work()
     assert not client.socket.poll(50)
+
+
+@pytest.mark.parametrize("wanted", [None, Subscription("TAG", "a", {}, "", 0)])
+def test_a_held_pull_of_a_queue_that_goes_is_refused_and_held_no_more(
+    running: Callable[..., Any], wanted: Subscription | None
+) -> None:
+    broker, reader, client = running()
+    topics, deadline = Topics(), time.monotonic() + HANG_S
+    for change, queues in enumerate((2, 1), 1):
+        topics.set("orders", TopicConfig(queues, queues), 1)
+        save_topics(broker.paths.topics, topics)
+        broker.positions.initialise("topic_changes", change)
+        if queues == 2:
+            pull = Pull(7, "orders", {1: 0}, 2, 1 << 20, 1000, wanted)
+            client.ask(encode(pull), answers=0)
+            while not (len(reader._plain) or len(reader._filtered)):
+                assert time.monotonic() < deadline
+                reader.work()
+    ((answer, _),) = client.ask()
+    assert isinstance(answer, Refused) and answer.status == "QUEUE_NOT_EXIST"
+    assert (len(reader._plain), len(reader._filtered)) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("topic", "cursors", "status"),
+    [
+        ("orders", {0: 0, 1: 0}, None),
+        ("orders", {0: 0, 2: 0}, "QUEUE_NOT_EXIST"),
+        ("gone", {0: 0, 1: 0}, None),
+        ("gone", {0: 0, 1: 5}, "TOPIC_NOT_EXIST"),
+    ],
+)
+def test_a_pull_may_name_the_queues_that_its_topic_has(
+    running: Callable[..., Any], topic: str, cursors: dict[int, int], status: str | None
+) -> None:
+    """Of a deleted topic, one that has read nothing waits for it to be made again."""
+    broker, _, client = running()
+    topics = Topics()
+    topics.set("orders", TopicConfig(2, 2), 1)
+    save_topics(broker.paths.topics, topics)
+    row = DeletedTopic(number=1, topic="gone", log_end=1, at_ms=1, is_done=True)
+    save_deleted_topics(broker.paths.deleted_topics, DeletedTopics(1, (row,)))
+    broker.positions.initialise("topic_changes", 1)
+    ((answer, _),) = client.ask(encode(Pull(7, topic, cursors, 2, 1 << 20, 0)))
+    assert (answer.status if isinstance(answer, Refused) else None) == status
+
+
+@pytest.mark.parametrize("kinds", [(False, True), (True, False)])
+def test_a_pull_takes_the_place_of_one_of_the_other_kind(
+    running: Callable[..., Any], work: Callable[..., None], kinds: tuple[bool, bool]
+) -> None:
+    broker, reader, client = running()
+    _store(broker, broker.start(Reput), work)
+    deadline = time.monotonic() + HANG_S
+    for number, filtered in enumerate(kinds):
+        wanted = Subscription("TAG", "a", {}, "", 0) if filtered else None
+        client.ask(encode(Pull(number, "orders", {0: 1}, 1, 1 << 20, 1000, wanted)), answers=0)
+        while (len(reader._plain), len(reader._filtered)) != (not filtered, filtered):
+            assert time.monotonic() < deadline
+            reader.work()
+    broker.clock.advance(1000)
+    ((answer, _),) = client.ask()
+    assert isinstance(answer, Pulled) and answer.request == 1
 
 
 def test_a_topic_that_gets_another_queue_is_news(
