@@ -327,8 +327,15 @@ def test_a_reader_sleeps_until_the_time_of_a_pull_is_over(
     _store(broker, broker.start(Reput), work)
     _waits(broker, client, wanted)
     assert reader.idle_ms() == 1000
+    waiting = reader._filtered if wanted else reader._plain
+    later = encode(Pull(8, "orders", {0: 1}, 1, 1 << 20, 5000, wanted))
+    Client(broker, reader).ask(later, answers=0)
+    deadline = time.monotonic() + HANG_S
+    while len(waiting) < 2:
+        assert time.monotonic() < deadline
+        reader.work()
     broker.clock.advance(970)
-    assert reader.idle_ms() == 30
+    assert reader.idle_ms() == 30, "to the first of them"
 
 
 def test_a_query_that_waits_for_the_index_is_looked_at_again_soon(
@@ -379,6 +386,42 @@ def test_a_repeated_pull_takes_the_place_of_the_one_before(
     assert answer.request == client.request and len(found) == 1
     reader.work()
     assert not client.socket.poll(50)
+
+
+@pytest.mark.parametrize(("number", "is_answered"), [(7, True), (8, False)])
+def test_a_repeated_pull_waits_no_longer_and_another_one_does(
+    running: Callable[..., Any], work: Callable[..., None], number: int, is_answered: bool
+) -> None:
+    broker, reader, client = running()
+    _store(broker, broker.start(Reput), work)
+    _waits(broker, client)
+    broker.clock.advance(600)
+    reader.work()
+    client.socket.send(encode(Pull(number, "orders", {0: 1}, 1, 1 << 20, 1000)))
+    deadline = time.monotonic() + HANG_S
+    while not reader.work():
+        assert time.monotonic() < deadline
+    broker.clock.advance(400)
+    assert bool(reader.work()) is is_answered
+    broker.clock.advance(600)
+    ((answer, _),) = client.ask()
+    assert isinstance(answer, Pulled) and answer.request == number
+
+
+@pytest.mark.parametrize("wanted", [None, Subscription("TAG", "a", {}, "", 0)])
+def test_a_reader_that_closes_answers_pulls_of_both_kinds(
+    running: Callable[..., Any], work: Callable[..., None], wanted: Subscription | None
+) -> None:
+    broker, reader, client = running()
+    # not `immediate`: see the test of one that ends while a topic is asked for
+    client.socket = broker.client("")
+    client.socket.connect(broker.run.endpoints.consume)
+    _store(broker, broker.start(Reput), work)
+    _waits(broker, client, wanted)
+    reader.close()
+    assert client.socket.poll(1000 * HANG_S)
+    answer = decode_consume_answer(client.socket.recv_multipart()[0])
+    assert isinstance(answer, Pulled) and answer.request == 7
 
 
 @pytest.mark.parametrize("wanted", [None, Subscription("TAG", "a", {}, "", 0)])
