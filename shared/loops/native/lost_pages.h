@@ -14,6 +14,9 @@
 #include <stdint.h>
 
 #ifdef __linux__
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
 #include <signal.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -30,11 +33,31 @@ static struct {
     _Atomic uintptr_t stop;
     atomic_long lost;
     uintptr_t first;
+    int is_written;
 } lost_pages_watched[LOST_PAGES_SLOTS];
 
 static struct sigaction lost_pages_before;
 static uintptr_t lost_pages_size;
 static atomic_long lost_pages_all;
+/* a page of 0xFF, which stands at each place that is only read */
+static void *lost_pages_page;
+
+/* Put a page there, so that all pointers into the mapping stay good. Returns whether it is there.
+ *
+ * The page is shared where it is only read: what MADV_DONTNEED takes away comes back as it was. A
+ * page of its own would come back as zeros, but is what somebody may write to. */
+static int lost_pages_replace(uintptr_t at, int is_written)
+{
+    void *page;
+    if (!is_written)
+        return mremap(lost_pages_page, 0, lost_pages_size, MREMAP_MAYMOVE | MREMAP_FIXED,
+                      (void *)at) != MAP_FAILED;
+    page = mmap((void *)at, lost_pages_size, PROT_READ | PROT_WRITE,
+                MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+    if (page != MAP_FAILED)
+        memset(page, LOST_PAGES_FILL, lost_pages_size);
+    return page != MAP_FAILED;
+}
 
 static void lost_pages_handle(int number, siginfo_t *info, void *context)
 {
@@ -42,12 +65,8 @@ static void lost_pages_handle(int number, siginfo_t *info, void *context)
     for (int slot = 0; slot < LOST_PAGES_SLOTS; slot++) {
         if (at >= lost_pages_watched[slot].stop || at < lost_pages_watched[slot].start)
             continue;
-        /* the same place, so that all pointers into the mapping stay good */
-        void *page = mmap((void *)at, lost_pages_size, PROT_READ | PROT_WRITE,
-                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
-        if (page == MAP_FAILED)
+        if (!lost_pages_replace(at, lost_pages_watched[slot].is_written))
             break;
-        memset(page, LOST_PAGES_FILL, lost_pages_size);
         if (atomic_fetch_add(&lost_pages_watched[slot].lost, 1) == 0)
             lost_pages_watched[slot].first = at - lost_pages_watched[slot].start;
         lost_pages_all++;
@@ -59,25 +78,37 @@ static void lost_pages_handle(int number, siginfo_t *info, void *context)
     (void)context;
 }
 
-/* The slot of a range that is watched from now on; -1 if there is none. */
-static int lost_pages_watch(const void *start, size_t size)
+/* Begin to handle the signal. Returns whether that was possible. */
+static int lost_pages_begin(void)
 {
-    if (!lost_pages_size) {
-        struct sigaction ours;
-        memset(&ours, 0, sizeof ours);
-        ours.sa_sigaction = lost_pages_handle;
-        ours.sa_flags = SA_SIGINFO | SA_RESTART;
-        sigemptyset(&ours.sa_mask);
-        lost_pages_size = (uintptr_t)sysconf(_SC_PAGESIZE);
-        if (sigaction(SIGBUS, &ours, &lost_pages_before)) {
-            lost_pages_size = 0;
-            return -1;
-        }
-    }
+    struct sigaction ours;
+    size_t size = (size_t)sysconf(_SC_PAGESIZE);
+    void *page = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (page == MAP_FAILED)
+        return 0;
+    memset(page, LOST_PAGES_FILL, size);
+    mprotect(page, size, PROT_READ);
+    lost_pages_page = page;
+    lost_pages_size = size;
+    memset(&ours, 0, sizeof ours);
+    ours.sa_sigaction = lost_pages_handle;
+    ours.sa_flags = SA_SIGINFO | SA_RESTART;
+    sigemptyset(&ours.sa_mask);
+    if (sigaction(SIGBUS, &ours, &lost_pages_before))
+        lost_pages_size = 0;
+    return lost_pages_size != 0;
+}
+
+/* The slot of a range that is watched from now on; -1 if there is none. */
+static int lost_pages_watch(const void *start, size_t size, int is_written)
+{
+    if (!lost_pages_size && !lost_pages_begin())
+        return -1;
     for (int slot = 0; slot < LOST_PAGES_SLOTS; slot++)
         if (!lost_pages_watched[slot].stop) {
             lost_pages_watched[slot].start = (uintptr_t)start;
             lost_pages_watched[slot].lost = 0;
+            lost_pages_watched[slot].is_written = is_written;
             lost_pages_watched[slot].stop = (uintptr_t)start + size;
             return slot;
         }
@@ -118,7 +149,7 @@ static void lost_pages_touch(const unsigned char *data, size_t size)
 }
 
 #else /* brokers run on Linux only, and clients map no files of a store */
-static int lost_pages_watch(const void *start, size_t size) { return -1; }
+static int lost_pages_watch(const void *start, size_t size, int is_written) { return -1; }
 static void lost_pages_forget(int slot) {}
 static long lost_pages_count(int slot) { return 0; }
 static long lost_pages_so_far(void) { return 0; }

@@ -2,7 +2,7 @@
 # what these are for, and is what a process has that cannot do it.
 
 cdef extern from "lost_pages.h" nogil:
-    int lost_pages_watch(const void *start, size_t size)
+    int lost_pages_watch(const void *start, size_t size, int is_written)
     void lost_pages_forget(int slot)
     long lost_pages_count(int slot)
     long lost_pages_so_far()
@@ -17,7 +17,7 @@ cdef class PageWatch:
         cdef Py_buffer buffer
         self.slot = -1
         PyObject_GetBuffer(mapped, &buffer, PyBUF_CONTIG_RO)
-        self.slot = lost_pages_watch(buffer.buf, buffer.len)
+        self.slot = lost_pages_watch(buffer.buf, buffer.len, not buffer.readonly)
         PyBuffer_Release(&buffer)  # what is held could not be unmapped
 
     @property

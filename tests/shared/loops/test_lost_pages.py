@@ -54,6 +54,41 @@ assert (watch.lost, watch.first, lost_pages()) == (2, PAGE, 2)
     )
 
 
+def test_a_page_that_is_lost_stays_as_it_is_when_the_process_releases_its_pages(
+    tmp_path: Path,
+) -> None:
+    _passes(
+        tmp_path,
+        """
+found = mapped(3)
+watch = PageWatch(found)
+lose(1)
+assert found[PAGE:] == b"\\xff" * 2 * PAGE
+found.madvise(mmap.MADV_DONTNEED)
+assert found[PAGE:] == b"\\xff" * 2 * PAGE and found[:PAGE] == b"a" * PAGE
+assert watch.lost == 2
+""",
+    )
+
+
+def test_a_page_that_is_written_takes_what_is_stored_there_and_no_other_page_does(
+    tmp_path: Path,
+) -> None:
+    _passes(
+        tmp_path,
+        """
+mapped(3).close()
+with open(sys.argv[1], "rb+") as file:
+    written = mmap.mmap(file.fileno(), 3 * PAGE)
+    read = mmap.mmap(file.fileno(), 3 * PAGE, mmap.MAP_SHARED, mmap.PROT_READ)
+watches = PageWatch(written), PageWatch(read)
+lose(1)
+written[PAGE] = written[2 * PAGE] = 7
+assert written[PAGE : PAGE + 2] == b"\\x07\\xff" and read[PAGE : PAGE + 2] == b"\\xff\\xff"
+""",
+    )
+
+
 def test_what_is_not_watched_ends_the_process_as_ever(tmp_path: Path) -> None:
     """Also where something else is watched, and what was watched before."""
     for end in ("watch.end()", "del watch", "watch = PageWatch(other)"):
