@@ -10,13 +10,16 @@ Needs root, loop devices and ext4's tools: see `lacks`.
 from __future__ import annotations
 
 import ctypes
+import errno
 import fcntl
 import os
 import shutil
 import struct
 import subprocess
+import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
@@ -39,15 +42,29 @@ class Lost(NamedTuple):
     stop: int
 
 
+@cache
 def lacks() -> str:
-    """What this machine lacks for it; "" where it can be done."""
+    """What this machine lacks for it; "" where it can be done. Tries it, if nothing is known."""
     tools = ("mkfs.ext4", "resize2fs", "mount", "umount")
     missing = [each for each in tools if shutil.which(each) is None]
     if missing:
         return f"{missing[0]} on PATH"
     if os.geteuid():
         return "root, who may mount"
-    return "" if os.path.exists("/dev/loop-control") else "loop devices"
+    if not os.path.exists("/dev/loop-control"):
+        return "loop devices"
+    with tempfile.TemporaryDirectory(prefix="bad-disk-") as scratch:
+        store = Path(scratch, "store")
+        store.mkdir()
+        (store / "file").write_bytes(bytes(PAGE_BYTES))
+        try:
+            with bad_disk(Path(scratch), store, [Lost(Path("file"), 0, 1)]) as root:
+                (root / "file").read_bytes()
+        except subprocess.CalledProcessError:  # a container's root may not
+            return "the right to mount"
+        except OSError as error:
+            return "" if error.errno == errno.EIO else f"a disk for it: {error.strerror}"
+    return "a file system that loses pages"
 
 
 @contextmanager
@@ -78,7 +95,7 @@ def bad_disk(place: Path, store: Path, lost: Sequence[Lost]) -> Iterator[Path]:
 
 @contextmanager
 def _mounted(image: Path, mount: Path) -> Iterator[None]:
-    subprocess.run(["mount", "-o", "loop", image, mount], check=True)
+    subprocess.run(["mount", "-o", "loop", image, mount], check=True, capture_output=True)
     try:
         yield
     finally:

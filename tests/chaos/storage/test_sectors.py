@@ -26,7 +26,7 @@ from penstock.shared.layout import PAGE_BYTES, segment_name
 
 pytestmark = [
     pytest.mark.takes(30),
-    pytest.mark.skipif(bool(lacks()), reason=f"there is no {lacks()}"),
+    pytest.mark.skipif(bool(lacks()), reason=f"for want of {lacks()}"),
 ]
 
 LEFT = ("stopped", "killed, its memory gone", "without power")

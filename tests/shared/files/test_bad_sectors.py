@@ -14,7 +14,7 @@ from penstock.shared.files.durable import zero_from
 from penstock.shared.files.file_cache import FileCache
 from penstock.shared.layout import PAGE_BYTES
 
-pytestmark = pytest.mark.skipif(bool(lacks()), reason=f"there is no {lacks()}")
+pytestmark = pytest.mark.skipif(bool(lacks()), reason=f"for want of {lacks()}")
 
 WHOLE = bytes(range(256)) * 400  # 25 pages
 # kernels read several pages at once, and may lose them together
