@@ -25,6 +25,8 @@ LOOK_BYTES = 256 << 10
 # A look for a copy takes this many last messages of a queue: a frame that a power failure cut was
 # among the last of the log, and has fewer.
 MOST_LOOKED_AT = 4096
+# Entries that cannot be read, passed over in search of one that can.
+MOST_PASSED = 1000
 # Queues whose last commits are remembered.
 MOST_QUEUES = 64
 # If one op record cannot be read, this many are read singly.
@@ -116,22 +118,30 @@ class HalfQueues:
         slot = self._reader.queues(topic).get(queue_id)
         if slot is None:
             return None
-        stop = self._first_from(slot, before)
-        start = max(self._first_from(slot, after), stop - MOST_LOOKED_AT)
+        stop = self._first_from(slot, before, unknown_is_before=True)
+        start = self._first_from(slot, after, unknown_is_before=False)
+        start = max(start, stop - MOST_LOOKED_AT)
         for offset in range(start, stop):
             record = self._record(slot, offset)
             if record is not None and is_it(record):
                 return record
         return None
 
-    def _first_from(self, slot: int, position: int) -> int:
-        """The first offset of a queue whose message is not before this log offset."""
+    def _first_from(self, slot: int, position: int, *, unknown_is_before: bool) -> int:
+        """The first offset of a queue whose message is not before this log offset. Where many in a
+        row cannot be read, nobody knows, and `unknown_is_before` decides."""
         low, high = self._reader.range(slot)
         while low < high:
             middle = (low + high) // 2
-            entry = self._entry(slot, middle)
-            if entry is None or entry[0] < position:
-                low = middle + 1
+            # what cannot be read does not say where it is, and the next one does
+            for readable in range(middle, min(high, middle + MOST_PASSED)):
+                entry = self._entry(slot, readable)
+                if entry is not None:
+                    break
+            else:
+                readable, entry = middle, None
+            if unknown_is_before if entry is None else entry[0] < position:
+                low = readable + 1
             else:
                 high = middle
         return low

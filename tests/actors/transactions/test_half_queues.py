@@ -95,6 +95,30 @@ def test_an_entry_without_a_message_leads_to_none(
     assert _seen(queues, 0, 1 << 40) == [0, 1, 2, 3, 4, 5, 7, 8]
 
 
+@pytest.mark.parametrize("most", [1, 2, 1000])
+@pytest.mark.parametrize("lost", [{4}, {6}, {0, 1}, {3, 4, 5}, {7, 8}])
+def test_beside_entries_without_a_message_all_others_are_looked_at(
+    nine: tuple[HalfQueues, list[Record]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    lost: set[int],
+    most: int,
+) -> None:
+    """Also those before an entry at which the search begins, and with more lost than it passes."""
+    monkeypatch.setattr(half_queues, "MOST_PASSED", most)
+    queues, stored = nine
+    places = [record.physical_offset for record in stored]
+    (file,) = tmp_path.glob("*/consumequeue/orders/1/*")
+    with file.open("r+b") as entries:
+        for number in lost:
+            entries.seek(number * ENTRY.size)
+            entries.write(ENTRY.pack(0, BLANK_SIZE, 0))
+    for after in places:
+        for before in (*places, 1 << 40):
+            there = {n for n, at in enumerate(places) if after <= at < before} - lost
+            assert set(_seen(queues, after, before)) >= there, (after, before)
+
+
 def test_of_as_many_queues_as_are_kept_what_is_committed_is_looked_for_once(
     nine: tuple[HalfQueues, list[Record]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -118,7 +142,7 @@ def test_who_lacks_a_descriptor_takes_no_message_for_lost(
     gc.collect()
     queues, stored = nine
     if opened:
-        queues._first_from(queues._reader.queues("orders")[1], 0)  # has opened the queue alone
+        queues._entry(queues._reader.queues("orders")[1], 0)  # has opened the queue alone
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     free = os.dup(0)
     os.close(free)
