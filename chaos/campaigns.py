@@ -36,6 +36,7 @@ from penstock.chaos.storage.damage import damage_round
 from penstock.chaos.storage.disk import disk_round
 from penstock.chaos.storage.full import full_round
 from penstock.chaos.storage.missing import missing_round
+from penstock.chaos.storage.outage import outage_round
 from penstock.chaos.storage.power import power_round
 from penstock.chaos.storage.power_promises import promises_round
 from penstock.chaos.storage.sectors import sectors_round
@@ -63,6 +64,7 @@ KINDS: dict[str, Kind] = {
     "damage": Kind(damage_round, 12),
     "missing": Kind(missing_round, 2),
     "sectors": Kind(sectors_round, 4),
+    "outage": Kind(outage_round, 4),
     "points": Kind(points_round, 3),
     "recovery": Kind(recovery_round, 2),
     "bells": Kind(bells_round, 2),

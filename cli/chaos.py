@@ -22,7 +22,8 @@ EXIT_PROBLEM = 1
 TOLD = 5
 KINDS = (
     *("kills", "power", "events", "disk", "full", "slow", "cut"),
-    *("frames", "damage", "missing", "sectors", "points", "recovery", "bells"),
+    *("frames", "damage", "missing", "sectors", "outage"),
+    *("points", "recovery", "bells"),
     *("clock", "frozen", "crowd", "memory", "attack", "gateway", "mixed", "exactly"),
     *("transactions", "promises", "members", "delays", "official"),
 )
@@ -30,8 +31,8 @@ KINDS = (
 NEED_A_COMPILER = frozenset(("power", "promises", "disk", "full", "slow", "cut", "clock", "mixed"))
 # This kind runs RocketMQ's own clients.
 NEEDS_JAVA = "official"
-# This kind mounts a disk.
-NEEDS_ROOT = "sectors"
+# These mount a disk.
+NEED_ROOT = frozenset(("sectors", "outage"))
 
 
 def _print_points(ctx: click.Context, parameter: click.Parameter, wanted: bool) -> None:
@@ -157,7 +158,7 @@ def _possible(kinds: list[str]) -> list[str]:
             wants.setdefault(("a C compiler", "apt-get install gcc"), []).append(kind)
         elif kind == NEEDS_JAVA and (lacks := missing())[0]:
             wants.setdefault(lacks, []).append(kind)
-        elif kind == NEEDS_ROOT and (lack := bad_disk.lacks()):
+        elif kind in NEED_ROOT and (lack := bad_disk.lacks()):
             wants.setdefault((lack, "it mounts a disk of its own"), []).append(kind)
     left_out = [kind for each in wants.values() for kind in each]
     possible = [kind for kind in kinds if kind not in left_out]

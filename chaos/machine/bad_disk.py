@@ -72,20 +72,17 @@ def bad_disk(place: Path, store: Path, lost: Sequence[Lost]) -> Iterator[Path]:
     """A copy of the store on a disk that cannot read these pages; gone with the block."""
     image, mount = place / "disk", place / "mount"
     mount.mkdir()
-    image.touch()
-    os.truncate(image, _BLOCKS * PAGE_BYTES)
     # no journal and no reserve, so that all blocks are for files
-    options = ("-q", "-F", "-b", str(PAGE_BYTES), "-O", "^has_journal", "-m", "0")
-    subprocess.run(["mkfs.ext4", *options, image], check=True)
+    make_disk(image, _BLOCKS * PAGE_BYTES, "-O", "^has_journal", "-m", "0")
     try:
-        with _mounted(image, mount):
+        with mounted(image, mount):
             shutil.copytree(store, mount / "store")
         os.truncate(image, (_BLOCKS + _MORE_BLOCKS) * PAGE_BYTES)
         subprocess.run(["resize2fs", "-f", image], check=True, capture_output=True)
-        with _mounted(image, mount):
+        with mounted(image, mount):
             _lose(mount, lost)
         # mounted again, so that the kernel has none of the pages in memory
-        with _mounted(image, mount):
+        with mounted(image, mount, lazily=True):
             os.truncate(image, _BLOCKS * PAGE_BYTES)
             yield mount / "store"
     finally:
@@ -93,14 +90,24 @@ def bad_disk(place: Path, store: Path, lost: Sequence[Lost]) -> Iterator[Path]:
         mount.rmdir()
 
 
+def make_disk(image: Path, size: int, *options: str) -> None:
+    """A file system in a file."""
+    with image.open("wb") as file:
+        file.truncate(size)
+    command = ("mkfs.ext4", "-q", "-F", "-b", str(PAGE_BYTES), *options, str(image))
+    subprocess.run(command, check=True)
+
+
 @contextmanager
-def _mounted(image: Path, mount: Path) -> Iterator[None]:
+def mounted(image: Path, mount: Path, *, lazily: bool = False) -> Iterator[None]:
+    """Mount it. Where it is unmounted `lazily`, a process may still have a file there mapped, or
+    open; it is not to be mounted again then."""
     subprocess.run(["mount", "-o", "loop", image, mount], check=True, capture_output=True)
     try:
         yield
     finally:
-        # lazily: a process that read there may still have a file mapped, or open
-        subprocess.run(["umount", "--lazy", mount], check=True)
+        how = ["--lazy"] if lazily else []
+        subprocess.run(["umount", *how, mount], check=True)
 
 
 def _lose(mount: Path, lost: Sequence[Lost]) -> None:

@@ -16,7 +16,7 @@ import pytest
 
 from penstock.chaos.machine import bad_disk
 from penstock.chaos.machine.processes import run_directories_below
-from penstock.cli.chaos import KINDS
+from penstock.cli.chaos import KINDS, NEED_ROOT
 from penstock.shared.faults import POINTS
 
 pytestmark = pytest.mark.takes(180)
@@ -43,6 +43,7 @@ DONE_BY = {
     "damage": ("a flipped bit",),
     "missing": ("missing files",),
     "sectors": ("an unreadable sector",),
+    "outage": ("a file system shut down",),
     "bells": ("doorbells .+-.+", "round of disturbed doorbells"),
     "clock": ("clock jump",),
     "frozen": ("frozen for a while: .+",),
@@ -92,7 +93,7 @@ def test_a_run_that_is_killed_leaves_no_process_and_no_memory(tmp_path: Path) ->
 
 def _kinds() -> list[str]:
     left_out = TRIED_ELSEWHERE if shutil.which("cc") else TRIED_ELSEWHERE | NEED_A_COMPILER
-    left_out = left_out | {"sectors"} if bad_disk.lacks() else left_out
+    left_out = left_out | NEED_ROOT if bad_disk.lacks() else left_out
     return [kind for kind in KINDS if kind not in left_out]
 
 
