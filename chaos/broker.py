@@ -58,7 +58,7 @@ SMALL: dict[str, object] = {
     "mapped_file_size_commit_log_bytes": SMALL_SEGMENT_BYTES,
     "mapped_file_size_consume_queue_bytes": 20 * 200,
     "max_hash_slot_num": 100,
-    # so many that the flusher meets a file that grows, also on a busy machine
+    # enough for the flusher to meet a file that grows, also on a busy machine
     "max_index_num": 1000,
     # not a multiple of a segment, so that records cross its end
     "transient_store_pool_bytes": (4 << 20) + (12 << 10),
