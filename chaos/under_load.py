@@ -59,7 +59,9 @@ class UnderLoad:
 
 
 @contextmanager
-def under_load(broker: Broker, *, rate: int = 1000) -> Iterator[UnderLoad]:
+def under_load(
+    broker: Broker, *, rate: int = 1000, timeout_ms: int = 30_000
+) -> Iterator[UnderLoad]:
     """Start the broker and its load; whatever happens, nothing of them stays."""
     loads: list[Load] = []
     follower: Follower | None = None
@@ -67,7 +69,9 @@ def under_load(broker: Broker, *, rate: int = 1000) -> Iterator[UnderLoad]:
         broker.start()
         make_topics(broker)
         follower = Follower(broker.consume)
-        loads += [Load(ack, broker.produce, rate=rate, ack=ack) for ack in ACKS]
+        loads += [
+            Load(ack, broker.produce, rate=rate, ack=ack, timeout_ms=timeout_ms) for ack in ACKS
+        ]
         yield UnderLoad(broker, loads, follower)
     finally:
         for each in loads:

@@ -75,7 +75,9 @@ def die_at_work(arena: Arena, place: Path, dice: random.Random, armed: Armed) ->
     """Kill every actor at every point."""
     settings = any_settings(dice) | {"transient_store_pool_enable": armed.points >= POOL_ONLY}
     broker = Broker(place, SMALL | settings, environment=armed.environment())
-    with under_load(broker) as running:
+    # Each successor of a dead writer starts a second later, and may die before it has answered.
+    timeout_ms = 30_000 + 5000 * armed.times
+    with under_load(broker, timeout_ms=timeout_ms) as running:
         with Producer(broker.produce) as producer:
             sent = [producer.send("other-0", b"other")]
 
