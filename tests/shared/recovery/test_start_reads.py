@@ -83,7 +83,9 @@ def test_a_start_reads_of_the_log_nothing_for_queues_that_are_as_their_list_says
         }
     replace_known_queues(paths.known_queues, ends)
     with StoreSurvey(paths, config) as survey:
-        assert recover_store(survey, None).read_files == 1 + QUEUES + 1
+        recovered = recover_store(survey, None)
+    assert recovered.read_files == 1 + QUEUES + 1
+    assert 0 < recovered.seconds < 600, "it is a duration, and no time"
 
 
 def test_without_a_checkpoint_all_is_read(
