@@ -30,12 +30,12 @@ from penstock.maintenance.whole_stretches import whole_stretches
 from penstock.shared.clock import Clock
 from penstock.shared.config import Config
 from penstock.shared.faults import crash_point
-from penstock.shared.files.bad_sectors import replace_lost
 from penstock.shared.files.durable import (
     NewFile,
     make_directory,
     make_files,
     opened,
+    replace_lost,
     sync_directory,
     write_at,
 )

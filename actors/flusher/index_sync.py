@@ -18,7 +18,7 @@ from collections.abc import Generator
 from pathlib import Path
 
 from penstock.shared.faults import crash_point
-from penstock.shared.files.bad_sectors import read_at, replace_lost
+from penstock.shared.files.bad_sectors import read_at
 from penstock.shared.files.durable import FlushFailed, sync_directory, sync_file, write_again
 from penstock.shared.formats.checkpoint import Checkpoint
 from penstock.shared.formats.index_layout import HEADER, Geometry, IndexHeader, decode_header
@@ -122,6 +122,6 @@ def _write_again(handle: int, start: int, stop: int) -> Generator[None, None, No
     """Write again in pieces, up to the end of the file at most."""
     stop = min(stop, os.fstat(handle).st_size)
     for at in range(start, stop, _PIECE_BYTES):
-        replace_lost(handle, at, min(at + _PIECE_BYTES, stop))  # an index can be made again
-        write_again(handle, at, min(at + _PIECE_BYTES, stop))
+        # an index can be made again
+        write_again(handle, at, min(at + _PIECE_BYTES, stop), replaces=True)
         yield

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from penstock.shared.config import Config
 from penstock.shared.faults import crash_point
-from penstock.shared.files.bad_sectors import read_at, replace_lost
+from penstock.shared.files.bad_sectors import read_at
 from penstock.shared.files.durable import begin_writing, sync_directory, sync_file, write_again
 from penstock.shared.layout import CQ_ENTRY_BYTES, PAGE_BYTES, StorePaths
 from penstock.shared.memory.positions import Positions
@@ -187,8 +187,7 @@ class ConsumeQueueSync:
         entries = range(stop // CQ_ENTRY_BYTES)
         first = bisect_left(entries, True, key=lambda at: self._is_unsynced(handle, at))
         start, stop = first * CQ_ENTRY_BYTES, len(entries) * CQ_ENTRY_BYTES
-        replace_lost(handle, start, stop)  # a queue can be made again
-        write_again(handle, start, stop)
+        write_again(handle, start, stop, replaces=True)  # a queue can be made again
 
     def _begin(self, slot: int, key: QueueKey, base: int) -> None:
         with suppress(FileNotFoundError):  # the sync decides what that means

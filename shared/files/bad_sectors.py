@@ -5,9 +5,6 @@ EIO. That must not hide the rest of a file, nor end the process that reads it. S
 read as bytes of 0xFF. No format takes these for its own, so whatever handles damage handles this,
 too. They are not zeros: where a log or a queue has zeros, nothing was written.
 
-A disk puts another sector in the place of a lost one when that is written, but to write a part of a
-page the kernel first reads it. So whoever mends a file has its lost pages replaced as a whole.
-
 This file does not know what is read. It logs a file once, with the first place that fails.
 """
 
@@ -76,24 +73,6 @@ def read_into(handle: int, target: memoryview, at: int) -> int:
             break
         done += got
     return done
-
-
-def replace_lost(handle: int, start: int, stop: int) -> None:
-    """Write the pages of [start, stop) that cannot be read, so that they can be written in part.
-
-    They become 0xFF on the disk, too, for good: only for a file that can be made again, or whose
-    bytes are kept elsewhere. Not synced. Raises OSError.
-    """
-    length = os.fstat(handle).st_size
-    for at in range(start - start % PAGE_BYTES, min(stop, length), PAGE_BYTES):
-        try:
-            os.pread(handle, PAGE_BYTES, at)
-        except OSError as error:
-            if error.errno != errno.EIO:
-                raise
-            os.pwrite(handle, bytes([FILL]) * PAGE_BYTES, at)
-            if at + PAGE_BYTES > length:
-                os.ftruncate(handle, length)  # less than a page would have had to be read
 
 
 def _read_page(handle: int, target: memoryview, at: int) -> int:

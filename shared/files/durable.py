@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from penstock.shared.faults import crash_point
-from penstock.shared.files.bad_sectors import read_at
+from penstock.shared.files.bad_sectors import FILL, read_at
 from penstock.shared.files.descriptors import take_descriptor
+from penstock.shared.layout import PAGE_BYTES
 
 # Errors of a full disk, a quota and a limit on file sizes.
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -260,19 +261,64 @@ def write_at(handle: int, content: bytes | bytearray | memoryview, at: int) -> N
         view, at = view[done:], at + done
 
 
-def write_again(handle: int, start: int, stop: int) -> None:
+def write_again(handle: int, start: int, stop: int, *, replaces: bool = False) -> None:
     """Write the bytes of [start, stop) to the same place, so that the next sync writes them out.
 
     After a failed sync the kernel may treat pages as clean that never reached the disk. Writing
     them makes them dirty again, for a process that cannot know how its predecessor's sync ended.
+    With `replaces`, pages that cannot be read are replaced: see `replace_lost`.
     """
     at = start
     while at < stop:
-        piece = os.pread(handle, min(len(_ZEROS), stop - at), at)
+        size = min(len(_ZEROS), stop - at)
+        try:
+            piece = os.pread(handle, size, at)
+        except OSError as error:
+            if error.errno != errno.EIO or not replaces:
+                raise
+            replace_lost(handle, at, at + size)
+            piece = os.pread(handle, size, at)
         if not piece:
             raise OSError(errno.EIO, "the file has become shorter")
         write_at(handle, piece, at)
         at += len(piece)
+
+
+def replace_lost(handle: int, start: int, stop: int) -> None:
+    """Write the pages of [start, stop) that cannot be read, so that they can be written in part.
+
+    A disk puts another sector in the place of a lost one when that is written. But to write a part
+    of a page the kernel first reads it, so whoever mends a file has its lost pages replaced first.
+    They become bytes of 0xFF on the disk, too, for good: only for a file that can be made again, or
+    whose bytes are kept elsewhere. Not synced. Raises OSError.
+    """
+    length = os.fstat(handle).st_size
+    for begin, end in data_ranges(handle, start - start % PAGE_BYTES, min(stop, length)):
+        at = begin
+        while at < end:
+            try:
+                got = len(os.pread(handle, min(len(_ZEROS), end - at), at))
+            except OSError as error:
+                if error.errno != errno.EIO:
+                    raise
+                at -= at % PAGE_BYTES
+                _replace_page(handle, at, length)
+                got = PAGE_BYTES
+            if not got:
+                return  # it has become shorter
+            at += got
+
+
+def _replace_page(handle: int, at: int, length: int) -> None:
+    try:
+        # a longer read may have failed for a page that follows
+        os.pread(handle, PAGE_BYTES, at)
+    except OSError as error:
+        if error.errno != errno.EIO:
+            raise
+        os.pwrite(handle, bytes([FILL]) * PAGE_BYTES, at)
+        if at + PAGE_BYTES > length:
+            os.ftruncate(handle, length)  # a part of the last page would have had to be read
 
 
 def data_ranges(handle: int, start: int, stop: int) -> Iterator[tuple[int, int]]:

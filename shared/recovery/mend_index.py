@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 
 from penstock.shared.errors import OffsetOutOfRange
-from penstock.shared.files.bad_sectors import read_at, replace_lost
-from penstock.shared.files.durable import opened, sync_directory
+from penstock.shared.files.bad_sectors import read_at
+from penstock.shared.files.durable import opened, replace_lost, sync_directory
 from penstock.shared.formats.index_layout import HEADER, Geometry, decode_header
 from penstock.shared.formats.record_layout import SMALLEST_RECORD_BYTES, store_timestamp_ms
 from penstock.shared.index.directory import index_files, index_geometry

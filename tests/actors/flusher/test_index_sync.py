@@ -45,10 +45,11 @@ def again(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int, int]]:
     """(file, start, stop) of what was written again before it was synced."""
     done: list[tuple[str, int, int]] = []
 
-    def note(handle: int, start: int, stop: int) -> None:
+    def note(handle: int, start: int, stop: int, *, replaces: bool) -> None:
+        assert replaces, "an index can be made again, and a lost page of it must stop no flush"
         if start < stop:
             done.append((os.readlink(f"/proc/self/fd/{handle}"), start, stop))
-        write_again(handle, start, stop)
+        write_again(handle, start, stop, replaces=replaces)
 
     monkeypatch.setattr(index_sync, "write_again", note)
     return done

@@ -15,6 +15,7 @@ import pytest
 from penstock.chaos.arena import growing_store
 from penstock.chaos.broker import Broker, running
 from penstock.chaos.machine.bad_disk import Lost, bad_disk, lacks
+from penstock.chaos.storage import sectors
 from penstock.chaos.storage.sectors import Task, check_disks
 from penstock.client.reading.consumer import Consumer
 from penstock.client.sending.producer import Producer
@@ -45,6 +46,16 @@ def test_no_intact_message_is_lost_in_silence_and_no_offset_is_given_twice(
         outcomes = check_disks(Task(store, config, left, list(SEEDS)))
     assert len(outcomes) == len(SEEDS) and all(hits for hits, _ in outcomes)
     assert [wrong for _, wrong in outcomes if wrong] == []
+
+
+def test_an_index_file_whose_header_is_lost_stops_no_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = "killed, its memory gone"
+    with growing_store(tmp_path, random.Random(1), left) as (store, _, config):
+        newest = max((store / "index").iterdir()).relative_to(store)
+        monkeypatch.setattr(sectors, "choose_lost", lambda *_: [Lost(newest, 0, 1)])
+        assert check_disks(Task(store, config, left, [0])) == [(1, [])]
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from penstock.chaos.machine.bad_disk import Lost, bad_disk, lacks
-from penstock.shared.files.bad_sectors import FILL, read_at, read_file, read_into, replace_lost
-from penstock.shared.files.durable import zero_from
+from penstock.shared.files.bad_sectors import FILL, read_at, read_file, read_into
+from penstock.shared.files.durable import replace_lost, write_again, zero_from
 from penstock.shared.files.file_cache import FileCache
 from penstock.shared.layout import PAGE_BYTES
 
@@ -92,14 +92,19 @@ def test_an_error_that_is_no_lost_sector_is_raised(tmp_path: Path) -> None:
 
 def test_a_lost_page_is_written_in_part_once_it_was_replaced_as_a_whole(tmp_path: Path) -> None:
     (tmp_path / "files").mkdir()
-    for name in ("repaired", "zeroed", "short"):
+    for name in ("repaired", "zeroed", "short", "again"):
         (tmp_path / "files" / name).write_bytes(WHOLE[: 4 * PAGE_BYTES - 100 * (name == "short")])
     lost = [Lost(Path("repaired"), 1, 2), Lost(Path("zeroed"), 1, 2), Lost(Path("short"), 3, 4)]
+    lost.append(Lost(Path("again"), 2, 3))
+    # in the order of the disk, which a write makes long enough for all that comes before it
     with bad_disk(tmp_path, tmp_path / "files", lost) as files:
         handle = os.open(files / "repaired", os.O_RDWR)
         os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_RANDOM)
         with pytest.raises(OSError, match="Input/output error"):
             os.pwrite(handle, b"whole", PAGE_BYTES + 100)
+        rest = WHOLE[2 * PAGE_BYTES : 3 * PAGE_BYTES + 3]
+        lost_part = bytes([FILL]) * (PAGE_BYTES - 3)
+        assert read_at(handle, 2 * PAGE_BYTES, PAGE_BYTES + 3) == lost_part + rest
         replace_lost(handle, PAGE_BYTES + 100, PAGE_BYTES + 105)
         os.pwrite(handle, b"whole", PAGE_BYTES + 100)
         os.fsync(handle)
@@ -115,4 +120,14 @@ def test_a_lost_page_is_written_in_part_once_it_was_replaced_as_a_whole(tmp_path
         replace_lost(handle, 0, 4 * PAGE_BYTES)
         assert os.fstat(handle).st_size == 4 * PAGE_BYTES - 100
         assert os.pread(handle, 1, 4 * PAGE_BYTES - 101) == bytes([FILL])
+        os.close(handle)
+        handle = os.open(files / "again", os.O_RDWR)
+        with pytest.raises(OSError, match="Input/output error"):
+            write_again(handle, 100, 3 * PAGE_BYTES)
+        write_again(handle, 100, 3 * PAGE_BYTES, replaces=True)
+        os.fsync(handle)
+        os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
+        whole = os.pread(handle, 4 * PAGE_BYTES, 0)
+        assert len(whole) == 4 * PAGE_BYTES and whole[:100] == WHOLE[:100]
+        assert whole[2 * PAGE_BYTES : 3 * PAGE_BYTES] == bytes([FILL]) * PAGE_BYTES
         os.close(handle)
