@@ -27,6 +27,7 @@ OWN_FILE, OWN_DIRECTORY = 0o600, 0o700
 EXPIRED = "commitlog-expired-"
 _ZEROS = bytes(1 << 20)
 _HERE, _RENAME_EXCHANGE = -100, 2  # Linux's AT_FDCWD and flag
+_OF_IMAGE = "a directory of a container's image cannot be renamed; change a copy (cp -a)"
 _WRITE = 2  # Linux's SYNC_FILE_RANGE_WRITE
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -363,12 +364,14 @@ def zero_from(handle: int, start: int, size: int, *, again: bool = False) -> int
 def exchange(first: Path, second: Path) -> None:
     """Exchange two names, in one step that a crash cannot halve; durable on return.
 
-    Raises OSError: EINVAL where the file system, for example a network's, cannot do it.
+    Raises OSError: EINVAL where the file system, for example a network's, cannot do it, and EXDEV
+    for a directory of a container's image.
     """
     names = (_HERE, os.fsencode(first), _HERE, os.fsencode(second))
     if _libc.renameat2(*names, _RENAME_EXCHANGE):
         number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number), str(first), None, str(second))
+        why = _OF_IMAGE if number == errno.EXDEV else os.strerror(number)
+        raise OSError(number, why, str(first), None, str(second))
     sync_directory(first.parent)
     sync_directory(second.parent)
 

@@ -23,7 +23,6 @@ since would count as deleted, and nothing else would tell.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping, Set
 from contextlib import suppress
 from pathlib import Path
@@ -33,6 +32,7 @@ import msgspec
 from penstock.shared.errors import StoreDamaged
 from penstock.shared.files.bad_sectors import read_file
 from penstock.shared.files.durable import make_directory, replace_file, sync_directory
+from penstock.shared.files.overlay import put_aside
 from penstock.shared.files.sealed_json import NotAsWritten, sealed, unsealed
 from penstock.shared.layout import StorePaths
 from penstock.shared.next_steps import move_away
@@ -116,7 +116,7 @@ def move_queues_away(paths: StorePaths, row: DeletedTopic) -> None:
     target = paths.deleted_queues / f"{row.number}-{row.at_ms}"
     # without messages it has no directory
     with suppress(FileNotFoundError):
-        os.rename(paths.queue(row.topic, 0).parent, target)
+        put_aside(paths.queue(row.topic, 0).parent, target)
     sync_directory(paths.deleted_queues)
     sync_directory(paths.consume_queue)
 

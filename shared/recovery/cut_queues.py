@@ -21,6 +21,7 @@ from typing import NamedTuple
 from penstock.shared.errors import StoreDamaged
 from penstock.shared.faults import crash_point
 from penstock.shared.files.durable import drop_empty_last, make_directory, sync_directory, zero_from
+from penstock.shared.files.overlay import put_aside
 from penstock.shared.layout import CQ_ENTRY_BYTES, segment_name
 from penstock.shared.memory.queue_table import QueueKey, QueueTable
 from penstock.shared.queue.deleted_topics import (
@@ -166,7 +167,7 @@ def forget_topics(store: StoreSurvey) -> DeletedTopics:
     for queue in old:
         row = rows[queue.topic]
         name = f"{row.number}-{row.at_ms}-{queue.queue_id}"
-        os.rename(queue.directory, paths.deleted_queues / name)
+        put_aside(queue.directory, paths.deleted_queues / name)
         crash_point("topic.forgotten_at_start")
     for topic in {queue.directory.parent for queue in old}:
         sync_directory(topic)

@@ -7,7 +7,9 @@ abort. From `abort` on the store counts as unclean; close_store.py removes it.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from contextlib import ExitStack
+from pathlib import Path
 from typing import NamedTuple
 
 from penstock.shared import faults
@@ -17,6 +19,8 @@ from penstock.shared.errors import SegmentUnavailable, StoreUnavailable
 from penstock.shared.faults import crash_point
 from penstock.shared.files.disk_space import lacking_room
 from penstock.shared.files.durable import make_directory, replace_file
+from penstock.shared.files.overlay import is_overlay, move_up
+from penstock.shared.index.directory import index_files
 from penstock.shared.layout import StorePaths
 from penstock.shared.log.damage import QUARANTINE, save_quarantine
 from penstock.shared.memory.positions import PAGE_SIZE, Positions, create_positions
@@ -232,6 +236,8 @@ def _begin_run(
         crash_point("start.after_run")
         keep_index_state(paths, config, run, recovered.dispatch_from)
         make_watermark(paths.watermark, _watermark(config, run, recovered))
+        if is_overlay(paths.root):
+            move_up(_written_in_place(survey, recovered.log_end))
         undo.pop_all()  # from here on the next start finds the directory, and removes it
     crash_point("start.before_abort")
     # the next start takes what is in shared memory only if `abort` names this run's process
@@ -240,6 +246,15 @@ def _begin_run(
     found = recovery_lines(recovered, survey.paths)
     told = [each for each in (*remarks, remark, *found) if each]
     return OpenStore(paths, lock, run, positions, recovered, told, Listeners(listeners))
+
+
+def _written_in_place(survey: StoreSurvey, log_end: int) -> Iterator[Path]:
+    """The files to which actors will write what others read."""
+    survey.refresh()  # queues have been cut
+    yield from (each.path for each in survey.segments if each.end > log_end)
+    # they are not mapped; but with a kernel before 4.19, and with FUSE, reads are like mappings
+    yield from (each.segments[-1].path for each in survey.queues() if each.segments)
+    yield from index_files(survey.paths.index)[-1:]
 
 
 def _check_first_segment(survey: StoreSurvey) -> None:
