@@ -71,6 +71,7 @@ def _actors(reading: Reading) -> Iterator[Sample]:
         yield Sample("penstock_actor_up", (row.name,), works)
         yield Sample("penstock_actor_restarts_total", (row.name,), life.restarts)
         yield Sample("penstock_actor_cycles_total", (row.name,), life.cycles)
+        yield Sample("penstock_unreadable_pages_total", (row.name,), life.unreadable_pages)
         age_ms = heartbeat_age_ms(reading.positions, row.name, now_ms)
         if age_ms is not None:
             yield Sample("penstock_actor_heartbeat_age_seconds", (row.name,), age_ms / 1000)

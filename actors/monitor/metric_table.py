@@ -40,6 +40,12 @@ METRICS = (
     _gauge("actor_heartbeat_age_seconds", "seconds", "Time since the actor last moved.", "actor"),
     _counter("actor_restarts", "restarts", "How often the actor was replaced.", "actor"),
     _counter("actor_cycles", "cycles", "Cycles of the loop of its last process.", "actor"),
+    _counter(
+        "unreadable_pages",
+        "pages",
+        "Pages that the last process of the actor asked the disk for in vain.",
+        "actor",
+    ),
     # --- the log ---
     _gauge(
         "stage_position_bytes", "bytes", "The log offset up to which the stage is done.", "stage"

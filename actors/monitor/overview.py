@@ -59,6 +59,7 @@ def _actor(row: ActorRow, positions: Positions, history: History, now_ms: int) -
         "restarts": life.restarts,
         "heartbeat_age_ms": heartbeat_age_ms(positions, row.name, now_ms),
         "cycles": life.cycles,
+        "unreadable_pages": life.unreadable_pages,
         "notifies": row.notifies,
         "position": name,
         "at": at,

@@ -177,6 +177,9 @@ def _print(found: dict[str, Any], first: Look, last: Look, whole: bool) -> None:
     if found["deletions"]:
         when, why, segments, _, messages, _ = _deletion(found["deletions"][-1])
         click.echo(f"deleted      {when}: {segments} segments, {messages} messages; {why}")
+    if pages := [f"{a['name']} {n:,}" for a in found["actors"] if (n := a["unreadable_pages"])]:
+        click.echo(f"unreadable   pages that the disk could not read: {', '.join(pages)}")
+        click.echo(f"             to see what is lost: penstock store verify {found['store']}")
     if found["damaged"]:
         click.echo("\nread-only; the log is damaged:")
         columns = ("position", "size", "file", "offset", "reason")

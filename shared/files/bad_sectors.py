@@ -5,7 +5,8 @@ EIO. That must not hide the rest of a file, nor end the process that reads it. S
 read as bytes of 0xFF. No format takes these for its own, so whatever handles damage handles this,
 too. They are not zeros: where a log or a queue has zeros, nothing was written.
 
-This file does not know what is read. It logs a file once, with the first place that fails.
+This file does not know what is read. It logs a file once, with the first place that fails, and
+counts the pages, for `penstock status`.
 """
 
 from __future__ import annotations
@@ -22,6 +23,12 @@ FILL = 0xFF
 _log = logging.getLogger(__name__)
 # by device and inode
 _told: set[tuple[int, int]] = set()
+_pages = 0
+
+
+def unreadable_pages() -> int:
+    """How many pages this process has read in vain. One that is read again counts again."""
+    return _pages
 
 
 def read_file(file: Path) -> bytes:
@@ -87,12 +94,14 @@ def _read_page(handle: int, target: memoryview, at: int) -> int:
     except OSError as error:
         if error.errno != errno.EIO:
             raise
-    _tell(handle, at)
+    _count(handle, at)
     page[:] = bytes([FILL]) * len(page)
     return len(page)
 
 
-def _tell(handle: int, at: int) -> None:
+def _count(handle: int, at: int) -> None:
+    global _pages
+    _pages += 1
     found = os.fstat(handle)
     if (found.st_dev, found.st_ino) not in _told:
         _told.add((found.st_dev, found.st_ino))

@@ -36,7 +36,7 @@ from penstock.shared.memory.roster import ACTORS
 LINE_BYTES = 64
 MAGIC = 0x504E_5354_4F43_4B31
 # the version of the order of words in a line; LAYOUT says what the lines are
-VERSION = 10
+VERSION = 11
 
 
 class Position(NamedTuple):
@@ -150,7 +150,7 @@ STATES = ("down", "starting", "running", "stopping", "off")
 # An actor's life takes two lines because it has two writers. The second line outlives its process,
 # so the generations in it say which process wrote it.
 _SUPERVISED = ("pid", "generation", "restarts", "state")
-_OWN = ("heartbeat_ms", "cycles", "beating_generation", "working_generation")
+_OWN = ("heartbeat_ms", "cycles", "beating_generation", "working_generation", "unreadable_pages")
 
 _WORDS_PER_LINE = LINE_BYTES // 8
 _POSITION_WORD = {position.name: (i + 1) * _WORDS_PER_LINE for i, position in enumerate(POSITIONS)}
@@ -207,6 +207,8 @@ class ActorLife(NamedTuple):
     cycles: int
     beating_generation: int  # of the process that stored the heartbeat
     working_generation: int  # of the last process that has come through its start
+    # that its last process asked the disk for in vain; each time counts
+    unreadable_pages: int
 
 
 class Positions:
@@ -314,7 +316,7 @@ class Positions:
         for word, value in words.items():
             self._words[_ACTOR_WORD[actor] + _SUPERVISED.index(word)] = value
 
-    def beat(self, now_ms: int, generation: int) -> bool:
+    def beat(self, now_ms: int, generation: int, unreadable_pages: int = 0) -> bool:
         """Say that this actor lives. Returns False when a newer generation has replaced it.
 
         Then the caller has to end without another store: the words are its successor's.
@@ -325,6 +327,7 @@ class Positions:
         at += _WORDS_PER_LINE
         self._words[at] = now_ms
         self._words[at + 1] += 1
+        self._words[at + 4] = unreadable_pages
         # Last: until it is there, nobody takes the heartbeat for this process's.
         self._words[at + 2] = generation
         return True
@@ -341,10 +344,8 @@ class Positions:
         at = _ACTOR_WORD[actor]
         pid, generation, restarts, state = self._words[at : at + 4]
         own = at + _WORDS_PER_LINE
-        heartbeat_ms, cycles, beating, working = self._words[own : own + 4]
-        return ActorLife(
-            actor, pid, generation, STATES[state], restarts, heartbeat_ms, cycles, beating, working
-        )
+        supervised = actor, pid, generation, STATES[state], restarts
+        return ActorLife(*supervised, *self._words[own : own + len(_OWN)])
 
     def close(self) -> None:
         """Unmap the page. Nothing can be read or stored any more."""

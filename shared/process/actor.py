@@ -38,7 +38,8 @@ import zmq
 
 from penstock.shared.clock import Clock, SystemClock
 from penstock.shared.config import Config
-from penstock.shared.loops.active import find_socket_functions, has_message
+from penstock.shared.files.bad_sectors import unreadable_pages
+from penstock.shared.loops.active import find_socket_functions, has_message, lost_pages
 from penstock.shared.memory.positions import Positions
 from penstock.shared.memory.roster import row_of
 from penstock.shared.memory.run_directory import Run, join_run
@@ -131,7 +132,8 @@ class Stage:
     def beat(self) -> None:
         """Move the heartbeat. Ends the process on the spot when it has a successor: two writers of
         one word would do more harm than whatever is lost by not closing."""
-        if not self.positions.beat(self.clock.monotonic_ms(), self.generation):
+        pages = lost_pages() + unreadable_pages()  # of mappings, and of reads
+        if not self.positions.beat(self.clock.monotonic_ms(), self.generation, pages):
             # no exception: the pulse beats in its own thread, and an exception would end only that
             os._exit(3)
 

@@ -50,6 +50,7 @@ def read_status(store: Path) -> dict[str, Any]:
                     else None
                 ),
                 "cycles": life.cycles,
+                "unreadable_pages": life.unreadable_pages,
             }
         )
     found = {

@@ -143,13 +143,15 @@ def test_an_actor_is_up_while_it_runs_and_one_that_is_off_hides_no_other(scrape:
     scrape.supervise(second, "running", pid=0)
     scrape.supervise(third, "starting", pid=7, restarts=3)
     own = Positions(scrape.broker.run.positions, owner=last)
-    own.beat(NOW_MS - 1500, 1)
+    own.beat(NOW_MS - 1500, 1, 7)
     own.close()
     up = scrape.numbers("actor_up")
     assert list(up) == [f'actor="{row.name}"' for row in ROSTER[1:]]
     assert (up[f'actor="{second}"'], up[f'actor="{third}"'], up[f'actor="{last}"']) == (*"001",)
     assert scrape.numbers("actor_restarts_total")[f'actor="{third}"'] == "3"
     assert scrape.numbers("actor_cycles_total")[f'actor="{last}"'] == "1"
+    pages = scrape.numbers("unreadable_pages_total")
+    assert (pages[f'actor="{third}"'], pages[f'actor="{last}"']) == ("0", "7")
     assert scrape.numbers("actor_heartbeat_age_seconds") == {f'actor="{last}"': "1.5"}
 
 

@@ -91,6 +91,17 @@ def _read(broker: Broker, *, direct: bool) -> tuple[list[int], int]:
     return numbers, unreadable
 
 
+def _penstock(*arguments: object) -> subprocess.CompletedProcess[str]:
+    line = [sys.executable, "-m", "penstock.cli.main", *map(str, arguments)]
+    return subprocess.run(line, capture_output=True, text=True, timeout=120)
+
+
+def _unreadable_pages(broker: Broker) -> int:
+    """How many the reader has asked the disk for so far."""
+    found = {actor["name"]: actor["unreadable_pages"] for actor in broker.status()["actors"]}
+    return int(found["reader"])
+
+
 def test_a_consumer_gets_what_is_whole_and_no_actor_ends(broker: Broker) -> None:
     before = broker.actors()
     for direct in (True, False):
@@ -106,6 +117,10 @@ def test_a_consumer_gets_what_is_whole_and_no_actor_ends(broker: Broker) -> None
     segment = broker.store / "commitlog" / segment_name(0)
     while f"reader: the disk cannot read {segment}" not in broker.output():
         time.sleep(0.05)  # it is told of once in a while
+    while not _unreadable_pages(broker):
+        time.sleep(0.05)  # it is told of with the next heartbeat
+    shown = _penstock("status", "--store", broker.store).stdout
+    assert f"pages that the disk could not read: reader {_unreadable_pages(broker)}\n" in shown
     assert broker.actors() == before and "Traceback" not in broker.output()
 
 
@@ -136,20 +151,15 @@ def test_rocketmqs_clients_are_given_nothing_that_the_disk_has_lost(broker: Brok
         assert _pull(peer, 50).code == Response.SUCCESS
 
 
-def _store(command: str, *arguments: object) -> subprocess.CompletedProcess[str]:
-    line = [sys.executable, "-m", "penstock.cli.main", "store", command, *map(str, arguments)]
-    return subprocess.run(line, capture_output=True, text=True, timeout=120)
-
-
 def test_a_repair_writes_over_what_was_lost_and_all_else_is_served(broker: Broker) -> None:
     broker.stop()
     segment = str(broker.store / "commitlog" / segment_name(0))
-    found = _store("verify", broker.store)
+    found = _penstock("store", "verify", broker.store)
     assert found.returncode == 5 and f"the disk cannot read {segment}" in found.stderr
     assert f"log-damaged: {segment}" in found.stdout
-    repaired = _store("repair", broker.store, "--apply")
+    repaired = _penstock("store", "repair", broker.store, "--apply")
     assert repaired.returncode == 0, repaired.stderr
-    again = _store("verify", broker.store)
+    again = _penstock("store", "verify", broker.store)
     assert again.returncode == 0 and again.stderr == ""
     broker.start()
     for direct in (True, False):

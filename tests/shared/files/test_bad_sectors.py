@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from penstock.chaos.machine.bad_disk import Lost, bad_disk, lacks
-from penstock.shared.files.bad_sectors import FILL, read_at, read_file, read_into
+from penstock.shared.files.bad_sectors import FILL, read_at, read_file, read_into, unreadable_pages
 from penstock.shared.files.durable import replace_lost, write_again, zero_from
 from penstock.shared.files.file_cache import FileCache
 from penstock.shared.layout import PAGE_BYTES
@@ -70,9 +70,13 @@ def test_what_reads_a_store_reads_on(file: Path) -> None:
     files.close()
 
 
-def test_what_is_lost_is_told_of_once(file: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_is_lost_is_told_of_once_and_counted_each_time(
+    file: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     for _ in range(3):
-        read_file(file)
+        before = unreadable_pages()
+        lost = read_file(file).count(bytes([FILL]) * PAGE_BYTES)
+        assert unreadable_pages() - before >= lost > 0
     # perhaps by an earlier test
     assert len(caplog.records) <= 1
 

@@ -151,12 +151,13 @@ def test_the_life_of_every_actor_is_kept_apart(mapped: dict[str, Positions]) -> 
     for number, actor in enumerate(ACTORS, 1):
         supervisor.supervise(actor, pid=number * 10, generation=number, restarts=1, state=2)
         for _ in range(number):
-            assert mapped[actor].beat(now_ms=number * 1000, generation=number)
+            words = {"now_ms": number * 1000, "generation": number}
+            assert mapped[actor].beat(**words, unreadable_pages=100 + number)
         mapped[actor].begin_work(number)
     for number, actor in enumerate(ACTORS, 1):
         life = mapped[""].life(actor)
         said = (actor, number * 10, number, "running", 1, number * 1000)
-        assert life == (*said, number, number, number), "cycles, and both generations"
+        assert life == (*said, number, number, number, 100 + number), "both generations"
     for number, state in enumerate(STATES):
         supervisor.supervise("writer", state=number)
         assert mapped[""].life("writer").state == state
