@@ -157,8 +157,8 @@ def as_dead_letter(fields: SendFields) -> SendFields:
 
 
 def _timer(properties: dict[str, str], now_ms: int) -> Delay | None:
-    """When a message is to be delivered, if it names a time and no level, which takes
-    precedence."""
+    """When a message is to be delivered, if it names a time that is to come. A level takes
+    precedence. As in RocketMQ, a message of a time in the past does not wait."""
     if properties.get(DELAY, "0") != "0":
         return None
     for name, unit_ms in ((TIMER_DELAY_SEC, 1000), (TIMER_DELAY_MS, 1), (TIMER_DELIVER_MS, 0)):
@@ -168,9 +168,9 @@ def _timer(properties: dict[str, str], now_ms: int) -> Delay | None:
         if not _NUMBER.fullmatch(text):
             what = "the message's time is not a number of up to 15 digits"
             raise InvalidMessage(what, f"{name}={text[:40]}")
-        number = max(0, int(text))  # a time in the past means now
-        delay_ms = number * unit_ms
-        return Delay(out_ms=now_ms + delay_ms if unit_ms else number, delay_ms=delay_ms)
+        delay_ms = int(text) * unit_ms
+        out_ms = now_ms + delay_ms if unit_ms else int(text)
+        return Delay(out_ms=out_ms, delay_ms=delay_ms) if out_ms > now_ms else None
     return None
 
 

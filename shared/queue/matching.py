@@ -64,7 +64,7 @@ def read_matching(
     for number, at, size in zip(
         picked.tolist(), found["offset"][picked].tolist(), sizes[picked].tolist(), strict=True
     ):
-        is_full = matching and (left < size or not most or queues.base_of(at) != base)
+        is_full = matching and (left < size or queues.base_of(at) != base)
         if is_full or queues.is_damaged(at, size) or looked and not has_time():
             stop = start + number
             break
@@ -74,4 +74,7 @@ def read_matching(
         base = queues.base_of(at)
         left, most = left - size, most - 1
         matching += raw[number * CQ_ENTRY_BYTES : (number + 1) * CQ_ENTRY_BYTES]
+        if not most:
+            stop = start + number + 1  # as in RocketMQ, not before the next one that matches
+            break
     return queues.found_by(bytes(matching), max_bytes)[0], stop

@@ -93,9 +93,7 @@ def test_a_level_below_0_is_no_delay() -> None:
         ("TIMER_DELAY_SEC\x015\x02", NOW_MS + 5000),
         ("TIMER_DELAY_MS\x0150\x02", NOW_MS + 50),
         ("TIMER_DELIVER_MS\x011700000009999\x02", 1700000009999),
-        ("TIMER_DELAY_SEC\x01-5\x02", NOW_MS),
-        ("TIMER_DELAY_MS\x01-999999999999999\x02", NOW_MS),
-        ("TIMER_DELIVER_MS\x01-1\x02", 0),
+        (f"TIMER_DELIVER_MS\x01{NOW_MS + 1}\x02", NOW_MS + 1),
         ("DELAY\x01-1\x02TIMER_DELAY_SEC\x015\x02", NOW_MS + 5000),
     ],
 )
@@ -103,6 +101,22 @@ def test_a_message_for_a_time_comes_in_the_form_in_which_it_waits(asked: str, du
     sent = send(properties=asked)
     assert (sent.topic, sent.queue_id) == ("rmq_sys_wheel_timer", 0)
     assert timer_due_ms(taken(sent).properties, NOW_MS) == due_ms
+
+
+@pytest.mark.parametrize(
+    "time",
+    [
+        ("TIMER_DELAY_SEC", "-5"),
+        ("TIMER_DELAY_SEC", "0"),
+        ("TIMER_DELAY_MS", "-999999999999999"),
+        ("TIMER_DELIVER_MS", "-1"),
+        ("TIMER_DELIVER_MS", str(NOW_MS)),
+    ],
+)
+def test_a_message_for_a_time_in_the_past_is_stored_at_once(time: tuple[str, str]) -> None:
+    sent = send(properties="{}\x01{}\x02".format(*time))
+    assert (sent.topic, sent.queue_id) == ("orders", 3)
+    assert time in properties_of(sent).items(), "as in RocketMQ"
 
 
 @pytest.mark.parametrize(

@@ -91,7 +91,7 @@ def _plain(
         each = stored[number]
         if each.tag not in tags:
             continue
-        is_full = sum(one.size for one in taken) + each.size > max_bytes or len(taken) >= most
+        is_full = sum(one.size for one in taken) + each.size > max_bytes
         if taken and (is_full or each.segment != taken[0].segment):
             return [one.body for one in taken], number
         if bodies is not None:
@@ -101,6 +101,8 @@ def _plain(
             if each.body not in bodies:
                 continue
         taken.append(each)
+        if len(taken) >= most:
+            return [one.body for one in taken], number + 1
     return [one.body for one in taken], stop
 
 
