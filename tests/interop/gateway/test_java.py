@@ -133,6 +133,7 @@ class Program:
         self.push(receipts)
         self.push_otherwise()
         self.ask_for_reply()
+        self.keep_apart()
         self.pull()
         self.query(receipts)
         self.transact()
@@ -225,6 +226,13 @@ class Program:
         topic = self.named("questions")
         self.client.ask("create", topic=topic, queues=1)
         self.said["request-reply"] = self.client.ask("request", topic=topic)
+
+    def keep_apart(self) -> None:
+        """In a namespace, as who has an access key."""
+        namespace, topic = f"MQ_INST_{self.line.replace('.', '_')}", "spaced"
+        self.client.ask("create", topic=f"{namespace}%{topic}", queues=1)
+        order = {"namespace": namespace, "topic": topic, "group": "spaced-readers"}
+        self.said["namespace, access key"] = self.client.ask("spaced", **order)
 
     def pull(self) -> None:
         found = self.client.ask(

@@ -26,6 +26,7 @@
 //     {"op":"request","topic":"questions"}               see Asking
 //     {"op":"assigned","group":"billing","topic":"orders","from":[[0,3],[1,0]],"until":10,
 //      "at_ms":1700000000000}                             see Asking
+//     {"op":"spaced","namespace":"one","topic":"orders","group":"billing"}     see Spaces
 //     {"op":"subscribed","group":"billing","topic":"orders","until":10}        see Asking
 //     {"op":"close"}
 //
@@ -52,6 +53,7 @@ final class Client {
     private Groups groups;
     private Asking asking;
     private Kinds kinds;
+    private Spaces spaces;
     private Tools tools;
     private String broker;
 
@@ -135,6 +137,11 @@ final class Client {
                 return asking.request(order.getString("topic"));
             case "assigned":
                 return asking.assigned(order);
+            case "spaced":
+                return spaces.consume(
+                    order.getString("namespace"),
+                    order.getString("topic"),
+                    order.getString("group"));
             case "subscribed":
                 return asking.subscribed(order);
             case "close":
@@ -156,6 +163,7 @@ final class Client {
         groups = new Groups(nameServer, instance);
         asking = new Asking(nameServer, broker, instance);
         kinds = new Kinds(nameServer, instance);
+        spaces = new Spaces(nameServer, instance);
         tools = new Tools(nameServer, broker, instance);
         this.broker = broker;
     }
