@@ -32,7 +32,7 @@ import msgspec
 from penstock.shared.errors import StoreDamaged
 from penstock.shared.files.bad_sectors import read_file
 from penstock.shared.files.durable import make_directory, replace_file, sync_directory
-from penstock.shared.files.overlay import put_aside
+from penstock.shared.files.mounts import put_aside
 from penstock.shared.files.sealed_json import NotAsWritten, sealed, unsealed
 from penstock.shared.layout import StorePaths
 from penstock.shared.next_steps import move_away

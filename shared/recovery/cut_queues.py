@@ -21,7 +21,7 @@ from typing import NamedTuple
 from penstock.shared.errors import StoreDamaged
 from penstock.shared.faults import crash_point
 from penstock.shared.files.durable import drop_empty_last, make_directory, sync_directory, zero_from
-from penstock.shared.files.overlay import put_aside
+from penstock.shared.files.mounts import put_aside
 from penstock.shared.layout import CQ_ENTRY_BYTES, segment_name
 from penstock.shared.memory.queue_table import QueueKey, QueueTable
 from penstock.shared.queue.deleted_topics import (

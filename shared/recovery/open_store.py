@@ -19,7 +19,7 @@ from penstock.shared.errors import SegmentUnavailable, StoreUnavailable
 from penstock.shared.faults import crash_point
 from penstock.shared.files.disk_space import lacking_room
 from penstock.shared.files.durable import make_directory, replace_file
-from penstock.shared.files.overlay import is_overlay, move_up
+from penstock.shared.files.mounts import is_overlay, move_up
 from penstock.shared.index.directory import index_files
 from penstock.shared.layout import StorePaths
 from penstock.shared.log.damage import QUARANTINE, save_quarantine
@@ -60,7 +60,7 @@ from penstock.shared.recovery.recover_index import keep_index_state, recover_ind
 from penstock.shared.recovery.recover_log import Recovered, recover_store
 from penstock.shared.store.checkpoint_file import make_checkpoint
 from penstock.shared.store.geometry import check_sizes, keep_sizes
-from penstock.shared.store.lock import check_place, lock_store
+from penstock.shared.store.lock import check_mounts, check_place, lock_store
 from penstock.shared.store.start_marker import note_end, note_start
 from penstock.shared.store.survey import StoreSurvey
 from penstock.shared.store.watermark import Watermark, make_watermark
@@ -108,6 +108,7 @@ def open_store(config: Config, clock: Clock) -> OpenStore:
                 make_directory(directory)
             lock = lock_store(paths)
             undo.callback(os.close, lock)
+            check_mounts(paths)
             store = _open_locked(config, clock, paths, lock)
         except OSError as error:
             raise StoreUnavailable(

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from penstock.shared.errors import ConfigError, StoreLocked, StoreUnavailable
 from penstock.shared.files.durable import OWN_FILE
+from penstock.shared.files.mounts import is_apart
 from penstock.shared.layout import StorePaths
 from penstock.shared.memory.run_directory import (
     Run,
@@ -34,6 +35,22 @@ def check_place(root: Path) -> None:
     """
     if root.exists() and not root.is_dir():
         raise ConfigError("this is a file, and no place for a store", root, move_away(root))
+
+
+def check_mounts(paths: StorePaths) -> None:
+    """Raise StoreUnavailable for a directory of the store that is mounted by itself, or is a link
+    to another file system. Raises OSError.
+
+    Files get their names by moving between the store's directories, and move at once only within
+    one mount. Otherwise messages would be taken, and queues could not be made for them.
+    """
+    for each in (paths.commit_log, paths.consume_queue, paths.index, paths.staging):
+        if each.exists() and is_apart(paths.root, each):
+            raise StoreUnavailable(
+                "a directory of the store is mounted by itself, and files have to move between them",
+                each,
+                f"mount the disk at {quoted(paths.root)}, or copy the store to one disk: cp -a",
+            )
 
 
 def lock_store(paths: StorePaths) -> int:
@@ -85,6 +102,7 @@ def stopped_store(root: Path) -> Iterator[tuple[StorePaths, Run | None]]:
     try:
         lock = lock_store(paths)
         try:
+            check_mounts(paths)
             # under the lock, so that no start replaces run.json meanwhile
             last_run = read_last_run(paths)
             if last_run is not None:

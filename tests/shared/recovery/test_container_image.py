@@ -17,7 +17,7 @@ from penstock.chaos.broker import SETTINGS, Broker, running
 from penstock.client.reading.consumer import Consumer
 from penstock.client.reading.query import MessageQuery
 from penstock.client.sending.producer import Producer
-from penstock.shared.files.overlay import is_overlay
+from penstock.shared.files.mounts import is_overlay
 
 pytestmark = [
     pytest.mark.takes(10),

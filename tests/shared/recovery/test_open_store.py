@@ -13,7 +13,7 @@ import pytest
 
 from penstock.shared.clock import ManualClock
 from penstock.shared.config import Config
-from penstock.shared.errors import StoreDamaged
+from penstock.shared.errors import StoreDamaged, StoreUnavailable
 from penstock.shared.formats.record import Record
 from penstock.shared.layout import StorePaths
 from penstock.shared.log.damage import load_quarantine
@@ -188,3 +188,18 @@ def test_a_start_tells_each_actor_where_it_goes_on(
     assert not paths.starting.exists(), "it has ended"
     _release(begun)
     remove_run_directory(run)
+
+
+def test_a_start_on_a_store_in_two_file_systems_changes_nothing(
+    make_config: Callable[..., Config],
+) -> None:
+    config = make_config()
+    _release(open_store(config, ManualClock()))
+    paths = StorePaths(config.store)
+    paths.index.symlink_to("/proc")
+    before = {file: file.read_bytes() for file in paths.own.rglob("*") if file.is_file()}
+    with pytest.raises(StoreUnavailable, match=f"mounted by itself.*{paths.index}"):
+        open_store(config, ManualClock())
+    assert {file: file.read_bytes() for file in paths.own.rglob("*") if file.is_file()} == before
+    paths.index.unlink()
+    _release(open_store(config, ManualClock()))

@@ -13,9 +13,10 @@ import pytest
 
 from penstock.shared.config import Config
 from penstock.shared.errors import ConfigError, StoreLocked, StoreUnavailable
+from penstock.shared.files.mounts import is_apart
 from penstock.shared.layout import StorePaths
 from penstock.shared.memory.run_directory import Run, write_run
-from penstock.shared.store.lock import check_place, lock_store, stopped_store
+from penstock.shared.store.lock import check_mounts, check_place, lock_store, stopped_store
 
 
 @pytest.fixture
@@ -109,3 +110,32 @@ def test_a_file_is_no_place_for_a_store(tmp_path: Path) -> None:
     (file := tmp_path / "file").touch()
     with pytest.raises(ConfigError, match="this is a file"):
         check_place(file)
+
+
+@pytest.mark.parametrize("name", ["commit_log", "consume_queue", "index", "staging"])
+def test_a_store_whose_directories_are_not_in_one_file_system_is_refused(
+    paths: StorePaths, name: str
+) -> None:
+    check_mounts(paths)
+    place: Path = getattr(paths, name)
+    if place.exists():
+        place.rmdir()
+    place.symlink_to("/proc")
+    with pytest.raises(StoreUnavailable, match=f"mounted by itself.*{place}.*Mount the disk at"):
+        check_mounts(paths)
+    if paths.commit_log.is_dir():
+        with pytest.raises(StoreUnavailable, match="mounted by itself"), stopped_store(paths.root):
+            pytest.fail("nothing may be changed there")
+    assert not _in_another_process(lambda: _locked(paths)), "the lock is given back"
+
+
+def test_two_directories_are_apart_if_no_file_moves_from_one_to_the_other(tmp_path: Path) -> None:
+    (near := tmp_path / "near").mkdir()
+    assert not is_apart(tmp_path, near)
+    assert is_apart(tmp_path, Path("/proc"))
+    assert [*tmp_path.iterdir()] == [near] and not [*near.iterdir()]
+    (tmp_path / f"{os.getpid()}.not-there").touch()
+    with pytest.raises(FileExistsError):
+        is_apart(tmp_path, near)
+    with pytest.raises(NotADirectoryError):
+        is_apart(tmp_path, near / f"{os.getpid()}.not-there")

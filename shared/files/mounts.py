@@ -1,8 +1,11 @@
-"""Overlay file systems, which containers have: over an image that never changes, a layer that does.
+"""What is mounted where a store lies, as far as that changes what a file system does.
 
-A file of the image is copied into the layer once it is opened for writing. Whoever has mapped it
-before goes on with the image's, and never sees what is written. So a file that one process writes
-and others map has to be in the layer before anybody maps it.
+Containers have overlays: over an image that never changes lies a layer that does. A file of the
+image is copied into the layer once it is opened for writing. Whoever has mapped it before goes on
+with the image's, and never sees what is written. So a file that one process writes and others map
+has to be in the layer before anybody maps it.
+
+And no file moves from one mount to another, even where both are of one file system.
 """
 
 from __future__ import annotations
@@ -35,6 +38,21 @@ def move_up(files: Iterable[Path]) -> None:
     for file in files:
         with opened(str(file), os.O_RDWR):
             pass
+
+
+def is_apart(first: Path, second: Path) -> bool:
+    """Whether a file cannot be moved from one directory to the other. Raises OSError."""
+    # asked of a file that is not there: the kernel compares the mounts before it looks for it
+    nothing = f"{os.getpid()}.not-there"
+    try:
+        os.rename(first / nothing, second / nothing)
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        return True
+    raise FileExistsError(errno.EEXIST, "nobody makes a file of this name", str(first / nothing))
 
 
 def put_aside(directory: Path, target: Path) -> None:
