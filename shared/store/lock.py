@@ -47,7 +47,7 @@ def check_mounts(paths: StorePaths) -> None:
     for each in (paths.commit_log, paths.consume_queue, paths.index, paths.staging):
         if each.exists() and is_apart(paths.root, each):
             raise StoreUnavailable(
-                "a directory of the store is mounted by itself, and files have to move between them",
+                "a directory of the store is mounted by itself, and files move between all of them",
                 each,
                 f"mount the disk at {quoted(paths.root)}, or copy the store to one disk: cp -a",
             )
