@@ -5,6 +5,7 @@ It does not decide where records begin, except that no record crosses a segment'
 
 from __future__ import annotations
 
+import os
 from typing import NamedTuple
 
 from penstock.shared.config import Config
@@ -17,6 +18,9 @@ from penstock.shared.loops.active import put_stamped
 from penstock.shared.loops.forms import Stamp
 from penstock.shared.memory.run_directory import Run
 from penstock.shared.memory.transient_store_pool import TransientStorePool
+
+# The blocks of this many bytes are asked for at once: of a whole segment that could take seconds.
+AHEAD_BYTES = 64 << 20
 
 
 class Placed(NamedTuple):
@@ -65,6 +69,8 @@ class LogAppender:
             directory, config.mapped_file_size_commit_log_bytes, writable=True, keep=2
         )
         self._reach = reach_bytes(config)
+        # without a pool: up to this log offset, segments have no holes
+        self._filled = 0
 
     def room(self, committed: int, allocated: int) -> int:
         """The log offset up to which bytes may be put now."""
@@ -88,10 +94,28 @@ class LogAppender:
             at = segment.base + segment.size
 
     def prepare(self, start: int, stop: int) -> None:
-        """Open the segments of [start, stop) before bytes are put there. Raises OSError."""
+        """Open the segments of [start, stop), and see that they have blocks, before bytes are put
+        there. Raises OSError."""
         if self._pool is None:
             for at in (start, stop - 1):
                 self._segments.segment(at)
+            if stop > self._filled:
+                self._fill_holes(max(start, self._filled), stop)
+
+    def _fill_holes(self, start: int, stop: int) -> None:
+        """Have blocks for [start, stop) of the log, and for what comes after it.
+
+        Segments of RocketMQ, and of a copied store, have holes where nothing was written yet. On a
+        full disk, a store into one ends the process.
+        """
+        while start < stop:
+            segment = self._segments.segment(start)
+            end = min(segment.base + segment.size, start + AHEAD_BYTES)
+            found = os.fstat(segment.handle)
+            # st_blocks counts 512 bytes, whatever the file system's blocks are
+            if found.st_blocks * 512 < found.st_size:
+                os.posix_fallocate(segment.handle, start - segment.base, end - start)
+            self._filled = start = end
 
     def put(self, position: int, data: bytes | bytearray | memoryview) -> None:
         """Copy bytes to this log offset; they do not cross a segment's end."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import os
 from collections.abc import Callable
 from itertools import accumulate
 from pathlib import Path
@@ -10,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.actors.writer import log_appender
 from penstock.actors.writer.log_appender import LogAppender, place
 from penstock.shared.config import Config
 from penstock.shared.formats.record import Record, encode_record, pack_host
@@ -112,3 +115,54 @@ def test_bytes_stand_where_they_were_put_wherever_the_ring_ends(
 ) -> None:
     put.appender.put(position, data)
     assert put.there(position, len(data)) == data
+
+
+@pytest.mark.parametrize("ahead_bytes", [PAGE_BYTES, 5 * PAGE_BYTES, 1 << 30])
+def test_what_is_stored_into_a_mapping_has_blocks_before(
+    make_config: Callable[..., Config],
+    make_run: Callable[[Config], Run],
+    monkeypatch: pytest.MonkeyPatch,
+    ahead_bytes: int,
+) -> None:
+    monkeypatch.setattr(log_appender, "AHEAD_BYTES", ahead_bytes)
+    config = make_config(
+        mapped_file_size_commit_log_bytes=SEGMENT_BYTES, transient_store_pool_enable=False
+    )
+    directory = config.store / "commitlog"
+    directory.mkdir(parents=True, exist_ok=True)
+    files = [directory / segment_name(base) for base in (0, SEGMENT_BYTES, 2 * SEGMENT_BYTES)]
+    for file in files:
+        file.touch()
+        os.truncate(file, SEGMENT_BYTES)
+    appender = LogAppender(config, make_run(config))
+    began = at = 3 * PAGE_BYTES + 100
+    for stop in (at + 1, at + 3 * PAGE_BYTES, SEGMENT_BYTES + 10, 2 * SEGMENT_BYTES + 1):
+        appender.prepare(at, stop)
+        holes = [each for file in files for each in _holes(file)]
+        assert not any(hole < stop and hole + PAGE_BYTES > began for hole in holes)
+        assert 0 in holes, "what comes before the log's end is left as it is"
+        at = stop
+    monkeypatch.delattr(os, "posix_fallocate")
+    appender.prepare(at - 1, at)  # it is asked for once
+    appender.close()
+
+
+def _holes(file: Path) -> list[int]:
+    """The log offsets of a segment's pages that have no block."""
+    base = int(file.name)
+    with open(file, "r+b") as opened:
+        found = []
+        for at in range(0, SEGMENT_BYTES, PAGE_BYTES):
+            before = os.fstat(opened.fileno()).st_blocks
+            os.pwrite(opened.fileno(), b"\0", at)
+            if os.fstat(opened.fileno()).st_blocks > before:
+                found.append(base + at)
+                _punch(opened.fileno(), at)
+    return found
+
+
+def _punch(handle: int, at: int) -> None:
+    keep_size, punch_hole = 1, 2
+    libc = ctypes.CDLL(None, use_errno=True)
+    place = ctypes.c_int64(at), ctypes.c_int64(PAGE_BYTES)
+    assert libc.fallocate(handle, keep_size | punch_hole, *place) == 0

@@ -18,7 +18,7 @@ import pytest
 from penstock.cli.admin.clean import request_clean
 from penstock.client import Consumer, Producer
 from penstock.errors import StoreUnavailable, TopicNotFound
-from penstock.shared.layout import StorePaths
+from penstock.shared.layout import StorePaths, segment_name
 from penstock.shared.process.broker_status import read_status
 from penstock.shared.process.disk_full import used_percent
 from penstock.shared.store.checkpoint_file import load_checkpoint
@@ -160,6 +160,32 @@ def test_a_disk_that_is_full_to_the_last_byte_loses_nothing_that_was_acknowledge
     _send(running.produce, 10, first=6000)
     expected = [*range(500), *acked, *range(6000, 6010)]
     _await(lambda: _numbers(running.consume) == expected, "all that was acknowledged")
+
+
+def test_a_log_that_was_copied_with_holes_refuses_what_the_disk_has_no_room_for(
+    disk: Callable[[int], Disk], start_broker: Callable[..., Any], tmp_path: Path
+) -> None:
+    """A store into a hole of a mapping is a SIGBUS there."""
+    small = disk(60)
+    settings = SETTINGS | {
+        "transient_store_pool_enable": "false",
+        "mapped_file_size_commit_log_bytes": 16 * MIB,
+        "clean_resource_interval_ms": 10**8,
+    }
+    filled = start_broker(tmp_path, **settings)
+    _send(filled.produce, 10)
+    filled.process.send_signal(signal.SIGTERM)
+    assert filled.process.wait(TIMEOUT_S) == 0
+    hole = ["fallocate", "--punch-hole", "--offset", str(MIB), "--length", str(15 * MIB)]
+    subprocess.run([*hole, filled.store / "commitlog" / segment_name(0)], check=True)
+    running = start_broker(tmp_path, **settings)
+    small.fill(100)
+    with pytest.raises(StoreUnavailable, match="commit log segment cannot be made or opened"):
+        _send(running.produce, 1, first=10)
+    small.free()
+    _send(running.produce, 3000, first=10)
+    _await(lambda: _numbers(running.consume) == [*range(3010)], "all that was acknowledged")
+    assert not any(actor["restarts"] for actor in read_status(running.store)["actors"])
 
 
 Up = Callable[..., subprocess.Popen[str]]
