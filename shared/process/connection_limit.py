@@ -35,6 +35,7 @@ LEAST_CONNECTIONS = 8
 LOOK_MS = 100
 # Linux's numbers, which Python's socket module does not have.
 _SO_ATTACH_FILTER, _SO_DETACH_FILTER = 26, 27
+_IP_MINTTL, _IPV6_MINHOPCOUNT = 21, 73
 # one instruction of classic BPF: take 0 bytes of the packet
 _DROP = struct.pack("HBBI", 0x06, 0, 0, 0)
 _IPC = "ipc://"
@@ -163,8 +164,9 @@ def _let_in(endpoint: str, handle: int) -> None:
         if _closed(path).exists():
             _closed(path).rename(path)
         return
+    _want_hops(handle, 0)
     try:
-        _set_option(handle, _SO_DETACH_FILTER, struct.pack("i", 0))
+        _set_option(handle, socket.SOL_SOCKET, _SO_DETACH_FILTER, struct.pack("i", 0))
     except OSError as error:
         if error.errno != errno.ENOENT:  # it had no filter
             raise
@@ -177,16 +179,33 @@ def _keep_out(endpoint: str, handle: int) -> None:
         return
     # in a variable: the address alone would not keep the buffer alive until the kernel has read it
     instruction = ctypes.create_string_buffer(_DROP, len(_DROP))
-    _set_option(handle, _SO_ATTACH_FILTER, struct.pack("HP", 1, ctypes.addressof(instruction)))
+    program = struct.pack("HP", 1, ctypes.addressof(instruction))
+    try:
+        _set_option(handle, socket.SOL_SOCKET, _SO_ATTACH_FILTER, program)
+    except PermissionError:
+        # Newer kernels (seen with 6.18) want CAP_NET_ADMIN for a filter, but not for this: packets
+        # begin with 64 hops as a rule, or 128, and 255 is the most that there can be. Who sends
+        # with 255 comes in; against that only a filter helps.
+        _want_hops(handle, 255)
 
 
 def _closed(path: Path) -> Path:
     return path.with_suffix(".full")
 
 
-def _set_option(handle: int, name: int, value: bytes) -> None:
+def _want_hops(handle: int, least: int) -> None:
+    """Have the kernel drop packets that may still travel over fewer hops than these."""
+    _set_option(handle, socket.IPPROTO_IP, _IP_MINTTL, struct.pack("i", least))
+    try:
+        _set_option(handle, socket.IPPROTO_IPV6, _IPV6_MINHOPCOUNT, struct.pack("i", least))
+    except OSError as error:
+        if error.errno != errno.ENOPROTOOPT:  # it is a socket of IPv4
+            raise
+
+
+def _set_option(handle: int, level: int, name: int, value: bytes) -> None:
     # a socket object would need a descriptor of its own, and there may be none
     libc = ctypes.CDLL(None, use_errno=True)
-    if libc.setsockopt(handle, socket.SOL_SOCKET, name, value, len(value)):
+    if libc.setsockopt(handle, level, name, value, len(value)):
         code = ctypes.get_errno()
         raise OSError(code, os.strerror(code))
