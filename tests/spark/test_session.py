@@ -84,6 +84,16 @@ def test_without_a_java_the_error_says_where_it_looked_and_what_to_install(
         java_home()
 
 
+def test_a_user_without_a_name_is_told_what_spark_needs(
+    bare: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake_java(bare / "jvm" / "a", "17")
+    nameless = 2**31 - 7
+    monkeypatch.setattr(os, "getuid", lambda: nameless)
+    with pytest.raises(MissingDependency, match=rf"user id {nameless}.*spark:x:{nameless}:\d+::/"):
+        java_home()
+
+
 def test_the_launcher_passes_every_argument_but_one(bare: Path) -> None:
     fake_java(bare / "jvm" / "it's a home", "17")
     command = [str(java_home() / "bin" / "java"), "-cp", "a b", ""]
