@@ -122,9 +122,12 @@ def cached_file(name: str, text: str) -> Path:
 
 def cached_folder(name: str) -> Path:
     """A folder for generated files, shared by all processes of this user."""
-    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    # not Path.home(): that raises for a user without a home
+    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     path = Path(cache) / "penstock" / name
     try:
+        if cache.startswith("~"):
+            raise FileNotFoundError(cache)
         path.mkdir(parents=True, exist_ok=True)
         writable = os.access(path, os.W_OK)
     except OSError:

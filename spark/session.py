@@ -98,6 +98,7 @@ def _session(
     active = SparkSession.getActiveSession()
     if active is not None:
         return active
+    found = find_java()
     logging = cached_file("log4j2.properties", _LOGGING).as_uri()
     compiling = _SHORT_LIVED_JVM if short_lived else ""
     defaults = {
@@ -112,7 +113,6 @@ def _session(
     builder = SparkSession.builder.master(master).appName(app_name)
     for key, value in {**defaults, **settings}.items():
         builder = builder.config(key, value)
-    found = find_java()
     environment = _launch_environment(java_home(), is_local=_is_local(master))
     if "spark.driver.host" in settings:
         environment["SPARK_LOCAL_IP"] = "127.0.0.1"

@@ -27,9 +27,18 @@ Offsets = Mapping[tuple[str, int], int]
 
 
 def offsets_file(client_id: str, group: str) -> Path:
-    """Where RocketMQ's client keeps the offsets. The caller has checked both names."""
-    home = os.environ.get(HOME_VARIABLE) or Path.home() / ".rocketmq_offsets"
-    return Path(home) / client_id / group / "offsets.json"
+    """Where RocketMQ's client keeps the offsets. The caller has checked both names.
+
+    Raises StoreUnavailable for a user without a home.
+    """
+    home = os.environ.get(HOME_VARIABLE) or os.path.expanduser("~/.rocketmq_offsets")
+    if home.startswith("~"):
+        raise StoreUnavailable(
+            "there is no home directory for the offsets of a broadcasting consumer",
+            f"user id {os.getuid()}",
+            f"name a directory for them: export {HOME_VARIABLE}=DIRECTORY",
+        )
+    return Path(home, client_id, group, "offsets.json")
 
 
 def encode_offsets(offsets: Offsets, broker_name: str) -> bytes:

@@ -111,6 +111,9 @@ def test_a_cache_that_cannot_be_written_is_replaced_by_a_private_folder(
     monkeypatch.setenv("TMPDIR", str(bare))
     monkeypatch.setattr(java.tempfile, "tempdir", None)
     assert (java_home() / "bin" / "java").is_file()
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("HOME", "~nobody-of-this-name")
+    assert java.cached_folder("some").is_relative_to(bare)
 
 
 def test_a_home_of_links_has_all_but_the_archive_for_workers(bare: Path) -> None:

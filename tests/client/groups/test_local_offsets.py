@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.client.groups.local_offsets import LocalOffsets, decode_offsets, encode_offsets
+from penstock.client.groups.local_offsets import (
+    HOME_VARIABLE,
+    LocalOffsets,
+    decode_offsets,
+    encode_offsets,
+    offsets_file,
+)
 from penstock.shared.errors import StoreDamaged, StoreUnavailable
 
 # As RocketMQ's client lays it out.
@@ -67,3 +74,17 @@ def test_a_place_that_cannot_be_written_is_a_typed_error(tmp_path: Path) -> None
     (tmp_path / "later").write_bytes(b"")
     with pytest.raises(StoreUnavailable, match="cannot be kept"):
         kept.save({("orders", 0): 5}, "b", 10_000)
+
+
+def test_a_user_without_a_home_is_told_to_name_a_directory(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv(HOME_VARIABLE, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert offsets_file("c", "g") == tmp_path / ".rocketmq_offsets" / "c" / "g" / "offsets.json"
+    monkeypatch.delenv("HOME")
+    monkeypatch.setattr(os, "getuid", lambda: 2**31 - 7)
+    with pytest.raises(StoreUnavailable, match=f"export {HOME_VARIABLE}=DIRECTORY"):
+        offsets_file("c", "g")
+    monkeypatch.setenv(HOME_VARIABLE, "there")
+    assert offsets_file("c", "g") == Path("there", "c", "g", "offsets.json")
