@@ -183,7 +183,7 @@ def _keep_out(endpoint: str, handle: int) -> None:
     try:
         _set_option(handle, socket.SOL_SOCKET, _SO_ATTACH_FILTER, program)
     except PermissionError:
-        # Newer kernels (seen with 6.18) want CAP_NET_ADMIN for a filter, but not for this: packets
+        # Some kernels (6.18 is one) want CAP_NET_ADMIN for a filter, but not for this: packets
         # begin with 64 hops as a rule, or 128, and 255 is the most that there can be. What comes
         # with 255 gets in; against that only a filter helps.
         _want_hops(handle, 255)
