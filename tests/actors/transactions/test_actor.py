@@ -143,9 +143,10 @@ def test_a_successor_serves_when_it_knows_all_that_its_predecessor_can_have_stor
     reput = broker.others.pop()
     assert producer.end(halves[-1], "commit").outcome == "commit"
     broker.crash()
+    broker.until(lambda: broker.actor._sender.is_open, "the writer")
     for _ in range(50):
         broker.turn()
-    assert broker.actor._sender.is_open and not broker.actor._ready
+    assert not broker.actor._ready
     broker.crash()
     broker.until(lambda: broker.actor._sender.is_open, "the writer")
     reput.work()
