@@ -165,7 +165,7 @@ def test_every_command_in_a_document_exists_with_its_options(
     document: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    for name in ("store", "first"):
+    for name in ("store", "first", "backup"):
         (tmp_path / name).mkdir()
     (tmp_path / "README.md").touch()
     for line in _shell_lines(document):
