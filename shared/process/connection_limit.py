@@ -35,7 +35,7 @@ LEAST_CONNECTIONS = 8
 LOOK_MS = 100
 # Linux's numbers, which Python's socket module does not have.
 _SO_ATTACH_FILTER, _SO_DETACH_FILTER = 26, 27
-_IP_MINTTL, _IPV6_MINHOPCOUNT = 21, 73
+_HOPS = ((socket.IPPROTO_IP, 21), (socket.IPPROTO_IPV6, 73))  # IP_MINTTL, IPV6_MINHOPCOUNT
 # one instruction of classic BPF: take 0 bytes of the packet
 _DROP = struct.pack("HBBI", 0x06, 0, 0, 0)
 _IPC = "ipc://"
@@ -195,12 +195,13 @@ def _closed(path: Path) -> Path:
 
 def _want_hops(handle: int, least: int) -> None:
     """Have the kernel drop packets that may still travel over fewer hops than these."""
-    _set_option(handle, socket.IPPROTO_IP, _IP_MINTTL, struct.pack("i", least))
-    try:
-        _set_option(handle, socket.IPPROTO_IPV6, _IPV6_MINHOPCOUNT, struct.pack("i", least))
-    except OSError as error:
-        if error.errno != errno.ENOPROTOOPT:  # it is a socket of IPv4
-            raise
+    for level, name in _HOPS:
+        try:
+            _set_option(handle, level, name, struct.pack("i", least))
+        except OSError as error:
+            # a socket of IPv4 has not both, and a kernel that is not Linux's perhaps none
+            if error.errno != errno.ENOPROTOOPT:
+                raise
 
 
 def _set_option(handle: int, level: int, name: int, value: bytes) -> None:
