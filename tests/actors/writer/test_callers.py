@@ -169,6 +169,7 @@ def test_an_answer_by_zeromq_has_its_socket_looked_at_in_the_next_turn(
         served.cycle(100)
     assert not callers._is_stale
     served.broker.ask(served.writer, served.zmq, encode(Hello(1, 1, 1, 0)))
+    served.stage.left_sockets_alone = True  # as in a turn for a stream alone
     callers.send(b"nobody", b"")
     assert callers._is_stale and not served.stage.left_sockets_alone
 
@@ -189,6 +190,7 @@ def test_what_a_stream_has_said_before_its_end_is_stored_and_nothing_is_left_of_
         served.cycle(1)
     assert served.broker.positions["wrote"] == wrote + len(senders) * of_sender * len(each)
     assert not served.writer._callers._handles
+    assert not any(isinstance(each, LocalStream) for each in served.stage.plain)
     assert isinstance(served.begin(served.dial(), "fourth"), RecordSender)
 
 
@@ -229,6 +231,72 @@ def test_room_for_the_rest_of_an_answer_ends_the_sleep(served: Served) -> None:
         served.stream.read()
 
 
+def test_records_as_long_as_a_frame_may_be_come_by_a_stream(served: Served) -> None:
+    records = bytes(served.broker.config.max_frame_bytes)
+    served.stream.send(encode(CreateTopic(7, "orders", 4)), records)
+    deadline = time.monotonic() + WAIT_S
+    while served.stream.has_unsent:
+        assert time.monotonic() < deadline
+        served.cycle(1)
+        served.stream.flush()
+    (answer,) = served.heard(served.stream, 1)
+    assert isinstance(answer, Routed) and answer.request == 7
+
+
+def test_an_answer_that_found_no_room_at_once_comes_whole(served: Served) -> None:
+    callers = served.writer._callers
+    ((name, stream),) = callers._streams.items()
+    sent: list[bytes] = []
+    while not stream.has_unsent:
+        sent.append(bytes([len(sent)]) * (900 << 10))
+        callers.send(name, sent[-1])
+    found: list[bytes] = []
+    deadline = time.monotonic() + WAIT_S
+    while len(found) < len(sent):
+        assert time.monotonic() < deadline, "the rest does not come"
+        served.cycle(1)
+        served.stream.read()
+        while (message := served.stream.next()) is not None:
+            found.append(message[0])
+    assert found == sent
+
+
+def test_while_nothing_may_come_in_a_streams_requests_stay_outside_and_end_no_sleep(
+    served: Served, frame: Callable[..., bytes]
+) -> None:
+    """What the writer keeps is bounded, and so is what it keeps of streams."""
+    callers, sender = served.writer._callers, served.begin(served.stream, "gateway")
+    ((_, stream),) = callers._streams.items()
+    callers.end_turn(False)
+    served.send(served.stream, sender, frame("orders", 1, [b"x"]))
+    assert stream.handle not in served.stage.sleep(0)
+    served.stage.ready = None  # as after a turn that was not followed by a sleep
+    callers.begin_turn(0, 0)
+    assert callers.receive() is None
+    callers.end_turn(True)
+    assert stream.handle in served.stage.sleep(WAIT_MS)
+    assert isinstance(served.heard(served.stream, 1)[0], Appended)
+
+
+def test_nothing_is_read_of_a_stream_after_garbage(
+    served: Served, frame: Callable[..., bytes]
+) -> None:
+    """What came before it may still wait for its turn."""
+    senders = [served.begin(served.stream, name) for name in ("one", "two", "three")]
+    each, wrote = frame("orders", 1, [b"x"]), served.broker.positions["wrote"]
+    for number in range(FRAMES_AT_ONCE + 1):
+        served.send(served.stream, senders[number // MAX_IN_FLIGHT], each)
+    served.stream._end.send(b"\xff" * 8)
+    served.stage.ready = None
+    assert served.writer.work() == FRAMES_AT_ONCE
+    served.send(served.stream, senders[-1], each)
+    deadline = time.monotonic() + WAIT_S
+    while served.writer._callers._streams:
+        assert time.monotonic() < deadline
+        served.writer.work()
+    assert served.broker.positions["wrote"] == wrote + (FRAMES_AT_ONCE + 1) * len(each)
+
+
 def test_garbage_ends_its_own_stream_and_no_other(
     served: Served, frame: Callable[..., bytes]
 ) -> None:
@@ -251,6 +319,19 @@ def test_garbage_ends_its_own_stream_and_no_other(
                 break
     served.send(served.stream, sender, frame("orders", 1, [b"x"]))
     assert isinstance(served.heard(served.stream, 1)[0], Appended)
+
+
+def test_a_message_of_very_many_parts_costs_its_sender_the_connection_and_ends_nobody(
+    served: Served,
+) -> None:
+    other = served.broker.client(served.broker.run.endpoints.produce)
+    other.send_multipart([b"x"] * 20)
+    deadline = time.monotonic() + WAIT_S
+    while not served.broker.positions["closed_producers"]:
+        assert time.monotonic() < deadline
+        served.cycle(1)
+    (answer,) = served.broker.ask(served.writer, served.zmq, encode(CreateTopic(9, "orders", 4)))
+    assert isinstance(decode_produce_answer(answer[0]), Routed)
 
 
 def test_no_client_of_zeromq_can_choose_the_name_of_a_stream(served: Served) -> None:
