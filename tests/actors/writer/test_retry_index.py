@@ -12,8 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.actors.writer import retry_index
 from penstock.actors.writer.retry_index import (
+    _MARK_BYTES,
     _MARKS,
+    _MERGED_WORDS,
     MAX_BYTES,
     STEP_BYTES,
     RetryIndex,
@@ -168,12 +171,37 @@ def test_a_body_with_the_same_checksum_is_another_body() -> None:
     assert index.find(memoryview(bytes(forged))) is None
 
 
+def test_messages_that_have_one_hash_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retry_index, "hash", lambda part: 7, raising=False)
+    log = log_of(keys(6))
+    index = log.index()
+    cover(index, 0, log.starts[5])
+    assert [log.find(index, number) for number in range(6)] == [
+        *((1000 + number, log.starts[number]) for number in range(5)),
+        None,
+    ]
+
+
 def test_a_message_is_told_whatever_broker_has_stored_it() -> None:
     plain = record("K0")
     room = msgspec.structs.replace(plain, properties=with_prop_crc_room(plain.properties, True))
     long = msgspec.structs.replace(plain, store_host=bytes(20))
     parts = {sent_part(memoryview(encode_record(each))) for each in (plain, room, long)}
     assert len(parts) == 1
+
+
+def test_a_copy_that_has_expired_hides_none_that_was_stored_later() -> None:
+    honest = record("K0")
+    log = log_of([honest, honest])
+
+    def later(position: int) -> memoryview:
+        if position < log.starts[1]:
+            raise FileNotFoundError
+        return log.record(position)
+
+    index = RetryIndex(log.pieces, later, SEGMENT)
+    cover(index, 0, log.starts[-1])
+    assert log.find(index, 0) == (1001, log.starts[1])
 
 
 def test_bodies_full_of_keys_and_records_are_looked_over_and_hide_nothing() -> None:
@@ -230,13 +258,13 @@ def test_a_stretch_that_is_none_or_too_long_is_refused(low: int, high: int) -> N
 
 @given(st.lists(st.integers(1, 3000), min_size=1, max_size=40), st.integers(0, 1 << 32))
 def test_tables_merge_and_lose_nothing(sizes: list[int], seed: int) -> None:
-    """Tables of any sizes, anywhere in what may be looked through."""
+    """Tables of any sizes, anywhere in a log that is longer than what may be looked through."""
     random = Random(seed)
     log = log_of([])
     index = log.index()
     expected = set()
     for size in sizes:
-        base = random.randrange(0, MAX_BYTES - STEP_BYTES)
+        base = random.randrange(0, 4 * MAX_BYTES)
         words = sorted((random.getrandbits(34) << 30) + random.randrange(3000) for _ in range(size))
         expected |= {(word >> 30, base + word % (1 << 30)) for word in words}
         index._add(_Table(base, base + 3000, array("Q", words)))
@@ -249,13 +277,98 @@ def test_tables_merge_and_lose_nothing(sizes: list[int], seed: int) -> None:
     assert all(list(table.words) == sorted(table.words) for table in index._tables)
 
 
-def test_places_near_each_other_are_noted_once_and_push_no_far_one_out() -> None:
+def test_a_table_is_merged_with_those_that_are_no_longer_than_it() -> None:
+    """So each word is merged few times, and a step sorts a bounded number of them."""
+    index, base = log_of([]).index(), 0
+
+    def add(size: int) -> list[int]:
+        nonlocal base
+        base += 100
+        index._add(_Table(base, base + 100, array("Q", range(size))))
+        return [len(table.words) for table in index._tables]
+
+    assert [add(size) for size in (10, 1, 1, 9)] == [[10], [10, 1], [10, 2], [21]]
+    assert add(_MERGED_WORDS) == [_MERGED_WORDS + 21]
+    assert add(_MERGED_WORDS + 22) == [_MERGED_WORDS + 21, _MERGED_WORDS + 22]
+
+
+def test_what_lies_between_two_covered_stretches_is_not_covered() -> None:
+    log = log_of(keys(12))
+    index = log.index()
+    cover(index, 0, log.starts[2])
+    log.asked.clear()
+    cover(index, log.starts[8], log.starts[12])
+    starts = [start for start, _ in log.asked]
+    assert [starts.count(start) for start in log.starts[2:12]] == [1] * 6 + [2] + [1] * 3
+
+
+def test_where_nothing_can_be_nothing_is_read() -> None:
+    """A producer that has lost its connection may know the log's very end."""
+    log = log_of(keys(12))
+    assert cover(log.index(), log.starts[5], log.starts[5]) == 0 and log.asked == []
+
+
+def test_a_step_is_one_piece_and_all_of_them_are_one_stretch() -> None:
+    """The writer serves others between two steps."""
+    log, windows = log_of(keys(12)), set()
+
+    def pieces(start: int, stop: int, window_bytes: int) -> Iterator[tuple[int, memoryview]]:
+        windows.add(window_bytes)
+        return log.pieces(start, stop)
+
+    index = RetryIndex(pieces, log.record, SEGMENT)
+    assert cover(index, 0, log.starts[-1]) == 12
+    assert windows == {STEP_BYTES}
+    assert index._spans == [(0, log.starts[-1])]
+
+
+def without_records(start: int, stop: int, window_bytes: int) -> Iterator[tuple[int, memoryview]]:
+    return iter(())
+
+
+def no_record(position: int) -> memoryview:
+    raise AssertionError("there is none")
+
+
+@pytest.mark.parametrize("step", [1, -1])
+def test_places_near_each_other_are_noted_once_and_push_no_far_one_out(step: int) -> None:
     """Records begin anywhere, and each session names a place."""
-    index = RetryIndex(
-        lambda low, high, window_bytes=1: iter(()), lambda position: memoryview(b""), 1 << 40
-    )
+    index = RetryIndex(without_records, no_record, 1 << 40)
     index.mark(1000)
     for number in range(3 * _MARKS):
-        index.mark((1 << 30) + number)
+        index.mark((1 << 30) + step * number)
     assert index._known_before(2000) == 1000
     assert index._known_before(1 << 31) == 1 << 30
+
+
+def test_of_places_far_from_each_other_the_last_ones_are_remembered() -> None:
+    index = RetryIndex(without_records, no_record, 1 << 40)
+    places = [2 * (number + 1) * _MARK_BYTES for number in range(_MARKS + 1)]
+    for place in places[:-1]:
+        index.mark(place)
+    assert index._known_before(places[0]) == places[0]
+    index.mark(places[-1])
+    for place in places[_MARKS // 2 :]:
+        assert index._known_before(place) == place
+    assert index._known_before(places[_MARKS // 2] - 1) == 0
+
+
+def test_a_segment_begins_with_a_record_whatever_else_is_known() -> None:
+    index = RetryIndex(without_records, no_record, SEGMENT)
+    index.mark(SEGMENT - 1000)
+    assert index._known_before(SEGMENT + 5) == SEGMENT
+
+
+def test_a_search_goes_on_from_where_an_earlier_one_has_been() -> None:
+    asked = []
+
+    def long(start: int, stop: int, window_bytes: int) -> Iterator[tuple[int, memoryview]]:
+        asked.append(start)
+        yield start, memoryview(bytes(2 * _MARK_BYTES))
+
+    index = RetryIndex(long, no_record, 1 << 40)
+    for _ in range(2):
+        first = index.cover(9 * _MARK_BYTES, 10 * _MARK_BYTES)
+        next(first)
+        next(first)
+    assert asked == [2 * number * _MARK_BYTES for number in range(4)]
