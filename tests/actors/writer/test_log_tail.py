@@ -24,6 +24,7 @@ from penstock.shared.memory.positions import Positions, create_positions
 from penstock.shared.memory.queue_table import QueueKey, QueueTable, create_queue_table
 from penstock.shared.memory.run_directory import Endpoints, Run
 from penstock.shared.memory.transient_store_pool import TransientStorePool, create_pool
+from penstock.shared.queue.deleted_topics import NONE, DeletedTopic, DeletedTopics
 from penstock.shared.wire.messages import QueueRun
 
 SEGMENT, POOL = 4096, 16384
@@ -61,11 +62,12 @@ class Appending:
             (self.directory / segment_name(base)).write_bytes(bytes(SEGMENT))
             self.positions.initialise("allocated", base + SEGMENT)
 
-    def begin(self) -> None:
+    def begin(self, gone: DeletedTopics = NONE) -> None:
         """Start as the writer does: a map of its own, and what it finds in shared memory."""
         self.writer = Positions(self.run.positions, owner="writer")
         self.reader = LogReader(self.config, self.run, self.writer)
-        self.end = LogEnd(self.config, self.run, self.writer, self.reader.pieces, self.clock)
+        pieces = self.reader.pieces
+        self.end = LogEnd(self.config, self.run, self.writer, pieces, self.clock, gone)
 
     def close(self) -> None:
         for each in (self.end, self.reader, self.writer):
@@ -277,6 +279,13 @@ def test_the_same_records_are_placed_again_where_the_log_ends_by_then(log: Appen
         assert stored.physical_offset == count * len(record)
 
 
+def test_another_frame_is_placed_by_itself_where_the_first_was_not_stored(log: Appending) -> None:
+    """One that was refused after it was placed leaves nothing to the next."""
+    for starts in ([0, 300], [0, 200, 400], [0, 100]):
+        runs = [QueueRun("orders", 0, len(starts) - 1)]
+        assert log.end.place(runs, starts) == starts[-1]
+
+
 def test_entering_a_segment_is_told_once(log: Appending) -> None:
     told = []
     for _ in range(8):
@@ -334,4 +343,56 @@ def test_times_do_not_go_back_though_a_writer_died_before_it_told_the_time(tmp_p
     log.begin()
     log.append("t", 0, [b"later"])
     assert log.writer["wrote_timestamp"] == first_ms
+    log.close_all()
+
+
+@pytest.mark.parametrize("is_told", [True, False])
+def test_times_do_not_go_back_where_the_queues_have_the_whole_log(
+    tmp_path: Path, is_told: bool
+) -> None:
+    """The time is that of the last record, or what a writer has told, whichever is later."""
+    log = Appending(tmp_path, pool=True)
+    log.append("t", 0, [b"first"])
+    told_ms, last = log.writer["wrote_timestamp"], log.end.wrote
+    log.clock.advance(500)
+    log.append("t", 0, [b"second"])
+    stored_ms = log.clock.now_ms()
+    log.positions.initialise("dispatched", log.end.wrote)
+    if not is_told:
+        log.positions.initialise("wrote_timestamp", told_ms)
+        log.positions.initialise("dispatched_record", last)
+    log.close()
+    log.clock.jump(-3_600_000)
+    log.begin()
+    log.append("t", 0, [b"third"])
+    assert log.writer["wrote_timestamp"] == stored_ms
+    log.close_all()
+
+
+@pytest.mark.parametrize("later", [0, 1, 2], ids=["none", "in the log", "in its queue"])
+@pytest.mark.parametrize("reput", ["is before it", "is amid it", "is after it"])
+def test_a_new_writer_counts_no_message_of_a_topic_that_was_deleted(
+    tmp_path: Path, reput: str, later: int
+) -> None:
+    """Its queues begin at 0 again, whatever the reput has done of the deletion by then."""
+    log, key = Appending(tmp_path / "store", pool=True), QueueKey("t", 0)
+    log.append("t", 0, [b"a", b"b"])
+    row = DeletedTopic(number=1, topic="t", log_end=log.end.wrote, at_ms=1, is_done=True)
+    if reput != "is before it":
+        log.dispatch(log.records())
+        log.positions.initialise("dispatched", log.end.wrote)
+    if reput == "is after it":
+        log.table.mark_deleted(log.slots.pop(key))
+        log.positions.initialise("forgotten_topics", 1)
+    log.end.forget_topic("t")
+    if later:
+        log.append("t", 0, [b"c"])
+    if later == 2 and reput == "is after it":
+        log.slots[key] = 1
+        log.table.add(1, key, 0, 1)
+        log.positions.initialise("queue_count", 2)
+        log.positions.initialise("dispatched", log.end.wrote)
+    log.close()
+    log.begin(DeletedTopics(1, (row,)))
+    assert log.end.next_offset("t", 0) == bool(later)
     log.close_all()
