@@ -22,6 +22,7 @@ from penstock.shared.formats.queue_entry import BLANK_SIZE, ENTRY
 from penstock.shared.formats.record import Record, encode_record
 from penstock.shared.formats.record_layout import AT_MAGIC
 from penstock.shared.layout import segment_name
+from penstock.shared.log.damage import QUARANTINE, damage_between, save_quarantine
 from penstock.shared.memory.queue_table import QueueTable
 from penstock.shared.messaging.system_topics import OP_TOPIC
 from penstock.shared.queue.reader import QueueReader
@@ -93,6 +94,30 @@ def test_an_entry_without_a_message_leads_to_none(
         entries.seek(6 * ENTRY.size)
         entries.write(ENTRY.pack(0, BLANK_SIZE, 0))
     assert _seen(queues, 0, 1 << 40) == [0, 1, 2, 3, 4, 5, 7, 8]
+
+
+def _damaged(broker: Any, first: Record, last: Record) -> QueueReader:
+    """A reader of the log in which these and what lies between them is lost."""
+    end = last.physical_offset + last.total_size
+    damage = damage_between(broker.paths, 1 << 30, first.physical_offset, end, "for this test")
+    save_quarantine(broker.paths, damage, 1)
+    broker.positions.initialise("read_only", QUARANTINE)
+    return QueueReader(broker.config, broker.run, broker.positions)
+
+
+def test_a_message_in_a_damaged_part_of_the_log_is_passed_over(
+    pipeline: Callable[..., Any], work: Callable[..., None]
+) -> None:
+    """Its bytes may be whole by chance, or be such that a disk does not give them back."""
+    broker = pipeline(transient_store_pool_enable=False)
+    broker.append(count=5, queue_id=1)
+    for name in ("committed", "flushed"):
+        broker.positions.initialise(name, broker.positions["wrote"])
+    work(broker.start(Reput))
+    stored = broker.stored("orders", 1)
+    reader = _damaged(broker, stored[2], stored[3])
+    assert _seen(HalfQueues(reader), 0, 1 << 40) == [0, 1, 4]
+    reader.close()
 
 
 @pytest.mark.parametrize("most", [1, 2, 1000])
@@ -194,6 +219,50 @@ def test_of_op_records_all_are_read_that_can_be_and_each_once(
     ]
     for start in (COUNT, COUNT + 3):
         assert queues.ops(start) == ([], start)
+    reader.close()
+
+
+def _store_ops(broker: Any, work: Callable[..., None], count: int) -> None:
+    """Store op records, each of which names the half message of its own number."""
+    for number in range(count):
+        raw = Record(OP_TOPIC, b"%d," % number, b"TAGS\x01d\x02", born_host=bytes(8))
+        broker.append_frame(OP_TOPIC, 0, encode_record(raw))
+    for name in ("committed", "flushed"):
+        broker.positions.initialise(name, broker.positions["wrote"])
+    work(broker.start(Reput))
+
+
+def test_op_records_after_lost_ones_are_found_in_one_step(
+    pipeline: Callable[..., Any], work: Callable[..., None]
+) -> None:
+    """However many are lost: who reads them serves nobody before it has come to the end."""
+    broker, lost = pipeline(transient_store_pool_enable=False), COUNT - 2
+    _store_ops(broker, work, COUNT)
+    stored = broker.stored(OP_TOPIC, 0)
+    reader = _damaged(broker, stored[0], stored[lost - 1])
+    queues = HalfQueues(reader)
+    assert queues.ops(0) == ([], lost)
+    found, at = queues.ops(lost)
+    assert ([op.halves for op in found], at) == ([(7,), (8,)], COUNT)
+    reader.close()
+
+
+def test_while_a_file_of_op_records_goes_none_of_the_others_is_passed_over(
+    pipeline: Callable[..., Any], work: Callable[..., None], tmp_path: Path
+) -> None:
+    broker = pipeline(transient_store_pool_enable=False)
+    in_file = broker.config.mapped_file_size_consume_queue_bytes // ENTRY.size
+    _store_ops(broker, work, in_file + 3)
+    first, _ = sorted(tmp_path.glob(f"*/consumequeue/{OP_TOPIC}/0/*"))
+    first.unlink()
+    reader = QueueReader(broker.config, broker.run, broker.positions)
+    queues = HalfQueues(reader)
+    assert queues.ops(0) == ([], 0)
+    table = QueueTable(broker.run.queues, writable=True)
+    table.publish_min_offset(reader.queues(OP_TOPIC)[0], in_file)
+    table.close()
+    found, at = queues.ops(0)
+    assert ([op.offset - in_file for op in found], at) == ([0, 1, 2], in_file + 3)
     reader.close()
 
 
