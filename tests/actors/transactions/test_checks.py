@@ -174,6 +174,16 @@ def test_a_pass_takes_turns_and_waits_while_many_are_ending(
     assert found.wait_ms() == 0, "not a time that is over"
 
 
+def test_after_a_pass_that_began_late_the_next_one_comes_an_interval_later(scene: Scenes) -> None:
+    """Else those that nobody could ask for long would be asked several times in a row."""
+    broker = scene(transaction_check_interval_ms=INTERVAL_MS)
+    found = broker.actor._checks
+    broker.is_ready()
+    broker.broker.clock.advance(3 * INTERVAL_MS)
+    found.turn()
+    assert found.wait_ms() == INTERVAL_MS
+
+
 def test_a_pass_ends_at_what_is_stored_after_it_began(scene: Scenes) -> None:
     """Where the clock is set back it may be all."""
     broker = scene(transaction_check_interval_ms=INTERVAL_MS)
@@ -188,6 +198,24 @@ def test_a_pass_ends_at_what_is_stored_after_it_began(scene: Scenes) -> None:
     clock.jump(second - clock.now_ms())
     broker.actor._checks.turn()
     assert [table.state(each.offset) for each in halves] == [1, 0, 0]
+
+
+def test_where_the_clock_is_set_back_amid_a_pass_the_rest_are_asked_for(
+    scene: Scenes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their age by that clock shows nothing any more, and the next pass may be hours away."""
+    monkeypatch.setattr(checks, "LOOKED_AT_ONCE", 1)
+    broker = scene(transaction_check_interval_ms=INTERVAL_MS)
+    clock, actor, half = broker.broker.clock, broker.actor, broker.half()
+    broker.dispatched()
+    broker.producer().register()
+    (peer,) = actor._producers._groups["shop"]
+    clock.advance(INTERVAL_MS - clock.monotonic_ms())
+    actor._producers.register("shop", peer, clock.monotonic_ms())
+    assert actor._checks.turn() == 1, "the pass has begun"
+    clock.jump(-2 * INTERVAL_MS)
+    assert actor._checks.turn() == 1
+    assert actor._follower.table.state(half.offset) == 1
 
 
 def test_what_cannot_be_asked_for_keeps_nobody_from_being_asked_about_the_next(
