@@ -149,6 +149,22 @@ def test_a_pull_whose_time_is_over_says_how_far_it_came(running: Running) -> Non
     assert nexts(answer) == {0: 25} and found == []
 
 
+def test_what_was_searched_before_it_expired_is_told_as_if_it_were_there(
+    running: Running,
+) -> None:
+    """A consumer that is told of a later beginning would take what was passed for lost."""
+    broker, reader, client, store = running
+    store(*["b"] * 25)
+    client.pull({0: 3}, "a", wait_ms=500, answers=0)
+    client.settle()
+    table = QueueTable(broker.run.queues, writable=True)
+    table.publish_min_offset(reader._queues.queues("orders")[0], 10)
+    table.close()
+    broker.clock.advance(500)
+    answer, _ = client.ask()
+    assert [(each.next_offset, each.min_offset) for each in answer.slices] == [(25, 3)]
+
+
 def test_a_pull_asked_again_goes_on_and_gets_one_answer(running: Running) -> None:
     broker, _, client, store = running
     store(*["b"] * 25)
@@ -317,6 +333,121 @@ def test_of_a_queue_whose_file_is_gone_its_consumer_is_told_at_once(running: Run
     next(broker.paths.queue("orders", 0).iterdir()).unlink()
     answer, _ = client.pull({0: 0}, "a")
     assert not answer.slices and [each.queue_id for each in answer.unreadable] == [0]
+
+
+def test_a_file_that_goes_while_it_is_searched_is_no_error(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The reader has looked at the queue's range, and then the cleaner comes."""
+    broker, reader, client, store = running
+    store(*["b"] * 60)
+    slot, ranges = reader._queues.queues("orders")[0], reader._queues.range
+    first, _ = sorted(broker.paths.queue("orders", 0).iterdir())
+
+    def range_before(asked: int) -> tuple[int, int]:
+        found: tuple[int, int] = ranges(asked)
+        if first.exists():
+            table = QueueTable(broker.run.queues, writable=True)
+            table.publish_min_offset(slot, 50)
+            table.close()
+            first.unlink()
+        return found
+
+    monkeypatch.setattr(reader._queues, "range", range_before)
+    answer, _ = client.pull({0: 0}, "a")
+    (part,) = answer.slices
+    assert (part.next_offset, part.min_offset) == (0, 50) and not answer.unreadable
+
+
+def test_a_queue_that_is_deleted_while_it_is_searched_is_no_error(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker, reader, client, store = running
+    store(*["b"] * 5)
+    slot, ranges = reader._queues.queues("orders")[0], reader._queues.range
+
+    def range_before(asked: int) -> tuple[int, int]:
+        found: tuple[int, int] = ranges(asked)
+        table = QueueTable(broker.run.queues, writable=True)
+        table.mark_deleted(slot)
+        table.close()
+        broker.positions.initialise("deleted_queues", 1)
+        return found
+
+    monkeypatch.setattr(reader._queues, "range", range_before)
+    client.pull({0: 0}, "a", wait_ms=500, answers=0)
+    client.settle()
+    assert client.hears_nothing(), "it waits for another topic of that name"
+    broker.clock.advance(500)
+    answer, found = client.ask()
+    assert not answer.unreadable and found == []
+
+
+def test_a_pull_is_answered_when_its_topic_gets_another_queue_and_not_before(
+    running: Running,
+) -> None:
+    _, _, client, store = running
+    store("b")
+    client.pull({0: 1}, "a", known=1, answers=0)
+    client.settle()
+    assert client.hears_nothing()
+    store("b", queue_id=3)
+    answer, found = client.ask()
+    assert answer.queue_ids == (0, 3) and found == []
+
+
+BIG = 1 << 20
+
+
+@pytest.mark.parametrize(
+    ("most_bytes", "most_pulled", "room", "count"),
+    [(0, BIG, BIG, 1), (BIG, 1, BIG, 1), (BIG, BIG, 1, 1), (BIG, BIG, BIG, 3)],
+)
+def test_an_answer_has_as_much_as_was_asked_for_and_as_there_is_room_for(
+    running: Running,
+    monkeypatch: pytest.MonkeyPatch,
+    most_bytes: int,
+    most_pulled: int,
+    room: int,
+    count: int,
+) -> None:
+    """And one message at least."""
+    monkeypatch.setattr(filtered_pulls, "MAX_PULL_BYTES", most_pulled)
+    broker, reader, _, store = running
+    store("a", "a", "a")
+    filtered = FilteredPulls(reader._queues, 200, lambda: room, lambda: 0)
+    chosen = parse_tags("a")
+    assert chosen is not None
+    pull = Pull(1, "orders", {0: 0}, 9, most_bytes, NEVER_MS)
+    filtered.put(FilteredPull(HeldPull(b"one", pull, NEVER_MS, 0), chosen, {}, {0: 0}, {}))
+    (outcome,) = filtered.turn(broker.positions["dispatched"])
+    assert [each.next_offset for each in outcome.slices] == [count]
+
+
+def test_a_look_takes_in_one_entry_at_least(running: Running) -> None:
+    broker, reader, _, store = running
+    store("b", "b", "a")
+    filtered = FilteredPulls(reader._queues, 0, lambda: BIG, lambda: 0)
+    chosen = parse_tags("a")
+    assert chosen is not None
+    pull = Pull(1, "orders", {0: 0}, 9, BIG, NEVER_MS)
+    filtered.put(FilteredPull(HeldPull(b"one", pull, NEVER_MS, 0), chosen, {}, {0: 0}, {}))
+    (outcome,) = filtered.turn(broker.positions["dispatched"])
+    assert [each.next_offset for each in outcome.slices] == [3] and filtered.looks == 3
+
+
+def test_a_pull_of_any_other_number_takes_the_place_of_the_one_before(running: Running) -> None:
+    """A consumer that has begun again counts from 1."""
+    _, reader, _, _ = running
+    filtered = FilteredPulls(reader._queues, 200, lambda: BIG, lambda: 0)
+    chosen = parse_tags("a")
+    assert chosen is not None
+    for number, until_ms in ((7, 500), (1, 900), (9, 700)):
+        pull = Pull(number, "orders", {0: number}, 9, BIG, NEVER_MS)
+        held = HeldPull(b"one", pull, until_ms, 0)
+        filtered.put(FilteredPull(held, chosen, {}, {0: number}, {}))
+        assert [each.pull.request for each in filtered.waiting()] == [number]
+        assert filtered.due_ms == 500, "it looks then whose time is over"
 
 
 def test_a_reader_that_stops_says_how_far_it_came(running: Running) -> None:
