@@ -20,6 +20,7 @@ from penstock.actors.reput import Reput
 from penstock.client.core.message import split_records
 from penstock.shared.formats.checkpoint import Checkpoint, encode_checkpoint
 from penstock.shared.layout import segment_name
+from penstock.shared.log.reader import REST_MS
 from penstock.shared.loops.forms import RANGE
 from penstock.shared.memory.queue_table import QueueKey
 from penstock.shared.names import MAX_QUEUES_PER_TOPIC
@@ -212,6 +213,16 @@ def test_a_pull_that_finds_nothing_is_held_until_a_message_comes(
     ((answer, found),) = client.ask(answers=1)
     assert [bytes(message.body) for message in found] == [bytes(7)]
     assert answer.slices[0].next_offset == 2
+
+
+def test_answers_that_have_messages_are_counted_and_no_others(
+    running: Callable[..., Any], work: Callable[..., None]
+) -> None:
+    broker, _, client = running()
+    _store(broker, broker.start(Reput), work)
+    for cursor in (0, 1, 0, 1):
+        client.pull({0: cursor})
+    assert broker.positions["answered_pulls"] == 2
 
 
 @pytest.mark.parametrize("kind", ["waiting_pulls", "filtered_pulls"])
@@ -755,6 +766,13 @@ def test_a_refusal_says_which_request_it_is_of(running: Callable[..., Any], requ
     assert isinstance(answer, Refused) and answer.request == 7
 
 
+def test_a_pull_may_name_no_queue(running: Callable[..., Any]) -> None:
+    """A consumer whose group has given it none hears of new queues by it."""
+    _, _, client = running()
+    ((answer, found),) = client.pull({}, known=0)
+    assert isinstance(answer, Pulled) and found == []
+
+
 def test_a_pull_may_name_as_many_queues_as_a_topic_may_have(
     running: Callable[..., Any], work: Callable[..., None]
 ) -> None:
@@ -799,6 +817,36 @@ def _mapped(broker: Any) -> list[str]:
     lines = Path("/proc/self/maps").read_text().splitlines()
     place = f"{broker.paths.commit_log}/"
     return [line for line in lines if place in line and line.endswith("(deleted)")]
+
+
+def _resident_kib(broker: Any) -> int:
+    """How much of the log's files counts as memory of this process."""
+    found, is_log = 0, False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        if "-" in line.split(" ")[0]:
+            is_log = f"{broker.paths.commit_log}/" in line
+        elif is_log and line.startswith("Rss:"):
+            found += int(line.split()[1])
+    return found
+
+
+def test_a_reader_that_has_nothing_to_do_for_a_while_gives_the_logs_pages_back(
+    pipeline: Callable[..., Any], work: Callable[..., None]
+) -> None:
+    """And not one that answers pulls all the time: it would read them again and again."""
+    broker, reader, client = _expiring(pipeline, work)
+    broker.clock.advance(1)
+    for _ in range(2):
+        broker.clock.advance(REST_MS)
+        client.pull({0: 0})
+        assert _resident_kib(broker) > 0
+    work(reader)
+    broker.clock.advance(REST_MS)
+    work(reader)
+    assert _resident_kib(broker) > 0
+    broker.clock.advance(1)
+    work(reader)
+    assert _resident_kib(broker) == 0
 
 
 def test_a_pull_of_what_is_gone_is_told_where_the_queue_begins(
