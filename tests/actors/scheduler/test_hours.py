@@ -45,3 +45,18 @@ def test_over_hours_each_message_comes_once_and_none_early(
     assert sorted(it.bodies()) == sorted(due)
     early = [r for r in it.queue() if r.store_timestamp_ms < due[r.body.decode()]]
     assert not early
+
+
+def test_what_is_due_as_the_next_minute_begins_comes_once(scene: Callable[..., Any]) -> None:
+    """Its minute is not in memory yet: it comes from that minute's file, and from nowhere else."""
+    it = scene()
+    first = it.send(Delay(out_ms=it.now_ms + 100))
+    it.await_bodies(1)
+    edge_ms = it.actor._timers.loaded_to_ms
+    assert edge_ms - it.now_ms > 1000, "it is soon over"
+    second = it.send(Delay(out_ms=edge_ms))
+    it.until(lambda: len(it.queue()) > 1, "the second", ms=100)
+    for _ in range(30):
+        it.turn(20)
+    assert [each.body.decode() for each in it.queue()] == [first, second]
+    assert it.queue()[1].store_timestamp_ms >= edge_ms
