@@ -148,7 +148,7 @@ class TransactionCore:
         """Take an answer, or a question. Raises ProtocolError for anything else."""
         answer = decode_transaction_answer(parts[0])
         if isinstance(answer, Registered):
-            self.aim.away = False
+            self.aim.away, self.aim.elsewhere = False, None
             self._heartbeat_ms = max(1, answer.heartbeat_ms)
         elif isinstance(answer, CheckTransaction):
             self._question(answer, parts[1] if len(parts) > 1 else b"")
@@ -156,7 +156,7 @@ class TransactionCore:
             if self.aim.heard(answer):
                 self._refused(answer)
         else:
-            self.aim.away = False
+            self.aim.away, self.aim.elsewhere = False, None
             self._ended(answer)
 
     def _question(self, asked: CheckTransaction, record: bytes) -> None:

@@ -150,6 +150,16 @@ def test_another_broker_in_the_place_answers_nothing_and_is_what_a_timeout_tells
     assert isinstance(core.answer(number), WrongStore)
 
 
+@pytest.mark.parametrize("heard", [encode(Registered(0, "payments", 9)), ended(99)[0]])
+def test_another_broker_is_no_reason_once_the_right_one_has_answered(heard: bytes) -> None:
+    core = core_of()
+    number = core.end(FIRST, "commit", 0)
+    core.received([encode(refusal(WrongStore("another store"), number))])
+    core.received([heard])
+    core.tick(1001)
+    assert isinstance(core.answer(number), BrokerTimeout)
+
+
 def test_nobody_waits_for_what_is_forgotten() -> None:
     core = core_of()
     unanswered, answered = core.end(FIRST, "commit", 0), core.end(SECOND, "commit", 0)
