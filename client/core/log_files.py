@@ -39,6 +39,8 @@ class LogFiles:
 
     def __init__(self, wanted: bool) -> None:
         self._wanted = wanted and sys.platform == "linux"
+        # the broker's files are not on this machine
+        self._is_remote = False
         self._not_before_ms = 0
         # the run of the last answer, and its log's directory
         self._run_id: str | None = None
@@ -47,7 +49,7 @@ class LogFiles:
 
     def usable(self, now_ms: int) -> bool:
         """Whether to ask for the places of records instead of the records."""
-        return self._wanted and now_ms >= self._not_before_ms
+        return self._wanted and not self._is_remote and now_ms >= self._not_before_ms
 
     def read(self, answer: Pulled, ranges: bytes | memoryview, now_ms: int) -> memoryview | None:
         """The records that an answer points to. None: ask for them again; `usable` is now False.
@@ -67,7 +69,7 @@ class LogFiles:
             return self._read(answer, ranges, size)
         except StoreUnavailable as error:
             log().debug("records come by the socket: %s", error)
-            self._wanted = False
+            self._is_remote = True
         except OSError as error:
             log().debug("records come by the socket for a while: %s", error)
             self._not_before_ms = now_ms + TRY_AGAIN_MS
