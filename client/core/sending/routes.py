@@ -8,6 +8,7 @@ It also numbers requests. No sockets; calls that need the time pass it.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator
 from itertools import islice
 from typing import NamedTuple
@@ -73,12 +74,14 @@ class Parked(NamedTuple):
 class _Asked:
     """An unanswered question for a topic's route, and the messages that wait for it."""
 
-    __slots__ = ("request", "since_ms", "asked_ms", "parked")
+    __slots__ = ("request", "since_ms", "asked_ms", "parked", "parked_ms")
 
     def __init__(self) -> None:
         # all 0 until the question is sent
         self.request = self.since_ms = self.asked_ms = 0
         self.parked: list[Parked] = []
+        # since when they wait; the last ones have no time yet
+        self.parked_ms: list[int] = []
 
 
 class Routes:
@@ -284,6 +287,11 @@ class Routes:
         """Remove and yield the messages that have waited for a route since before this time."""
         for topic, question in list(self._questions.items()):
             question.since_ms = question.since_ms or now_ms
-            if question.since_ms < before_ms:
+            times = question.parked_ms
+            times += [now_ms] * (len(question.parked) - len(times))
+            late = bisect_left(times, before_ms)
+            parked = question.parked[:late]
+            del question.parked[:late], times[:late]
+            if question.since_ms < before_ms and not question.parked:
                 del self._questions[topic]
-                yield from question.parked
+            yield from parked

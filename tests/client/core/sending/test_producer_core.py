@@ -501,6 +501,31 @@ def test_every_message_has_an_outcome_in_time_when_nobody_answers(wire: Any, sen
     assert wire.core.intake.waiting_bytes == 0
 
 
+def test_a_message_for_a_topic_that_others_wait_for_waits_for_its_own_time(wire: Any) -> None:
+    wire.cut(0)
+    first = wire.send("unknown", None, None, "", 1)
+
+    def wait(future: SendFuture) -> int:
+        """Until it has failed. Returns how long that took, in ms."""
+        began_ms = wire.now_ms
+        while not future.done():
+            wire.now_ms += 100
+            wire.pump(1000)
+        assert isinstance(future.exception(0), ConnectError)
+        return int(wire.now_ms - began_ms)
+
+    for _ in range(7):
+        wire.now_ms += 100
+        wire.pump(1000)
+    second = wire.send("unknown", None, None, "", 1)
+    assert 300 <= wait(first) <= 500 and not second.done()
+    assert 500 <= wait(second) <= 900
+    third = wire.send("unknown", None, None, "", 1)
+    wire.writer.queues["unknown"] = 1
+    wire.heal(8)
+    assert third.result(0).topic == "unknown"
+
+
 def test_a_message_that_is_late_does_not_stop_those_behind_it(wire: Any) -> None:
     """Its number is missing in the session; the writer says so, and a new one begins."""
     late = wire.send("a", None, 1, "", 1)
