@@ -5,17 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
+from threading import Condition
 
 import pytest
 
 from penstock.actors.writer.payloads.producer_rings import ProducerRings
+from penstock.client.core.sending.encoding import BatchMessage, Encoder
 from penstock.client.core.sending.frame_ring import (
     ASK_AGAIN_MS,
     ENOUGH_BYTES,
     LEAST_FRAME_BYTES,
     FrameRing,
 )
+from penstock.client.core.sending.frames import Frame, Sender, SendFuture
+from penstock.client.core.sending.packing import Packer
 from penstock.shared.config import Config
+from penstock.shared.errors import PropertiesTooLarge
+from penstock.shared.formats.message_id import KeyOrigin
+from penstock.shared.formats.record_layout import Shape
 from penstock.shared.memory import run_directory
 from penstock.shared.memory.positions import Positions
 from penstock.shared.memory.ring_file import RING_BYTES
@@ -121,11 +128,35 @@ def test_what_is_put_into_a_ring_is_there_until_it_is_answered(scene: Scene) -> 
     assert scene.read(spans[3]) == bytes([3]) * 20_000
 
 
+def test_who_has_a_ring_asks_for_no_other(scene: Scene) -> None:
+    scene.hold()
+    assert not scene.asked(1 << 40)
+
+
 def test_small_and_very_large_frames_go_through_the_socket(scene: Scene) -> None:
     scene.hold()
     assert scene.ring.room(1, LEAST_FRAME_BYTES - 1) is None
     assert scene.ring.room(1, RING_BYTES + 1) is None
     assert scene.put(1, b"x", LEAST_FRAME_BYTES) is not None
+
+
+def test_a_frame_that_cannot_be_packed_leaves_its_room_to_others(scene: Scene) -> None:
+    scene.hold()
+    origin = KeyOrigin("0A" * 10, 0)
+    encoder = Encoder(b"\x7f\0\0\1", origin)
+    packer = Packer(encoder, scene.ring)
+    # as long as may be, where records have no room for a checksum
+    value = "x" * (32767 - len(f"UNIQ_KEY\x01{'0' * 32}\x02a\x01\x02"))
+    draft = encoder.draft(BatchMessage(b"", properties={"a": value}), None)
+    size = encoder.room("orders", draft)
+    encoder.terms.shape = Shape(8, True)
+    for number in range(1, 1 + RING_BYTES // size):
+        frame = Frame("")
+        frame.put("orders", 0, draft, size, SendFuture(Sender(Condition(), origin), 0), True)
+        frame.close(number)
+        with pytest.raises(PropertiesTooLarge):
+            packer.append(PRODUCER, 1, frame, 0)
+    assert scene.put(1000, b"x", RING_BYTES // 2) is not None
 
 
 def test_another_session_has_the_whole_ring_again(scene: Scene) -> None:
@@ -175,7 +206,7 @@ def test_a_broker_whose_ring_is_not_here_is_not_asked_again(
     monkeypatch.setattr(run_directory, "_MEMORY", tmp_path / "elsewhere")
     scene.ring.room(0, ENOUGH_BYTES)
     scene.answer(scene.asked(1000))
-    assert not scene.ring.is_held
+    assert not scene.ring.is_held and not scene.asked(1 << 40)
     scene.open_session(2)
     assert not scene.asked(1 << 40)
 

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from penstock.client.core.sending.frames import SendFuture
-from penstock.client.core.sending.moves import MAX_MOVES
 from penstock.client.core.sending.queue_faults import QueueFaults
 from penstock.shared.errors import QueueNotFound
 from penstock.shared.formats.java_hash import shard_queue
@@ -87,7 +86,7 @@ def test_a_message_tries_so_many_queues_and_each_once(
     future = wire.send("a", None, None, "", 1)
     wire.heal(60)
     assert isinstance(future.exception(0), QueueNotFound)
-    assert len(refused) == len(set(refused)) == MAX_MOVES + 1
+    assert len(refused) == len(set(refused)) == 1 + 2, "RocketMQ's retryTimesWhenSendFailed"
 
 
 @pytest.mark.parametrize("rests", [False, True])
@@ -112,23 +111,57 @@ def test_a_queue_that_was_refused_rests_where_that_is_asked_for(wire: Any, rests
 
 def test_slow_answers_have_their_queues_rest(wire: Any) -> None:
     wire.core.moves.faults = QueueFaults()
-    slow = wire.send("a", None, 1, "", 1)
+    slow = [wire.send("a", None, queue, "", 1) for queue in (1, 2)]
     wire.pump(1000)
     wire.to_writer(wire.now, 1000)
     wire.now_ms += 600  # a row of the table: two seconds
     wire.writer.flush()
     wire.to_producer(1000)
-    assert slow.done()
+    assert all(future.done() for future in slow)
     soon = [wire.send("a", None, None, "", 1) for _ in range(8)]
     told = wire.send("a", None, 1, "", 1)
     wire.heal(5)
-    assert {future.result(0).queue_id for future in soon} == {0, 2, 3}
+    assert {future.result(0).queue_id for future in soon} == {0, 3}
     assert told.result(0).queue_id == 1, "who names the queue gets it"
     wire.now_ms += 2000
     wire.heal(2)
     later = [wire.send("a", None, None, "", 1) for _ in range(8)]
     wire.heal(5)
     assert {future.result(0).queue_id for future in later} == {0, 1, 2, 3}
+
+
+def test_a_queue_that_was_refused_rests_at_once(wire: Any) -> None:
+    wire.core.moves.faults = QueueFaults()
+    refused = wire.send("a", None, 3, "", 1)
+    wire.pump(1000)
+    wire.writer.queues["a"] = 3
+    wire.to_writer(wire.now, 1000)
+    wire.writer.queues["a"] = 4
+    wire.to_producer(1000)
+    assert isinstance(refused.exception(0), QueueNotFound)
+    futures = [wire.send("a", None, None, "", 1) for _ in range(8)]
+    wire.heal(20)
+    assert {future.result(0).queue_id for future in futures} == {0, 1, 2}
+
+
+def test_a_message_that_moves_is_acknowledged_as_it_was_to_be(
+    wire: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    acks: list[str] = []
+    receive = wire.writer.receive
+
+    def note(peer: bytes, parts: tuple[bytes, ...]) -> None:
+        request = decode_produce_request(parts[0])
+        if isinstance(request, Append):
+            acks.append(request.ack)
+        receive(peer, parts)
+
+    monkeypatch.setattr(wire.writer, "receive", note)
+    wire.writer.queues["a"] = 1
+    futures = [wire.send("a", None, None, "written", 1) for _ in range(4)]
+    wire.heal(60)
+    assert {future.result(0).queue_id for future in futures} == {0}
+    assert set(acks) == {"written"} and len(acks) > 1
 
 
 class History:

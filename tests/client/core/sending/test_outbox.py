@@ -59,6 +59,14 @@ def test_a_message_joins_the_open_frame_if_it_is_of_its_kind_and_has_room(
     assert taken(outbox) == [("", 1)], "none joins one that was taken"
 
 
+def test_a_message_joins_the_open_frame_after_an_earlier_one_has_left(outbox: Outbox) -> None:
+    put(outbox, FRAME_BYTES)
+    put(outbox)
+    assert outbox.take().unsettled == 1
+    put(outbox)
+    assert taken(outbox) == [("", 2)]
+
+
 def test_nothing_joins_a_frame_that_is_put_whole(outbox: Outbox) -> None:
     put(outbox)
     whole = Frame("")

@@ -14,8 +14,12 @@ from penstock.shared.errors import (
     PUT_OK,
     BrokerTimeout,
     FlushTimeout,
+    InvalidArgument,
     InvalidMessage,
+    PenstockError,
     ProtocolError,
+    QueueNotFound,
+    TopicNotFound,
 )
 from penstock.shared.wire import messages
 from penstock.shared.wire.messages import encode, refusal
@@ -104,6 +108,18 @@ def test_a_refusal_of_no_request_fails_all_that_waits(wire: Any) -> None:
     for future in (on_its_way, waiting):
         assert isinstance(future.exception(0), InvalidMessage), "as its status says"
     assert wire.core.intake.unsettled == wire.core.intake.waiting_bytes == 0
+
+
+@pytest.mark.parametrize("kind", [InvalidMessage, InvalidArgument, TopicNotFound, QueueNotFound])
+def test_what_was_refused_because_of_a_neighbour_is_sent_again_without_it(
+    wire: Any, kind: type[PenstockError]
+) -> None:
+    futures = [wire.send("a", None, queue, "", 1) for queue in (0, 1)]
+    (append,) = sent(wire)
+    refused = refusal(kind("one of the two cannot be stored", "x"), append.seq, append.session)
+    wire.core.received([encode(refused)], wire.now_ms)
+    wire.heal(8)
+    assert [future.exception(0) for future in futures] == [None, None]
 
 
 def test_a_session_that_is_over_already_ends_no_other_one(wire: Any) -> None:
