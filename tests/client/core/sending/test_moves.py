@@ -51,6 +51,24 @@ def test_what_chose_its_queue_fails_and_never_moves(wire: Any) -> None:
     assert later.result(0).queue_id == shard_queue(shard, 2), "the refusal had the route asked for"
 
 
+@pytest.mark.parametrize("queue", [3, None])
+def test_what_chose_its_queue_before_any_was_known_never_moves(
+    make_wire: Callable[..., Any], queue: int | None
+) -> None:
+    wire = make_wire()
+    wire.writer.queues["a"] = 4
+    shard = next(f"k{number}" for number in range(99) if shard_queue(f"k{number}", 4) == 3)
+    future = wire.send("a", None if queue else shard, queue, "", 1)
+    for _ in range(3):  # Hello, Route
+        wire.pump(1000)
+        wire.to_writer(wire.now, 1000)
+        wire.to_producer(1000)
+        wire.writer.queues["a"] = 2 if future.run is not None else 4
+    assert future.run is not None
+    wire.heal(60)
+    assert isinstance(future.exception(0), QueueNotFound)
+
+
 def test_what_may_be_stored_does_not_move(wire: Any) -> None:
     """Their first try is stored, and unanswered; then the queue of one is gone."""
     futures = [wire.send("a", None, None, "", 1) for _ in range(2)]

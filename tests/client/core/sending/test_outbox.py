@@ -6,7 +6,7 @@ from threading import Condition
 
 import pytest
 
-from penstock.client.core.sending.encoding import BrokerLimits
+from penstock.client.core.sending.encoding import BrokerLimits, waiting_form
 from penstock.client.core.sending.frames import Frame, Sender, SendFuture
 from penstock.client.core.sending.outbox import MAX_FULL_IN_FLIGHT, MAX_IN_FLIGHT, Outbox
 from penstock.client.core.sending.round_robin import RoundRobin
@@ -14,6 +14,7 @@ from penstock.client.core.sending.routes import Parked
 from penstock.shared.formats.message_id import KeyOrigin
 from penstock.shared.loops.active import Intake, KeyNumbers
 from penstock.shared.loops.forms import FRAME_BYTES, Plain
+from penstock.shared.messaging.delayed import Delay
 
 ORIGIN = KeyOrigin("0A" * 10, 0)
 SENDER = Sender(Condition(), ORIGIN)
@@ -65,6 +66,15 @@ def test_a_message_joins_the_open_frame_after_an_earlier_one_has_left(outbox: Ou
     assert outbox.take().unsettled == 1
     put(outbox)
     assert taken(outbox) == [("", 2)]
+
+
+def test_a_delayed_message_goes_where_all_wait_and_to_no_other_queue(outbox: Outbox) -> None:
+    delay = Delay(3)
+    future = SendFuture(SENDER, 0)
+    outbox.enter(7, Parked("orders", [b"x"], 1, future, None, None, "", delay=delay))
+    (run,) = outbox.take().runs
+    assert (run.topic, run.queue_id, run.fixed) == (delay.topic, delay.queue_id, True)
+    assert run.drafts == [waiting_form(b"x", "orders", 7, delay)]
 
 
 def test_nothing_joins_a_frame_that_is_put_whole(outbox: Outbox) -> None:

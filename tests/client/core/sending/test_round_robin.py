@@ -18,7 +18,7 @@ from penstock.client.core.sending.outbox import Outbox
 from penstock.client.core.sending.round_robin import QUEUES_OF_A_FRAME, RoundRobin, any_queue
 from penstock.shared.formats.message_id import KeyOrigin
 from penstock.shared.loops.active import Intake, KeyNumbers
-from penstock.shared.loops.forms import Plain
+from penstock.shared.loops.forms import FRAME_BYTES, Plain
 
 PAIR = array("q", [0, 1])
 ORIGIN = KeyOrigin("0A" * 10, 0)
@@ -153,6 +153,12 @@ def test_a_frame_of_one_message_costs_no_other_queue_its_turn() -> None:
     assert sent == [number % 100 for number in range(250)]
 
 
+def test_full_frames_go_on_with_the_queues_that_follow() -> None:
+    sends = Sends(many=100)
+    sent = [sends.send("many", FRAME_BYTES) for _ in range(250)]
+    assert sent == [number % 100 for number in range(250)]
+
+
 def test_queues_have_their_turns_whether_topics_come_alone_or_together() -> None:
     """10 queues are few for a frame of one topic, and many for one of four."""
     sends = Sends(a=10, b=10, c=10, d=10)
@@ -189,6 +195,7 @@ def test_a_frame_of_more_topics_than_it_may_have_queues_has_one_queue_of_each(
         awake = set(range(count)) - {resting if topic == "t0" else None} or set(range(count))
         shares = [counts[topic][queue] for queue in awake]
         assert max(shares) - min(shares) <= 1 + max(frames) + 1, (topic, counts[topic])
+        assert counts[topic].keys() <= awake
 
 
 def test_a_topic_that_has_more_queues_now_uses_them() -> None:
@@ -224,6 +231,40 @@ def test_a_queue_that_has_rested_goes_on_with_the_others_and_catches_up_with_non
         sends.frames()
     assert set(counts) == {0, 1, 3}
     assert max(counts.values()) - min(counts.values()) <= 2
+
+
+ALL, LAST, NONE = frozenset({0, 1}), frozenset({1}), frozenset[int]()
+
+
+@pytest.mark.parametrize(
+    ("steps", "sent"),
+    [
+        # where all rest, none does
+        ([ALL, 4], [0, 1, 0, 1]),
+        ([ALL, ALL, 4], [0, 1, 0, 1]),
+        ([ALL, 3, NONE, 4], [0, 1, 0, 1, 0, 1, 0]),
+        ([LAST, 3, NONE, 4], [0, 0, 0, 0, 1, 0, 1]),
+        ([3, LAST, LAST, ALL, 4], [0, 1, 0, 1, 0, 1, 0]),
+    ],
+)
+def test_two_queues_of_which_some_rest(steps: list[frozenset[int] | int], sent: list[int]) -> None:
+    """A number is how many messages are sent; a set is which queues rest from then on."""
+    sends = Sends(t=2)
+    found: list[int] = []
+    for step in steps:
+        if isinstance(step, frozenset):
+            sends.turns.rest("t", step)
+        else:
+            found += [sends.send("t") for _ in range(step)]
+    assert found == sent
+
+
+def test_a_queue_rests_on_when_its_topic_was_not_known_for_a_while() -> None:
+    sends = Sends(t=3)
+    sends.turns.rest("t", LAST)
+    sends.turns.end("t")
+    sends.turns.begin("t", 3)
+    assert [sends.send("t") for _ in range(4)] == [0, 2, 0, 2]
 
 
 @given(

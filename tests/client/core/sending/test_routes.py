@@ -61,3 +61,14 @@ def test_a_producer_asks_every_30_s_whether_a_topic_has_changed_or_is_gone() -> 
             assert routes.queues == {"orders": queues}
     routes.refused(again.request, TopicNotFound("there is no such topic", "orders"))
     assert routes.queues == {}
+
+
+def test_nobody_asks_for_a_topic_when_all_its_messages_were_given_up() -> None:
+    routes = Routes()
+    routes.ask("orders")
+    route(routes, 1000)
+    assert list(routes.give_up(1000, 0)) == []
+    route(routes, 7000)
+    assert list(routes.give_up(9000, 8000)) == []
+    routes.ask_again(20_000)
+    assert routes.outgoing(20_000) == []
