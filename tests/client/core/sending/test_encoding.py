@@ -156,11 +156,13 @@ def test_a_body_that_is_changed_after_the_send_does_not_change_the_message() -> 
 
 @pytest.mark.parametrize("topic", ["o", "t" * 127])
 @pytest.mark.parametrize("queue_id", [0, MAX_QUEUES_PER_TOPIC - 1])
+@pytest.mark.parametrize("shape", [Shape(), Shape(20, True)])
 def test_there_is_room_for_a_message_that_waits_whichever_queue_it_gets(
-    topic: str, queue_id: int
+    topic: str, queue_id: int, shape: Shape
 ) -> None:
     encoder = Encoder(V6, key_origin(V6, NOW))
     delay = Delay(out_ms=NOW)
+    encoder.terms.shape = shape
     draft = encoder.draft(BatchMessage(b"b" * 500, "tag", "key"), None, True)
     waits = waiting_form(draft, topic, queue_id, delay)
     packed, run = bytearray(5000), (delay.topic, 0, [waits], encoder.numbers.several(NOW, 1))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import threading
 from array import array
 from itertools import accumulate
@@ -12,14 +14,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.client.core.delays import Recall, recall_handle
 from penstock.client.core.sending.encoding import BrokerLimits
-from penstock.client.core.sending.frames import Frame, Receipt, Sender, SendFuture
+from penstock.client.core.sending.frames import Frame, Receipt, Sender, SendFuture, outcome_of
 from penstock.client.core.sending.outbox import Outbox
 from penstock.client.core.sending.round_robin import RoundRobin
+from penstock.client.core.sending.routes import Parked
 from penstock.shared.errors import ConnectError, FlushTimeout, StoreUnavailable
 from penstock.shared.formats.message_id import KeyOrigin, make_unique_key, offset_message_id
 from penstock.shared.loops.active import Intake, KeyNumbers
 from penstock.shared.loops.forms import FRAME_BYTES, Plain
+from penstock.shared.messaging.delayed import Delay
 from penstock.shared.wire.messages import Appended, QueueRun, StoredRun
 
 HOST = b"\x7f\0\0\1\0\0\x51\xaf"
@@ -144,6 +149,8 @@ def test_a_batch_has_one_receipt_with_all_ids_and_stands_where_it_was_sent() -> 
     outbox.put("t", 0, "", DRAFT, 1, futures[2])
     frame = outbox.take()
     frame.close(1)
+    counts = [("t", 1, futures[0]), ("t", 3, futures[1]), ("t", 1, futures[2])]
+    assert frame.counted_futures() == counts
     runs = frame.packed([0, 1, 11, 31, 32, 40])
     assert runs == (QueueRun("t", 0, 1), QueueRun("t", 0, 3, True), QueueRun("t", 0, 1))
     frame.settle(answer(StoredRun(0, 4, 99), StoredRun(1, 5, 100), StoredRun(3, 9, 500)), None)
@@ -161,8 +168,13 @@ def test_a_frame_in_two_halves_has_the_same_messages_in_their_order() -> None:
         outbox.put("t", number % 3, "", DRAFT, 7, future)
     frame = outbox.take()
     frame.close(3)
+    frame.retry, frame.since_ms, frame.watched, frame.tried = True, 5000, True, (8, 9)
     first, second = frame.halves(lambda topic, draft: 7)
     assert (first.size, second.size) == (14, 21)
+    for half, places in ((first, [(0, 2)]), (second, [(0, 2), (2, 1)])):
+        assert (half.seq, half.retry, half.since_ms, half.watched) == (3, True, 5000, True)
+        assert half.tried == (8, 9)
+        assert [(run.first, run.count) for run in half.runs] == places
     second.close(4)
     second.packed([0, 7, 14, 21])
     second.settle(answer(StoredRun(0, 50, 1000), StoredRun(2, 60, 1014)), None)
@@ -191,6 +203,93 @@ def test_an_error_is_that_of_every_message_of_the_frame() -> None:
         assert future.done() and isinstance(future.exception(0), StoreUnavailable)
         with pytest.raises(StoreUnavailable):
             future.result(0)
+
+
+def test_a_future_keeps_none_of_its_neighbours_alive() -> None:
+    frame, (future, _) = frame_of([1, 1])
+    frame.settle(answer(StoredRun(0, 5, 6)), None)
+    assert future.run is not None and future.run.futures == future.run.drafts == []
+
+
+def test_whoever_asks_for_a_receipt_has_asked_for_the_error() -> None:
+    frame, (asked, other) = frame_of([1, 1])
+    frame.settle(None, StoreUnavailable("the store is read-only"))
+    with pytest.raises(StoreUnavailable):
+        asked.result(0)
+    assert asked.seen and not other.seen
+
+
+def test_a_future_shows_what_has_become_of_its_message() -> None:
+    texts, stored = [], answer(StoredRun(0, 5, 6))
+    late = msgspec.structs.replace(stored, status="FLUSH_DISK_TIMEOUT")
+    error = StoreUnavailable("the store is read-only")
+    for outcome, failure in ((stored, None), (late, None), (None, error)):
+        frame, (future,) = frame_of([1])
+        texts.append(repr(future))
+        frame.settle(outcome, failure)
+        texts.append(repr(future))
+        assert not future.seen, "to look is not to ask"
+    alone = SendFuture(sender(), 1)
+    texts.append(repr(alone))
+    alone.fail(error)
+    texts.append(repr(alone))
+    assert [text.removeprefix("<SendFuture").removesuffix(">") for text in texts] == [
+        " to orders: no outcome yet",
+        " to orders/3@5: PUT_OK",
+        " to orders: no outcome yet",
+        " to orders/3@5: FLUSH_DISK_TIMEOUT",
+        " to orders: no outcome yet",
+        " to orders: StoreUnavailable",
+        ": no outcome yet",
+        ": StoreUnavailable",
+    ]
+
+
+def test_in_a_fork_nobody_waits_for_an_outcome_that_comes_elsewhere() -> None:
+    parent = os.getppid()
+    future = SendFuture(Sender(Condition(), ORIGIN, "tcp://x:1", parent), 1)
+    with pytest.raises(StoreUnavailable, match="fork of the one that sent the message"):
+        future.result(60)
+    future.fail(ConnectError("known before the fork"))
+    assert future.exception(60) is future.error
+
+
+@pytest.mark.parametrize(
+    ("delay", "due_ms"),
+    [
+        (Delay(out_ms=5000), 5000),
+        (Delay(out_ms=50), 50),
+        (Delay(out_ms=5000, delay_ms=950), 5000),
+        # the broker has stored it at 99, and counts from there
+        (Delay(out_ms=1000, delay_ms=950), 1049),
+        (Delay(3), None),
+        (Delay(out_ms=5000, recalls="another"), None),
+    ],
+)
+def test_what_waits_for_a_time_of_its_own_has_a_handle_that_recalls_it(
+    delay: Delay, due_ms: int | None
+) -> None:
+    outbox, future = outbox_of("orders"), outcome_of(sender(), 4, "orders", delay)
+    outbox.enter(0, Parked("orders", [DRAFT], 1, future, None, None, "", delay=delay))
+    frame = outbox.take()
+    frame.close(7)
+    frame.packed([0, 1])
+    frame.settle(answer(StoredRun(0, 5, 6)), None)
+    handle = "" if due_ms is None else recall_handle(Recall("orders", due_ms, key(4)))
+    assert future.result(0).recall_handle == handle
+
+
+def test_a_callback_that_ends_its_program_ends_nothing_here(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    frame, (first, second) = frame_of([1, 1])
+    told: list[str] = []
+    first.add_done_callback(lambda future: sys.exit("enough"))
+    for future in (first, second):
+        future.add_done_callback(lambda future: told.append(future.unique_key))
+    frame.settle(answer(StoredRun(0, 5, 6)), None)
+    assert told == [key(0), key(1)] and "enough" in caplog.text
+    assert not first.watched, "a callback is called once, and forgotten"
 
 
 def test_an_outcome_that_does_not_come_in_time_is_an_error_and_may_still_come() -> None:
