@@ -69,6 +69,6 @@ def test_nobody_asks_for_a_topic_when_all_its_messages_were_given_up() -> None:
     route(routes, 1000)
     assert list(routes.give_up(1000, 0)) == []
     route(routes, 7000)
-    assert list(routes.give_up(9000, 8000)) == []
+    assert list(routes.give_up(9000, 6500)) == []
     routes.ask_again(20_000)
     assert routes.outgoing(20_000) == []
