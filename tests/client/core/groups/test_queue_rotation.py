@@ -48,3 +48,29 @@ def test_a_turn_is_over_after_its_time_however_often_messages_are_taken_in_it() 
     for queue_id in (0, 1):
         rotation.add(queue_of(queue_id, 9))
     assert [taken(rotation, now_ms) for now_ms in range(TURN_MS + 1)] == [0] * TURN_MS + [1]
+
+
+def test_queues_follow_each_other_in_their_order_and_one_without_messages_is_passed_over() -> None:
+    rotation = QueueRotation()
+    for queue_id, count in enumerate((1, 0, 1, 1)):
+        rotation.add(queue_of(queue_id, count))
+    assert [taken(rotation, 0) for _ in range(4)] == [0, 2, 3, -1]
+
+
+def test_a_turn_ends_with_a_lot_and_the_next_one_has_its_whole_time() -> None:
+    rotation, first = QueueRotation(), queue_of(0, 1)
+    record = Record("orders", b"x", b"", 0, queue_offset=1)
+    first.put([Message(encode_record(record))], 1, 2)
+    for queue in (first, queue_of(1, 9)):
+        rotation.add(queue)
+    times = (TURN_MS - 2, TURN_MS - 1, TURN_MS, 2 * TURN_MS - 2, 2 * TURN_MS - 1, 2 * TURN_MS)
+    assert [taken(rotation, now_ms) for now_ms in times] == [0, 1, 1, 1, 0, 1]
+
+
+def test_a_queue_that_goes_while_another_has_its_turn_does_not_extend_that() -> None:
+    rotation, queues = QueueRotation(), [queue_of(each, 9) for each in range(3)]
+    for queue in queues:
+        rotation.add(queue)
+    assert taken(rotation, 0) == 0
+    rotation.remove(queues[2])
+    assert [taken(rotation, now_ms) for now_ms in (TURN_MS - 1, TURN_MS)] == [0, 1]

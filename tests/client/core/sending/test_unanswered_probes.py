@@ -108,3 +108,8 @@ def test_an_actor_that_waits_long_asks_twice_as_often_after_each_frame_that_is_a
     stored = (StoredRun(0, 0, 0),)
     sender.take(Appended(hello.producer, hello.session, hello.next_seq, stored, 0, HOST), now_ms)
     assert sender.wait_ms(now_ms) == MOST_MS // 2
+
+
+def test_a_session_that_nobody_opens_is_asked_for_less_and_less() -> None:
+    probes = Probes()
+    assert [probes.ask() for _ in range(7)] == [100, 200, 400, 800, 1600, 1600, 1600]
