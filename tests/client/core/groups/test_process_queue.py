@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -256,3 +257,10 @@ def test_an_orderly_message_that_comes_back_alone_comes_before_those_that_came_b
         handful = queue.take(most, 1000)
         assert handful is not None and handful.messages[0].queue_offset == 0
         queue.give_back(handful, 1000)
+
+
+@pytest.mark.parametrize(("given", "known"), [(None, 5), (0, 0), (9, 9)])
+def test_a_queue_remembers_the_offset_that_came_with_its_claim(
+    given: int | None, known: int
+) -> None:
+    assert ProcessQueue("orders", 0, 5, 1, False, given).given == known

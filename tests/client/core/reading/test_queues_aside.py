@@ -44,3 +44,13 @@ def test_a_queue_that_is_read_no_more_is_neither_told_nor_waited_for() -> None:
     aside.raise_next()
     aside.forget(2)
     assert not aside
+
+
+def test_a_queue_that_cannot_be_read_again_waits_again_and_has_one_error() -> None:
+    aside = QueuesAside("orders")
+    for now_ms, what in ((0, "first"), (1000, "second")):
+        aside.put(1, now_ms, (what, 1, "hint"))
+    assert aside.wait_ms(1000) == ASIDE_MS
+    with pytest.raises(QueueUnreadable, match="second"):
+        aside.raise_next()
+    aside.raise_next()
