@@ -15,11 +15,9 @@ from penstock.shared.config import Config
 from penstock.shared.errors import StoreDamaged
 from penstock.shared.formats.record import Record, encode_record
 from penstock.shared.formats.record_layout import BLANK, MAGIC_BLANK
-from penstock.shared.layout import StorePaths, segment_name
+from penstock.shared.layout import segment_name
 from penstock.shared.log.reader import (
     LOOK_BYTES,
-    MOST_LOOKED_BYTES,
-    REST_MS,
     LogReader,
     first_size,
     whole_records,
@@ -191,6 +189,30 @@ def test_pieces_may_begin_at_any_record_and_at_a_blank(log: Log) -> None:
     assert log.read(log.end) == []
 
 
+def test_pieces_end_where_they_are_to_whatever_the_log_has_after_that(log: Log) -> None:
+    log.append(900, 900, 1900, 1900, 900)
+    starts = log.records()
+    for committed in (0, starts[1], starts[3], log.end):
+        log.commit(committed)
+        for number, stop in enumerate(starts):
+            pieces = list(log.reader.pieces(0, stop))
+            found = [each.position for at, piece in pieces for each in walk(piece, at)]
+            assert found == starts[:number]
+
+
+def test_what_is_being_committed_is_still_read_where_the_writer_put_it(log: Log) -> None:
+    log.append(100, 900)
+    first, second = log.records()
+    log.commit(second)
+    with (log.directory / segment_name(0)).open("r+b") as file:
+        file.seek(second)
+        file.write(log.raw[second : second + 200])
+        file.seek(log.end - 200)
+        file.write(log.raw[log.end - 200 :])
+    assert log.read() == [first, second]
+    assert bytes(log.reader.record(second)) == log.raw[second:]
+
+
 def test_a_record_larger_than_a_look_is_read_whole(log: Log) -> None:
     log.append(100, 2000, 100, 1500)
     for committed in (0, log.end):
@@ -297,67 +319,6 @@ def test_whole_records_end_at_a_blank_a_cut_and_at_zeros(make_record: RecordMake
     assert whole_records(memoryview(b""), 0) == 0
 
 
-def _resident_bytes(path: Path) -> int:
-    """How much of a mapped file counts as this process's memory."""
-    resident, ours = 0, False
-    for line in Path("/proc/self/smaps").read_text().splitlines():
-        if "-" in line.split(" ")[0]:
-            ours = line.endswith(str(path))
-        elif ours and line.startswith("Rss:"):
-            resident += int(line.split()[1]) * 1024
-    return resident
-
-
-def test_who_reads_without_a_rest_keeps_no_more_pages_than_the_limit(
-    make_config: ConfigMaker, make_run: RunMaker
-) -> None:
-    segment_bytes = MOST_LOOKED_BYTES + (16 << 20)
-    config = make_config(mapped_file_size_commit_log_bytes=segment_bytes)
-    run = make_run(config)
-    path = StorePaths(config.store).commit_log / segment_name(0)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("wb") as file:
-        file.truncate(segment_bytes)
-    positions = Positions(run.positions)
-    log = LogReader(config, run, positions)
-    for at in range(0, segment_bytes, 1 << 20):
-        # what a consumer is sent, and what the reput walks
-        for piece in (log.segment(0, 1 << 19)[at : at + (1 << 19)], log.view(at, at + (1 << 20))):
-            assert not any(bytes(piece))
-            piece.release()
-        assert _resident_bytes(path) <= MOST_LOOKED_BYTES
-    # the last megabytes, since what was looked at is counted from 0 when pages are given back
-    assert _resident_bytes(path) >= 16 << 20
-    log.close()
-    positions.close()
-
-
-def test_pages_are_given_back_after_a_rest_and_read_the_same_again(
-    make_config: ConfigMaker, make_run: RunMaker
-) -> None:
-    config = make_config(mapped_file_size_commit_log_bytes=1 << 20)
-    run = make_run(config)
-    path = StorePaths(config.store).commit_log / segment_name(0)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(bytes(range(256)) * 4096)
-    positions = Positions(run.positions)
-    log = LogReader(config, run, positions)
-    assert not log.rest(1) and not log.rest(2 + REST_MS), "nothing was looked at"
-    view = log.view(0, 1 << 20)
-    before = bytes(view)
-    assert _resident_bytes(path) == 1 << 20
-    assert not log.rest(1000)
-    assert not log.rest(1000 + REST_MS)
-    assert _resident_bytes(path) == 1 << 20
-    assert log.rest(1001 + REST_MS), "just now"
-    assert not log.rest(9000 + 9 * REST_MS), "and not once more"
-    assert _resident_bytes(path) == 0
-    assert bytes(view) == before
-    view.release()
-    log.close()
-    positions.close()
-
-
 def test_recent_bytes_come_from_the_pool_and_from_the_segments(log: Log) -> None:
     log.append(100, 200)
     log.commit(half := log.end)
@@ -366,12 +327,13 @@ def test_recent_bytes_come_from_the_pool_and_from_the_segments(log: Log) -> None
         assert log.reader.recent(start, stop) == log.raw[start:stop]
 
 
-def test_a_copy_that_the_writer_wrote_into_meanwhile_is_not_believed(log: Log) -> None:
-    """The ring comes round while it is read."""
+@pytest.mark.parametrize("parts", [1, 2])
+def test_a_copy_that_the_writer_wrote_into_meanwhile_is_not_believed(log: Log, parts: int) -> None:
+    """The ring comes round while it is read, to all that is wanted or to its first half."""
     if log.reader._pool is None:
         return  # the bytes stand in the segment from the beginning
     log.append(100)
-    wanted = log.raw
+    wanted, again = log.raw, len(log.raw) // parts
 
     class Overtaken:
         """The pool, whose bytes are others by the time they are joined."""
@@ -381,8 +343,8 @@ def test_a_copy_that_the_writer_wrote_into_meanwhile_is_not_believed(log: Log) -
 
         def pieces(self, start: int, stop: int) -> list[memoryview]:
             pieces: list[memoryview] = self._pool.pieces(start, stop)
-            log.commit(log.end)
-            log.appender.put(log.end - len(wanted) + self._pool.size, b"?" * len(wanted))
+            log.commit(again)
+            log.appender.put(self._pool.size, b"?" * again)
             return pieces
 
     pool, overtaken = log.reader._pool, Overtaken(log.reader._pool)

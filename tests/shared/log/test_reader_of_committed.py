@@ -168,3 +168,50 @@ def test_a_piece_is_a_look_at_most_or_one_record(
     pieces = [bytes(piece) for _, piece in log.pieces(0, len(raw), window_bytes)]
     assert b"".join(pieces) == raw
     assert all(len(each) <= max(window_bytes, sizes[0]) for each in pieces)
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [[], [(2, 4)], [(0, 1), (3, 4), (4, 6)], [(6, 8)], [(7, 9), (11, 12)], [(0, 12)]],
+    ids=str,
+)
+def test_pieces_are_what_lies_between_two_offsets_without_the_damage(
+    open_log: Callable[..., LogReader],
+    make_record: Callable[..., Record],
+    damaged: list[tuple[int, int]],
+) -> None:
+    """Ranges of records, of which six are in each segment, with a blank after those of the first.
+    The last one of that segment is damaged together with the blank."""
+    raw, starts = b"", list[int]()
+    for number in range(12):
+        if number == 6:
+            left = SEGMENT - len(raw)
+            raw += BLANK.pack(left, MAGIC_BLANK).ljust(left, b"\0")
+        starts.append(len(raw))
+        raw += encode_record(make_record(physical_offset=len(raw), body=bytes(500)))
+    ends = [*starts[1:], len(raw)]
+    lost = {number for first, last in damaged for number in range(first, last)}
+    ranges = list[tuple[int, int]]()
+    for number in lost:
+        ranges.append((starts[number], ends[number]))
+        # in its body: the record's lengths still add up
+        raw = raw[: starts[number] + 300] + b"\x7f" + raw[starts[number] + 301 :]
+    log = open_log(raw, *ranges)
+    for first, start in enumerate(starts):
+        for last in range(first, 13):
+            stop = ends[last - 1] if last > first else start
+            found = list(log.pieces(start, stop, 1300))
+            whole = [number for number in range(first, last) if number not in lost]
+            seen = [at for at in starts for begin, piece in found if 0 <= at - begin < len(piece)]
+            assert seen == [starts[number] for number in whole]
+            for begin, piece in found:
+                assert bytes(piece) == raw[begin : begin + len(piece)]
+
+
+def test_a_segment_that_is_missing_where_the_log_begins_has_not_expired(
+    open_log: Callable[..., LogReader], make_record: Callable[..., Record]
+) -> None:
+    log = open_log(raw := encode_record(make_record()), read_only=0)
+    (log._segments.directory / segment_name(0)).unlink()
+    with pytest.raises(FileNotFoundError):
+        next(log.pieces(0, len(raw)))
