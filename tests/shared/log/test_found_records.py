@@ -39,3 +39,4 @@ def test_just_enough_has_places_and_a_byte_less_has_none(count: int, size: int, 
     found = FoundRecords(memoryview(b""), 4096, bytes(count * RANGE.size), size - less)
     assert places_of([found]) == (() if less else (Place(4096, count),))
     assert places_of([found._replace(is_copy=True)]) == ()
+    assert places_of([found, found._replace(is_copy=True)]) == (), "one of them is in no file yet"

@@ -73,6 +73,37 @@ def test_only_the_last_block_and_only_an_unfinished_one_is_found(
         )
 
 
+@pytest.mark.parametrize("kept", [1, 2])
+def test_the_record_before_a_block_ends_where_it_does_though_a_segment_ends_in_between(
+    kept: int,
+) -> None:
+    """The blank of the segment before is damaged or not, and a block goes on after one, too."""
+    before = encode_record(Record("single", b"x", store_timestamp_ms=1000))
+    steps = [(0, Kind.RECORD, len(before), memoryview(before), "")]
+    at = len(before)
+    for record in block(2)[:kept]:
+        for kind in (Kind.DAMAGED, Kind.BLANK):
+            steps.append((at, kind, 50, memoryview(b""), ""))
+            at += 50
+        raw = encode_record(record)
+        steps.append((at, Kind.RECORD, len(raw), memoryview(raw), ""))
+        at += len(raw)
+    begin = len(before) + 100
+    found = unfinished_block(iter(steps), at)
+    assert found == UnfinishedBlock(begin, kept, 0, len(before), 1000)
+
+
+def test_a_message_of_another_topic_begins_no_block_whatever_it_says() -> None:
+    (body, properties) = begin_of("g", 3)
+    for topic in ("single", f"%RETRY%{OFFSETS_TOPIC}"):
+        raw = encode_record(Record(topic, body, encode_properties(properties)))
+        steps = [(0, Kind.RECORD, len(raw), memoryview(raw), "")]
+        assert unfinished_block(iter(steps), len(raw)) is None
+    own_raw = encode_record(own(body, properties))
+    steps = [(0, Kind.RECORD, len(own_raw), memoryview(own_raw), "")]
+    assert unfinished_block(iter(steps), len(own_raw)) is not None
+
+
 @pytest.mark.parametrize("flushed", ["nothing", "all before", "more"])
 @pytest.mark.parametrize("records", range(7))
 @pytest.mark.parametrize("torn", [0, 40])
