@@ -82,8 +82,26 @@ def test_what_is_found_again_keeps_the_time_when_it_was_found_first(tmp_path: Pa
     save_quarantine(paths, [first], 77)
     save_quarantine(paths, [first, second], 99)
     assert [each.found_ms for each in load_quarantine(paths)] == [77, 99]
-    paths.quarantined.write_bytes(b"[" * 100_000)
-    with pytest.raises(StoreDamaged, match="quarantine"):
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        b"",
+        b"[" * 100_000,
+        b'[{"x":' * 100_000,
+        b'[{"position":1,"size":1,"file":"\xff","offset":1,"reason":"bad"}]',
+    ],
+    ids=["empty", "lists", "nested", "not UTF-8"],
+)
+def test_a_list_that_cannot_be_read_is_not_taken_for_an_empty_one(
+    tmp_path: Path, broken: bytes
+) -> None:
+    paths = StorePaths(tmp_path)
+    paths.own.mkdir()
+    paths.quarantined.write_bytes(broken)
+    ways_out = f"mv {paths.quarantined} {paths.quarantined}.broken; .*penstock store verify"
+    with pytest.raises(StoreDamaged, match=ways_out):
         load_quarantine(paths)
 
 
@@ -97,6 +115,7 @@ def test_a_producer_is_told_of_the_first_damage_and_how_much_more_there_is(
     told = str(read_only_error(paths))
     assert ("bytes 0 to 4: bad 0" in told) == (count > 0)
     assert (f", and {count - 1} more" in told) == (count > 1)
+    assert f"penstock store repair {tmp_path}" in told
 
 
 def test_what_is_set_aside_is_durable_and_in_nobody_s_place(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from functools import cache
 from pathlib import Path
 
@@ -221,38 +223,143 @@ def test_what_has_expired_since_it_was_listed_is_left_out(
     ]
 
 
-class Written(FileCache):
-    """The log of a running broker: some bytes are there only when they are read a second time."""
+@pytest.mark.parametrize("more", [1, 100, SIZE])
+def test_a_file_that_is_too_long_hides_nothing_of_the_next_one(
+    tmp_path: Path, make_record: Make, more: int
+) -> None:
+    logs = []
+    for base in (FIRST, FIRST + SIZE):
+        log = _sound(make_record, base, SIZE - 200)
+        logs.append(bytes(log + BLANK.pack(SIZE - len(log), MAGIC_BLANK)).ljust(SIZE, b"\0"))
+    first, second = _files(tmp_path, logs)
+    os.truncate(first.path, SIZE + more)
+    segments = [Segment(first.path, first.base, SIZE + more), second]
+    assert _steps(scan(files := FileCache(), segments, FIRST)) == list(
+        _plain_walk(logs, FIRST, Checksum.BODY)
+    )
+    files.close()
 
-    def __init__(self, late: set[int]) -> None:
+
+@pytest.mark.parametrize("lost", [1, 2, 3])
+@pytest.mark.parametrize("is_begun", [True, False])
+def test_a_log_goes_on_after_any_number_of_files_that_lost_all_they_had(
+    tmp_path: Path, make_record: Make, lost: int, is_begun: bool
+) -> None:
+    """The next one has lost its first record, and what is further on in it tells; or only a few of
+    its first bytes are there."""
+    logs = [bytes(_sound(make_record, FIRST, SIZE // 2)).ljust(SIZE, b"\0"), *[bytes(SIZE)] * lost]
+    log = bytes(_sound(make_record, FIRST + len(logs) * SIZE, SIZE // 2))
+    logs.append((log[:50] if is_begun else bytes(100) + log[100:]).ljust(SIZE, b"\0"))
+    found = _steps(scan(files := FileCache(), _files(tmp_path, logs), FIRST))
+    files.close()
+    assert found == list(_plain_walk(logs, FIRST, Checksum.BODY))
+    assert found[-1][0] > FIRST + (lost + 1) * SIZE
+
+
+@pytest.mark.parametrize("left", [1, 3, 4, 7, 8, 50, 90, 91, 105])
+def test_a_file_that_is_cut_short_after_it_was_listed_is_damaged_where_it_ends(
+    tmp_path: Path, make_record: Make, left: int
+) -> None:
+    log = bytes(_sound(make_record, FIRST, SIZE - 200))
+    whole = list(_plain_walk([log.ljust(SIZE, b"\0")], FIRST, Checksum.BODY))
+    cut, kind, size, _, _ = whole[-2]
+    assert (kind, size) == (Kind.RECORD, 106)
+    segments = _files(tmp_path, [log.ljust(SIZE, b"\0")])
+    os.truncate(segments[0].path, cut - FIRST + left)
+    found = _steps(scan(files := FileCache(), segments, FIRST))
+    files.close()
+    assert found[: len(whole) - 2] == whole[:-2]
+    assert found[-1] == (FIRST + SIZE, Kind.END, 0, b"", "")
+    damage = found[len(whole) - 2 : -1]
+    assert {kind for _, kind, _, _, _ in damage} == {Kind.DAMAGED}
+    assert [at for at, *_ in damage] == [cut, *[at + size for at, _, size, _, _ in damage]][:-1]
+    assert sum(size for _, _, size, _, _ in damage) == FIRST + SIZE - cut
+
+
+def test_the_reason_says_what_a_record_claims_where_it_claims_too_much(
+    tmp_path: Path, make_record: Make
+) -> None:
+    log = _sound(make_record, FIRST, SIZE - 200)
+    log[0:4] = (SIZE + 1).to_bytes(4, "big")
+    segments = _files(tmp_path, [bytes(log.ljust(SIZE, b"\0"))])
+    with closing(FileCache()) as files:
+        reason = next(scan(files, segments, FIRST))[4]
+    assert reason == f"record of {SIZE + 1} bytes where {SIZE} are left"
+    os.truncate(segments[0].path, 106 + 100)
+    with closing(FileCache()) as files:
+        reason = next(scan(files, segments, FIRST + 106))[4]
+    assert reason == "the file has become shorter"
+
+
+class Written(FileCache):
+    """The log of a running broker: some bytes are there only after they were read a few times."""
+
+    def __init__(self, late: set[int], reads: int = 1) -> None:
         super().__init__()
-        self._late = late
+        self._late = dict.fromkeys(late, reads)
 
     def read(self, path: Path, offset: int, size: int) -> bytes:
         raw = bytearray(super().read(path, offset, size))
-        for at in {each for each in self._late if offset <= each < offset + len(raw)}:
-            raw[at - offset] = 0
-            self._late.discard(at)
+        for at, left in self._late.items():
+            if left and offset <= at < offset + len(raw):
+                raw[at - offset] = 0
+                self._late[at] -= 1
         return bytes(raw)
 
 
 @pytest.mark.parametrize("window", [250, 500, 1000, 5000])
+@pytest.mark.parametrize("late_bytes", [range(5, 6), range(8)], ids=["bent", "zeros"])
 @pytest.mark.parametrize("seed", range(5))
 def test_what_is_being_written_is_no_damage_wherever_a_window_begins(
-    tmp_path: Path, make_record: Make, monkeypatch: pytest.MonkeyPatch, seed: int, window: int
+    tmp_path: Path,
+    make_record: Make,
+    monkeypatch: pytest.MonkeyPatch,
+    seed: int,
+    late_bytes: range,
+    window: int,
 ) -> None:
+    """The second record is damaged, which says nothing of those that are cut off by a window."""
     log = _sound(make_record, FIRST, SIZE - 200)
+    sound = _plain_walk([bytes(log.ljust(SIZE, b"\0"))], FIRST, Checksum.BODY)
+    starts = [at - FIRST for at, kind, *_ in sound if kind is Kind.RECORD]
+    log[starts[1] + 5] ^= 1
     segments = _files(tmp_path, [bytes(log.ljust(SIZE, b"\0"))])
     whole = list(_plain_walk([bytes(log.ljust(SIZE, b"\0"))], FIRST, Checksum.BODY))
-    starts = [at - FIRST for at, kind, *_ in whole if kind is Kind.RECORD]
     # never two that follow each other, and not the last one, after which nothing tells of it
     rng = random.Random(seed)
-    late = {at + 5 for at in starts[:-1:2] if rng.random() < 0.5}
+    begun = [at for at in starts[3 + seed % 2 : -1 : 2] if rng.random() < 0.5]
+    late = {at + each for at in begun for each in late_bytes}
     monkeypatch.setattr(scanning, "WINDOW_BYTES", window)
     monkeypatch.setattr(scanning, "_SHORT_STRIDE", 64)
     files = Written(late)
     assert _steps(scan(files, segments, FIRST)) == whole
     files.close()
+
+
+def test_a_record_is_looked_at_again_when_the_one_after_its_window_is_there(
+    tmp_path: Path, make_record: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though its window has been read twice by then, because of a damaged record."""
+    monkeypatch.setattr(scanning, "WINDOW_BYTES", 5 * 106)
+    log = _sound(make_record, FIRST, SIZE - 200)
+    log[106 + 5] ^= 1
+    files = Written({4 * 106 + 5}, reads=2)
+    found = _steps(scan(files, _files(tmp_path, [bytes(log.ljust(SIZE, b"\0"))]), FIRST))
+    files.close()
+    assert found == list(_plain_walk([bytes(log.ljust(SIZE, b"\0"))], FIRST, Checksum.BODY))
+
+
+def test_the_end_of_a_log_grows_in_a_window_that_is_read_again(
+    tmp_path: Path, make_record: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scanning, "_ZEROS", bytes(16))
+    log = _sound(make_record, FIRST, SIZE - 200)
+    for number in (1, 10):
+        log[number * 106 + 5] ^= 1
+    files = Written(set(range(5 * 106, SIZE)))
+    found = _steps(scan(files, _files(tmp_path, [bytes(log.ljust(SIZE, b"\0"))]), FIRST))
+    files.close()
+    assert found == list(_plain_walk([bytes(log.ljust(SIZE, b"\0"))], FIRST, Checksum.BODY))
 
 
 def test_a_record_that_is_written_at_the_tail_of_a_segment_that_is_left_then_is_not_passed_over(
