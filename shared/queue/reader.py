@@ -214,7 +214,9 @@ class QueueReader:
         of the log, nor in such a way that its entry leads where a neighbour's does. See
         `before_lost`."""
         stop, most = self._table.max_offset(slot), 1  # nearly always it is the first
-        lost_at, owner = _UNKNOWN, _UNKNOWN
+        # no number stands for none: an entry that leads nowhere may have any
+        lost_at: int | None = None
+        owner = _UNKNOWN
         while start < stop:
             raw = self._read(slot, start, min(stop, start + most))
             for position, size, _ in ENTRY.iter_unpack(raw):
