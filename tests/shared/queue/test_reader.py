@@ -292,6 +292,7 @@ def test_an_answer_ends_with_its_segment_and_an_entry_that_leads_away_ends_it(
         ({4: 5}, [4]),
         ({3: 5, 4: 5}, [3, 4]),
         ({4: 3}, [4]),
+        ({1: 0}, [1]),
         ({4: 3, 5: 3}, [4, 5]),
         ({0: 1, 10: 9, 11: 9}, [0, 10, 11]),
         ({1: 2, 3: 2, 5: 6, 7: 6}, [1, 3, 5, 7]),
@@ -366,7 +367,7 @@ def test_who_stands_at_the_ends_of_queues_is_told_apart_until_one_of_them_moves(
     store.count(1, "orders", 1, 0, 3)
     reader.queues("orders")
     both = reader.standing("orders", {0: 5, 1: 3, 7: 0})
-    assert reader.is_at_ends(both)
+    assert reader.is_at_ends(both) and reader.is_at_ends(both, or_past=True)
     for elsewhere in ({0: 4, 1: 3}, {0: 5, 1: 2}, {0: 6}):
         assert not reader.is_at_ends(reader.standing("orders", elsewhere))
         is_past = 4 not in elsewhere.values() and 2 not in elsewhere.values()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable
 from typing import Any
@@ -11,7 +12,9 @@ import pytest
 from penstock.shared.formats.queue_entry import ENTRY
 from penstock.shared.formats.record import Record
 from penstock.shared.log.damage import DamagedRanges, damage_between
-from penstock.shared.queue.reader import QueueDeleted
+from penstock.shared.log.reader import REST_MS
+from penstock.shared.memory.queue_table import QueueKey
+from penstock.shared.queue.reader import QueueDeleted, unreadable
 from tests.shared.queue.conftest import Store
 
 
@@ -41,6 +44,8 @@ def test_no_more_queues_of_a_topic_are_read_than_somebody_says(store: Store) -> 
     assert reader.queues("orders") == {0: 0}
     reader.limit({"orders": 5})
     assert reader.queues("orders") == every and reader.message_count == 4
+    store.table.add(5, QueueKey("others", 1), 0, 7)
+    assert reader.message_count == 4, "it is not counted yet"
 
 
 def test_a_deleted_queue_is_no_queue_and_one_that_is_made_again_has_another_slot(
@@ -70,7 +75,7 @@ def test_what_stands_past_the_end_of_a_queue_says_nothing_of_its_last_message(
     raw[3 * ENTRY.size : 4 * ENTRY.size] = raw[4 * ENTRY.size : 5 * ENTRY.size]
     file.write_bytes(raw)
     store.count(0, "orders", 0, 0, 4)
-    assert store.reader.whole_from(0, 3) == 3
+    assert store.reader.whole_from(0, 3) == 3 and store.reader.read(0, 0, 1 << 20)[1] == 4
     store.count(0, "orders", 0, 0, 5)
     assert store.reader.whole_from(0, 3) == 4, "now that entry is there, and has the place"
 
@@ -118,3 +123,18 @@ def test_a_time_is_looked_for_again_where_messages_expire_amid_the_search(
     store.reader.release_deleted(0)
     with pytest.raises(FileNotFoundError):
         store.reader.offset_at(0, 1000 + later)
+
+
+def test_a_reader_of_queues_gives_back_the_log_s_pages_after_a_rest(store: Store) -> None:
+    store.reader.view(0, 100).release()
+    store.reader.rest(1000)
+    assert store.reader.log.rest(1001 + REST_MS)
+
+
+def test_what_a_reader_lacks_is_no_fault_of_the_queue() -> None:
+    error = OSError(errno.EIO, os.strerror(errno.EIO), "/store/consumequeue/orders/0/file")
+    told = str(unreadable("orders", error))
+    assert "topic orders" in told and "penstock store verify /store" in told
+    for number in (errno.EMFILE, errno.ENOMEM):
+        with pytest.raises(OSError, match=os.strerror(number)):
+            unreadable("orders", OSError(number, os.strerror(number), "file"))
