@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
 import resource
@@ -197,6 +198,23 @@ def test_they_go_where_the_disk_has_no_room_for_another_segment(
     monkeypatch.setattr(disk_space, "_used_and_size", lambda path: (99, 100))
     it.work()
     assert not path.exists()
+
+
+def test_one_is_no_next_segment_where_the_disk_has_no_room_for_what_comes_with_it(
+    store: Callable[..., Store], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Queues and index grow, too; what it takes is free for them then."""
+    it = store()
+    path = it.expire()
+    it.work()
+    assert path.exists()
+    before = it.positions["allocated"]
+    monkeypatch.setattr(disk_space, "_used_and_size", lambda path: (99, 100))
+    it.positions.initialise("append_wanted", before + SEGMENT_BYTES)
+    it.work()
+    assert not path.exists()
+    assert it.positions["allocate_error"] == errno.ENOSPC
+    assert (it.positions["allocated"], it.positions["recycled_segments"]) == (before, 0)
 
 
 def test_one_that_the_disk_does_not_take_zeros_for_is_deleted_and_told(

@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Generator
 from typing import Any
 
+import msgspec
 import pytest
 
 from penstock.actors.committer import Committer
@@ -15,8 +16,8 @@ from penstock.actors.flusher import actor as flushing
 from penstock.actors.flusher.actor import QUEUES_AT_ONCE
 from penstock.actors.flusher.index_sync import IndexSync
 from penstock.actors.reput import Reput
-from penstock.shared.formats.checkpoint import decode_checkpoint
-from penstock.shared.store.watermark import load_watermark
+from penstock.shared.formats.checkpoint import decode_checkpoint, encode_checkpoint
+from penstock.shared.store.watermark import WATERMARK_MS, load_watermark
 
 
 @pytest.mark.parametrize(
@@ -128,3 +129,26 @@ def test_what_a_checkpoint_says_lies_below_the_watermark_when_it_is_written(
     broker.positions.initialise("flush_wanted", broker.positions["wrote"])
     flusher.work()
     assert marked and set(marked) == {broker.positions["flushed"]}
+
+
+def test_a_successor_s_watermark_vouches_for_no_checkpoint_that_nobody_may_have_synced(
+    pipeline: Callable[..., Any], work: Callable[..., None]
+) -> None:
+    """Its predecessor died after it wrote the checkpoint, and before the next watermark."""
+    broker = pipeline(transient_store_pool_enable=False)
+    committer, reput, flusher = (broker.start(kind) for kind in (Committer, Reput, Flusher))
+    broker.append()
+    work(committer, flusher, reput)
+    broker.clock.advance(5_000)
+    work(flusher)
+    broker.crash(flusher)
+    known = decode_checkpoint(broker.paths.checkpoint.read_bytes())
+    newer = msgspec.structs.replace(known, confirm_offset=known.confirm_offset + 1)
+    broker.paths.checkpoint.write_bytes(encode_checkpoint(newer))
+    successor = broker.start(Flusher)
+    broker.append()
+    broker.clock.advance(WATERMARK_MS)
+    work(committer, successor)
+    mark = load_watermark(broker.paths.watermark)
+    assert mark is not None and mark.flushed == broker.positions["flushed"]
+    assert mark.checkpoint == known

@@ -7,9 +7,10 @@ from collections.abc import Callable
 
 import pytest
 
-from penstock.shared.formats.queue_entry import BLANK_ENTRY
+from penstock.shared.formats.queue_entry import BLANK_ENTRY, ENTRY
 from penstock.shared.formats.record import Record, encode_record
 from penstock.shared.layout import segment_name
+from penstock.shared.log.damage import DamagedRanges, damage_between
 from penstock.shared.queue import lag as module
 from penstock.shared.queue.lag import UNKNOWN, Lag
 from tests.shared.queue.conftest import Store
@@ -73,8 +74,27 @@ def test_what_the_files_do_not_say_is_unknown_and_no_fault_of_who_asks(
     assert lag.age_ms("orders", 0, 99, STORED_MS + 1000) == 10
 
 
+def test_an_entry_that_leads_nowhere_says_nothing_of_bytes_and_age(store: Store) -> None:
+    with open(store.paths.queue("orders", 0) / segment_name(1000), "r+b") as file:
+        file.write(bytes(ENTRY.size))
+    lag = Lag(store.reader)
+    assert lag.of("orders", 0, 50, STORED_MS) == (UNKNOWN, UNKNOWN)
+    assert lag.size("orders", 0, 49) == UNKNOWN
+    assert lag.messages("orders", 0, 50) == COUNT - 50
+
+
 def test_where_the_process_has_no_descriptor_left_that_is_said(store: Store) -> None:
     error = OSError(errno.EMFILE, "too many")
     with pytest.raises(OSError, match="too many"):
         module._unknown(error)
     assert module._unknown(OSError(errno.EIO, "unreadable")) == UNKNOWN
+
+
+def test_of_a_damaged_message_the_age_is_unknown_and_the_bytes_are_not(store: Store) -> None:
+    lag, raw = Lag(store.reader), store.reader.entries(1, 50, 52)
+    (position, size, _), (_, more, _) = ENTRY.iter_unpack(raw)
+    damage = damage_between(store.paths, 1 << 20, position, position + size, "lost")
+    store.reader.log.damaged = DamagedRanges(damage)
+    assert lag.age_ms("orders", 0, 50, STORED_MS + 1000) == UNKNOWN
+    assert lag.age_ms("orders", 0, 51, STORED_MS + 1000) == 490
+    assert lag.size("orders", 0, 50) - lag.size("orders", 0, 52) == size + more

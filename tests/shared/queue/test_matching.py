@@ -16,6 +16,7 @@ from penstock.shared.formats.queue_entry import BLANK_ENTRY
 from penstock.shared.formats.record import Record, decode_record, encode_record
 from penstock.shared.formats.record_outline import entry_tags_code, outline
 from penstock.shared.layout import CQ_ENTRY_BYTES, segment_name
+from penstock.shared.log.damage import DamagedRanges, damage_between
 from penstock.shared.log.found_records import piece_of
 from penstock.shared.queue.matching import read_matching
 from tests.shared.queue.conftest import Store
@@ -153,3 +154,30 @@ def test_a_blank_matches_nothing_whatever_its_tags_code(
     found, next_offset = read_matching(store.reader, 0, 0, 5, 1 << 20, chosen)
     assert (found.size, next_offset) == (stored[3].size + stored[4].size, 5)
     assert len(BLANK_ENTRY) == CQ_ENTRY_BYTES
+
+
+def test_the_log_s_first_record_is_found_though_blanks_before_it_name_its_place(
+    open_store: Callable[..., Store],
+) -> None:
+    store = open_store([_record("a"), _record("b"), _record("a")], first_offsets={("orders", 0): 7})
+    store.count(0, "orders", 0, 0, 10)
+    size = len(encode_record(_record("a")))
+    for start in range(7):
+        found, next_offset = read_matching(store.reader, 0, start, 10, 1 << 20, Chosen({"a"}, None))
+        assert (found.size, next_offset) == (2 * size, 10)
+
+
+@pytest.mark.parametrize("lost", range(5))
+def test_what_matches_is_found_up_to_a_match_that_is_damaged(
+    forty: tuple[Store, list[Stored]], lost: int
+) -> None:
+    """Its consumer is then told of the loss. What does not match is missed by nobody."""
+    store, stored = forty
+    position = sum(each.size for each in stored[:lost])
+    damage = damage_between(store.paths, 1 << 20, position, position + 1, "lost")
+    store.reader.log.damaged = DamagedRanges(damage)
+    for tag in TAGS:
+        found, next_offset = read_matching(store.reader, 0, 0, 5, 1 << 20, Chosen({tag}, None))
+        stop = lost if stored[lost].tag == tag else 5
+        assert next_offset == stop
+        assert found.size == sum(each.size for each in stored[:stop] if each.tag == tag)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import resource
 from pathlib import Path
 
 import pytest
@@ -130,4 +131,26 @@ def test_a_queue_of_the_name_of_a_deleted_one_has_handles_of_its_own(tmp_path: P
         False,
         True,
     ]
+    files.close()
+
+
+@pytest.mark.parametrize(("limit", "most"), [(15, 1), (80, 5), (95, 5), (96, 6)])
+def test_of_the_files_that_a_process_may_open_at_all_one_in_16_is_for_these(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: int, most: int
+) -> None:
+    """The hard limit counts, for a start raises the soft one to it. What was used last stays."""
+    for number in range(9):
+        make_queue(tmp_path, QueueKey("t", number), entries(number, number + 1))
+    with monkeypatch.context() as kernel:
+        kernel.setattr(resource, "getrlimit", lambda which: (16, limit))
+        files = files_in(tmp_path)
+    used = list[int]()
+    for number in (0, 1, 2, 3, 4, 5, 0, 6, 0, 7, 8, 3, 7):
+        assert files.read(QueueKey("t", number), 0, 1) == entries(number, number + 1)
+        used = [each for each in used if each != number] + [number]
+        links = (
+            os.readlink(each.path) for each in os.scandir("/proc/self/fd") if each.is_symlink()
+        )
+        found = {link for link in links if link.startswith(str(tmp_path))}
+        assert found == {str(files.path(QueueKey("t", each), 0)) for each in used[-most:]}
     files.close()

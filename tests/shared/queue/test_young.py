@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -38,3 +39,9 @@ def test_a_queue_is_young_while_its_first_message_is_there_and_near(
     store.positions.initialise("wrote", wrote)
     monkeypatch.setattr(young, "_NEAR_BYTES", 5000 - position)
     assert is_young(store.reader, store.positions, 0) == is_one
+
+
+def test_what_is_near_is_40_percent_of_the_machine_s_memory() -> None:
+    """As with RocketMQ's accessMessageInMemoryMaxRatio."""
+    total = Path("/proc/meminfo").read_text().split("MemTotal:")[1].split()[0]
+    assert abs(young._NEAR_BYTES / (int(total) * 1024) - 0.4) < 0.01
