@@ -178,6 +178,42 @@ def test_a_warm_segment_is_touched_locked_and_unlocked_after_it_is_full(
     assert _locked(broker, SEGMENT_BYTES) == 0
 
 
+def test_a_segment_that_is_full_to_its_last_byte_is_unlocked_though_nothing_comes_after_it(
+    pipeline: Callable[..., Any], work: Callable[..., None]
+) -> None:
+    broker = pipeline(**WARM)
+    allocator = broker.start(Allocator)
+    work(allocator)
+    for wrote, locked in ((SEGMENT_BYTES - 1, SEGMENT_BYTES), (SEGMENT_BYTES, 0)):
+        broker.positions.initialise("wrote", wrote)
+        work(allocator)
+        broker.clock.advance(UNLOCK_MS)
+        work(allocator)
+        assert _locked(broker, 0) == locked
+
+
+@pytest.mark.parametrize(("flushing", "pages"), [("sync", 3), ("async", 0)])
+def test_what_is_warmed_is_written_out_bit_by_bit_where_the_writer_waits_for_the_disk(
+    pipeline: Callable[..., Any],
+    work: Callable[..., None],
+    monkeypatch: pytest.MonkeyPatch,
+    flushing: str,
+    pages: int,
+) -> None:
+    """Else its first flush would find a gigabyte to write."""
+    made, begin = list[int](), WarmSegment.__init__
+
+    def noted(segment: WarmSegment, path: Path, base: int, size: int, sync_pages: int) -> None:
+        made.append(sync_pages)
+        begin(segment, path, base, size, sync_pages)
+
+    monkeypatch.setattr(WarmSegment, "__init__", noted)
+    settings = {"flush_disk_type": flushing, "flush_least_pages_when_warm_mapped_file": 3}
+    broker = pipeline(**WARM, **settings)
+    work(broker.start(Allocator))
+    assert made == [pages]
+
+
 def test_warming_goes_on_for_a_writer_that_has_room(
     pipeline: Callable[..., Any], work: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -283,6 +319,7 @@ def test_where_locking_is_not_allowed_that_is_said_once_and_harms_nothing(
     assert not any(_mapped(broker, number * SEGMENT_BYTES) for number in range(3))
     said = capfd.readouterr().err
     assert said.count("not locked into memory") == 1 and "ulimit -l" in said
+    assert f"{2 * SEGMENT_BYTES // 1024} KiB are needed" in said, "that of two segments"
 
 
 @pytest.fixture

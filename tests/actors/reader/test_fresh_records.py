@@ -205,6 +205,8 @@ def test_while_a_deleted_topics_queues_are_there_only_queues_count(
     broker.positions.initialise("deleted_topics", 1)
     broker.append(queue_id=0, size=9)
     assert consumer.take() == 0
+    broker.append(queue_id=2, size=9)
+    assert consumer.take() == 0, "though it came after the reader knew of the deletion"
     broker.positions.initialise("forgotten_topics", 1)
     # what was stored before that was known is of the old topic, as far as the reader can tell
     assert consumer.take() == 0
