@@ -66,8 +66,9 @@ def _decode(line: bytes) -> tuple[str, QueueEnd] | None:
     if found is None:
         return None
     name, end, last_position, crc = found.groups()
-    # the name becomes a path, and a line of the first versions has no checksum to vouch for it
-    if name.decode() != WATERMARK and not is_stored_topic(name.decode().partition("/")[0]):
+    # The name becomes a path, and a line of the first versions has no checksum to vouch for it. All
+    # before the last slash is the topic, as for whoever makes the path.
+    if name.decode() != WATERMARK and not is_stored_topic(name.decode().rpartition("/")[0]):
         return None
     if crc is None:
         return name.decode(), QueueEnd()

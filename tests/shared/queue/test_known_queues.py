@@ -172,3 +172,10 @@ def test_a_list_with_anything_strange_at_any_place_has_lost_lines(
     assert len(lines) == 3 and not lacks_lines(file)
     file.write_bytes(b"".join([*lines[:place], strange, *lines[place:]]))
     assert lacks_lines(file)
+
+
+def test_a_name_that_would_lead_out_of_its_place_is_no_queue_s(tmp_path: Path) -> None:
+    """Lines of the first versions have no checksum, and a name becomes a path."""
+    file = tmp_path / "queues"
+    file.write_bytes(b"../3\norders/../../x/0\norders/./0\na/b/0\n/0\n./1\norders/7\n")
+    assert load_known_queues(file) == {"orders/7": QueueEnd()}

@@ -709,5 +709,5 @@ def _problems(store: Any) -> list[Any]:
 
 def test_names_that_are_no_queues_are_not_missed(known: Any) -> None:
     with known.paths.known_queues.open("ab") as file:
-        file.write(b"../3\nno topic/0\n\xff/1\n")
+        file.write(b"../3\nno topic/0\n\xff/1\norders/../../../beside/0\n")
     assert known.recover().restored_queues == []
