@@ -188,16 +188,20 @@ def test_a_file_of_another_length_and_a_link_are_deleted_and_what_it_names_is_no
     assert other.read_bytes() == bytes([1]) * SEGMENT_BYTES
 
 
+@pytest.mark.parametrize("is_filled", [True, False])
 def test_they_go_where_the_disk_has_no_room_for_another_segment(
-    store: Callable[..., Store], monkeypatch: pytest.MonkeyPatch
+    store: Callable[..., Store], monkeypatch: pytest.MonkeyPatch, is_filled: bool
 ) -> None:
     it = store()
     path = it.expire()
-    it.work()
+    if is_filled:
+        it.work()
+    else:
+        it.allocator.work()
     assert path.exists()
     monkeypatch.setattr(disk_space, "_used_and_size", lambda path: (99, 100))
-    it.work()
-    assert not path.exists()
+    it.allocator.work()
+    assert not path.exists(), "at once, and not when it is filled"
 
 
 def test_one_is_no_next_segment_where_the_disk_has_no_room_for_what_comes_with_it(

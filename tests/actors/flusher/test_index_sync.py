@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from penstock.actors.flusher import index_sync
 from penstock.actors.flusher.index_sync import IndexSync
 from penstock.chaos.machine.processes import descriptors
-from penstock.shared.files.durable import write_again
+from penstock.shared.files.durable import FlushFailed, write_again
 from penstock.shared.formats.checkpoint import Checkpoint
 from penstock.shared.formats.index_chains import KeyBatch
 from penstock.shared.formats.index_layout import HEADER, Geometry
@@ -154,3 +156,103 @@ def test_items_that_have_come_since_the_last_sync_are_written_through_once_in_pi
     assert growing.read_bytes() == whole
     list(sync.sync(EVER))
     assert len(synced) == 3, "nothing has come meanwhile"
+
+
+def test_a_file_that_goes_while_it_is_listed_keeps_no_other_from_the_disk(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has expired, or a cut has emptied it."""
+    full, growing = index_files(directory)
+    sync, opened, synced = IndexSync(directory, SMALL, Checkpoint()), os.open, list[str]()
+
+    def expire(path: Any, *words: Any, **others: Any) -> int:
+        full.unlink(missing_ok=True)
+        return opened(path, *words, **others)
+
+    monkeypatch.setattr(os, "open", expire)
+    fdatasync = os.fdatasync
+
+    def note(handle: int) -> None:
+        synced.append(os.readlink(f"/proc/self/fd/{handle}"))
+        fdatasync(handle)
+
+    monkeypatch.setattr(os, "fdatasync", note)
+    assert synced_ms(sync) == 0 and synced == [str(growing)]
+
+
+def test_a_link_among_the_files_is_not_followed(directory: Path, tmp_path: Path) -> None:
+    """It could lead out of the store, and what is synced is also written to."""
+    _, growing = index_files(directory)
+    growing.rename(tmp_path / "elsewhere")
+    growing.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(OSError, match="symbolic links"):
+        list(IndexSync(directory, SMALL, Checkpoint()).sync(EVER))
+
+
+@pytest.fixture
+def synced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Names of the files and directories that were synced as a whole."""
+    done, calls = list[str](), {"fsync": os.fsync, "fdatasync": os.fdatasync}
+
+    def note(name: str, handle: int) -> None:
+        done.append(os.path.basename(os.readlink(f"/proc/self/fd/{handle}")))
+        calls[name](handle)
+
+    monkeypatch.setattr(os, "fsync", lambda handle: note("fsync", handle))
+    monkeypatch.setattr(os, "fdatasync", lambda handle: note("fdatasync", handle))
+    return done
+
+
+def test_a_file_is_synced_as_a_whole_when_it_is_new_with_its_name_when_it_is_full_and_at_the_end(
+    directory: Path, synced: list[str]
+) -> None:
+    full, growing = (path.name for path in index_files(directory))
+    sync = IndexSync(directory, SMALL, Checkpoint())
+    list(sync.sync(_offset(18)))
+    assert synced == [full, "index", growing, "index"]
+    synced.clear()
+    list(sync.sync(_offset(18)))
+    assert synced == [], "nothing has come"
+    list(sync.sync(EVER))
+    assert synced == [full], "now all of it is dispatched"
+    list(sync.sync(EVER, whole=True))
+    assert synced == [full, growing]
+
+
+def test_what_is_in_doubt_of_a_file_that_grows_is_written_again_at_the_end(
+    directory: Path, again: list[tuple[str, int, int]]
+) -> None:
+    """Nobody stores into its slots then. Of a file that is new since nothing is in doubt."""
+    full, growing = index_files(directory)
+    raw = growing.read_bytes()
+    growing.unlink()
+    sync = IndexSync(directory, SMALL, Checkpoint())
+    growing.write_bytes(raw)
+    list(sync.sync(EVER, whole=True))
+    assert {path for path, _, _ in again} == {str(full)}
+    again.clear()
+    list(IndexSync(directory, SMALL, Checkpoint(0, 0, 19_000, 0)).sync(EVER, whole=True))
+    items = SMALL.item_at(1), SMALL.item_at(12)
+    assert again == [(str(growing), *items), (str(growing), 0, SMALL.table_bytes)]
+    again.clear()
+    list(IndexSync(directory, SMALL, Checkpoint(0, 0, 1 << 50, 0)).sync(EVER))
+    assert again == [(str(growing), *items)], "a time vouches for files that are full"
+
+
+def test_an_item_that_the_disk_does_not_take_is_a_failed_flush(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody can tell whether the write or the sync has failed, even where there is no room."""
+    _, growing = index_files(directory)
+    whole = growing.read_bytes()
+    growing.write_bytes(whole[:36] + (5).to_bytes(4, "big") + whole[40:])
+    sync = IndexSync(directory, SMALL, Checkpoint())
+    list(sync.sync(EVER))
+    growing.write_bytes(whole)
+
+    def full(*words: Any) -> int:
+        raise OSError(errno.ENOSPC, "no room")
+
+    monkeypatch.setattr(os, "pwritev", full)
+    with pytest.raises(FlushFailed, match="no room"):
+        list(sync.sync(EVER))

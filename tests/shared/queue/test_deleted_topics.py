@@ -122,6 +122,9 @@ def test_queues_of_a_deleted_topic_go_out_of_the_way_and_both_names_are_on_disk(
     for _ in range(2):  # done again it changes nothing
         move_queues_away(paths, row)
         assert synced[paths.consume_queue] == {"kept"}
+        order = list(synced)
+        # else a power failure could leave them in neither
+        assert order.index(paths.deleted_queues) < order.index(paths.consume_queue)
         assert synced[paths.deleted_queues] == ({"7-5"} if has_queues else set())
     if has_queues:
         assert [each.name for each in (paths.deleted_queues / "7-5").iterdir()] == ["3"]
@@ -143,3 +146,19 @@ def test_a_queue_is_a_deleted_topic_s_where_its_last_message_was_stored_before_t
             each.write_bytes(bytes(queue_segment_bytes))
         (empty, _) = directory.queues()
         assert not is_of_deleted(empty, {"orders": 1 << 40}), "it has no message"
+
+
+def test_of_a_queue_that_cannot_be_read_nobody_says_that_it_is_a_deleted_topic_s(
+    stopped_store: Callable[..., Any], twelve: list[Record]
+) -> None:
+    store = stopped_store(twelve)
+    with StoreDirectory(store.paths.root) as directory:
+        first, _ = directory.queues()
+        (file,) = first.directory.iterdir()
+        assert first.max_offset > 0
+        os.truncate(file, 0)
+        assert not is_of_deleted(first, {"orders": 1 << 40})
+
+
+def test_where_nothing_was_deleted_there_is_no_list(tmp_path: Path) -> None:
+    assert load_deleted_topics(tmp_path / "deleted-topics.json") == DeletedTopics()

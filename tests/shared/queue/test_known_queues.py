@@ -13,9 +13,11 @@ from hypothesis import strategies as st
 from penstock.shared.memory.queue_table import QueueKey, QueueTable, create_queue_table
 from penstock.shared.queue.known_queues import (
     UNKNOWN,
+    WATERMARK,
     KnownQueues,
     QueueEnd,
     lacks_lines,
+    load_known_flush,
     load_known_queues,
     make_known_queues,
     replace_known_queues,
@@ -179,3 +181,46 @@ def test_a_name_that_would_lead_out_of_its_place_is_no_queue_s(tmp_path: Path) -
     file = tmp_path / "queues"
     file.write_bytes(b"../3\norders/../../x/0\norders/./0\na/b/0\n/0\n./1\norders/7\n")
     assert load_known_queues(file) == {"orders/7": QueueEnd()}
+
+
+def test_what_a_crash_has_cut_off_names_no_other_queue(tmp_path: Path) -> None:
+    file = tmp_path / "queues"
+    replace_known_queues(file, {"orders/12": QueueEnd(5, 6)})
+    whole = file.read_bytes()
+    file.write_bytes(whole[: whole.index(b"orders/12") + len("orders/1")])
+    assert load_known_queues(file) == {}
+
+
+def test_of_the_same_list_one_writes_lines_once_and_numbers_in_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, synced, sync = tmp_path / "queues", list[bytes](), os.fdatasync
+    make_known_queues(file)
+
+    def note(handle: int) -> None:
+        synced.append(file.read_bytes())
+        sync(handle)
+
+    monkeypatch.setattr(os, "fdatasync", note)
+    known = KnownQueues(file)
+    assert not known.note({WATERMARK: QueueEnd(7)}), "that line is there from the beginning"
+    names = [f"orders/{number}" for number in range(3)]
+    assert known.note({name: QueueEnd(1, 2) for name in names})
+    assert synced == [file.read_bytes()], "new names are on disk at once"
+    for end in (QueueEnd(3, 4), QueueEnd(5, 6)):
+        assert not known.note({name: end for name in names})
+        assert load_known_queues(file) == dict.fromkeys(names, end)
+    assert not known.note({WATERMARK: QueueEnd(9)})
+    known.close()
+    assert file.read_bytes().count(b"\n") == 4 and load_known_flush(file) == 9
+    assert not lacks_lines(file)
+    make_known_queues(file)
+    assert load_known_queues(file).keys() == set(names), "a list that is there stays"
+    lines = file.read_bytes().splitlines(keepends=True)
+    file.write_bytes(b"".join(lines[:-1]))
+    assert lacks_lines(file)
+
+
+def test_a_directory_in_the_place_of_the_list_is_no_list(tmp_path: Path) -> None:
+    assert load_known_queues(tmp_path) == {} and load_known_flush(tmp_path) == 0
+    assert lacks_lines(tmp_path) and lacks_lines(tmp_path / "none")

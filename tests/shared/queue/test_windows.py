@@ -322,3 +322,45 @@ def test_the_names_before_a_new_one_are_durable_so_that_no_power_failure_leaves_
     windows.put(rows_of(0, 1, entries(1, 12)))
     assert done == ["sync 3", f"3/{second}", "sync 3", f"3/{segment_name(200)}"]
     windows.close()
+
+
+def test_there_are_no_more_windows_than_the_process_may_map(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queue_windows, "most_pieces", lambda: 2)
+    places, real = set[int](), mapped_area.MappedArea.map
+
+    def note(area: mapped_area.MappedArea, place: int, handle: int, at: int) -> None:
+        places.add(place)
+        real(area, place, handle, at)
+
+    monkeypatch.setattr(mapped_area.MappedArea, "map", note)
+    windows = windows_in(tmp_path)
+    windows.put(b"".join(rows_of(queue, 0, entries(0, 13)) for queue in range(4)))
+    windows.close()
+    assert places == {0, 1}
+    for queue in range(4):
+        raw = b"".join(path.read_bytes() for path in files_of(tmp_path, queue))
+        assert raw == entries(0, 13).ljust(3 * SEGMENT, b"\0")
+
+
+def test_a_file_of_another_length_is_not_written_to_without_a_window_either(tmp_path: Path) -> None:
+    windows = windows_in(tmp_path, most=1)
+    for queue in (0, 1):  # the only window is the first one's
+        windows.put(rows_of(queue, 0, entries(0, 2)))
+    (file,) = files_of(tmp_path, 1)
+    os.truncate(file, 60)
+    with pytest.raises(StoreDamaged, match=f"{segment_name(0)} has 60"):
+        windows.put(rows_of(1, 4, entries(4, 5)))
+    assert file.stat().st_size == 60
+    windows.close()
+
+
+def test_a_new_file_takes_no_more_of_the_disk_than_its_entries(tmp_path: Path) -> None:
+    """There may be 100,000 queues, and a file has room for 300,000 entries."""
+    windows = windows_in(tmp_path, 6_000_000)
+    windows.put(rows_of(0, 0, entries(0, 2)))
+    windows.close()
+    (file,) = files_of(tmp_path, 0)
+    assert file.stat().st_size == 6_000_000
+    assert file.stat().st_blocks * 512 <= WINDOW_BYTES + (64 << 10)
