@@ -17,7 +17,7 @@ from penstock.shared.errors import InvalidArgument, MessageNotFound
 from penstock.shared.formats.index_layout import HEADER, ITEM, SLOT_BYTES, Geometry
 from penstock.shared.formats.message_id import offset_message_id
 from penstock.shared.formats.properties import decode_properties, encode_properties
-from penstock.shared.formats.record import Record, decode_record
+from penstock.shared.formats.record import Record, decode_record, encode_record
 from penstock.shared.formats.record_check import Kind
 from penstock.shared.formats.record_layout import SYS_TRANSACTION_ROLLBACK
 from penstock.shared.index.directory import index_files
@@ -334,3 +334,59 @@ def test_a_query_names_a_key_a_number_and_a_time_that_can_be(
     else:
         with pytest.raises(InvalidArgument):
             query.check()
+
+
+def test_a_key_is_a_whole_word_also_where_another_one_has_its_hash(
+    indexed: Callable[[list[Record]], Path], make_record: Make
+) -> None:
+    """The words "Aa" and "BB" have one hash in Java."""
+    words = ["BB xAa", "BB", "BB Aa", "xAa", "Aa"]
+    records = [_record(make_record, each, "", ST + at) for at, each in enumerate(words)]
+    found = [record.store_timestamp_ms - ST for record in _query(indexed(records), "Aa")]
+    assert found == [2, 4]
+
+
+def test_a_record_with_a_key_twice_takes_its_room_in_an_answer_once(
+    indexed: Callable[[list[Record]], Path], make_record: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    records = [_record(make_record, "a", unique, ST) for unique in ("u", "a")]
+    most = sum(len(encode_record(record)) for record in records)
+    monkeypatch.setattr("penstock.shared.index.lookup.MAX_ANSWER_BYTES", most)
+    assert len(_query(indexed(records), "a")) == 2
+
+
+def test_what_expires_before_a_look_up_ends_is_left_out(
+    indexed: Callable[[list[Record]], Path], make_record: Make
+) -> None:
+    root = indexed([_record(make_record, "a", "", ST + at) for at in range(3)])
+    (segment,) = (root / "commitlog").iterdir()
+    log, start = segment.read_bytes(), [0]
+    view = IndexView(root / "index", TINY)
+
+    def log_at(offset: int, size: int) -> bytes:
+        return log[offset : offset + size] if offset >= start[0] else b""
+
+    def ends(pauses: int) -> list[bytes]:
+        """The answer, where the first record expires after this many pauses."""
+        start[0], seen = 0, 0
+        steps = look_up(view.files(), KeyQuery("orders", "a", 9, 0, EVER, False), log_at)
+        while True:
+            start[0] = int(seen == pauses) or start[0]
+            try:
+                next(steps)
+            except StopIteration as end:
+                return list(end.value)
+            seen += 1
+
+    found = [len(ends(pauses)) for pauses in range(9)]
+    assert found[0] == 2 and found[-1] == 3
+    assert found == sorted(found)
+    view.close()
+
+
+def test_names_of_other_lengths_or_digits_are_no_index_files(tmp_path: Path) -> None:
+    """An empty file would be refused for its length."""
+    names = ["2" * 17, "1" * 17, "2" * 16, "2" * 18, "2" * 16 + "x", "\u0663" * 17]
+    for name in names:
+        (tmp_path / name).touch()
+    assert [path.name for path in index_files(tmp_path)] == ["1" * 17, "2" * 17]
