@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
 from itertools import accumulate
 from pathlib import Path
 
@@ -117,19 +118,29 @@ def test_bytes_stand_where_they_were_put_wherever_the_ring_ends(
     assert put.there(position, len(data)) == data
 
 
+@pytest.fixture
+def in_memory() -> Iterator[str]:
+    """A directory where a file has the blocks of its data, and none for where these are."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as directory:
+        yield directory
+
+
 @pytest.mark.parametrize("ahead_bytes", [PAGE_BYTES, 5 * PAGE_BYTES, 1 << 30])
 def test_what_is_stored_into_a_mapping_has_blocks_before(
     make_config: Callable[..., Config],
     make_run: Callable[[Config], Run],
     monkeypatch: pytest.MonkeyPatch,
+    in_memory: str,
     ahead_bytes: int,
 ) -> None:
     monkeypatch.setattr(log_appender, "AHEAD_BYTES", ahead_bytes)
     config = make_config(
-        mapped_file_size_commit_log_bytes=SEGMENT_BYTES, transient_store_pool_enable=False
+        store_path_root_dir=in_memory,
+        mapped_file_size_commit_log_bytes=SEGMENT_BYTES,
+        transient_store_pool_enable=False,
     )
     directory = config.store / "commitlog"
-    directory.mkdir(parents=True, exist_ok=True)
+    directory.mkdir()
     files = [directory / segment_name(base) for base in (0, SEGMENT_BYTES, 2 * SEGMENT_BYTES)]
     for file in files:
         file.touch()
