@@ -10,11 +10,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from penstock.shared.config import Config
-from penstock.shared.errors import PenstockError, StoreDamaged, StoreUnavailable
+from penstock.shared.errors import InvalidArgument, PenstockError, StoreDamaged, StoreUnavailable
 from penstock.shared.formats.index_chains import Entries, key_hashes
 from penstock.shared.formats.index_layout import Geometry
+from penstock.shared.formats.properties import encode_properties
+from penstock.shared.formats.record import Record, decode_record, encode_record
 from penstock.shared.index import query_turns
 from penstock.shared.index.directory import index_files
 from penstock.shared.index.index_file import IndexFiles
@@ -37,16 +40,17 @@ class Store:
         self.step_ms = 0
         self.read: list[tuple[int, int]] = []
         self.error: OSError | None = None
+        self.log = b""
         create_positions(page)
         self.positions = Positions(page, "supervisor")
         self.turns = QueryTurns[int](config, self.positions, self._log_at, lambda: self.now_ms)
 
-    def _log_at(self, offset: int, size: int) -> bytes:
-        self.read.append((offset, size))
+    def _log_at(self, offset: int, stop: int) -> bytes:
+        self.read.append((offset, stop))
         self.now_ms += self.step_ms
         if self.error is not None:
             raise self.error
-        return b""
+        return self.log[offset:stop]
 
     def reach(self, **positions: int) -> None:
         for name, value in positions.items():
@@ -193,3 +197,119 @@ def test_an_index_file_that_is_deleted_while_a_query_reads_it_is_closed_after_th
         while store.turns.waiting:
             store.turns.work()
     assert [at for at, _ in store.read] == [300, 200, 100]
+
+
+COUNT, FIRST_MS = 6, 1_700_000_000_000
+
+
+@pytest.fixture
+def keyed(make_store: Callable[..., Store], tmp_path: Path) -> Store:
+    """Six messages with one key and one unique key, a second between them."""
+    store = make_store(
+        max_hash_slot_num=3, max_index_num=40, default_query_max_num=2, max_msgs_num_batch=4
+    )
+    words = {"KEYS": "k", "UNIQ_KEY": "u"}
+    raw = encode_record(Record("orders", b"body", properties=encode_properties(words)))
+    size = len(raw)
+    store.log = b"".join(
+        encode_record(replace(decode_record(raw), physical_offset=at * size)) for at in range(COUNT)
+    )
+    directory, staging = tmp_path / "store" / "index", tmp_path / "staging"
+    staging.mkdir()
+    directory.parent.mkdir()
+    files = IndexFiles(directory, staging, Geometry(3, 40), lambda: FIRST_MS)
+    for key in (b"orders#k", b"orders#u"):
+        codes = [int(key_hashes([key])[0])] * COUNT
+        offsets = [at * size for at in range(COUNT)]
+        times = [FIRST_MS + 1000 * at for at in range(COUNT)]
+        columns = codes, offsets, times
+        files.put(Entries(*(np.array(column, np.int64) for column in columns)))
+    files.close()
+    store.reach(dispatched=len(store.log))
+    return store
+
+
+def _found(store: Store, query: Query) -> list[int]:
+    """The log offsets of what is found, in records."""
+    store.turns.add(1, query)
+    while not (ended := store.turns.work()):
+        pass
+    ((_, _, answer),) = ended
+    assert isinstance(answer, list)
+    return [decode_record(raw).physical_offset * COUNT // len(store.log) for raw in answer]
+
+
+@pytest.mark.parametrize(
+    ("asked", "found"),
+    [
+        (Query(1, "orders", "k", 64, 0, 1 << 60, False), [2, 3, 4, 5]),  # max_msgs_num_batch
+        (Query(1, "orders", "k", 3, 0, 1 << 60, False), [3, 4, 5]),
+        (Query(1, "orders", "u", 64, 0, 1 << 60, True), [4, 5]),  # default_query_max_num
+        (Query(1, "orders", "u", 1, 0, 1 << 60, True), [4, 5]),
+        (Query(1, "orders", "k", 64, FIRST_MS + 1000, FIRST_MS + 2000, False), [1, 2]),
+        (Query(1, "orders", "other", 64, 0, 1 << 60, False), []),
+    ],
+)
+def test_as_many_are_found_as_are_asked_for_and_set(
+    keyed: Store, asked: Query, found: list[int]
+) -> None:
+    assert _found(keyed, asked) == found
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        Query(1, "../orders", "k", 64, 0, 1, False),
+        Query(1, "orders", "", 64, 0, 1, False),
+        Query(1, "orders", "k", 0, 0, 1, False),
+        Query(1, "orders", "k", 64, 2, 1, False),
+    ],
+)
+def test_a_query_that_makes_no_sense_is_refused_at_once(keyed: Store, asked: Query) -> None:
+    with pytest.raises(InvalidArgument):
+        keyed.turns.add(1, asked)
+    assert not keyed.turns.waiting
+
+
+def test_the_index_was_last_updated_with_its_newest_message(
+    keyed: Store, make_store: Callable[..., Store]
+) -> None:
+    last = len(keyed.log) * (COUNT - 1) // COUNT
+    assert keyed.turns.last_update() == (FIRST_MS + 1000 * (COUNT - 1), last)
+
+
+def test_queries_take_turns_and_one_that_can_go_on_is_enough_to_be_busy(
+    make_store: Callable[..., Store],
+) -> None:
+    store = make_store()
+    store.reach(dispatched=100)
+    store.turns.add(1, by_id(40))
+    store.reach(flushed=200)
+    store.turns.add(2, by_id(40))
+    assert store.turns.busy, "the first can go on, though the second waits"
+    assert [peer for peer, _, _ in store.turns.work()] == [1]
+    store.reach(dispatched=200)
+    store.step_ms = TURN_MS
+    store.turns.add(3, by_id(40))
+    order = []
+    while store.turns.waiting:
+        order += [peer for peer, _, _ in store.turns.work()]
+    assert order == [2, 3]
+
+
+def test_files_of_the_index_are_closed_with_the_queries(keyed: Store, tmp_path: Path) -> None:
+    keyed.turns.last_update()
+    (path,) = index_files(tmp_path / "store" / "index")
+    assert str(path) in Path("/proc/self/maps").read_text()
+    keyed.turns.close()
+    assert str(path) not in Path("/proc/self/maps").read_text()
+
+
+def test_within_a_turn_each_query_has_its_step(keyed: Store) -> None:
+    older = Query(1, "orders", "k", 64, FIRST_MS, FIRST_MS + 2000, False)
+    keyed.turns.add(1, older)
+    keyed.turns.add(2, Query(1, "orders", "k", 64, FIRST_MS + 3000, FIRST_MS + 5000, False))
+    keyed.step_ms = 1
+    assert keyed.turns.work() == []
+    read = [at * COUNT // len(keyed.log) for at, _ in keyed.read]
+    assert [at for at, _ in itertools.groupby(read)][:2] == [2, 5]
