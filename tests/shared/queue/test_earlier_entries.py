@@ -101,6 +101,29 @@ def test_a_file_that_stands_in_another_queue_takes_no_record_there() -> None:
     assert bent.place(B, 9, _entry(800)) == Place(A, 9)
 
 
+def test_an_entry_is_a_record_s_own_only_if_its_size_and_its_neighbours_say_so() -> None:
+    whole = _earlier(WHOLE | {300: Place(B, 6)}, a=ODD, b=EVEN)
+    assert whole.place(B, 6, _entry(300)) == Place(A, 6)
+    assert whole.place(B, 6, _entry(300, size=50)) is None, "another record was there"
+    strange = _earlier({200: Place(B, 6), 300: Place(B, 6)}, a=ODD, b=EVEN)
+    assert strange.place(B, 6, _entry(300)) is None, "nothing says whose file it is"
+
+
+def test_a_record_that_names_another_slot_of_its_queue_has_its_own_though_others_do_too() -> None:
+    names = WHOLE | {300: Place(A, 8), 500: Place(A, 9)}
+    assert _earlier(names, a=ODD, b=EVEN).place(A, 8, _entry(300)) == Place(A, 6)
+
+
+def test_an_entry_that_leads_nowhere_is_not_looked_for_in_the_log() -> None:
+    held = [EarlierQueue(*A, 5, _entry(100) + _entry(300) + ENTRY.pack(500, 0, 0))]
+
+    def named(position: int, size: int) -> Place | None:
+        assert size > 0
+        return Place(A, 5 + position // 200)
+
+    assert EarlierEntries(held, named).place(B, 6, _entry(300)) == Place(A, 6)
+
+
 def test_what_is_kept_is_read_again_unless_it_is_too_much(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -186,6 +209,18 @@ def test_files_are_asked_whether_a_queue_had_these_entries(
     cache = FileCache()
     made[A] = QueueFiles(cache, made[A].directory, made[A].topic, made[A].queue_id, 0)
     check(EarlierFiles(made.values(), lambda position, size: None))
+    # nor does one that cannot be read
+    cache.close()
+    queue = QueueFiles(cache, made[OTHER].directory, made[OTHER].topic, made[OTHER].queue_id, 0)
+    assert queue.max_offset == 305, "which is in the last file"
+    for segment in queue.segments[:-1]:
+        segment.path.unlink()
+        segment.path.mkdir()
+    unreadable = EarlierFiles([queue], lambda position, size: None)
+    assert not unreadable.has(OTHER, 5, _entry(7))
+    assert unreadable.has(OTHER, 304, _entry(306))
+    with pytest.raises(IsADirectoryError):
+        queue.raw_entries(5, 6)
     cache.close()
 
 
