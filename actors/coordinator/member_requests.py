@@ -260,8 +260,9 @@ class MemberRequests:
         if max(request.queue_ids, default=-1) >= there:
             # The topic may be newer than the last look. A RocketMQ client that is refused a lock
             # asks again 20 s later, so the actor looks before this goes on.
-            self._topics.look_soon()
-            yield True
+            has_looked = self._topics.look_soon()
+            while not has_looked():
+                yield True
             there = self._topics.queues(request.topic)
         for queue_id in request.queue_ids:
             seat = self._claims.seat(request.group, (request.topic, queue_id))

@@ -23,6 +23,8 @@ from penstock.shared.store.topics import Topics, load_topics
 LOOK_MS = 100
 # The pause after reading the file, in lengths of the reading.
 PAUSE = 19
+# The longest that a request waits for such a pause: RocketMQ's clients wait a second for a lock.
+NEW_TOPIC_MS = 500
 _PLACE = DELETIONS_TOPIC, 0
 
 
@@ -34,6 +36,7 @@ class TopicWatch:
         self._monotonic_ms = monotonic_ms
         self._version: tuple[int, int, int] | None = None
         self._queues: dict[str, int] = {}
+        self._looks = 0
         # when to look next, and the earliest time that this may be
         self._look_ms = self._rested_ms = 0.0
 
@@ -48,9 +51,12 @@ class TopicWatch:
         """Have the next look come at once: a request names a topic that may be new."""
         self._look_ms = 0
 
-    def look_soon(self) -> None:
-        """The same for members, of whom there are many: the pause after a long file stays."""
+    def look_soon(self) -> Callable[[], bool]:
+        """The same for members, of whom there are many: the pause after a long file stays. Returns
+        what says whether the look has come, or has not come within NEW_TOPIC_MS."""
+        looks, until_ms = self._looks, self._monotonic_ms() + NEW_TOPIC_MS
         self._look_ms = min(self._look_ms, self._rested_ms)
+        return lambda: self._looks > looks or self._monotonic_ms() >= until_ms
 
     def changed(self, now_ms: int) -> set[str]:
         """Topics that are new, gone, or have another number of queues since the last look.
@@ -60,6 +66,7 @@ class TopicWatch:
         if now_ms < self._look_ms:
             return set()
         self._look_ms = now_ms + LOOK_MS
+        self._looks += 1
         try:
             found = self._file.stat()
         except FileNotFoundError:

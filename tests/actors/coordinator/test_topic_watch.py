@@ -7,7 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from penstock.actors.coordinator.claims import Claims
-from penstock.actors.coordinator.topic_watch import LOOK_MS, PAUSE, Deletions, TopicWatch
+from penstock.actors.coordinator.topic_watch import (
+    LOOK_MS,
+    NEW_TOPIC_MS,
+    PAUSE,
+    Deletions,
+    TopicWatch,
+)
 from penstock.shared.messaging.system_topics import DELETIONS_GROUP, DELETIONS_TOPIC
 from penstock.shared.queue.deleted_topics import NONE as NO_TOPICS
 from penstock.shared.queue.deleted_topics import DeletedTopics, save_deleted_topics
@@ -36,7 +42,8 @@ def test_members_bring_the_next_look_forward_but_not_into_the_pause_after_a_long
     tmp_path: Path,
 ) -> None:
     file, topics = tmp_path / "topics.json", Topics()
-    times = iter([0, 0, 0, 10, 0, 0])  # the first file takes no time, the second one 10 ms
+    # the first file takes no time, the second one 10 ms
+    times = iter([0, 0, 0, 0, 10, 0, 0, 0, 0])
     watch = TopicWatch(file, lambda: next(times))
 
     def put(queues: int) -> None:
@@ -54,6 +61,39 @@ def test_members_bring_the_next_look_forward_but_not_into_the_pause_after_a_long
     assert watch.changed(1000 + 10 * PAUSE) == set()
     watch.look_soon()
     assert watch.changed(1001 + 10 * PAUSE) == {"orders"} and watch.queues("orders") == 3
+
+
+def test_a_look_that_was_asked_for_has_come_or_is_not_waited_for_any_longer(
+    tmp_path: Path,
+) -> None:
+    file, topics = tmp_path / "topics.json", Topics()
+    topics.put("orders", 4, 1)
+    save_topics(file, topics)
+    now_ms, read_ms = 1000, 0
+
+    def clock() -> int:
+        nonlocal now_ms
+        now_ms += read_ms
+        return now_ms
+
+    watch = TopicWatch(file, clock)
+    has_looked = watch.look_soon()
+    assert not has_looked()
+    assert watch.changed(now_ms) == {"orders"} and has_looked()
+    has_looked = watch.look_soon()
+    assert watch.changed(now_ms) == set() and has_looked(), "nothing has changed"
+    topics.put("orders", 8, 2)
+    save_topics(file, topics)
+    read_ms = 1000
+    watch.expire()
+    assert watch.changed(now_ms) == {"orders"}
+    read_ms = 0
+    has_looked = watch.look_soon()
+    assert watch.changed(now_ms) == set() and not has_looked()
+    now_ms += NEW_TOPIC_MS - 1
+    assert not has_looked()
+    now_ms += 1
+    assert has_looked(), "the pause after a long file takes longer than a client waits"
 
 
 def test_a_file_that_takes_long_to_read_is_left_alone_for_many_times_as_long(
