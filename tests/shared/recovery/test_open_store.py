@@ -202,4 +202,6 @@ def test_a_start_on_a_store_in_two_file_systems_changes_nothing(
         open_store(config, ManualClock())
     assert {file: file.read_bytes() for file in paths.own.rglob("*") if file.is_file()} == before
     paths.index.unlink()
-    _release(open_store(config, ManualClock()))
+    last = open_store(config, ManualClock())
+    _release(last)
+    remove_run_directory(last.run)
