@@ -209,7 +209,7 @@ class Supervisor:
             if pid == 0:
                 self._become(child, parent)
         except OSError as error:
-            self._tell(child, f"cannot be started: {error}; trying again; see ulimit -u, pids.max")
+            self._tell(child, f"cannot be started: {error}; trying again; by ulimit -u, pids.max?")
             child.start_at_ms = child.started_ms + MIN_RUN_MS
             self.store.positions.supervise(child.name, state=DOWN)
             return

@@ -120,19 +120,21 @@ def cached_file(name: str, text: str) -> Path:
     return path
 
 
+def _can_write(path: Path) -> bool:
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return False
+    return os.access(path, os.W_OK)
+
+
 def cached_folder(name: str) -> Path:
     """A folder for generated files, shared by all processes of this user."""
     # not Path.home(): that raises for a user without a home
     cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     path = Path(cache) / "penstock" / name
-    try:
-        if cache.startswith("~"):
-            raise FileNotFoundError(cache)
-        path.mkdir(parents=True, exist_ok=True)
-        writable = os.access(path, os.W_OK)
-    except OSError:
-        writable = False
-    if not writable:  # the home is read-only or missing: use a private folder of this process
+    if cache.startswith("~") or not _can_write(path):
+        # the home is read-only or missing: use a private folder of this process
         path = Path(tempfile.mkdtemp(prefix="penstock-")) / name
         path.mkdir(parents=True, exist_ok=True)
     return path

@@ -19,7 +19,7 @@ from penstock.shared.loops.forms import Stamp
 from penstock.shared.memory.run_directory import Run
 from penstock.shared.memory.transient_store_pool import TransientStorePool
 
-# The blocks of this many bytes are asked for at once: of a whole segment that could take seconds.
+# The blocks of this many bytes are asked for at once: some file systems have each of them written.
 AHEAD_BYTES = 64 << 20
 
 

@@ -44,7 +44,7 @@ def check_mounts(paths: StorePaths) -> None:
     Files get their names by moving between the store's directories, and move at once only within
     one mount. Otherwise messages would be taken, and queues could not be made for them.
     """
-    for each in (paths.commit_log, paths.consume_queue, paths.index, paths.staging):
+    for each in (paths.commit_log, paths.consume_queue, paths.index, paths.own, paths.staging):
         if each.exists() and is_apart(paths.root, each):
             raise StoreUnavailable(
                 "a directory of the store is mounted by itself, and files move between all of them",

@@ -3,75 +3,55 @@
 from __future__ import annotations
 
 import subprocess
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from penstock.chaos.broker import SMALL, Broker, running
+from penstock.chaos.history import digest
+from penstock.chaos.load import QUEUES, TOPIC, Load
+from penstock.chaos.under_load import await_acked, make_topics
 from penstock.client.reading.consumer import Consumer
 from penstock.client.sending.producer import Producer
 
 pytestmark = pytest.mark.takes(10)
 
-AT_ONCE, COPIES = 100, 3
+COPIES, MESSAGES = 3, 500
 
 
-@contextmanager
-def _sending(broker: Broker) -> Iterator[list[int]]:
-    """The numbers of the messages that are acknowledged, while they are sent."""
-    acknowledged, is_over = list[int](), threading.Event()
-
-    def send() -> None:
-        with Producer(broker.produce) as producer:
-            producer.create_topic("orders", 2)
-            while not is_over.is_set():
-                first = len(acknowledged)
-                numbers = range(first, first + AT_ONCE)
-                for each in [producer.send("orders", b"%d" % n + bytes(200)) for n in numbers]:
-                    each.result(60)
-                acknowledged.extend(numbers)
-
-    sender = threading.Thread(target=send)
-    sender.start()
-    try:
-        yield acknowledged
-    finally:
-        is_over.set()
-        sender.join()
+def _read(broker: Broker) -> dict[tuple[int, int], bytes]:
+    """The digest of each message, by queue and offset."""
+    with Consumer(broker.consume, TOPIC, follow=False) as consumer:
+        return {(each.queue_id, each.queue_offset): digest(each.body) for each in consumer}
 
 
-def _numbers(broker: Broker) -> list[int]:
-    with Consumer(broker.consume, "orders", follow=False) as consumer:
-        return sorted(int(bytes(message.body).rstrip(b"\0")) for message in consumer)
-
-
-def _await(acknowledged: list[int], count: int) -> None:
-    while len(acknowledged) < count:
-        threading.Event().wait(0.01)
+def _acknowledged(load: Load) -> dict[tuple[int, int], bytes]:
+    return {(sent.queue_id, sent.queue_offset): sent.digest for sent in load.acked[: load.count()]}
 
 
 def test_a_copy_whose_log_comes_last_has_all_that_was_acknowledged_before(tmp_path: Path) -> None:
     with running(tmp_path / "first", SMALL) as broker:
-        with _sending(broker) as acknowledged:
+        make_topics(broker)
+        load = Load("first", broker.produce, ack="durable")
+        try:
             for number in range(COPIES):
-                _await(acknowledged, len(acknowledged) + 10 * AT_ONCE)
+                await_acked([load], MESSAGES)
                 (place := tmp_path / f"copy{number}").mkdir()
                 subprocess.run(["cp", "-a", broker.store, place], check=True)
-                before = len(acknowledged)
+                before = _acknowledged(load)
                 log = broker.store / "commitlog"
                 subprocess.run(["cp", "-a", log, place / broker.store.name], check=True)
                 with running(place, SMALL) as second:
-                    found = _numbers(second)
-                    assert found == [*range(len(found))] and len(found) >= before
+                    found = _read(second)
+                    assert before.items() <= found.items()
                     with Producer(second.produce) as producer:
-                        ends = {producer.send("orders", b"-1").result(60) for _ in range(2)}
-                    assert sum(end.queue_offset for end in ends) == len(found), (
-                        "no offset is reused"
-                    )
+                        for queue in range(QUEUES):
+                            end = producer.send(TOPIC, b"more", queue=queue).result(60)
+                            assert (queue, end.queue_offset) not in found, "no offset comes again"
+                            assert (queue, end.queue_offset - 1) in found
                     second.stop()
+        finally:
+            load.finish()
         broker.await_dispatched()
-        assert _numbers(broker) == acknowledged
+        assert _read(broker) == _acknowledged(load)
         assert not any(actor["restarts"] for actor in broker.status()["actors"])

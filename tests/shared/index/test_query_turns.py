@@ -271,9 +271,7 @@ def test_a_query_that_makes_no_sense_is_refused_at_once(keyed: Store, asked: Que
     assert not keyed.turns.waiting
 
 
-def test_the_index_was_last_updated_with_its_newest_message(
-    keyed: Store, make_store: Callable[..., Store]
-) -> None:
+def test_the_index_was_last_updated_with_its_newest_message(keyed: Store) -> None:
     last = len(keyed.log) * (COUNT - 1) // COUNT
     assert keyed.turns.last_update() == (FIRST_MS + 1000 * (COUNT - 1), last)
 

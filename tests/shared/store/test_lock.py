@@ -112,7 +112,7 @@ def test_a_file_is_no_place_for_a_store(tmp_path: Path) -> None:
         check_place(file)
 
 
-@pytest.mark.parametrize("name", ["commit_log", "consume_queue", "index", "staging"])
+@pytest.mark.parametrize("name", ["commit_log", "consume_queue", "index", "own", "staging"])
 def test_a_store_whose_directories_are_not_in_one_file_system_is_refused(
     paths: StorePaths, name: str
 ) -> None:
