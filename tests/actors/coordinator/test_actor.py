@@ -954,6 +954,29 @@ def test_a_claim_in_a_topic_that_was_made_just_now_is_given(
     assert [each.queue_id for each in first.claim(1, topic="new").queues] == [1]
 
 
+def test_a_claim_in_a_new_topic_waits_for_the_look_after_the_pause(
+    coordinator: Callable[..., Started],
+) -> None:
+    broker, actor, member = coordinator()
+    member("a").join()
+    now_ms = broker.clock.monotonic_ms()
+    # as after a look that took long
+    actor._topics._look_ms = actor._topics._rested_ms = now_ms + 200
+    topics = load_topics(broker.paths.topics)
+    topics.put("new", 1, 2)
+    save_topics(broker.paths.topics, topics)
+    actor._serve(b"nobody", zmq.Frame(), words.Claim(9, GROUP, "a", "new", (0,)), now_ms)
+    for _ in range(3):
+        actor.work()
+        assert len(actor._long._waiting) == 1
+    broker.clock.advance(200)
+    for _ in range(3):
+        actor.work()
+    assert not actor._long._waiting
+    seat = actor._claims.seat(GROUP, ("new", 0))
+    assert seat is not None and seat.owner == "a"
+
+
 def test_an_operator_sets_offsets_in_a_topic_that_was_made_just_now(
     coordinator: Callable[..., Started],
 ) -> None:
