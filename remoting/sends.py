@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from penstock.remoting.batch import batch_frame
 from penstock.remoting.fields import SendFields
 from penstock.shared.errors import InvalidMessage, PropertiesTooLarge
+from penstock.shared.formats.delay_levels import is_no_level
 from penstock.shared.formats.properties import DELAY, UNIQ_KEY, decode_properties, encode_properties
 from penstock.shared.formats.record import Record, encode_record
 from penstock.shared.formats.record_crc import PROP_CRC, with_prop_crc_room
@@ -43,7 +44,7 @@ _DROPPED = ("POP_CK", PROP_CRC)
 INNER_NUM = "INNER_NUM"
 
 
-_NUMBER, _NEGATIVE = re.compile("-?[0-9]{1,15}"), re.compile("-[0-9]{1,9}")
+_NUMBER = re.compile("-?[0-9]{1,15}")
 
 
 class Sent(NamedTuple):
@@ -147,7 +148,8 @@ def sent_batch(
 
 def as_dead_letter(fields: SendFields) -> SendFields:
     """Turn what a client gives back to its group's retry topic into a dead letter of the group."""
-    properties = decode_properties(fields.properties.encode("utf-8", "replace")) | {DELAY: "0"}
+    # RocketMQ's mark on a dead letter that was sent; one that was given back by its id has level 0
+    properties = decode_properties(fields.properties.encode("utf-8", "replace")) | {DELAY: "-1"}
     return replace(
         fields,
         topic=dlq_topic(fields.topic.removeprefix(RETRY_PREFIX)),
@@ -159,7 +161,7 @@ def as_dead_letter(fields: SendFields) -> SendFields:
 def _timer(properties: dict[str, str], now_ms: int) -> Delay | None:
     """When a message is to be delivered, if it names a time that is to come. A level takes
     precedence. As in RocketMQ, a message of a time in the past does not wait."""
-    if properties.get(DELAY, "0") != "0":
+    if _names_level(properties):
         return None
     for name, unit_ms in ((TIMER_DELAY_SEC, 1000), (TIMER_DELAY_MS, 1), (TIMER_DELIVER_MS, 0)):
         text = properties.get(name)
@@ -186,12 +188,16 @@ def _sent_properties(fields: SendFields) -> dict[str, str]:
             hex(fields.sys_flag),
             "send its messages as a batch",
         )
-    if _NEGATIVE.fullmatch(properties.get(DELAY, "")):
-        properties[DELAY] = "0"  # a negative level is no delay
     return properties
+
+
+def _names_level(properties: dict[str, str]) -> bool:
+    """Whether it asks for a delay by level, as far as RocketMQ goes: 0 and less is no delay."""
+    level = properties.get(DELAY, "0")
+    return level != "0" and not is_no_level(level.encode())
 
 
 def _is_half(fields: SendFields, properties: dict[str, str]) -> bool:
     """Whether it is a half message: one that comes again after a delay is not one a second time."""
-    comes_again = fields.reconsume_times > 0 and properties.get(DELAY, "0") != "0"
+    comes_again = fields.reconsume_times > 0 and _names_level(properties)
     return properties.get(TRAN_MSG, "").lower() == "true" and not comes_again

@@ -23,6 +23,12 @@ def parse_delay_levels(text: str) -> tuple[int, ...]:
 DELAY_LEVELS_MS = parse_delay_levels("1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h")
 
 
+def is_no_level(text: bytes) -> bool:
+    """Whether a DELAY is a number that is 0 or less, which RocketMQ stores and takes for none."""
+    digits = text.removeprefix(b"-")
+    return digits.isdigit() and len(digits) < 10 and (text != digits or int(digits) == 0)
+
+
 def delay_due_ms(
     level: int, store_timestamp_ms: int, levels_ms: tuple[int, ...] = DELAY_LEVELS_MS
 ) -> int:

@@ -83,12 +83,11 @@ def retried(
     gives it back. A record with a DELAY is not stored in its topic as it is: see `delayed.py`.
     """
     times = record.reconsume_times if times < 0 else times
-    kept = decode_properties(record.properties)
-    first_id = kept.get(ORIGIN_MESSAGE_ID) or offset_message_id(
+    before = decode_properties(record.properties)
+    first_id = before.get(ORIGIN_MESSAGE_ID) or offset_message_id(
         record.store_host, record.physical_offset
     )
-    for name in (*_OF_ITS_WAY, RETRY_MEMBER):
-        kept.pop(name, None)
+    kept = {k: v for k, v in before.items() if k not in (*_OF_ITS_WAY, RETRY_MEMBER)}
     kept.setdefault(RETRY_TOPIC, record.topic)
     kept.setdefault(UNIQ_KEY, first_id)
     kept |= {WAIT: "false", ORIGIN_MESSAGE_ID: first_id}
@@ -103,7 +102,10 @@ def retried(
         if raw is None:
             kept[RETRY_REASON] = printable(f"{_NO_ROOM}; {reason}" if reason else _NO_ROOM)
     if raw is None:
-        topic, queue_id, raw = dlq_topic(group), 0, _of_dead_letter(kept | {DELAY: "0"}, record)
+        # A dead letter does not wait, so it may name where it last waited for, as RocketMQ's do.
+        waited = {k: v for k, v in before.items() if k in (REAL_TOPIC, REAL_QID)}
+        dead = kept | waited | {DELAY: "0"}
+        topic, queue_id, raw = dlq_topic(group), 0, _of_dead_letter(dead, record)
     return replace(
         record,
         topic=topic,

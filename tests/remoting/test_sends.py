@@ -84,7 +84,7 @@ def test_a_delayed_message_comes_in_the_form_in_which_it_waits() -> None:
 def test_a_level_below_0_is_no_delay() -> None:
     sent = send(properties="DELAY\x01-1\x02")
     assert (sent.topic, sent.queue_id) == ("orders", 3)
-    assert properties_of(sent)["DELAY"] == "0"
+    assert properties_of(sent)["DELAY"] == "-1"
 
 
 @pytest.mark.parametrize(

@@ -82,7 +82,7 @@ def _put_back(
         max_times=most,
         level=fields.delay_level,
         retry_queues=queues,
-        member=call.connection.client.client_id,
+        # no `member`: it would be a property that a consumer of RocketMQ's does not have there
     )
     services.sends.put_back(call, again, fields.unit_mode)
     topic = decode_properties(again.properties)[RETRY_TOPIC]

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from isal import isal_zlib
 
 from penstock.shared.errors import InvalidMessage, PropertiesTooLarge
+from penstock.shared.formats.delay_levels import is_no_level
 from penstock.shared.formats.properties import DELAY, REAL_TOPIC, find_property
 from penstock.shared.formats.record_crc import (
     PROP_CRC_BYTES,
@@ -230,9 +231,9 @@ def check_properties(frame: bytes | memoryview, starts: list[int], prop_crc: boo
     for at, end in zip(starts, starts[1:], strict=False):
         properties = raw_properties(view[at:end])
         level = find_property(properties, _DELAY)
-        # To RocketMQ level 0 is no delay. And a message that was delivered keeps its DELAY: if it
-        # is sent on to its own topic, it must not count as one that asks for a delay.
-        if level and level != b"0" and not find_property(properties, _REAL_TOPIC):
+        # A message that was delivered keeps its DELAY: if it is sent on to its own topic, it must
+        # not count as one that asks for a delay.
+        if level and not is_no_level(level) and not find_property(properties, _REAL_TOPIC):
             raise delay_refused(level.decode("utf-8", "replace"))
         if PROP_CRC_LEAD in b"\x02" + properties[: -PROP_CRC_BYTES if prop_crc else None]:
             raise InvalidMessage(

@@ -67,8 +67,10 @@ def test_what_only_a_broker_may_set_is_refused_and_in_a_body_it_is_nothing(
     assert broker.positions["wrote"] == 0
     (answer,) = producer.append([property_text])
     assert isinstance(answer, Appended)
-    (answer,) = producer.append([b"a"], raw_properties=b"DELAY\x010\x02XDELAY\x013\x02")
-    assert isinstance(answer, Appended), "level 0 is no delay, and another name another property"
+    for none in (b"0", b"-1"):
+        properties = b"DELAY\x01" + none + b"\x02XDELAY\x013\x02"
+        (answer,) = producer.append([b"a"], raw_properties=properties)
+        assert isinstance(answer, Appended), "no delay, and another name another property"
 
 
 def test_a_level_that_is_no_number_is_not_what_the_sender_is_told_to_use(

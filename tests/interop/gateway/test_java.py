@@ -28,6 +28,9 @@ pytestmark = pytest.mark.takes(125)
 
 TOPIC, QUEUES, GROUP = "orders", 4, "billing"
 IDLE_MS, WAIT_S = 60_000, 60
+# it fails twice; the second time comes after a level of 1 s, or sooner
+FAILS, BURIED_MS = {"fail": "2"}, 6000
+OF_A_RUN = ("UNIQ_KEY", "ORIGIN_MESSAGE_ID", "CONSUME_START_TIME")
 PLAIN, BATCH, OF_KINDS = 40, 9, 24
 TRACES = "RMQ_SYS_TRACE_TOPIC"
 # what the clients of a line can: how bodies are compressed, and what else
@@ -69,6 +72,12 @@ def with_gateway(penstock: Callable[..., Any], place: Any, **more: object) -> An
 
 def message(body: bytes, **more: Any) -> dict[str, Any]:
     return {"body": b64encode(body).decode(), **more}
+
+
+def _told(row: dict[str, Any]) -> tuple[int, list[tuple[str, str]]]:
+    """How often a message has come, and its properties. Ids and times are each run's own."""
+    found = row["properties"].items()
+    return row["times"], sorted((k, "" if k in OF_A_RUN else v) for k, v in found)
 
 
 def lines(file: Path) -> list[dict[str, Any]]:
@@ -132,6 +141,7 @@ class Program:
         self.send_otherwise()
         self.push(receipts)
         self.push_otherwise()
+        self.bury()
         self.ask_for_reply()
         self.keep_apart()
         self.pull()
@@ -142,12 +152,7 @@ class Program:
 
     def send(self) -> list[dict[str, Any]]:
         """To chosen queues; the receipts."""
-        orders, receipts = self.place.file("send.jsonl"), self.place.file("sent.jsonl")
-        messages = self.wanted()
-        orders.write_text("".join(json.dumps(each) + "\n" for each in messages))
-        done = self.client.ask("send", messages=orders, receipts=receipts)
-        assert done == {"acknowledged": len(messages)}
-        rows = lines(receipts)
+        rows = self.send_lines(self.wanted())
         alone = PLAIN + len(COMPRESSIONS[self.line])
         # sends that are on their way together are stored in any order, by both
         self.said["receipts"] = sorted((row["line"], row["status"], row["queue"]) for row in rows)
@@ -193,7 +198,7 @@ class Program:
         self.said["compressed"] = sorted((body[:4], len(body)) for body in compressed)
         self.said["delay level"] = bodies.count("late")
         self.said["timed"] = bodies.count("timed") if TIMED[self.line] else None
-        again = sorted((row["body"], row["times"]) for row in rows if row["times"])
+        again = sorted((row["body"], *_told(row)) for row in rows if row["times"])
         self.said["redelivery"] = again
         ask = self.client.ask
         self.said["committed"] = ask("committed", group=self.named(GROUP), topic=self.topic)
@@ -221,6 +226,35 @@ class Program:
         chosen = {topic: "n BETWEEN 10 AND 12 OR TAGS = 'B' AND n >= 38"}
         rows = self.consume("by-sql", 4, topics=chosen, sql=True)
         said["SQL92"] = sorted((row["queue"], row["body"]) for row in rows)
+
+    def bury(self) -> None:
+        """Messages that fail too often, in a group that consumes in order and in one that does
+        not: their dead letters, with what the way has made of their properties."""
+        letters = []
+        for kind, orderly in (("ordered", True), ("unordered", False)):
+            topic, group = self.named(f"buried-{kind}"), f"diggers-{kind}"
+            self.client.ask("create", topic=topic, queues=1)
+            order = {"topics": {topic: "*"}, "orderly": orderly, "max_reconsume_times": 1}
+            self.consume(group, 0, **order)  # as in `push`
+            self.send_lines([{"topic": topic, "queue": 0} | message(b"x", properties=FAILS)])
+            rows = self.consume(group, 1, **order | {"idle_ms": BURIED_MS})
+            assert [row["times"] for row in rows] == [0, 1]
+            grave = f"%DLQ%{self.named(group)}"
+            until = time.monotonic() + WAIT_S
+            while not self.client.ask("brokers", topic=grave):
+                assert time.monotonic() < until, f"{grave} is not there"
+                time.sleep(0.05)
+            (row,) = self.consume(f"mourners-{kind}", 1, topics={grave: "*"})
+            letters.append((row["topic"], *_told(row)))
+        self.said["dead letter"] = letters
+
+    def send_lines(self, messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Send these; the receipts."""
+        orders, receipts = self.place.file("send.jsonl"), self.place.file("sent.jsonl")
+        orders.write_text("".join(json.dumps(each) + "\n" for each in messages))
+        done = self.client.ask("send", messages=orders, receipts=receipts)
+        assert done == {"acknowledged": len(messages)}
+        return lines(receipts)
 
     def ask_for_reply(self) -> None:
         topic = self.named("questions")

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.shared.formats.delay_levels import DELAY_LEVELS_MS, delay_due_ms, due_ms
+from penstock.shared.formats.delay_levels import (
+    DELAY_LEVELS_MS,
+    delay_due_ms,
+    due_ms,
+    is_no_level,
+)
 
 ST = 1700000001456
 CODE = 77
@@ -34,3 +39,15 @@ def test_a_message_of_the_delay_topic_is_due_when_its_level_says(level: bytes) -
 def test_without_a_level_that_is_a_positive_java_int_the_code_stays(level: bytes) -> None:
     assert due_ms(ST, b"DELAY\x01" + level + b"\x02", CODE, DELAY_LEVELS_MS) == CODE
     assert due_ms(ST, b"", CODE, DELAY_LEVELS_MS) == CODE
+
+
+@pytest.mark.parametrize(
+    ("text", "is_none"),
+    [(b"0", True), (b"00", True), (b"-0", True), (b"-1", True), (b"-999999999", True)]
+    + [(b"1", False), (b"01", False), (b"", False), (b"-", False), (b"--1", False)]
+    + [(b"x", False), (b"-x", False), (b"-1 ", False), (b"-1000000000", False)],
+)
+def test_a_level_is_none_where_it_is_a_java_int_that_is_not_above_0(
+    text: bytes, is_none: bool
+) -> None:
+    assert is_no_level(text) is is_none

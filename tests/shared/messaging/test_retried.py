@@ -106,6 +106,16 @@ def test_a_retry_names_the_member_that_has_given_it_back_and_not_the_one_before(
     assert again.topic == "%RETRY%CG" and "RETRY_MEMBER" not in properties(again)
 
 
+def test_only_a_dead_letter_still_names_where_it_last_waited_for(make_record: Maker) -> None:
+    waited = {"REAL_TOPIC": "%RETRY%CG", "REAL_QID": "2"}
+    record = make_record(properties=encode_properties({"note": "x"} | waited))
+    again = properties(retried(record, "CG", max_times=16))
+    assert again.keys() & waited.keys() == set()
+    dead = properties(retried(record, "CG", max_times=0))
+    assert {name: dead[name] for name in waited} == waited
+    assert properties(resent(record, "CG")).keys() & waited.keys() == set()
+
+
 def test_a_level_below_0_is_a_dead_letter_at_once(make_record: Maker) -> None:
     assert retried(make_record(), "CG", max_times=16, level=-1).topic == "%DLQ%CG"
 

@@ -16,6 +16,7 @@ from penstock.client import GroupConsumer, Producer
 from penstock.client.groups.admin import GroupAdmin
 from penstock.remoting.codes import Request, Response
 from penstock.remoting.command import RESPONSE_FLAG, Command, encode_command
+from penstock.shared.formats.properties import decode_properties
 from penstock.shared.formats.record import Record, decode_record
 
 WAIT_S = 60
@@ -751,6 +752,9 @@ def test_a_message_that_is_given_back_comes_to_its_group_again(peer: Any, topic:
     dead = pull_fields(f"%DLQ%{group}", 0, 0, **wanted)
     (letter,) = records(answer_of(joined, Request.PULL_MESSAGE, dead).body)
     assert letter.body == first.body
+    # what RocketMQ's broker adds, and nothing else
+    added = set(decode_properties(letter.properties)) - set(decode_properties(first.properties))
+    assert added == {"RETRY_TOPIC", "WAIT", "ORIGIN_MESSAGE_ID", "DELAY"}
     # who gives it back need not be a member, but the group has to be there
     stranger = peer()
     assert stranger.ask(Request.CONSUMER_SEND_MSG_BACK, back).code == Response.SUCCESS
@@ -783,9 +787,8 @@ def test_what_comes_again_by_a_send_is_dead_when_it_has_come_more_often_than_its
     set_group(gateway, group, retryMaxTimes=set_most)
     with Producer(gateway.produce) as producer:
         producer.create_topic(f"%RETRY%{group}", 1)
-    assert sends_to(asker, given_back(asker, group, reconsumeTimes=times, **says)) == (
-        f"%DLQ%{group}" if is_dead else f"%RETRY%{group}"
-    )
+    stored = stored_of(asker, given_back(asker, group, reconsumeTimes=times, **says))
+    assert stored.topic == (f"%DLQ%{group}" if is_dead else f"%RETRY%{group}")
 
 
 def given_back(asker: Any, group: str, **more: object) -> dict[str, object]:
@@ -796,12 +799,12 @@ def given_back(asker: Any, group: str, **more: object) -> dict[str, object]:
     } | more  # fmt: skip
 
 
-def sends_to(asker: Any, fields: dict[str, object]) -> str:
-    """Which topic a message comes into."""
+def stored_of(asker: Any, fields: dict[str, object]) -> Record:
+    """What a message is stored as."""
     sent = asker.ask(Request.SEND_MESSAGE, fields, b"again")
     assert sent.code == Response.SUCCESS, sent.remark
     offset = int(sent.fields["msgId"][16:], 16)
-    return decode_record(asker.ask(Request.VIEW_MESSAGE_BY_ID, {"offset": offset}).body).topic
+    return decode_record(asker.ask(Request.VIEW_MESSAGE_BY_ID, {"offset": offset}).body)
 
 
 def test_what_a_group_gives_back_that_consumes_in_order_is_dead_at_once(
@@ -814,12 +817,14 @@ def test_what_a_group_gives_back_that_consumes_in_order_is_dead_at_once(
     with Producer(gateway.produce) as producer:
         producer.create_topic(f"%RETRY%{group}", 1)
     sent = given_back(asker, group, maxReconsumeTimes=9)
-    assert sends_to(asker, sent) == f"%RETRY%{group}"
+    assert stored_of(asker, sent).topic == f"%RETRY%{group}"
     locked = answer_of(joined, Request.LOCK_BATCH_MQ, body=body)
     assert len(json.loads(locked.body)["lockOKMQSet"]) == 1
-    assert sends_to(asker, sent) == f"%DLQ%{group}"
+    dead = stored_of(asker, sent)
+    assert dead.topic == f"%DLQ%{group}"
+    assert decode_properties(dead.properties)["DELAY"] == "-1"  # RocketMQ's mark
     assert answer_of(joined, Request.UNLOCK_BATCH_MQ, body=body).code == Response.SUCCESS
-    assert sends_to(asker, sent) == f"%RETRY%{group}"
+    assert stored_of(asker, sent).topic == f"%RETRY%{group}"
 
 
 def test_a_lock_waits_for_the_heartbeat_of_its_client_and_not_for_long(

@@ -2,9 +2,9 @@
 //
 // consume joins a group and ends when `until` messages have succeeded and none has come for
 // `settle_ms`, or none has come for `idle_ms`. With `assigned` it asks the broker for its queues. A message fails as often as its property `fail` says,
-// which counts by its reconsume times, and comes again by the delay `level`.
-// A line of the output is one call of the handler: {"topic","broker","queue","offset","body","times",
-// "succeeded","at_ms"}.
+// which counts by its reconsume times, and comes again by the delay `level`. A dead letter succeeds.
+// A line of the output is one call of the handler: {"topic","broker","queue","offset","body",
+// "unique_key","times","properties","succeeded","at_ms"}.
 //
 // strategies divides queues: a line of the cases is {"strategy","queues":[[topic,broker,id],...],
 // "members":[...],"me","rooms":[...],"fixed":[[topic,broker,id],...]}, and a line of the output is
@@ -39,6 +39,7 @@ import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAverage
 import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueByConfig;
 import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueByMachineRoom;
 import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueConsistentHash;
+import org.apache.rocketmq.common.MixAll;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
@@ -141,7 +142,8 @@ final class Groups {
 
     private static int failures(MessageExt message) {
         String wanted = message.getProperty(FAIL);
-        return wanted == null ? 0 : Integer.parseInt(wanted);
+        boolean isDead = message.getTopic().startsWith(MixAll.DLQ_GROUP_TOPIC_PREFIX);
+        return wanted == null || isDead ? 0 : Integer.parseInt(wanted);
     }
 
     private static Map<String, Object> line(MessageExt message, boolean succeeded) {
@@ -153,6 +155,7 @@ final class Groups {
         line.put("body", new String(message.getBody(), java.nio.charset.StandardCharsets.UTF_8));
         line.put("unique_key", message.getMsgId());
         line.put("times", message.getReconsumeTimes());
+        line.put("properties", message.getProperties());
         line.put("succeeded", succeeded);
         line.put("at_ms", System.currentTimeMillis());
         return line;
