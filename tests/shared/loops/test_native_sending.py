@@ -120,9 +120,10 @@ def test_what_is_in_the_way_leaves_a_message_to_its_caller(loops: Any) -> None:
     sending.intake.closed = True
     assert sending.try_send(*PLAIN) is None, "closed"
     sending.intake.closed = False
-    sending.intake.count(0, MOST)
+    sending.intake.count(0, MOST - sending.intake.waiting_bytes)
+    assert sending.try_send(*PLAIN) is not None, "no more waits than may"
     assert sending.try_send(*PLAIN) is None, "too much waits"
-    sending.intake.count(0, -MOST)
+    sending.intake.count(-1, -sending.intake.waiting_bytes)
     sending.intake.frame.size += FRAME_BYTES
     assert sending.try_send(*PLAIN) is None, "the frame is full"
     sending.intake.frame = None

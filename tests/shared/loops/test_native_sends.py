@@ -298,6 +298,27 @@ def test_a_shard_goes_where_rocketmq_sends_it_and_a_queue_is_itself(loops: Any) 
     assert not of_any_queue.run.fixed, "it may go to another one"
 
 
+@FORMS
+def test_an_outcome_has_the_sender_that_it_was_made_with(loops: Any) -> None:
+    assert loops.Outcome("me", 1).sender == "me"
+
+
+@FORMS
+def test_what_was_taken_elsewhere_counts_as_well(loops: Any) -> None:
+    intake = taking(loops).intake
+    intake.count(2, 300)
+    intake.count(-1, -100)
+    assert (intake.unsettled, intake.waiting_bytes) == (1, 200)
+
+
+def test_a_batch_without_the_numbers_of_its_keys_is_refused() -> None:
+    """The compiled form would look for them through a pointer."""
+    frame = native.FrameOfRuns("")
+    with pytest.raises(ValueError, match="number of its key"):
+        frame.put_batch("a", 0, [b"x"], 9, native.Outcome(None, 1))
+    assert frame.runs == [] and frame.size == 0
+
+
 def test_frames_and_futures_of_another_kind_are_refused() -> None:
     """The compiled form looks at them through a pointer."""
     intake = taking(native).intake

@@ -130,7 +130,9 @@ def test_most_copies_are_made_without_the_twin(monkeypatch: pytest.MonkeyPatch) 
     """Else the loops are equal because there is one only."""
     raw, entries, twins = bytearray(), b"", []
     for number in range(50):
-        own = Record("orders", b"body", b"UNIQ_KEY\x01K%d\x02" % number, 1, born_host=HOSTS[0])
+        # a longer property of its own is none that a timer has, and none is one by its length
+        properties = b"UNIQ_KEY\x01K%d\x02KEYS\x01order-%d\x02" % (number, number)
+        own = Record("orders", b"body", properties, 1, born_host=HOSTS[0])
         waits = delayed(own, Delay(out_ms=STORED_MS + number, recalls="K" if number == 7 else ""))
         waits = replace(
             waits,
@@ -162,3 +164,79 @@ def test_entries_that_lead_elsewhere_have_no_timer() -> None:
     for place in (BASE - 1, BASE + len(segment), -1, (1 << 63) - 1, -(1 << 63)):
         asked = (entries + ENTRY.pack(place, 100, 0) + entries, memoryview(segment), BASE, 0, -1)
         assert native.timer_entries(*asked) == pure.timer_entries(*asked) == 2 * alone
+
+
+CRC = b"__CRC32#\x010123456789\x02"
+PLAIN = b"REAL_TOPIC\x01orders\x02REAL_QID\x011\x02TIMER_OUT_MS\x01%d\x02UNIQ_KEY\x01K1\x02"
+PLAIN %= STORED_MS + 1000
+VALUES = {
+    b"TIMER_OUT_MS": b"%d" % (STORED_MS + 1000),
+    b"TIMER_DELAY_MS": b"2000",
+    b"TIMER_DELAY_SEC": b"3",
+    b"TIMER_ROLL_TIMES": b"1",
+    b"TIMER_DEL_UNIQKEY": b"K1",
+    b"REAL_TOPIC": b"orders",
+    b"REAL_QID": b"1",
+    b"UNIQ_KEY": b"K1",
+}
+
+
+def assert_alike(properties: bytes, stored_ms: int = STORED_MS) -> list[bytes]:
+    """What both forms make of a record with these properties; its copies."""
+    record = Record(
+        TIMER_TOPIC,
+        b"body",
+        properties,
+        born_host=HOSTS[0],
+        store_host=HOSTS[0],
+        store_timestamp_ms=stored_ms,
+        physical_offset=BASE,
+    )
+    raw = encode_record(record)
+    asked = ENTRY.pack(BASE, len(raw), 0), memoryview(raw), BASE, 0, -1
+    timers = native.timer_entries(*asked)
+    assert timers == pure.timer_entries(*asked)
+    timers += TIMER.pack(STORED_MS + 1000, BASE, len(raw), MESSAGE)
+    copies = []
+    for shape in (Shape(8, False), Shape(8, True)):
+        for timed in (True, False):
+            how = (timers, memoryview(raw), BASE, shape, timed, ())
+            made = native.delayed_copies(*how)
+            assert made == pure.delayed_copies(*how)
+            copies += [bytes(copy.record) for copy in made if copy is not None]
+    return copies
+
+
+@pytest.mark.parametrize("name", sorted(VALUES))
+def test_a_property_whose_last_value_is_empty_has_the_one_before_it(name: bytes) -> None:
+    again = b"%b\x01%b\x02%b\x01\x02" % (name, VALUES[name], name)
+    assert_alike(PLAIN + again)
+    assert_alike(again + PLAIN)
+    assert_alike(b"".join(b"%b\x01%b\x02" % each for each in VALUES.items()) + again)
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [
+        PLAIN + CRC,
+        CRC + PLAIN,
+        PLAIN + CRC + CRC,
+        CRC + PLAIN + CRC,
+        PLAIN + CRC[:-1],
+        PLAIN + CRC + b"a\x01b\x02",
+        PLAIN + CRC + b"KEYS\x01" + b"k" * 14 + b"\x02",  # as long as a checksum
+        PLAIN + CRC[:-3] + b"\x02b\x02",
+        CRC,
+        PLAIN + b"x" + CRC,
+        PLAIN[:-1],
+    ],
+)
+def test_a_copy_has_no_checksum_of_its_record_wherever_that_stands(properties: bytes) -> None:
+    for copy in assert_alike(properties):
+        assert b"0123456789" not in copy or b"x__CRC" in properties
+
+
+@pytest.mark.parametrize("stored_ms", [-(1 << 63), -1, 0, 1 << 60, (1 << 63) - 1])
+@pytest.mark.parametrize("more", [b"", b"TIMER_DELAY_SEC\x01999999999999999\x02"])
+def test_a_time_that_no_clock_shows_delays_alike(stored_ms: int, more: bytes) -> None:
+    assert_alike(PLAIN + more, stored_ms)
