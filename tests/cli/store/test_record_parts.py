@@ -121,6 +121,8 @@ def rows_by(loops: Any, log: bytes, form: Form, cut: int = 0) -> Any:
 
 TWICE = Record("orders", b"", b"TAGS\x01a\x02TAGS\x01b\x02")
 NO_VALUE = Record("orders", b"", b"TAGS\x01a\x02KEYS\x01k\x02TAGS\x01\x02KEYS\x01")
+NO_TAG = Record("orders", b"", b"TAGS\x01a\x02KEYS\x01k\x02TAGS\x01\x02")
+NO_KEY = Record("orders", b"", b"TAGS\x01a\x02KEYS\x01k\x02KEYS\x01\x02")
 MANY = Record("orders", b"", b"".join(b"k%d\x01v\x02" % number for number in range(70)))
 
 
@@ -133,6 +135,7 @@ MANY = Record("orders", b"", b"".join(b"k%d\x01v\x02" % number for number in ran
 )
 @example([TWICE, NO_VALUE, MANY], "json", True, "utf-8", False)
 @example([TWICE, NO_VALUE, MANY], "csv", True, "utf-8", False)
+@example([NO_TAG, NO_KEY], "csv", False, "utf-8", False)
 def test_rows_are_the_same_by_either_form_of_the_loops(
     found: list[Record], form: str, with_body: bool, encoding: str, to_terminal: bool
 ) -> None:

@@ -222,3 +222,31 @@ def test_nothing_is_taken_into_a_frame_that_is_packed(kind: Any) -> None:
         frame.take(frame_of(ONE), 0, "x", HOST, TOPICS, 1)
     with pytest.raises(ValueError, match="packed"):
         frame.put("x", "a", 0, b"12345", [5], False)
+
+
+@pytest.mark.parametrize("kind", FORMS)
+def test_whatever_is_asked_of_a_frame_first_packs_it(kind: Any) -> None:
+    two = [ONE, ONE._replace(queue_id=0, is_batch=True), ONE._replace(opaque=2)]
+    place = [(0, 5, 77)]
+    packed = filled(kind, two)[0]
+    packed.pack()
+    said = packed.answers(WORDS, b"L", place), packed.asked(), len(packed.parts())
+    fresh = [filled(kind, two)[0] for _ in range(3)]
+    parts = fresh[2].parts()
+    assert (fresh[0].answers(WORDS, b"L", place), fresh[1].asked(), len(parts)) == said
+    for each in fresh:
+        with pytest.raises(ValueError, match="packed"):
+            each.put("x", "a", 0, b"", [], False)
+        assert each.pack() == packed.pack()
+
+
+def test_a_frame_of_a_thousand_records_is_answered_alike() -> None:
+    """More than there is room for at first, by several clients, a batch among them."""
+    several = [ONE._replace(by="xyz"[number % 3], opaque=number) for number in range(400)]
+    bodies = [b"%d" % number for number in range(600)]
+    several.append(several[0]._replace(bodies=bodies, is_batch=True))
+    frames = [filled(kind, several)[0] for kind in FORMS]
+    assert [frame.count for frame in frames] == [1000, 1000]
+    assert frames[0].pack() == frames[1].pack()
+    answers = [frame.answers(WORDS, b"L", [(0, 7, 0), (500, 9, 99)]) for frame in frames]
+    assert answers[0] == answers[1]

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import pytest
 
+from penstock.shared.formats.java_hash import string_hash
 from penstock.shared.formats.record import Record, encode_record
 from penstock.shared.formats.record_crc import Checksum
 from penstock.shared.formats.record_layout import AT_BODY_V4
@@ -51,6 +52,47 @@ def test_a_topic_with_a_length_below_0_is_none(topic: str, fewer: int) -> None:
     for name in ("topic", "_raw_properties", "stored_body"):
         one, other = native.Message(bytes(raw)), message.Message(bytes(raw))
         assert outcome(one, name) == outcome(other, name)
+
+
+def key_with_hash(topic: str, code: int) -> str:
+    """A key of printable characters that has this hash with its topic."""
+    before = string_hash(topic + "#") & 0xFFFFFFFF
+    digits = 8
+    left = (code - before * 31**digits - sum(40 * 31**n for n in range(digits))) % 2**32
+    key = ""
+    for place in reversed(range(digits)):
+        key += chr(40 + min(left // 31**place, 60))
+        left -= (ord(key[-1]) - 40) * 31**place
+    assert string_hash(f"{topic}#{key}") & 0xFFFFFFFF == code
+    return key
+
+
+@pytest.mark.parametrize(
+    ("code", "kept"),
+    [
+        ((1 << 31) - 1, (1 << 31) - 1),
+        ((1 << 31) - 2, (1 << 31) - 2),
+        (1 << 31, 0),  # Java's abs of the smallest number stays negative
+        ((1 << 31) + 1, (1 << 31) - 1),
+        ((1 << 32) - 1, 1),
+        (0, 0),
+        (1, 1),
+    ],
+)
+def test_a_key_has_its_hash_without_the_sign(code: int, kept: int) -> None:
+    key = key_with_hash("orders", code).encode()
+    found = walked(encode_record(Record("orders", b"body", b"KEYS\x01" + key + b"\x02")))
+    assert found.keys is not None and list(found.keys[0]) == [kept]
+
+
+def test_a_queue_has_a_number_of_31_bits() -> None:
+    """The compiled form has an array of them."""
+    numbers = native.QueueNumbers()
+    assert [numbers.number(b"a", each) for each in (0, 1023, 1024, (1 << 31) - 1)] == [0, 1, 2, 3]
+    for wrong in (-1, 1 << 31, 1 << 40):
+        with pytest.raises(ValueError, match="queue's id"):
+            numbers.number(b"a", wrong)
+    assert [numbers.number(b"a", each) for each in ((1 << 31) - 1, 1024, 0)] == [3, 2, 0]
 
 
 def outcome(of: object, name: str) -> object:

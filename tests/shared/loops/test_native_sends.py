@@ -146,7 +146,8 @@ def state(core: Any) -> Any:
             frame.size,
             {topic: sorted(queues) for topic, queues in frame.open_runs.items()},
             [
-                (run.topic, run.queue_id, run.batch, run.drafts, run.keys, len(run.futures))
+                (run.topic, run.queue_id, run.batch, run.fixed, run.drafts, run.keys)
+                + (len(run.futures),)
                 for run in frame.runs
             ],
         )
@@ -299,8 +300,21 @@ def test_a_shard_goes_where_rocketmq_sends_it_and_a_queue_is_itself(loops: Any) 
 
 
 @FORMS
-def test_an_outcome_has_the_sender_that_it_was_made_with(loops: Any) -> None:
-    assert loops.Outcome("me", 1).sender == "me"
+def test_an_outcome_has_what_it_was_made_with_and_is_known_by_its_error(loops: Any) -> None:
+    keys = array("q", [1, 2])
+    outcome = loops.Outcome("me", 1, keys)
+    assert (outcome.sender, outcome.key, outcome.keys) == ("me", 1, keys)
+    assert not outcome.done()
+    outcome.error = ValueError("lost")
+    assert outcome.done()
+
+
+@FORMS
+def test_a_batch_for_a_queue_that_was_chosen_stays_there(loops: Any) -> None:
+    core = taking(loops)
+    for queue in (2, None):
+        future = core.send_batch("a", [b"one", b"two"], queue, "", NOW_MS)
+        assert future.run.fixed == (queue is not None)
 
 
 @FORMS

@@ -39,6 +39,8 @@ def _walk(order: Order, slots: list[int], queue: str = "q") -> dict[int, int]:
         ([5, 6, 6, 8], [(5, 0), (6, 1), (8, 3)], [2], [], [], [(7, 8)]),
         # nothing leads up to the first record of a queue
         ([1, 1, 2], [(1, 1), (2, 2)], [], [0], [], []),
+        # but a topic begins with its slot 0
+        ([0, 0, 1], [(0, 0), (1, 2)], [], [], [1], []),
         # a record of another queue: nothing here tells which of the two it is
         ([5, 6, 6, 7], [(5, 0), (6, 1), (7, 3)], [], [], [2], []),
         # the topic was made again
@@ -99,6 +101,8 @@ def test_a_record_has_the_slot_that_it_names_or_another_one_has_it(
         ([0, 1, 2, 0, 1], []),  # the topic was made again
         ([0, 1, 2, 0, 1, 9], []),
         ([0, 1, 2, 99], [3]),
+        ([0, 1, 2, 99, 3], []),
+        ([0, 1, 2, 99, 3, 99], [5]),
     ],
 )
 def test_what_comes_without_a_slot_at_a_queue_s_end_is_counted(
@@ -118,6 +122,8 @@ def test_what_comes_without_a_slot_at_a_queue_s_end_is_counted(
         ([5, 6, 40, 8, 9, 99, 42], [2, 5], [(7, 8), (41, 42)]),
         ([5, 6, 40], [], [(7, 40)]),
         ([5, 6, 40, 41], [], [(7, 40)]),
+        # the one after it speaks for it, whatever comes then
+        ([5, 6, 40, 41, 8, 9], [], [(7, 8), (10, 40)]),
         # another is missing as well: nothing tells which of two it is
         ([5, 6, 40, 9], [], [(7, 9), (10, 40)]),
         # whose slot that is comes later
@@ -217,9 +223,28 @@ def test_several_at_once_contradict_a_first_record_as_well(count: int) -> None:
 
 
 def test_a_queue_whose_first_record_is_not_of_it_begins_at_the_next_that_is() -> None:
+    for count in (3, 4):
+        order = Order()
+        _walk(order, [99, 41, 42, 43][:count])
+        assert order.begun_again == {"q": 41} and not order.is_alone("q")
+        assert (order.missing, order.ends) == ({}, {"q": 40 + count})
+
+
+def test_several_that_begin_a_queue_are_of_it_whatever_goes_back_behind_them() -> None:
     order = Order()
-    _walk(order, [99, 41, 42, 43])
-    assert order.begun_again == {"q": 41}
+    assert order.take("q", 40, 0, count=3) == (None, True) and not order.is_alone("q")
+    order.take("q", 7, 1)
+    order.take("q", 8, 2)
+    order.finish()
+    assert (order.overtaken, order.begun_again, order.ends) == ([], {}, {"q": 43})
+
+
+def test_several_that_are_next_all_have_their_slots() -> None:
+    order = Order()
+    order.take("q", 5, 0)
+    order.take("q", 6, 1)
+    assert order.take("q", 7, 2, count=3) == (None, True)
+    assert order.ends == {"q": 10} and order.is_next("q", 10)
 
 
 def test_several_for_which_the_log_has_no_room_contradict_a_first_record() -> None:
