@@ -101,6 +101,8 @@ GROWING = [(100 * number, 100) for number in range(200)]
         ([(number, 1) for number in range(5)] + [(0, 0)] * 5 + GROWING[10:199] + [(0, 100)], 5),
         (GROWING[:5] + [(0, 0)] * 5 + GROWING[10:190] + [(10, 0)] + GROWING[191:], 5),
         (GROWING[:5] + [(0, 0)] * 5 + GROWING[10:199] + GROWING[198:199], 5),
+        # no record begins before the log does
+        (GROWING[:5] + [(-1, 100)] * 5 + GROWING[10:199] + [(0, 100)], 5),
         # it begins within the record before it
         (GROWING[:5] + [(0, 0)] * 5 + GROWING[10:199] + [(19_850, 100)], 5),
     ],
