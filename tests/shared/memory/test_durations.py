@@ -63,3 +63,11 @@ def test_a_quantile_is_the_end_of_the_bucket_of_the_duration_that_a_sorted_list_
         return
     there = sorted(durations_ns)[ceil(share * len(durations_ns)) - 1]
     assert quantile_ns(counts, share) == upper_ns(bucket_of(there))
+
+
+def test_none_is_shorter_than_the_shortest_that_was_counted() -> None:
+    counts = [0] * BUCKETS
+    counts[7] = counts[9] = 1
+    assert [quantile_ns(counts, share) for share in (0, 0.5, 1)] == [
+        upper_ns(7), upper_ns(7), upper_ns(9),
+    ]  # fmt: skip
