@@ -39,9 +39,9 @@ def text_of(fields: dict[str, Any] | None = None, **header: Any) -> str:
     return json.dumps(HEADER | {"extFields": changed} | header, separators=(",", ":"))
 
 
-def is_plain(text: str, body: bytes = b"hello") -> bool:
+def is_plain(text: str | bytes, body: bytes = b"hello") -> bool:
     """Whether a frame is taken, after both forms have said the same of it."""
-    header = text.encode()
+    header = text.encode() if isinstance(text, str) else text
     frame = len(header).to_bytes(4, "big") + header + body
     data = len(frame).to_bytes(4, "big") + frame
     told = []
@@ -75,12 +75,32 @@ def test_escapes_and_signs_of_properties_are_read_alike() -> None:
             is_plain(text_of().replace(place, sign, 1))
             is_plain(text_of().replace("JAVA", sign))
             is_plain(text_of({"b": "or" + sign}))
+    for byte in (b"\xff", b"\xc3", b"\x80", b"\xc3\xa9"):
+        for place in (b"WAIT", b"JAVA", b"TBW", b"PG", b"orders", b"language"):
+            is_plain(text_of().encode().replace(place, place[:1] + byte + place[1:]))
     assert is_plain(text_of({"i": KEY + "a\x01~\x02"}))
     assert is_plain(text_of(), bytes(MOST_BYTES)) and not is_plain(text_of(), bytes(MOST_BYTES + 1))
 
 
 def test_numbers_of_a_header_are_read_alike() -> None:
-    whole = [0, 1, 9, 10, 11, 2**31 - 1, 2**31, -(2**31), -(2**31) - 1, 2**32, 9999999999, -1]
+    whole = [
+        0,
+        1,
+        2,
+        3,
+        4,
+        6,
+        9,
+        10,
+        11,
+        2**31 - 1,
+        2**31,
+        -(2**31),
+        -(2**31) - 1,
+        2**32,
+        9999999999,
+        -1,
+    ]
     others = ["-0", "00", "01", "-", "", "1.0", "1e1", "+1", "99999999999", "12345678901", ":", "/"]
     for number in [*map(str, whole), *others]:
         for name, before in (("opaque", "-7"), ("version", "479"), ("flag", "0")):
@@ -123,8 +143,13 @@ def test_fields_are_read_alike_whatever_is_in_them() -> None:
             batch = {name: value} if name == "m" else {name: value, "m": "true"}
             is_plain(text_of(batch, code=320), ITEM)
         is_plain(text_of().replace(f'"{name}":', f'"{name}":"1","{name}":', 1))
+        is_plain(text_of({name: None, f"{name}x": FIELDS[name]}))
+        is_plain(text_of({name: None, name.upper(): FIELDS[name]}))
     for name in ("`", "{", "a`", "o", "z", "A", ""):
         is_plain(text_of({name: "1"}))
+        # numbers that were read before must not be overwritten
+        first = {"code": 310, "opaque": 0, "flag": 0}
+        is_plain(json.dumps(first | {"extFields": FIELDS | {name: "1"}}, separators=(",", ":")))
     assert is_plain(text_of({"b": "t" * 127})) and not is_plain(text_of({"b": "t" * 128}))
     for sign in "/:@[`{09AZaz-_.%|~":
         is_plain(text_of({"b": sign, "i": KEY}))
