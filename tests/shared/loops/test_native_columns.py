@@ -40,6 +40,34 @@ def test_properties_are_cut_alike(pieces: list[bytes]) -> None:
     assert native.cut_properties(*given_, NAMES) == pure.cut_properties(*given_, NAMES)
 
 
+def test_a_name_s_entry_is_found_in_each_record_and_in_no_other() -> None:
+    given_ = spans(
+        [
+            b"a\x01v\x02KEYS\x01k\x02b\x01w\x02",
+            b"",
+            b"TAGS\x01t\x02KEYS\x01\x02KEYS\x01x\x02",
+            b"KEY\x01s\x02KEYSS\x01s\x02TAG\x01s\x02KAYS\x01s\x02",
+            b"x\x01y\x02TAGS\x01last\x02",
+        ]
+    )
+    for loops in (native, pure):
+        found = loops.cut_properties(*given_, NAMES)
+        assert list(array("i", found.firsts)) == [0, 3, 3, 5, 9, 11]
+        keys, tags = (list(array("i", each)) for each in found.places)
+        assert (keys, tags) == ([1, -1, 4, -1, -1], [-1, -1, 3, -1, 10])
+
+
+@pytest.mark.parametrize("names", ["a b a", "a b b", "a b c a", "aa ab aa", "c aa b aa", "a a"])
+@pytest.mark.parametrize("before", [b"", b"first\x01v\x02a\x01v\x02"])
+def test_a_key_that_comes_again_counts_once_wherever_it_stands(names: str, before: bytes) -> None:
+    entries = [b"%b\x01%d\x02" % (name.encode(), n) for n, name in enumerate(names.split())]
+    given_ = spans([before, b"".join(entries), before])
+    found = native.cut_properties(*given_, (b"a", b"aa"))
+    assert found == pure.cut_properties(*given_, (b"a", b"aa"))
+    first, last = array("i", found.firsts)[1:3]
+    assert last - first == len({*names.split()})
+
+
 HOSTS = st.sampled_from([pack_host("10.1.2.3", 1), pack_host("2001:db8::1", 9)])
 records = st.builds(
     Record,
