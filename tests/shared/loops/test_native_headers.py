@@ -76,8 +76,8 @@ def test_escapes_and_signs_of_properties_are_read_alike() -> None:
             is_plain(text_of().replace("JAVA", sign))
             is_plain(text_of({"b": "or" + sign}))
     for byte in (b"\xff", b"\xc3", b"\x80", b"\xc3\xa9"):
-        for place in (b"WAIT", b"JAVA", b"TBW", b"PG", b"orders", b"language"):
-            is_plain(text_of().encode().replace(place, place[:1] + byte + place[1:]))
+        for word in (b"WAIT", b"JAVA", b"TBW", b"PG", b"orders", b"language"):
+            is_plain(text_of().encode().replace(word, word[:1] + byte + word[1:]))
     assert is_plain(text_of({"i": KEY + "a\x01~\x02"}))
     assert is_plain(text_of(), bytes(MOST_BYTES)) and not is_plain(text_of(), bytes(MOST_BYTES + 1))
 

@@ -33,13 +33,13 @@ def test_a_topic_of_dots_and_signs_is_one(topic: str) -> None:
 
 
 @pytest.mark.parametrize("topic", [".", "..", "", "a/b", "a b", "a\x7f", "é"])
-def test_a_topic_that_is_a_way_through_directories_is_none(topic: str) -> None:
+def test_what_leads_through_directories_is_no_topic(topic: str) -> None:
     assert walked(encode_record(Record(topic, b"body"))).records == 0
 
 
 @pytest.mark.parametrize("fewer", [4, 5, 100, 128])
 @pytest.mark.parametrize("topic", ["orders", "t" * 130])
-def test_a_topic_with_a_length_below_0_is_none(topic: str, fewer: int) -> None:
+def test_a_topic_has_no_length_below_0(topic: str, fewer: int) -> None:
     """Its other lengths add up: two bytes of the body say how long the properties are then."""
     lead, body = (2 if len(topic) > 127 else 1), bytearray(150)
     size = len(encode_record(Record(topic, bytes(body))))

@@ -130,7 +130,7 @@ def test_most_copies_are_made_without_the_twin(monkeypatch: pytest.MonkeyPatch) 
     """Else the loops are equal because there is one only."""
     raw, entries, twins = bytearray(), b"", []
     for number in range(50):
-        # a longer property of its own is none that a timer has, and none is one by its length
+        # neither its length nor its name makes a property of its own one of a timer
         properties = b"UNIQ_KEY\x01K%d\x02KEYS\x01order-%d\x02" % (number, number)
         own = Record("orders", b"body", properties, 1, born_host=HOSTS[0])
         waits = delayed(own, Delay(out_ms=STORED_MS + number, recalls="K" if number == 7 else ""))

@@ -230,7 +230,7 @@ def test_a_queue_whose_first_record_is_not_of_it_begins_at_the_next_that_is() ->
         assert (order.missing, order.ends) == ({}, {"q": 40 + count})
 
 
-def test_several_that_begin_a_queue_are_of_it_whatever_goes_back_behind_them() -> None:
+def test_several_that_begin_a_queue_are_of_it_whatever_goes_back_past_them() -> None:
     order = Order()
     assert order.take("q", 40, 0, count=3) == (None, True) and not order.is_alone("q")
     order.take("q", 7, 1)
