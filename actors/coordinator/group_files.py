@@ -197,7 +197,8 @@ class GroupFiles:
         if now_ms >= self._looked_ms + self._every_ms:
             self._look_at_transactions(now_ms)
         return (
-            self._broken
+            # what was refused may be saved by now, or was another coordinator's: a save tells so
+            self._positions["group_error"] > 0
             or self._grown > FULL_JOURNAL_BYTES
             or 0 <= self._changed_ms <= now_ms - self._every_ms
             or 0 <= self._groups_changed_ms <= now_ms - SAVE_GROUPS_MS

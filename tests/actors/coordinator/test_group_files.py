@@ -151,6 +151,29 @@ def test_a_disk_that_takes_no_file_is_asked_now_and_then_until_the_journal_is_fu
     assert files.offsets() == {"orders@g": {"0": offset}} and files.begin() == [row(offset)]
 
 
+@pytest.mark.parametrize("is_another", [False, True], ids=["the same life", "the next one"])
+def test_that_the_disk_has_refused_is_told_until_it_takes_what_is_there_and_no_longer(
+    files: Files, is_another: bool
+) -> None:
+    """Whoever asks whether the broker is healthy would be told so for as long as nobody commits."""
+    files.paths.subscription_groups.mkdir(parents=True)
+    files.put("g", awaited=True)
+    with pytest.raises(StoreUnavailable):
+        files.it.save_awaited()
+    assert files.broker.positions["group_error"]
+    files.paths.subscription_groups.rmdir()
+    if is_another:
+        files.begin()
+    else:
+        files.put("h", awaited=True)
+        files.it.save_awaited()  # before it is time for another try
+        assert files.groups() == {"g", "h"} and not files.it.due()
+        files.clock.advance(RETRY_MS)
+    assert files.it.due()
+    files.save(0)
+    assert not files.broker.positions["group_error"] and not files.it.due()
+
+
 def test_how_far_half_messages_were_checked_is_saved_with_the_offsets_and_without_other_changes(
     files: Files,
 ) -> None:
