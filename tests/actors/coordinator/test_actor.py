@@ -28,6 +28,10 @@ from penstock.actors.coordinator.actor import (
     LATEST_BURIAL_MS,
     SOON_MS,
 )
+from penstock.actors.coordinator.member_requests import (
+    LEAST_SESSION_MS,
+    MAX_SUBSCRIPTION_CHARACTERS,
+)
 from penstock.actors.coordinator.membership import (
     CARRIED_GRACE_MS,
     GRACE_MS,
@@ -477,6 +481,19 @@ def test_a_silent_member_is_none_after_its_session_and_an_orderly_one_keeps_its_
         assert lost == (words.HeldClaim(TOPIC, 0, got.epoch),)
 
 
+def test_an_orderly_member_that_leaves_after_its_silence_keeps_no_queue(
+    coordinator: Callable[..., Started],
+) -> None:
+    broker, actor, member = coordinator()
+    first, second = member("a"), member("b")
+    first.own(orderly=True), second.join(session_timeout_ms=600_000)
+    broker.clock.advance(SESSION_MS + 1000)
+    actor.work()
+    assert second.claim(0).taken == (0,), "it is no member, and may be back"
+    first.leave()
+    assert [each.queue_id for each in second.claim(0).queues] == [0]
+
+
 @pytest.mark.parametrize("at", ["at once", "a member still", "a member no more"])
 def test_the_time_that_a_silent_member_keeps_its_queues_is_one_for_all_coordinators(
     coordinator: Callable[..., Started], at: str
@@ -860,6 +877,40 @@ def test_a_member_may_go_back_to_the_first_message_of_a_queue(
         assert first.claim(0).queues[0].offset == 0
 
 
+def test_a_queue_that_is_given_up_before_anything_is_read_stays_where_it_was(
+    coordinator: Callable[..., Started],
+) -> None:
+    _, _, member = coordinator()
+    first = member("a")
+    assert first.commit((0, 5, first.own().epoch)).lost == ()
+    (again,) = first.claim(0).queues
+    assert first.commit((0, -1, again.epoch), kind=words.Release).lost == ()
+    assert first.claim(0).queues[0].offset == 5
+
+
+def test_a_member_waits_for_queues_of_all_topics_that_it_asked_for_in_vain_and_of_no_others(
+    coordinator: Callable[..., Started],
+) -> None:
+    broker, actor, member = coordinator()
+    topics = load_topics(broker.paths.topics)
+    topics.put("paid", 1, 1)
+    save_topics(broker.paths.topics, topics)
+    broker.clock.advance(1000)
+    first, second = member("a"), member("b")
+    first.join(TOPIC, "paid"), second.join(TOPIC, "paid")
+    got = {topic: first.claim(0, topic=topic).queues[0].epoch for topic in (TOPIC, "paid")}
+    for topic in (TOPIC, "paid"):
+        assert second.claim(0, topic=topic).taken == (0,)
+    waits_for = actor._members.member(GROUP, "b").waits_for
+    assert waits_for == {TOPIC, "paid"}
+    assert second.claim(1, topic=TOPIC).taken == () and waits_for == {"paid"}
+    second.claim(0)
+    broker.clock.advance(GATHER_MS)
+    first.commit((0, 0, got[TOPIC]), kind=words.Release)
+    assert second.hear().members == ("a", "b")
+    assert waits_for == {"paid"}, "it has asked for that first, and waits for it still"
+
+
 def test_members_and_queues_too_many_are_told_to_come_again(
     coordinator: Callable[..., Started], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -951,7 +1002,8 @@ def test_a_claim_in_a_topic_that_was_made_just_now_is_given(
     assert [each.queue_id for each in answer.queues] == [0] and answer.taken == (1,)
     topics.put("new", 2, 3)
     save_topics(broker.paths.topics, topics)
-    assert [each.queue_id for each in first.claim(1, topic="new").queues] == [1]
+    found = first.claim(0, 1, topic="new").queues
+    assert [each.queue_id for each in found] == [0, 1], "one of them is new"
 
 
 def test_a_claim_in_a_new_topic_waits_for_the_look_after_the_pause(
@@ -1251,8 +1303,17 @@ def test_bad_requests_are_refused_with_the_reason_and_hurt_nobody(
     assert first.join(session_timeout_ms=1).status == "INVALID_ARGUMENT"
     assert isinstance(first.join(), words.Joined)
     assert first.join("no topic's name").status == "INVALID_ARGUMENT", "a member's word, too"
-    for session_ms in (1, words.MOST_SESSION_MS + 1):
+    for session_ms in (LEAST_SESSION_MS - 1, words.MOST_SESSION_MS + 1):
         assert first.join(session_timeout_ms=session_ms).status == "INVALID_ARGUMENT"
+    for session_ms in (LEAST_SESSION_MS, words.MOST_SESSION_MS):
+        assert isinstance(first.join(session_timeout_ms=session_ms), words.Joined)
+    for characters, kind in (
+        (MAX_SUBSCRIPTION_CHARACTERS, words.Joined),
+        (MAX_SUBSCRIPTION_CHARACTERS + 1, Refused),
+    ):
+        filter_ = "x" * (characters - len(TOPIC) - len("SQL92"))
+        wanted = (words.SubscriptionData(TOPIC, "SQL92", filter_, 1),)
+        assert isinstance(first.ask(words.Join, "a", wanted, SESSION_MS), kind)
     assert first.claim(0, topic="../x").status == "INVALID_ARGUMENT"
     assert first.claim(99).taken == (99,)
     assert member("b").join(model="broadcasting").status == "INVALID_ARGUMENT"
@@ -1654,6 +1715,9 @@ def test_of_a_group_that_is_deleted_while_it_is_used_the_settings_go_and_its_mem
     first.commit((0, 2, got.epoch))
     assert first.claim(0).queues == (words.ClaimedQueue(0, 2, got.epoch),)
     assert first.join().retry_max_times == 16, "it is made again, as it is used"
+    broker.clock.advance(group_files.SAVE_GROUPS_MS)
+    actor.work()
+    assert _groups(broker.paths.subscription_groups) == {GROUP}
     first.leave()
     kept = first.ask(words.DeleteGroup, while_used=True, keep_offsets=True)
     assert isinstance(kept, words.GroupSet)
