@@ -196,7 +196,8 @@ def test_queues_that_are_kept_are_so_until_their_time_or_until_their_member_is_b
     members = Membership()
     members.keep("g", "a", 500)
     members.keep("g", "b", 600)
-    assert len(members.changes()) == 2 == len(list(members.rows()))
+    kept = [Gone("g", "a", 500), Gone("g", "b", 600)]
+    assert members.changes() == kept == list(members.rows())
     assert members.keeps_over(499) == []
     assert members.keeps_over(500) == [("g", "a")] and members.keeps_over(500) == []
     join(members, "b")
@@ -287,6 +288,15 @@ def test_members_that_want_different_things_are_told_once_in_a_groups_life(
     for tag in ("x", "z"):
         join(members, "b", tag=tag)
     assert len(caplog.records) == 1
+
+
+def test_members_that_want_the_same_in_another_order_want_nothing_different(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    members = Membership()
+    join(members, "a", topics="tu")
+    join(members, "b", topics="ut")
+    assert caplog.records == []
 
 
 def test_one_member_with_the_topic_is_enough() -> None:
