@@ -107,11 +107,23 @@ def test_a_queue_that_comes_free_is_told_once_to_those_that_wait_for_its_topic(
     groups.tell.freed("gone", [("orders", 0)])
     assert groups.told(NOW_MS) == []
     groups.tell.freed("g", [("orders", 0), ("orders", 1)])
+    groups.tell.freed("g", [("bills", 0)])
     ((peers, news),) = groups.told(NOW_MS)
     assert peers == [b"g/a"] and news.version == waits.group.version
     assert (waits.waits_for, other.waits_for, content.waits_for) == ({"paid"}, {"paid"}, set())
     groups.tell.freed("g", [("orders", 0)])
     assert groups.told(NOW_MS) == []
+
+
+def test_a_queue_that_comes_free_is_told_though_its_group_has_news_for_others_alone(
+    groups: Groups,
+) -> None:
+    groups.join("a")
+    waits = groups.join("b")  # it knows itself, and a does not know it yet
+    waits.waits_for = {"orders"}
+    groups.tell.changed("g", NOW_MS)
+    groups.tell.freed("g", [("orders", 0)])
+    assert groups.peers(NOW_MS) == [b"g/a", b"g/b"]
 
 
 def test_a_reset_is_told_at_once_with_all_claims_of_the_owner_in_one(groups: Groups) -> None:
