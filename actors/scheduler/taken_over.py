@@ -19,6 +19,8 @@ from penstock.shared.messaging.delivered import Copy, Waiting, taken_apart
 
 # RocketMQ delivers a timed message early by up to its precision.
 _PRECISION_MS = 1000
+# The index has whole seconds, rounded down: by these a copy may seem to be this much older.
+_ROUNDED_MS = 1000
 _MOST = 64
 _EVER_MS = 1 << 62
 
@@ -39,7 +41,8 @@ class Deliveries:
         if due_ms > self.until_ms or self._index is None or not key:
             return False
         topic = copy.topic.decode("utf-8", "replace")
-        query = KeyQuery(topic, key, _MOST, due_ms - _PRECISION_MS, _EVER_MS, True)
+        begin_ms = due_ms - _PRECISION_MS - _ROUNDED_MS
+        query = KeyQuery(topic, key, _MOST, begin_ms, _EVER_MS, True)
         search = look_up(self._index.files(), query, self._log_at)
         try:
             while True:
