@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from penstock.actors.scheduler.keeping import LOOK_MS
+from penstock.actors.scheduler.rocketmq_timers import RocketMQTimers
+from penstock.shared.layout import StorePaths
 from penstock.shared.messaging.delayed import Delay
+from penstock.shared.progress.timer_checkpoint import timer_queue_offset
 
 Maker = Callable[..., Any]
 HOUR_MS = 3_600_000
@@ -139,3 +143,33 @@ def test_the_wheel_of_rocketmq_goes_when_the_offset_stands_for_it(
     assert found == [("schedule.before_wheel", 0, True)]
     assert not it.broker.paths.timer_wheel.exists()
     assert _offset(it) == 0 and _words(it)[1] == 0 and _words(it)[-1] == 42
+
+
+@pytest.mark.parametrize("left", ["its wheel", "its log"])
+def test_whatever_is_left_of_a_wheel_goes(tmp_path: Path, left: str) -> None:
+    """RocketMQ, or a broker that is killed here, may have removed the other one."""
+    paths = StorePaths(tmp_path)
+    RocketMQTimers(paths).keep(3, 1)
+    if left == "its wheel":
+        paths.timer_wheel.write_bytes(bytes(64))
+    else:
+        paths.timer_log.mkdir()
+    RocketMQTimers(paths).keep(3, 2)
+    assert not paths.timer_wheel.exists() and not paths.timer_log.exists()
+    assert timer_queue_offset(paths.timer_checkpoint.read_bytes()) == (3, 2)
+
+
+def test_the_offset_is_written_where_the_file_has_another_and_not_while_it_is_unknown(
+    tmp_path: Path,
+) -> None:
+    paths, file = StorePaths(tmp_path), StorePaths(tmp_path).timer_checkpoint
+    timers = RocketMQTimers(paths)
+    timers.keep(-1, 1)
+    assert not file.exists()
+    for number, offset in enumerate((0, 5, 4), 1):
+        timers.keep(offset, 1)
+        assert timer_queue_offset(file.read_bytes()) == (offset, number)
+        for again in (timers, RocketMQTimers(paths)):
+            again.keep(offset, 1)
+            again.keep(-1, 1)
+        assert timer_queue_offset(file.read_bytes()) == (offset, number)
