@@ -151,6 +151,20 @@ def test_a_disk_that_takes_no_file_is_asked_now_and_then_until_the_journal_is_fu
     assert files.offsets() == {"orders@g": {"0": offset}} and files.begin() == [row(offset)]
 
 
+def test_a_journal_is_replaced_beyond_its_size_and_takes_nothing_from_twice_that_on(
+    files: Files, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began_with = files.paths.group_journal.stat().st_size
+    files.it.write_down([row(1)])
+    grown = files.paths.group_journal.stat().st_size - began_with
+    monkeypatch.setattr(group_files, "FULL_JOURNAL_BYTES", grown)
+    assert files.it.refuses is None and not files.it.due()
+    files.it.write_down([row(1)])
+    assert files.it.refuses is not None and files.it.due()
+    files.save(1)
+    assert files.it.refuses is None and not files.it.due()
+
+
 @pytest.mark.parametrize("is_another", [False, True], ids=["the same life", "the next one"])
 def test_that_the_disk_has_refused_is_told_until_it_takes_what_is_there_and_no_longer(
     files: Files, is_another: bool
@@ -218,4 +232,6 @@ def test_a_file_from_before_that_somebody_has_restored_counts_without_the_journa
         files.it.write_down([row(offset)])
         files.save(offset)
     files.paths.consumer_offsets.write_bytes(before)
+    (head,) = GroupFiles(files.broker.stage("coordinator")).load()[1]
+    assert isinstance(head, Head) and head.next_epoch == HEAD.next_epoch, "no epoch comes twice"
     assert files.begin() == []
