@@ -163,9 +163,15 @@ def test_what_waits_is_counted_once_and_what_takes_messages_back_is_found(tmp_pa
     assert files.minutes() == [0, 30, 60, 90, 120, 150]
     assert len(calendar.take(0)) == 1 and len(calendar) == 9
     assert calendar.recalls(HOUR_MS, 3 * HOUR_MS + HOUR_MS // 2)["at"].tolist() == [3, 5, 7]
+    third_ms = 3 * HOUR_MS // 2
+    assert calendar.recalls(third_ms, third_ms)["at"].tolist() == [3], "its own minute counts"
     again = Calendar(files)
     again.start(calendar.whole_hour, HOUR_MS)
     assert len(again) == 8, "those of minutes and hours that are not over"
+    for delivered_ms, count in ((31 * MINUTE_MS - 1, 9), (31 * MINUTE_MS, 8)):
+        again = Calendar(files)
+        again.start(calendar.whole_hour, delivered_ms)
+        assert len(again) == count, "to the very end of a minute"
 
 
 def test_files_that_a_predecessor_has_removed_are_no_error(tmp_path: Path) -> None:
@@ -192,3 +198,43 @@ def test_files_go_when_their_time_is_over_and_not_before(tmp_path: Path) -> None
     assert files.hours() == [1]
     calendar.tidy(2 * HOUR_MS, 61)
     assert files.hours() == []
+
+
+def test_what_somebody_else_has_put_there_is_left_alone(tmp_path: Path) -> None:
+    files, place = TimerFiles(tmp_path / "timers"), tmp_path / "timers"
+    files.append(np.array([(5 * MINUTE_MS, 1, 1, MESSAGE)], ENTRY))
+    (place / "7").mkdir()
+    for name in ("notes", "8x", "²", "h"):
+        (place / name).write_bytes(bytes(24))
+    assert files.minutes() == [5] and files.hours() == [] and files.sums().keys() == {"5"}
+    files.clear()
+    assert {path.name for path in place.iterdir()} == {"7", "notes", "8x", "²", "h"}
+
+
+def test_of_a_file_that_is_made_again_after_its_end_the_sum_is_its_own(tmp_path: Path) -> None:
+    files = TimerFiles(tmp_path / "timers")
+    for place in (1, 2):
+        files.append(np.array([(0, place, 1, MESSAGE)], ENTRY))
+        kept = files.sums()
+        assert kept == TimerFiles(tmp_path / "timers").sums()
+        files.drop([0])
+        assert kept.keys() == {"0"}, "what was noted stays as it was"
+    assert files.sums() == {}
+
+
+def test_the_first_place_is_of_what_is_due_later_and_waits(tmp_path: Path) -> None:
+    calendar = Calendar(TimerFiles(tmp_path / "timers"))
+    rows = [(MINUTE_MS + 5, 10, 1, MESSAGE), (MINUTE_MS + 9, 20, 1, MESSAGE)]
+    rows.append((9 * HOUR_MS, 30, 1, MESSAGE))
+    while calendar.split(0):
+        pass
+    calendar.put(np.array(rows, ENTRY), np.zeros(3, np.bool_))
+    for after_ms, place in (
+        (-1, 10),
+        (MINUTE_MS + 4, 10),
+        (MINUTE_MS + 5, 20),
+        (MINUTE_MS + 9, 30),
+    ):
+        assert calendar.first_place(after_ms, lambda entries: entries) == place
+    assert calendar.first_place(0, lambda entries: entries[entries["at"] > 20]) == 30
+    assert calendar.first_place(0, lambda entries: entries[:0]) == -1
