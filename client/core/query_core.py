@@ -66,7 +66,13 @@ def by_id(message_id: str) -> Question:
 
 def _ms(name: str, time: dt.datetime | int) -> int:
     """A datetime, or ms since 1970, as ms."""
-    ms = int(time.timestamp() * 1000) if isinstance(time, dt.datetime) else check_whole(name, time)
+    if isinstance(time, dt.datetime):
+        try:
+            ms = int(time.timestamp() * 1000)
+        except (ValueError, OverflowError):  # a local time at either end of the calendar
+            ms = -1
+    else:
+        ms = check_whole(name, time)
     if not 0 <= ms <= _MAX_TIME_MS:
         raise InvalidArgument(
             f"{name} is before 1970, or too far ahead", time, "give ms since 1970, or a datetime"

@@ -41,7 +41,7 @@ def parse_start(start: str | int | dt.datetime | StartAt, now_ms: int) -> StartA
     if isinstance(start, StartAt):
         return start
     if isinstance(start, dt.datetime):
-        return StartAt(at_ms=int(start.timestamp() * 1000))
+        return _at(start)
     if not isinstance(start, str) or re.fullmatch(_OFFSET, start):
         number = check_offset(int(start) if isinstance(start, str) else start)
         return StartAt(at_ms=number) if number >= LEAST_MS else StartAt(offset=number)
@@ -51,12 +51,17 @@ def parse_start(start: str | int | dt.datetime | StartAt, now_ms: int) -> StartA
         return StartAt(latest=True)
     if ago := re.fullmatch(_AGO, start):
         return StartAt(at_ms=now_ms - int(ago[1]) * _AGO_MS[ago[2]])
+    return _at(start)
+
+
+def _at(time: dt.datetime | str) -> StartAt:
     try:
-        return StartAt(at_ms=int(dt.datetime.fromisoformat(start).timestamp() * 1000))
-    except (ValueError, OverflowError):
+        moment = dt.datetime.fromisoformat(time) if isinstance(time, str) else time
+        return StartAt(at_ms=int(moment.timestamp() * 1000))
+    except (ValueError, OverflowError):  # also a local time at either end of the calendar
         raise InvalidArgument(
             "this is neither an offset nor a time",
-            shown(start),
+            shown(time),
             "write earliest, latest, an offset (42), a time (2026-01-02T03:04), ms since 1970, or "
             "how long ago (-15m)",
         ) from None

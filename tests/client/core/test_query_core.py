@@ -41,6 +41,7 @@ LAST_MS = (1 << 62) - 1
         (None, MOMENT, (0, AT_MS)),
         (AT_MS, MOMENT, (AT_MS, AT_MS)),
         (0, LAST_MS, (0, LAST_MS)),
+        (MOMENT.replace(microsecond=500_999), None, (AT_MS, LAST_MS)),
     ],
 )
 def test_a_time_is_ms_or_a_datetime(begin: Any, end: Any, asked: tuple[int, int]) -> None:
@@ -53,6 +54,7 @@ def test_a_time_is_ms_or_a_datetime(begin: Any, end: Any, asked: tuple[int, int]
     [
         ({"begin": AT_MS + 1, "end": MOMENT}, "the time range ends before it begins"),
         ({"begin": -1}, "begin is before 1970, or too far ahead"),
+        ({"begin": dt.datetime.min}, "begin is before 1970, or too far ahead"),
         ({"end": LAST_MS + 1}, "end is before 1970, or too far ahead"),
         ({"end": 1.5}, "end is not a whole number"),
         ({"key": ""}, "the key is empty"),
@@ -69,6 +71,8 @@ def test_what_cannot_be_asked_is_refused_before_it_is(wrong: dict[str, Any], wha
 def test_by_a_unique_key_alone_the_broker_chooses_how_many() -> None:
     wanted = Question("orders", "u", DEFAULT_MAX_NUM, 0, LAST_MS, unique=True)
     assert by_unique_key("orders", "u") == wanted
+    with pytest.raises(InvalidArgument, match="unique_key is not a str"):
+        by_unique_key("orders", 5)  # type: ignore[arg-type]
     with pytest.raises(InvalidArgument):
         by_id("none")
 
@@ -103,6 +107,8 @@ def test_only_the_answer_to_the_question_counts_and_only_once() -> None:
     core.received([encode(messages.Queried(1)), b""])
     assert core.found is None, "that was the question before"
     core.received([encode(refusal(TopicNotFound("none", "orders"), 1))])
+    core.received([encode(refusal(WrongStore("it was another store's", "b"), 1))])
+    assert not core.aim.away
     core.received([encode(messages.Queried(2)), record])
     assert core.found is not None and [each.body for each in core.found] == [b"found"]
     core.received([encode(messages.Queried(2)), b""])

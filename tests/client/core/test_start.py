@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from typing import Any
 
 import pytest
@@ -39,3 +40,9 @@ def test_any_text_is_a_start_or_a_typed_error(text: str) -> None:
         assert isinstance(parse_start(text, NOW_MS), StartAt)
     except InvalidArgument as error:
         assert error.what
+
+
+def test_a_time_at_the_end_of_the_calendar_that_no_clock_comes_to_is_a_typed_error() -> None:
+    """It was a ValueError that named no argument."""
+    with pytest.raises(InvalidArgument, match="neither an offset nor a time: datetime"):
+        parse_start(dt.datetime.min, NOW_MS)
