@@ -7,8 +7,18 @@ from typing import Any
 import pytest
 
 from penstock.client.core.consumer_core import ConsumerCore
+from penstock.client.core.message import Part
+from penstock.client.core.selection import choose
 from penstock.client.core.timeouts import REPEAT_MS
-from penstock.shared.errors import ProtocolError, QueueNotFound, TopicNotFound
+from penstock.shared.errors import (
+    ProtocolError,
+    QueueNotFound,
+    QueueUnreadable,
+    StoreDamaged,
+    StoreUnavailable,
+    TopicNotFound,
+)
+from penstock.shared.formats.record import Record, encode_record
 from penstock.shared.wire import messages
 from penstock.shared.wire.messages import MOST_CREDIT, QueueRange, QueueSlice, encode, refusal
 
@@ -16,9 +26,11 @@ from penstock.shared.wire.messages import MOST_CREDIT, QueueRange, QueueSlice, e
 class Talk:
     """A core that has heard of its topic's queues, and has a pull on its way."""
 
-    def __init__(self, counts: list[int], **how: Any) -> None:
+    def __init__(self, counts: list[int], ends: Any = None, **how: Any) -> None:
         self.now_ms = 1000
         self.core = ConsumerCore("tcp://broker", "t", self.now_ms, timeout_ms=60_000, **how)
+        if ends is not None:
+            self.core.end_at(ends)
         self.describe(counts)
         self.pull = self.asked()
 
@@ -28,6 +40,16 @@ class Talk:
 
     def hear(self, answer: Any, payload: bytes = b"") -> None:
         self.core.received([encode(answer), payload], self.now_ms)
+
+    def bring(self, offset: int, bodies: list[bytes]) -> None:
+        """Queue 0's messages from that offset on, as the answer to the pull."""
+        stop = offset + len(bodies)
+        records = b"".join(
+            encode_record(Record("t", body, queue_id=0, queue_offset=at))
+            for at, body in enumerate(bodies, offset)
+        )
+        part = QueueSlice(0, offset, stop, 0, stop, len(records))
+        self.hear(messages.Pulled(self.pull.request, (part,), (0,), ""), records)
 
     def describe(self, counts: list[int]) -> None:
         asked = self.asked()
@@ -138,3 +160,60 @@ def test_a_pull_that_goes_on_and_is_silent_is_replaced_by_one_from_where_the_con
 
 def test_one_that_stops_at_the_end_asks_for_one_answer() -> None:
     assert Talk([4], follow=False).pull.credit == 1
+
+
+def test_a_consumer_follows_by_the_socket_and_asks_steadily_unless_it_is_told_otherwise() -> None:
+    talk = Talk([4])
+    assert talk.pull.credit == MOST_CREDIT and not talk.pull.direct
+    talk.now_ms += REPEAT_MS
+    assert talk.asked() == talk.pull and not talk.core.is_waiting_long
+
+
+@pytest.mark.parametrize("ends", [{1: 3}, {1: 3, 2: 99}])
+def test_one_that_stops_ends_before_the_offset_that_it_was_given_for_a_queue(ends: Any) -> None:
+    talk = Talk([4, 9, 5], ends, follow=False)
+    assert talk.core.left == 4 + 3 + 5
+    assert Talk([4, 9], 2, follow=False).core.left == 2 + 2
+    assert Talk([4, 9], {0: 0, 1: 1}, follow=False).pull.cursors == {1: 0}
+
+
+def test_one_that_stops_goes_on_after_what_has_come_and_never_past_the_end() -> None:
+    talk = Talk([9], follow=False)
+    for offset, stop, at in ((0, 3, 3), (3, 12, 9)):
+        part = QueueSlice(0, offset, stop, 0, 12, 0)
+        talk.hear(messages.Pulled(talk.pull.request, (part,), (0,), ""))
+        assert talk.core.cursors == {0: at}
+        if at < 9:
+            talk.pull = talk.asked()
+    assert talk.core.outgoing(talk.now_ms) == []
+    assert talk.core.wait_ms(talk.now_ms) == REPEAT_MS, "there is nothing to wait for"
+
+
+@pytest.mark.parametrize("selection", [None, choose("TagA", "", "", 0)])
+def test_bodies_are_of_those_messages_that_would_be_taken_whole(selection: Any) -> None:
+    """What is past the end, or is not wanted, is left out of an answer by the client itself."""
+    talk = Talk([2], follow=False, selection=selection)
+    talk.bring(0, [b"a", b"b", b"too late"])
+    bodies = [bytes(getattr(each, "body", each)) for each in talk.core.take_bodies()]
+    assert bodies == ([] if selection else [b"a", b"b"])
+    assert talk.core.finished
+
+
+def test_a_refusal_that_says_nothing_of_queues_is_raised_and_nothing_is_asked_again() -> None:
+    talk = Talk([4])
+    talk.hear(refusal(StoreUnavailable("the reader is not there", 0), talk.pull.request))
+    assert talk.core.outgoing(talk.now_ms) == []
+    with pytest.raises(StoreUnavailable):
+        talk.core.take()
+    assert isinstance(talk.asked(), messages.Pull)
+
+
+def test_a_queue_waits_too_where_nobody_can_say_which_of_its_messages_is_damaged() -> None:
+    def of_part(part: Part) -> tuple[list[int], bool]:
+        raise StoreDamaged("a record that the broker has sent is damaged", "one of them")
+
+    talk = Talk([2])
+    talk.bring(0, [b"a", b"b"])
+    with pytest.raises(QueueUnreadable, match="one of them"):
+        talk.core.take_as(of_part, list)
+    assert talk.core.cursors == {0: 0} and not talk.core.ready

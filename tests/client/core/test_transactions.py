@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 
 from penstock.client.core import transactions
+from penstock.client.core.sending.frames import Receipt
 from penstock.client.core.transactions import (
     HEARTBEAT_MS,
     REPEAT_MS,
+    CommittedMessage,
     HalfMessage,
     OpenTransaction,
     TransactionCore,
@@ -24,6 +26,7 @@ from penstock.shared.wire.transaction_messages import (
     CheckTransaction,
     Ended,
     EndTransaction,
+    Outcome,
     Registered,
     RegisterProducer,
     decode_transaction_request,
@@ -86,6 +89,7 @@ def test_one_waits_for_what_is_due_first() -> None:
     core.end(SECOND, "commit", 100)
     assert len(said(core, 100)) == 1
     assert core.wait_ms(100) == REPEAT_MS - 100
+    assert core.wait_ms(REPEAT_MS + 1) == 0, "what is late is due, and no time is negative"
 
 
 def test_a_producer_that_listens_registers_as_often_as_the_broker_says() -> None:
@@ -115,13 +119,16 @@ def test_what_could_not_be_sent_is_said_again_soon_and_the_broker_counts_as_away
         assert not core.aim.away
 
 
-def test_another_outcome_than_was_asked_for_is_an_error_with_the_first_one() -> None:
+@pytest.mark.parametrize(("wanted", "first"), [("commit", "rollback"), ("rollback", "commit")])
+def test_another_outcome_than_was_asked_for_is_an_error_with_the_first_one(
+    wanted: Outcome, first: Outcome
+) -> None:
     core = core_of()
-    number = core.end(FIRST, "commit", 0)
-    core.received(ended(number, "rollback"))
+    number = core.end(FIRST, wanted, 0)
+    core.received(ended(number, first))
     answer = core.answer(number)
-    assert isinstance(answer, TransactionEnded) and "with a rollback" in answer.what
-    assert "asked for: commit" in str(answer.value)
+    assert isinstance(answer, TransactionEnded) and f"with a {first}" in answer.what
+    assert f"asked for: {wanted}" in str(answer.value)
 
 
 def test_a_refusal_is_the_answer_of_one_or_of_all_and_that_of_a_busy_broker_of_none() -> None:
@@ -195,7 +202,8 @@ def test_questions_of_others_without_a_message_and_too_many_are_left_to_the_brok
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     core = core_of(listens=True)
-    core.received([asked(FIRST, "another"), RECORD])
+    for group in ("another", "salaries"):
+        core.received([asked(FIRST, group), RECORD])
     core.received([asked(FIRST), b""])
     core.received([asked(FIRST)])
     assert core.question() is None
@@ -213,6 +221,27 @@ def test_a_transaction_ends_in_one_way_which_may_be_said_again() -> None:
         with pytest.raises(InvalidArgument, match="has ended already"):
             again()
     assert transaction.outcome == "commit"
+
+
+def test_what_a_transaction_has_stored_is_told_in_the_order_of_its_half_messages() -> None:
+    transaction = OpenTransaction("orders", HalfForm("payments"))
+    transaction.add("orders", Receipt("half", 0, 5, 500, "id", "first", 0))
+    transaction.add("bills", Receipt("half", 0, 6, 600, "id", "second", 0))
+    assert transaction.halves("commit") == [
+        HalfMessage("first", 5, 500),
+        HalfMessage("second", 6, 600),
+    ]
+    answers = [Ended(1, "commit", 2, 3, 4), Ended(2, "commit", 7, 8, 9)]
+    assert transaction.committed(answers) == [
+        CommittedMessage("orders", 2, 3, 4, "first"),
+        CommittedMessage("bills", 7, 8, 9, "second"),
+    ]
+
+
+@pytest.mark.parametrize("topic", ["", "a/b", None])
+def test_a_transaction_of_no_topic_is_refused_before_anything_is_sent(topic: Any) -> None:
+    with pytest.raises(InvalidArgument):
+        OpenTransaction(topic, HalfForm("payments"))
 
 
 @pytest.mark.parametrize("seconds", [None, 0, 1, 90])
