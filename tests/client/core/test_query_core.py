@@ -71,8 +71,9 @@ def test_what_cannot_be_asked_is_refused_before_it_is(wrong: dict[str, Any], wha
 def test_by_a_unique_key_alone_the_broker_chooses_how_many() -> None:
     wanted = Question("orders", "u", DEFAULT_MAX_NUM, 0, LAST_MS, unique=True)
     assert by_unique_key("orders", "u") == wanted
+    number: Any = 5
     with pytest.raises(InvalidArgument, match="unique_key is not a str"):
-        by_unique_key("orders", 5)  # type: ignore[arg-type]
+        by_unique_key("orders", number)
     with pytest.raises(InvalidArgument):
         by_id("none")
 
