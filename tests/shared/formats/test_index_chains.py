@@ -219,3 +219,58 @@ def test_compiled_loops_store_nothing_where_no_slot_or_no_number_is_left(
         held.flags.writeable = False
         active.move_slots(held, new.hashes, 1)
     assert not held.any()
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(
+    ("held", "follows"),
+    [(0, 0), (1, 1), (6, 6), (7, 7), (8, 0), (2**31 - 1, 0), (-1, 0), (-(2**31), 0)],
+)
+def test_an_item_follows_what_its_slot_holds_unless_that_is_no_item_so_far(
+    form: ModuleType, held: int, follows: int
+) -> None:
+    """Item 7, which may have been put before a crash: its slot then names the item itself."""
+    slots = np.array([9, held, 9], SLOT_DTYPE)
+    items, empty = form.link_entries(slots, *_entries([(4, 300, ST)]), 7, ST)
+    assert struct.unpack(">iqii", items) == (4, 300, 0, follows)
+    assert empty == (follows == 0)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(
+    ("begin_ms", "stored_ms", "seconds"),
+    [(0, 5000, 0), (1, 5000, 4), (1, 5001, 5), (-1, 5000, 0), (ST, ST, 0), (ST, ST - 1, 0)]
+    + [(1, (2**31 - 1) * 1000 + 1, 2**31 - 1), (1, 2**31 * 1000 + 1, 2**31 - 1)],
+)
+def test_an_item_has_the_whole_seconds_since_its_file_began(
+    form: ModuleType, begin_ms: int, stored_ms: int, seconds: int
+) -> None:
+    items, _ = form.link_entries(
+        np.zeros(3, SLOT_DTYPE), *_entries([(4, 300, stored_ms)]), 2, begin_ms
+    )
+    assert struct.unpack(">iqii", items)[2] == seconds
+
+
+@pytest.mark.skipif(bool(active.why_pure), reason="the loops are not compiled")
+def test_the_last_number_of_a_file_is_given_and_none_past_it() -> None:
+    held, new = np.zeros(5, SLOT_DTYPE), _entries([(1, 0, ST), (1, 9, ST)])
+    active.move_slots(held, new.hashes, 2**31 - 3)
+    assert held.tolist() == [0, 2**31 - 2, 0, 0, 0]
+    with pytest.raises(ValueError, match="numbers its items"):
+        active.move_slots(held, new.hashes, 2**31 - 2)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_however_slots_fall_together_each_item_follows_the_one_before_in_its_slot(
+    form: ModuleType,
+) -> None:
+    """Eight at once share a table of 16 places, which neighbours and its end share."""
+    dice = np.random.default_rng(11)
+    for _ in range(400):
+        codes = dice.choice(dice.integers(0, 4096, 5), 8)
+        rows = [(int(code), 300, ST) for code in codes]
+        items, _ = form.link_entries(np.zeros(4096, SLOT_DTYPE), *_entries(rows), 1, 0)
+        last: dict[int, int] = {}
+        for number, code in enumerate(codes.tolist(), 1):
+            assert struct.unpack_from(">i", items, 20 * number - 4) == (last.get(code, 0),)
+            last[code] = number
