@@ -70,7 +70,9 @@ class DelayLoad:
             _, body, future = heappop(self._timed)
             if future.done() and future.exception() is None and self._dice.random() < 0.5:
                 with suppress(InvalidArgument):  # its time has come
-                    self._recalls.append((body, self._producer.recall(future.result())))
+                    recall = self._producer.recall(future.result())
+                    recall.seen = True  # `finish` asks for it, however many have failed by then
+                    self._recalls.append((body, recall))
 
     def finish(self) -> list[str]:
         """Wait until the scheduler has passed all messages; return what is wrong."""
