@@ -193,8 +193,7 @@ def _sent_properties(fields: SendFields) -> dict[str, str]:
 
 def _names_level(properties: dict[str, str]) -> bool:
     """Whether it asks for a delay by level, as far as RocketMQ goes: 0 and less is no delay."""
-    level = properties.get(DELAY, "0")
-    return level != "0" and not is_no_level(level.encode())
+    return not is_no_level(properties.get(DELAY, "0").encode())
 
 
 def _is_half(fields: SendFields, properties: dict[str, str]) -> bool:
