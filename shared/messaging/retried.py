@@ -52,7 +52,8 @@ FIRST_LEVEL = 3
 NEVER_AGAIN = -1
 
 # Properties about the way so far; the next record must not repeat them.
-_OF_ITS_WAY = (PROP_CRC, DELAY, REAL_TOPIC, REAL_QID, TRAN_MSG, *TIMER_PROPERTIES)
+_WAITED = frozenset((REAL_TOPIC, REAL_QID))
+_OF_ITS_WAY = _WAITED.union((PROP_CRC, DELAY, TRAN_MSG, RETRY_MEMBER), TIMER_PROPERTIES)
 
 
 def is_spent(times: int, max_times: int, level: int = 0) -> bool:
@@ -87,7 +88,7 @@ def retried(
     first_id = before.get(ORIGIN_MESSAGE_ID) or offset_message_id(
         record.store_host, record.physical_offset
     )
-    kept = {k: v for k, v in before.items() if k not in (*_OF_ITS_WAY, RETRY_MEMBER)}
+    kept = {k: v for k, v in before.items() if k not in _OF_ITS_WAY}
     kept.setdefault(RETRY_TOPIC, record.topic)
     kept.setdefault(UNIQ_KEY, first_id)
     kept |= {WAIT: "false", ORIGIN_MESSAGE_ID: first_id}
@@ -103,8 +104,7 @@ def retried(
             kept[RETRY_REASON] = printable(f"{_NO_ROOM}; {reason}" if reason else _NO_ROOM)
     if raw is None:
         # A dead letter does not wait, so it may name where it last waited for, as RocketMQ's do.
-        waited = {k: v for k, v in before.items() if k in (REAL_TOPIC, REAL_QID)}
-        dead = kept | waited | {DELAY: "0"}
+        dead = kept | {k: v for k, v in before.items() if k in _WAITED} | {DELAY: "0"}
         topic, queue_id, raw = dlq_topic(group), 0, _of_dead_letter(dead, record)
     return replace(
         record,
@@ -123,7 +123,7 @@ def resent(record: Record, group: str) -> Record:
     """A dead letter, or any message, to be given once more to its group, and to no other, as if it
     had never failed. Its own topic, first id and UNIQ_KEY stay."""
     kept = decode_properties(record.properties)
-    for name in (*_OF_ITS_WAY, RETRY_REASON, RETRY_MEMBER):
+    for name in (*_OF_ITS_WAY, RETRY_REASON):
         kept.pop(name, None)
     kept.setdefault(RETRY_TOPIC, record.topic)
     kept.setdefault(ORIGIN_MESSAGE_ID, offset_message_id(record.store_host, record.physical_offset))

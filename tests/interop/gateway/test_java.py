@@ -28,8 +28,6 @@ pytestmark = pytest.mark.takes(125)
 
 TOPIC, QUEUES, GROUP = "orders", 4, "billing"
 IDLE_MS, WAIT_S = 60_000, 60
-# it fails twice; the second time comes after a level of 1 s, or sooner
-FAILS, BURIED_MS = {"fail": "2"}, 6000
 OF_A_RUN = ("UNIQ_KEY", "ORIGIN_MESSAGE_ID", "CONSUME_START_TIME")
 PLAIN, BATCH, OF_KINDS = 40, 9, 24
 TRACES = "RMQ_SYS_TRACE_TOPIC"
@@ -236,8 +234,10 @@ class Program:
             self.client.ask("create", topic=topic, queues=1)
             order = {"topics": {topic: "*"}, "orderly": orderly, "max_reconsume_times": 1}
             self.consume(group, 0, **order)  # as in `push`
-            self.send_lines([{"topic": topic, "queue": 0} | message(b"x", properties=FAILS)])
-            rows = self.consume(group, 1, **order | {"idle_ms": BURIED_MS})
+            self.send_lines(
+                [{"topic": topic, "queue": 0} | message(b"x", properties={"fail": "2"})]
+            )
+            rows = self.consume(group, 1, calls=2, **order)
             assert [row["times"] for row in rows] == [0, 1]
             grave = f"%DLQ%{self.named(group)}"
             until = time.monotonic() + WAIT_S

@@ -1,7 +1,8 @@
 // Members of consumer groups: the official push consumer, and the official strategies.
 //
 // consume joins a group and ends when `until` messages have succeeded and none has come for
-// `settle_ms`, or none has come for `idle_ms`. With `assigned` it asks the broker for its queues. A message fails as often as its property `fail` says,
+// `settle_ms`, or none has come for `idle_ms`, or the handler was called `calls` times. With
+// `assigned` it asks the broker for its queues. A message fails as often as its property `fail` says,
 // which counts by its reconsume times, and comes again by the delay `level`. A dead letter succeeds.
 // A line of the output is one call of the handler: {"topic","broker","queue","offset","body",
 // "unique_key","times","properties","succeeded","at_ms"}.
@@ -108,12 +109,15 @@ final class Groups {
                         : ConsumeConcurrentlyStatus.RECONSUME_LATER;
                 });
             }
+            // what a handler has failed is given back before the client ends
+            consumer.setAwaitTerminationMillisWhenShutdown(order.getLongValue("idle_ms"));
             consumer.start();
             try {
                 int until = order.getIntValue("until");
                 long idleMs = order.getLongValue("idle_ms");
                 long settleMs = order.getLongValue("settle_ms");
-                while (System.currentTimeMillis() - lastMs.get()
+                int calls = order.containsKey("calls") ? order.getIntValue("calls") : Integer.MAX_VALUE;
+                while (called.get() < calls && System.currentTimeMillis() - lastMs.get()
                     < (succeeded.get() < until ? idleMs : settleMs)) {
                     Thread.sleep(20);
                 }
