@@ -100,7 +100,7 @@ def test_a_retry_names_the_member_that_has_given_it_back_and_not_the_one_before(
     assert properties(first)["RETRY_MEMBER"] == "host@1 #2"
     assert properties(retried(first, "CG", max_times=16, member="b"))["RETRY_MEMBER"] == "b"
     assert "RETRY_MEMBER" not in properties(retried(first, "CG", max_times=16))
-    assert "RETRY_MEMBER" not in properties(resent(first, "CG"))
+    assert not properties(resent(first, "CG")).keys() & {"RETRY_MEMBER", "RETRY_REASON"}
     full = encode_properties({"note": "x" * (MAX_PROPERTIES_BYTES - 500)})
     again = retried(make_record(properties=full), "CG", max_times=16, member="m" * 255)
     assert again.topic == "%RETRY%CG" and "RETRY_MEMBER" not in properties(again)
